@@ -1,0 +1,101 @@
+"""Fixed point with one public scale.
+
+A real number v becomes the integer round(v * 2**fraction_bits). The scale belongs to the whole array and is public, so a
+ciphertext says nothing about the magnitude of its value (a per-number exponent, as in phe, does). Values outside the declared
+range raise; nothing is clipped and nothing wraps.
+
+Multipliers are plaintext numbers of one party; `quantise` gives them as many significant bits as asked for, relative to the
+largest of them. Its exponent stays with that party unless it chooses a public `FixedPoint` instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import frexp, isfinite, ldexp
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from securefed.crypto.errors import RangeError, ShapeError
+
+__all__ = ["FixedPoint", "checked_array", "quantise"]
+
+# Encoded values are held in int64 arrays; one bit for the sign and one to spare.
+MOST_BITS = 62
+
+
+def checked_array(values: ArrayLike, what: str = "values") -> NDArray[np.float64]:
+    """`values` as float64: one or two dimensions, not empty, every entry finite."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"{what}: not an array of real numbers ({error})") from None
+    if array.ndim not in (1, 2):
+        raise ShapeError(f"{what}: {array.ndim} dimensions given, 1 or 2 are allowed")
+    if array.size == 0:
+        raise ShapeError(f"{what}: the array of shape {array.shape} is empty")
+    if not np.isfinite(array).all():
+        bad = int(np.size(array) - np.count_nonzero(np.isfinite(array)))
+        raise RangeError(f"{what}: {bad} of {array.size} entries are NaN or infinite; only finite numbers are allowed")
+    return array
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """|value| <= bound, in steps of 2**-fraction_bits. Public: it travels with every ciphertext."""
+
+    bound: float = 1.0
+    fraction_bits: int = 32
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.bound, int | float) and isfinite(self.bound) and self.bound > 0):
+            raise RangeError(f"bound: {self.bound!r} given, a finite number above 0 is allowed")
+        if not isinstance(self.fraction_bits, int) or isinstance(self.fraction_bits, bool):
+            raise RangeError(f"fraction_bits: {self.fraction_bits!r} given, a whole number is allowed")
+        if not 1 <= self.magnitude_bits <= MOST_BITS:
+            raise RangeError(
+                f"bound {self.bound!r} with {self.fraction_bits} fraction bits takes {self.magnitude_bits} bits; "
+                f"1 to {MOST_BITS} are allowed"
+            )
+
+    @property
+    def scale(self) -> float:
+        return float(2.0**self.fraction_bits)
+
+    @property
+    def magnitude_bits(self) -> int:
+        """V such that every encoded integer is below 2**V in magnitude."""
+        return int(round(ldexp(self.bound, self.fraction_bits))).bit_length()
+
+    def check(self, values: NDArray[np.float64], what: str = "values") -> None:
+        largest = float(np.max(np.abs(values)))
+        if largest > self.bound:
+            raise RangeError(f"{what}: magnitude up to {largest:.6g} given, at most {self.bound:.6g} was declared")
+
+    def encode(self, values: ArrayLike, what: str = "values") -> NDArray[np.int64]:
+        array = checked_array(values, what)
+        self.check(array, what)
+        return np.rint(array * self.scale).astype(np.int64)
+
+    def decode(self, integers: ArrayLike) -> NDArray[np.float64]:
+        return np.asarray(integers).astype(np.float64) / self.scale
+
+
+def quantise(multipliers: NDArray[np.float64], bits: int = 24) -> tuple[NDArray[np.int64], int]:
+    """Integers t and an exponent e with multipliers ~ t * 2**-e and |t| < 2**bits, e as large as that allows.
+
+    The rounding error of each is at most 2**-(e + 1), that is, 2**-bits of the largest multiplier.
+    """
+    if not 1 <= bits <= MOST_BITS - 1:
+        raise RangeError(f"bits: {bits} given, 1 to {MOST_BITS - 1} are allowed")
+    if not np.isfinite(multipliers).all():
+        raise RangeError("multipliers: NaN or infinite entries; only finite numbers are allowed")
+    largest = float(np.max(np.abs(multipliers), initial=0.0))
+    if largest == 0.0:
+        return np.zeros(multipliers.shape, dtype=np.int64), 0
+    exponent = bits - frexp(largest)[1]
+    scaled = np.rint(np.ldexp(multipliers, exponent))
+    if float(np.max(np.abs(scaled))) >= 2.0**bits:  # the largest rounded up to a power of two
+        exponent -= 1
+        scaled = np.rint(np.ldexp(multipliers, exponent))
+    return scaled.astype(np.int64), exponent

@@ -1,0 +1,72 @@
+"""The key-holder: the only object that has a secret key.
+
+It opens masked ciphertexts and nothing else, never the same one twice, and keeps a record of each opening for the audit. What it
+returns is still masked; what it sees is uniform.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from numpy.typing import ArrayLike
+
+from securefed.crypto.errors import OpeningRefused, WrongKey
+from securefed.crypto.fixed import FixedPoint, checked_array
+from securefed.crypto.scheme import Encrypted, Floats, Masked, Opened, PublicKey, SecretKey
+
+__all__ = ["KeyHolder", "OpeningRecord"]
+
+
+@dataclass(frozen=True)
+class OpeningRecord:
+    """What an audit needs of one opening; nothing secret."""
+
+    digest: str
+    shape: tuple[int, ...]
+    ciphertexts: int
+    purpose: str
+    """"opened" for the requester, or "received" as this key-holder's own result."""
+
+
+class KeyHolder:
+    """Holds a secret key and answers openings."""
+
+    def __init__(self, secret: SecretKey) -> None:
+        self._secret = secret
+        self._seen: set[str] = set()
+        self.records: list[OpeningRecord] = []
+
+    @property
+    def public(self) -> PublicKey:
+        return self._secret.public
+
+    def encrypt(self, values: ArrayLike, fixed: FixedPoint) -> Encrypted:
+        """The owner's encryption: as `public.encrypt`, faster."""
+        array = checked_array(values)
+        fixed.check(array)
+        return self._secret.encrypt(array, fixed)
+
+    def open(self, masked: Masked) -> Opened:
+        """Open a masked block for its requester."""
+        self._admit(masked, "opened")
+        return self._secret.open(masked)
+
+    def receive(self, masked: Masked, disclosure: bytes) -> Floats:
+        """Open a masked block that was computed for this key-holder, with the mask that came along."""
+        self._admit(masked, "received")
+        return self._secret.receive(masked, disclosure)
+
+    def _admit(self, masked: Masked, purpose: str) -> None:
+        if not isinstance(masked, Masked):
+            raise OpeningRefused(f"a {type(masked).__name__} given; a key-holder opens only masked ciphertexts")
+        if masked.public.key_id != self.public.key_id:
+            raise WrongKey(f"masked under {masked.public!r}, this key-holder has {self.public!r}")
+        digest = hashlib.sha256(masked.to_bytes()).hexdigest()
+        if digest in self._seen:
+            raise OpeningRefused(f"ciphertext {digest[:12]} was opened before; each opening takes a fresh mask")
+        self._seen.add(digest)
+        self.records.append(OpeningRecord(digest, masked.shape, masked.ciphertexts, purpose))
+
+    def __repr__(self) -> str:
+        return f"<key-holder of {self.public!r}, {len(self.records)} openings>"

@@ -1,0 +1,190 @@
+"""No encryption: the same interface on bare float64 arrays.
+
+For experiments, and as the oracle of the encrypted schemes: what it computes is what they have to compute, with no rounding. It
+protects nothing. Whoever selects it has to write the word "plain", and every result of such a run carries that word.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import ClassVar
+
+import numpy as np
+
+from securefed.crypto.errors import BadKey, FormatError, MaskError, RangeError
+from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.scheme import Encrypted, Floats, Mask, Masked, Opened, PublicKey, SecretKey
+from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+
+__all__ = ["PlainEncrypted", "PlainPublicKey", "PlainSecretKey"]
+
+
+class PlainPublicKey(PublicKey):
+    """A name to tell arrays of two owners apart; not a key."""
+
+    scheme: ClassVar[Scheme] = Scheme.PLAIN
+    parameters = fingerprint(b"plain")
+
+    def __init__(self, token: bytes) -> None:
+        if len(token) != 16:
+            raise BadKey(f"plain: a token of {len(token)} bytes given, 16 expected")
+        self._token = token
+        self.key_id = fingerprint(b"plain", token)
+
+    def to_bytes(self) -> bytes:
+        return self.frame(Kind.PUBLIC_KEY, self._token).to_bytes()
+
+    @classmethod
+    def from_frame(cls, frame: Frame) -> PlainPublicKey:
+        key = cls(frame.payload)
+        frame.expect(cls.scheme, cls.parameters, key.key_id)
+        return key
+
+    def _encrypt(self, values: Floats, fixed: FixedPoint) -> PlainEncrypted:
+        return PlainEncrypted(self, values, fixed.bound)
+
+    def _load(self, frame: Frame) -> PlainEncrypted:
+        values, bound = _array_and_bound(frame)
+        return PlainEncrypted(self, values, bound)
+
+    def _load_masked(self, frame: Frame) -> PlainBlock:
+        return PlainBlock(self, _array_and_bound(frame)[0], Kind.MASKED)
+
+    def _load_opened(self, frame: Frame) -> PlainReply:
+        return PlainReply(self, _array_and_bound(frame)[0])
+
+
+def _payload(values: Floats, bound: float) -> bytes:
+    return np.float64(bound).tobytes() + np.ascontiguousarray(values, dtype="<f8").tobytes()
+
+
+def _array_and_bound(frame: Frame) -> tuple[Floats, float]:
+    shape = frame.expect_array()
+    expected = 8 * (int(np.prod(shape)) + 1)
+    if len(frame.payload) != expected:
+        raise FormatError(f"{len(frame.payload)} bytes of values given, {expected} expected for shape {shape}")
+    numbers = np.frombuffer(frame.payload, dtype="<f8").astype(np.float64)
+    if not np.isfinite(numbers).all() or numbers[0] <= 0:
+        raise RangeError("values: NaN or infinite entries; only finite numbers are allowed")
+    return numbers[1:].reshape(shape), float(numbers[0])
+
+
+class PlainEncrypted(Encrypted):
+    """Values in the clear."""
+
+    def __init__(self, public: PlainPublicKey, values: Floats, bound: float) -> None:
+        self.public = public
+        self._values = values
+        self.shape = values.shape
+        self.bound = bound
+
+    @property
+    def ciphertexts(self) -> int:
+        return int(self._values.size)
+
+    def _make(self, values: Floats, bound: float) -> PlainEncrypted:
+        if not isinstance(self.public, PlainPublicKey):  # the type of `public` is fixed by __init__
+            raise BadKey("a plain array without a plain key")
+        return PlainEncrypted(self.public, values, bound)
+
+    def _add(self, other: PlainEncrypted) -> PlainEncrypted:
+        return self._make(self._values + other._values, self.bound + other.bound)
+
+    def _add_plain(self, values: Floats) -> PlainEncrypted:
+        return self._make(self._values + values, 2 * self.bound)
+
+    def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> PlainEncrypted:
+        largest = fixed.bound if fixed else float(np.max(np.abs(factors)))
+        return self._make(self._values * factors, self.bound * (largest or 1.0))
+
+    def _contract(self, multipliers: Floats, fixed: FixedPoint | None) -> PlainEncrypted:
+        matrix = self._values.reshape(self.rows, self.columns)
+        result = np.matmul(multipliers, matrix.T[:, :, None])[:, :, 0].T
+        largest = fixed.bound if fixed else float(np.max(np.abs(multipliers)))
+        shaped = result if len(self.shape) == 2 else result[:, 0]
+        return self._make(np.ascontiguousarray(shaped), self.bound * self.rows * (largest or 1.0))
+
+    def rerandomise(self) -> PlainEncrypted:
+        return self
+
+    def mask(self) -> tuple[PlainBlock, PlainMask]:
+        return PlainBlock(self.public, self._values, Kind.MASKED), PlainMask(self._values.shape)
+
+    def to_bytes(self) -> bytes:
+        return self.public.frame(Kind.ENCRYPTED, _payload(self._values, self.bound), self.shape).to_bytes()
+
+
+class PlainBlock(Masked):
+    """Values in the clear, where another scheme has a masked ciphertext."""
+
+    def __init__(self, public: PublicKey, values: Floats, kind: Kind) -> None:
+        self.public = public
+        self.values = values
+        self.shape = values.shape
+        self._kind = kind
+        # Two openings of equal values are two openings: the key-holder refuses repeats by their bytes.
+        self._nonce = secrets.randbits(31)
+
+    @property
+    def ciphertexts(self) -> int:
+        return int(self.values.size)
+
+    def to_bytes(self) -> bytes:
+        numbers = (self._nonce, 0, 0, 0)
+        return self.public.frame(self._kind, _payload(self.values, 1.0), self.shape, numbers).to_bytes()
+
+
+class PlainReply(Opened):
+    """Values in the clear."""
+
+    def __init__(self, public: PublicKey, values: Floats) -> None:
+        self.public = public
+        self.values = values
+        self.shape = values.shape
+
+    def to_bytes(self) -> bytes:
+        return self.public.frame(Kind.OPENED, _payload(self.values, 1.0), self.shape).to_bytes()
+
+
+class PlainMask(Mask):
+    """The form of a mask; it hides nothing."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self._shape = shape
+
+    def _remove(self, opened: PlainReply) -> Floats:
+        if opened.shape != self._shape:
+            raise MaskError(f"an opening of shape {opened.shape} given, this mask is for {self._shape}")
+        return opened.values
+
+    def _disclose(self) -> bytes:
+        return b""
+
+
+class PlainSecretKey(SecretKey):
+    """The form of a secret key; it opens what anybody can read."""
+
+    def __init__(self, token: bytes | None = None) -> None:
+        self._token = token if token is not None else secrets.token_bytes(16)
+        self.public: PlainPublicKey = PlainPublicKey(self._token)
+
+    def encrypt(self, values: Floats, fixed: FixedPoint) -> PlainEncrypted:
+        return PlainEncrypted(self.public, values, fixed.bound)
+
+    def open(self, masked: PlainBlock) -> PlainReply:
+        return PlainReply(self.public, masked.values)
+
+    def receive(self, masked: PlainBlock, disclosure: bytes) -> Floats:
+        if disclosure:
+            raise FormatError(f"{len(disclosure)} bytes of disclosure given, plain has none")
+        return masked.values
+
+    def to_bytes(self) -> bytes:
+        return self.public.frame(Kind.SECRET_KEY, self._token).to_bytes()
+
+    @classmethod
+    def from_frame(cls, frame: Frame) -> PlainSecretKey:
+        key = cls(frame.payload)
+        frame.expect(Scheme.PLAIN, key.public.parameters, key.public.key_id)
+        return key

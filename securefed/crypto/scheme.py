@@ -1,0 +1,327 @@
+"""The interface that every scheme implements: arrays in, arrays out.
+
+    values --encrypt--> Encrypted --(+, *, @)--> Encrypted --mask--> Masked + Mask
+                                                      Masked --KeyHolder.open--> Opened
+                                                      Mask.remove(Opened) --> values
+
+Only a `SecretKey` can open, only a `KeyHolder` has one, and it opens `Masked` and nothing else. An object of this module that
+lacks the secret key has no method that decrypts.
+
+An `Encrypted` is a vector (rows,) or a matrix (rows, columns). Its one heavy operation is `contract`: column j of the result is
+a plaintext matrix times column j, which is what a gradient is in every protocol here (the residual by samples for linear
+models, the hidden-layer terms for transfer learning). Sums over rows come out; single rows do not.
+
+What is checked here is checked once for all schemes, and before any arithmetic: shapes, finiteness, declared ranges, keys. The
+schemes implement the methods with a leading underscore.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from securefed.crypto.errors import MaskError, RangeError, ShapeError, WrongKey
+from securefed.crypto.fixed import FixedPoint, checked_array
+from securefed.crypto.wire import Frame, Kind, Scheme
+
+__all__ = ["SERIAL", "Encrypted", "Mapper", "Mask", "Masked", "Opened", "PublicKey", "SecretKey", "Serial"]
+
+Floats = NDArray[np.float64]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Mapper(Protocol):
+    """Runs independent pieces of work: in this process, or in others (securefed.engine)."""
+
+    @property
+    def workers(self) -> int: ...
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]: ...
+
+
+class Serial:
+    """One piece of work after the other, in this process."""
+
+    workers = 1
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        return [function(item) for item in items]
+
+
+SERIAL = Serial()
+
+
+class PublicKey(ABC):
+    """What everybody may have of a key pair: encrypts, computes and reads what arrives."""
+
+    scheme: ClassVar[Scheme]
+    parameters: bytes
+    """Hash of the parameter set; both sides build the set by themselves and compare this."""
+    key_id: bytes
+    """Fingerprint of the key, 16 bytes."""
+    mapper: Mapper = SERIAL
+    """Who does the heavy work."""
+
+    def encrypt(self, values: ArrayLike, fixed: FixedPoint) -> Encrypted:
+        """Fresh ciphertexts of `values`, each |value| <= fixed.bound. Randomness from the operating system."""
+        array = checked_array(values)
+        fixed.check(array)
+        return self._encrypt(array, fixed)
+
+    @abstractmethod
+    def _encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted: ...
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """A frame of kind PUBLIC_KEY; `securefed.crypto.load_public_key` reads it."""
+
+    def load(self, blob: bytes, shape: tuple[int, ...] | None = None) -> Encrypted:
+        """Ciphertexts that arrived. Each is validated before use; `shape` is what the receiver expects."""
+        frame = self._frame(blob, Kind.ENCRYPTED)
+        found = frame.expect_array()
+        if shape is not None and found != shape:
+            raise ShapeError(f"ciphertexts of shape {found} given, {shape} expected")
+        return self._load(frame)
+
+    def load_masked(self, blob: bytes) -> Masked:
+        frame = self._frame(blob, Kind.MASKED)
+        frame.expect_array()
+        return self._load_masked(frame)
+
+    def load_opened(self, blob: bytes) -> Opened:
+        frame = self._frame(blob, Kind.OPENED)
+        frame.expect_array()
+        return self._load_opened(frame)
+
+    def _frame(self, blob: bytes, kind: Kind) -> Frame:
+        return Frame.from_bytes(blob, kind).expect(self.scheme, self.parameters, self.key_id)
+
+    def frame(
+        self, kind: Kind, payload: bytes, shape: tuple[int, ...] = (), numbers: tuple[int, int, int, int] = (0, 0, 0, 0)
+    ) -> Frame:
+        """A frame that belongs to this key."""
+        return Frame(kind, self.scheme, self.parameters, self.key_id, payload, shape, numbers)
+
+    @abstractmethod
+    def _load(self, frame: Frame) -> Encrypted: ...
+
+    @abstractmethod
+    def _load_masked(self, frame: Frame) -> Masked: ...
+
+    @abstractmethod
+    def _load_opened(self, frame: Frame) -> Opened: ...
+
+    def __repr__(self) -> str:
+        return f"<{self.scheme.name.lower()} public key {self.key_id.hex()[:8]}>"
+
+
+class Encrypted(ABC):
+    """An encrypted array and what can be done to it without the secret key."""
+
+    __array_ufunc__: ClassVar[None] = None  # so that numpy hands `matrix @ encrypted` over
+    public: PublicKey
+    shape: tuple[int, ...]
+    bound: float
+    """Public bound on every |value|; it depends on declared ranges and operations, never on values."""
+
+    @property
+    def rows(self) -> int:
+        return self.shape[0]
+
+    @property
+    def columns(self) -> int:
+        return self.shape[1] if len(self.shape) == 2 else 1
+
+    @property
+    @abstractmethod
+    def ciphertexts(self) -> int:
+        """How many ciphertexts it consists of."""
+
+    def __add__(self, other: Encrypted | ArrayLike) -> Encrypted:
+        """Sum. A plain addend may be as large as the declared bound, not larger: the bound of the result is public."""
+        if isinstance(other, Encrypted):
+            self._same(other)
+            return self._add(other)
+        return self._add_plain(self._addend(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Encrypted | ArrayLike) -> Encrypted:
+        if isinstance(other, Encrypted):
+            self._same(other)
+            return self._add(other * -1.0)
+        return self._add_plain(-self._addend(other))
+
+    def __mul__(self, other: ArrayLike) -> Encrypted:
+        """Entry by entry, by plaintext numbers (or one number)."""
+        return self.multiply(other)
+
+    __rmul__ = __mul__
+
+    def multiply(self, other: ArrayLike, fixed: FixedPoint | None = None) -> Encrypted:
+        """Entry by entry. With `fixed`, the multipliers' scale is that public one instead of a private one."""
+        if isinstance(other, Encrypted):
+            raise ShapeError("a product of two encrypted arrays is not possible: multiply by plain numbers")
+        factor = np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape) if np.ndim(other) == 0 else other
+        array = checked_array(factor, "multipliers")
+        if array.shape != self.shape:
+            raise ShapeError(f"multipliers: shape {array.shape} given, {self.shape} expected")
+        if fixed is not None:
+            fixed.check(array, "multipliers")
+        return self._multiply(array, fixed)
+
+    def __rmatmul__(self, matrix: ArrayLike) -> Encrypted:
+        """matrix (outputs, rows) @ encrypted (rows[, columns])."""
+        array = checked_array(matrix, "matrix")
+        if array.ndim != 2 or array.shape[1] != self.rows:
+            raise ShapeError(f"matrix: shape {array.shape} given, (any, {self.rows}) expected")
+        return self.contract(np.broadcast_to(array, (self.columns, *array.shape)))
+
+    def contract(self, multipliers: ArrayLike, fixed: FixedPoint | None = None) -> Encrypted:
+        """result[a, j] = sum over i of multipliers[j, a, i] * self[i, j]; multipliers has shape (columns, outputs, rows).
+
+        The result has shape (outputs, columns), or (outputs,) for a vector. Without `fixed` the multipliers are given 24
+        significant bits relative to the largest, and their scale stays with the caller as long as the result is only masked.
+        """
+        array = np.asarray(multipliers, dtype=np.float64)
+        if array.ndim != 3 or array.shape[0] != self.columns or array.shape[2] != self.rows or array.shape[1] == 0:
+            raise ShapeError(f"multipliers: shape {array.shape} given, ({self.columns}, any, {self.rows}) expected")
+        if not np.isfinite(array).all():
+            raise RangeError("multipliers: NaN or infinite entries; only finite numbers are allowed")
+        if fixed is not None:
+            fixed.check(array, "multipliers")
+        return self._contract(array, fixed)
+
+    def sum(self) -> Encrypted:
+        """Sum over the rows: shape (1, columns), or (1,) for a vector."""
+        return np.ones((1, self.rows)) @ self
+
+    @abstractmethod
+    def rerandomise(self) -> Encrypted:
+        """The same values under fresh randomness: what leaves a party says nothing about how it was computed."""
+
+    @abstractmethod
+    def mask(self) -> tuple[Masked, Mask]:
+        """Packed, re-randomised and hidden under a fresh uniform mask, for the key-holder; and the mask, to keep."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """A frame of kind ENCRYPTED. What was computed has to be re-randomised before: see `rerandomise`."""
+
+    @abstractmethod
+    def _add(self, other: Any) -> Encrypted: ...
+
+    @abstractmethod
+    def _add_plain(self, values: Floats) -> Encrypted: ...
+
+    @abstractmethod
+    def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> Encrypted: ...
+
+    @abstractmethod
+    def _contract(self, multipliers: Floats, fixed: FixedPoint | None) -> Encrypted: ...
+
+    def _same(self, other: Encrypted) -> None:
+        if other.public.key_id != self.public.key_id or other.public.scheme != self.public.scheme:
+            raise WrongKey(f"arrays under two keys do not add up: {self.public!r} and {other.public!r}")
+        if other.shape != self.shape:
+            raise ShapeError(f"shapes {self.shape} and {other.shape} do not add up")
+
+    def _addend(self, other: ArrayLike) -> Floats:
+        value = np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape) if np.ndim(other) == 0 else other
+        array = checked_array(value, "addend")
+        if array.shape != self.shape:
+            raise ShapeError(f"addend: shape {array.shape} given, {self.shape} expected")
+        largest = float(np.max(np.abs(array)))
+        if largest > self.bound:
+            raise RangeError(f"addend: magnitude up to {largest:.6g} given, at most {self.bound:.6g} is allowed")
+        return array
+
+    def __repr__(self) -> str:
+        return f"<{self.public.scheme.name.lower()} encrypted {self.shape} under {self.public.key_id.hex()[:8]}>"
+
+
+class Masked(ABC):
+    """A re-randomised ciphertext block of value + mask: the only thing that a key-holder opens."""
+
+    public: PublicKey
+    shape: tuple[int, ...]
+
+    @property
+    @abstractmethod
+    def ciphertexts(self) -> int: ...
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """A frame of kind MASKED. It shows shapes and counts, nothing of scales or values."""
+
+
+class Opened(ABC):
+    """value + mask in the clear, from the key-holder. Without the mask it is uniform."""
+
+    public: PublicKey
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """A frame of kind OPENED."""
+
+
+class Mask(ABC):
+    """The requester's secret for one opening. Used once, then gone."""
+
+    def __init__(self) -> None:
+        self._spent = False
+
+    def remove(self, opened: Opened) -> Floats:
+        """The value under the mask: the requester's output of the opening."""
+        self._spend()
+        return self._remove(opened)
+
+    def disclose(self) -> bytes:
+        """Give the value to the key-holder instead (a score, for the label party). A frame of kind DISCLOSURE."""
+        self._spend()
+        return self._disclose()
+
+    def _spend(self) -> None:
+        if self._spent:
+            raise MaskError("this mask was used already; each opening takes a fresh one")
+        self._spent = True
+
+    @abstractmethod
+    def _remove(self, opened: Any) -> Floats: ...
+
+    @abstractmethod
+    def _disclose(self) -> bytes: ...
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {'spent' if self._spent else 'unspent'}>"
+
+
+class SecretKey(ABC):
+    """A key pair. Held by a `KeyHolder` and by nothing else."""
+
+    public: PublicKey
+
+    @abstractmethod
+    def encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted:
+        """As PublicKey.encrypt, in the same distribution, faster for knowing the key."""
+
+    @abstractmethod
+    def open(self, masked: Any) -> Opened:
+        """Decrypt a masked block; what comes out is still masked."""
+
+    @abstractmethod
+    def receive(self, masked: Any, disclosure: bytes) -> Floats:
+        """Decrypt a masked block whose mask its sender disclosed to the key-holder."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """A frame of kind SECRET_KEY, for a key file."""
+
+    def __repr__(self) -> str:
+        return f"<{self.public.scheme.name.lower()} secret key of {self.public.key_id.hex()[:8]}>"

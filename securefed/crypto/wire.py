@@ -1,0 +1,129 @@
+"""The binary form of keys, ciphertext blocks, masked blocks and openings.
+
+One frame for all of them, little-endian, nothing optional:
+
+    magic      4   b"SFED"
+    version    1   1
+    kind       1   Kind
+    scheme     1   Scheme
+    ndim       1   1 or 2 (0: not an array)
+    shape      8   two u32
+    numbers   16   four i32 whose meaning the scheme fixes (fraction bits, ...)
+    parameters 16  hash of the parameter set that both sides build by themselves
+    key        16  fingerprint of the public key
+    length     8   u64, bytes of payload
+    checksum   16  SHA-256 over all the rest, cut to 16 bytes: finds damage; authenticity is the transport's
+    payload
+
+A frame is parsed in full before a scheme looks at its payload, and the payload is residues and integers only: no context, no
+parameter set and no pickled object is ever taken from a peer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from securefed.crypto.errors import FormatError, ShapeError, WrongKey
+
+__all__ = ["Frame", "Kind", "Scheme", "fingerprint"]
+
+MAGIC = b"SFED"
+VERSION = 1
+HEADER = struct.Struct("<4sBBBB2I4i16s16sQ16s")
+MOST_BYTES = 1 << 31
+
+
+class Kind(IntEnum):
+    PUBLIC_KEY = 1
+    SECRET_KEY = 2
+    ENCRYPTED = 3
+    MASKED = 4
+    OPENED = 5
+    DISCLOSURE = 6
+
+
+class Scheme(IntEnum):
+    PLAIN = 0
+    PAILLIER = 1
+    CKKS = 2
+
+
+def fingerprint(*parts: bytes) -> bytes:
+    """16 bytes that identify a key or a parameter set."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.digest()[:16]
+
+
+@dataclass(frozen=True)
+class Frame:
+    kind: Kind
+    scheme: Scheme
+    parameters: bytes
+    key: bytes
+    payload: bytes
+    shape: tuple[int, ...] = ()
+    numbers: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def to_bytes(self) -> bytes:
+        sizes = (*self.shape, 0, 0)[:2]
+        head = (MAGIC, VERSION, self.kind, self.scheme, len(self.shape), *sizes, *self.numbers)
+        bare = HEADER.pack(*head, self.parameters, self.key, len(self.payload), bytes(16))
+        checksum = hashlib.sha256(bare + self.payload).digest()[:16]
+        return bare[:-16] + checksum + self.payload
+
+    @classmethod
+    def from_bytes(cls, blob: bytes, kind: Kind, most_bytes: int = MOST_BYTES) -> Frame:
+        """Parse a frame of the given kind, or raise FormatError."""
+        if len(blob) > most_bytes:
+            raise FormatError(f"{len(blob)} bytes given, at most {most_bytes} are allowed")
+        if len(blob) < HEADER.size:
+            raise FormatError(f"cut short: {len(blob)} bytes given, a frame has at least {HEADER.size}")
+        fields = HEADER.unpack_from(blob)
+        magic, version, found, scheme, ndim, rows, columns, *numbers, parameters, key, length, checksum = fields
+        if magic != MAGIC:
+            raise FormatError("not a securefed frame: its first bytes are others")
+        if version != VERSION:
+            raise FormatError(f"version {version} given, version {VERSION} is allowed")
+        if length != len(blob) - HEADER.size:
+            raise FormatError(f"{len(blob) - HEADER.size} bytes of payload given, {length} announced")
+        bare = blob[: HEADER.size - 16] + bytes(16)
+        digest = hashlib.sha256(bare)
+        digest.update(memoryview(blob)[HEADER.size :])
+        if digest.digest()[:16] != checksum:
+            raise FormatError("damaged: the checksum does not fit the bytes")
+        if found != kind:
+            names = {int(k): k.name.lower() for k in Kind}
+            raise FormatError(f"a frame of kind {names.get(found, found)} given, {kind.name.lower()} expected")
+        if scheme not in Scheme.__members__.values():
+            raise FormatError(f"scheme number {scheme} given, {[int(s) for s in Scheme]} are allowed")
+        if ndim > 2 or (ndim < 2 and columns) or (ndim < 1 and rows):
+            raise FormatError(f"a shape of {ndim} dimensions ({rows}, {columns}) is not allowed")
+        shape = (rows, columns)[:ndim]
+        return cls(kind, Scheme(scheme), parameters, key, blob[HEADER.size :], shape, tuple(numbers))
+
+    def expect(self, scheme: Scheme, parameters: bytes, key: bytes) -> Frame:
+        """Raise WrongKey unless the frame belongs to this scheme, parameter set and key."""
+        if self.scheme != scheme:
+            raise WrongKey(f"a {self.scheme.name.lower()} frame given, {scheme.name.lower()} expected")
+        if self.parameters != parameters:
+            raise WrongKey(f"parameter set {self.parameters.hex()} given, {parameters.hex()} expected")
+        if self.key != key:
+            raise WrongKey(f"key {self.key.hex()} given, {key.hex()} expected")
+        return self
+
+    def expect_array(self, most_entries: int = 1 << 28) -> tuple[int, ...]:
+        """The shape of an array frame: one or two dimensions, not empty, not absurd."""
+        entries = 1
+        for size in self.shape:
+            entries *= size
+        if not self.shape or entries == 0:
+            raise ShapeError(f"shape {self.shape} is empty")
+        if entries > most_entries:
+            raise ShapeError(f"shape {self.shape} has {entries} entries, at most {most_entries} are allowed")
+        return self.shape
