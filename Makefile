@@ -1,0 +1,75 @@
+# Each target does its own set-up: on a machine with Python 3.11+, make and a compiler, `make test` alone is enough.
+#
+#   make test                     everything but the slow tests
+#   make test-all                 the slow ones too
+#   make lint                     ruff and mypy --strict
+#   make demo                     the main job, end to end
+#   make bench-crypto             our operations beside other libraries' (BENCH_ARGS="--quick --json out.json")
+#   make test EXTRAS=dev,torch    with more of pyproject's extras installed
+#   make test PYTHON=/path/python with a Python of your choice
+
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRAS ?= dev
+# One worker a core. BLAS gets one thread in each, so that the workers do not fight over the cores.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+comma := ,
+# One stamp for each set of extras: asking for another one installs it, asking again does nothing.
+INSTALLED := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
+WITH_PEERS := $(VENV)/.installed-peers
+
+# Runs each candidate, because a name on PATH can be a shim for a version that is not there.
+FIND_PYTHON = for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v "$$p"; break; }; done
+
+.PHONY: help test test-all lint demo bench-crypto install clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
+
+test: $(INSTALLED)
+	$(PYTEST) -m "not slow"
+
+test-all: $(INSTALLED)
+	$(PYTEST)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict securefed bench
+
+demo: $(INSTALLED)
+	$(BIN)/securefed demo
+
+bench-crypto: $(INSTALLED) $(WITH_PEERS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench crypto $(BENCH_ARGS)
+
+install: $(INSTALLED)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@python="$(PYTHON)"; [ -n "$$python" ] || python=$$($(FIND_PYTHON)); \
+	if [ -z "$$python" ]; then \
+		echo "securefed needs Python 3.11 or newer and found none on PATH; name one: make PYTHON=/path/to/python3.11" >&2; exit 1; fi; \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "securefed needs Python 3.11 or newer; $$python is not" >&2; exit 1; }; \
+	echo "making $(VENV) with $$python"; \
+	"$$python" -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "could not make $(VENV): does $$python have its venv and ensurepip modules (package python3-venv)?" >&2; exit 1; }
+
+# The build backend is installed first, pinned, and used without isolation: every version comes from constraints.txt.
+$(INSTALLED): $(BIN)/python pyproject.toml constraints.txt
+	@echo "installing securefed[$(EXTRAS)], versions from constraints.txt"
+	@$(PIP) install -c constraints.txt hatchling
+	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
+	@touch $@
+
+# What the bench compares with; where it cannot be installed the bench says so and goes on.
+$(WITH_PEERS): $(INSTALLED)
+	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[peers]" || echo "note: the extra 'peers' could not be installed"
+	@touch $@
