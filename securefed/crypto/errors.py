@@ -13,6 +13,8 @@
     `-- KeyFileError
         |-- WrongPassphrase
         |-- DamagedKeyFile
+        |   |-- TruncatedKeyFile
+        |   `-- AlteredKeyFile
         `-- UnsafeKeyFile
 
 A check raises before any arithmetic is done on what it checks. Messages never contain a secret.
@@ -23,6 +25,7 @@ from __future__ import annotations
 from securefed.errors import SecurefedError
 
 __all__ = [
+    "AlteredKeyFile",
     "BadCiphertext",
     "BadKey",
     "CapacityError",
@@ -34,6 +37,7 @@ __all__ = [
     "OpeningRefused",
     "RangeError",
     "ShapeError",
+    "TruncatedKeyFile",
     "UnsafeKeyFile",
     "WrongKey",
     "WrongPassphrase",
@@ -90,6 +94,14 @@ class WrongPassphrase(KeyFileError):
 
 class DamagedKeyFile(KeyFileError):
     """The file was cut short or altered."""
+
+
+class TruncatedKeyFile(DamagedKeyFile):
+    """The file ends before what it announces."""
+
+
+class AlteredKeyFile(DamagedKeyFile):
+    """The file's bytes are not those that were written."""
 
 
 class UnsafeKeyFile(KeyFileError):

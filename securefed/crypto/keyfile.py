@@ -1,0 +1,240 @@
+"""Secrets at rest: one secret in one file, encrypted under a passphrase.
+
+scrypt turns the passphrase into an AES-256-GCM key and, separately, into a check value; the header is
+authenticated with the secret. Version 1, big-endian:
+
+    magic       4   b"SFKF"
+    version     1   1
+    kdf         1   1 = scrypt
+    log2 n      1   cost of scrypt; bounded before it is used, so that a hostile file cannot eat the memory
+    r           1   8
+    p           1   1
+    label size  1   bytes
+    secret size 4   bytes
+    salt       16
+    nonce      12
+    check      16   tells a wrong passphrase from an altered file
+    label           UTF-8; readable without the passphrase, and authenticated
+    ciphertext      secret + 16 bytes of tag
+    digest     32   SHA-256 over all the rest: finds damage before a passphrase is judged
+
+Who reads the file without the passphrase learns the label and the size of the secret. The check value gives
+somebody who guesses passphrases nothing that the GCM tag would not give. The digest finds damage. Whoever
+alters the file and renews the digest is found by GCM, or, if it was the salt, the cost or the check value, it
+is reported as a wrong passphrase. A secret that was tampered with never comes out.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import struct
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from securefed.crypto.errors import (
+    AlteredKeyFile,
+    KeyFileError,
+    TruncatedKeyFile,
+    UnsafeKeyFile,
+    WrongPassphrase,
+)
+
+__all__ = ["KeyFile", "read_key_file", "write_key_file"]
+
+MAGIC = b"SFKF"
+VERSION = 1
+SCRYPT = 1
+HEADER = struct.Struct(">4sBBBBBBI16s12s16s")
+TAG_SIZE = 16
+DIGEST_SIZE = 32
+MOST_SECRET = 1 << 26
+
+LOG2_N = 17  # 128 MiB and about 0.3 s with r = 8
+LOG2_N_TEST = 10
+LOG2_N_MOST = 20  # 1 GiB
+R = 8
+P = 1
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """What a key file holds."""
+
+    label: str
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return f"KeyFile(label={self.label!r}, secret=<{len(self.secret)} bytes>)"
+
+
+def write_key_file(
+    path: str | os.PathLike[str],
+    secret: bytes,
+    passphrase: str | bytes,
+    *,
+    label: str,
+    overwrite: bool = False,
+    weak_for_tests: bool = False,
+) -> None:
+    """Encrypt `secret` under `passphrase` into a file of mode 0600 that appears whole or not at all.
+
+    An existing file is kept unless `overwrite` is given. `weak_for_tests` makes the passphrase cheap to
+    guess; such a file is read only with the same word.
+    """
+    log2_n = LOG2_N_TEST if weak_for_tests else LOG2_N
+    salt, nonce = secrets.token_bytes(16), secrets.token_bytes(12)
+    blob = _seal(secret, _passphrase_bytes(passphrase), _label_bytes(label), log2_n, salt, nonce)
+    _write_atomically(Path(path), blob, overwrite)
+
+
+def read_key_file(
+    path: str | os.PathLike[str], passphrase: str | bytes, *, weak_for_tests: bool = False
+) -> KeyFile:
+    """Read a file that `write_key_file` wrote, or raise the `KeyFileError` that says what is wrong."""
+    phrase = _passphrase_bytes(passphrase)
+    return _unseal(_read_private(Path(path)), phrase, LOG2_N_TEST if weak_for_tests else LOG2_N)
+
+
+def _seal(secret: bytes, passphrase: bytes, label: bytes, log2_n: int, salt: bytes, nonce: bytes) -> bytes:
+    """The file's bytes; deterministic, so that there is a known answer."""
+    if not isinstance(secret, bytes):
+        raise KeyFileError(f"secret: a {type(secret).__name__} given, bytes are allowed")
+    if not 1 <= len(secret) <= MOST_SECRET:
+        raise KeyFileError(f"secret: {len(secret)} bytes given, 1 to {MOST_SECRET} are allowed")
+    key, check = _derive(passphrase, salt, log2_n)
+    sizes = (len(label), len(secret))
+    header = HEADER.pack(MAGIC, VERSION, SCRYPT, log2_n, R, P, *sizes, salt, nonce, check) + label
+    body = header + AESGCM(key).encrypt(nonce, secret, header)
+    return body + hashlib.sha256(body).digest()
+
+
+def _unseal(blob: bytes, passphrase: bytes, least_log2_n: int) -> KeyFile:
+    if blob[: len(MAGIC)] != MAGIC[: len(blob)]:
+        raise KeyFileError("not a securefed key file: its first bytes are others")
+    if len(blob) < HEADER.size:
+        raise TruncatedKeyFile(f"cut short: {len(blob)} bytes, the header alone has {HEADER.size}")
+    _, version, kdf, log2_n, r, p, label_size, secret_size, salt, nonce, check = HEADER.unpack_from(blob)
+    announced = HEADER.size + label_size + secret_size + TAG_SIZE + DIGEST_SIZE
+    body, digest = blob[:-DIGEST_SIZE], blob[-DIGEST_SIZE:]
+    if hashlib.sha256(body).digest() != digest:
+        if version == VERSION and len(blob) < announced:
+            raise TruncatedKeyFile(f"cut short: {len(blob)} bytes, the header announces {announced}")
+        raise AlteredKeyFile("altered: the digest at its end does not fit the bytes before it")
+    # From here on the file is as somebody meant it to be, which need not be somebody honest.
+    if version != VERSION:
+        raise KeyFileError(f"key file of version {version}; this release reads version {VERSION}")
+    if len(blob) != announced:
+        raise AlteredKeyFile(f"altered: {len(blob)} bytes, the header announces {announced}")
+    if kdf != SCRYPT or r != R or p != P or not LOG2_N_TEST <= log2_n <= LOG2_N_MOST:
+        raise KeyFileError(
+            f"kdf {kdf} with n = 2**{log2_n}, r = {r}, p = {p}; allowed: kdf {SCRYPT} (scrypt) with "
+            f"n = 2**{least_log2_n} to 2**{LOG2_N_MOST}, r = {R}, p = {P}"
+        )
+    if log2_n < least_log2_n:
+        raise UnsafeKeyFile(
+            f"its passphrase is cheap to guess: scrypt with n = 2**{log2_n}, "
+            f"at least 2**{least_log2_n} is allowed"
+        )
+    key, expected = _derive(passphrase, salt, log2_n)
+    if not hmac.compare_digest(check, expected):
+        raise WrongPassphrase("the passphrase does not open this key file")
+    header, ciphertext = body[: HEADER.size + label_size], body[HEADER.size + label_size :]
+    try:
+        secret = AESGCM(key).decrypt(nonce, ciphertext, header)
+        return KeyFile(header[HEADER.size :].decode(), secret)
+    except (InvalidTag, UnicodeDecodeError):
+        raise AlteredKeyFile("altered: the passphrase is right and the contents are not authentic") from None
+
+
+def _derive(passphrase: bytes, salt: bytes, log2_n: int) -> tuple[bytes, bytes]:
+    """The AES-256 key and the check value: separate parts of scrypt's output."""
+    output = Scrypt(salt=salt, length=48, n=1 << log2_n, r=R, p=P).derive(passphrase)
+    return output[:32], output[32:]
+
+
+def _passphrase_bytes(passphrase: str | bytes) -> bytes:
+    if not isinstance(passphrase, str | bytes):
+        raise KeyFileError(f"passphrase: a {type(passphrase).__name__} given, text or bytes are allowed")
+    if not passphrase:
+        raise KeyFileError("passphrase: empty; at least one character is needed")
+    if isinstance(passphrase, bytes):
+        return passphrase
+    try:
+        # The same letters typed on another system may arrive composed differently.
+        return unicodedata.normalize("NFC", passphrase).encode()
+    except UnicodeEncodeError:
+        raise KeyFileError("passphrase: not text that UTF-8 can represent") from None
+
+
+def _label_bytes(label: str) -> bytes:
+    if not isinstance(label, str) or not label.isprintable():
+        raise KeyFileError("label: printable text is allowed")
+    encoded = label.encode()
+    if not 1 <= len(encoded) <= 255:
+        raise KeyFileError(f"label: {len(encoded)} bytes given, 1 to 255 are allowed")
+    return encoded
+
+
+def _write_atomically(path: Path, blob: bytes, overwrite: bool) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, 0o600)  # whatever the umask
+                file.write(blob)
+                file.flush()
+                os.fsync(descriptor)
+            if overwrite:
+                temporary.replace(path)
+            else:
+                path.hardlink_to(temporary)  # unlike rename, this fails if the name is taken
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_directory(path.parent)
+    except FileExistsError:
+        raise UnsafeKeyFile(f"{path} exists already and is kept; overwrite=True replaces it") from None
+    except OSError as error:
+        hint = ""
+        if error.errno in (errno.EPERM, errno.EOPNOTSUPP) and not overwrite:
+            hint = " (on a file system without hard links only overwrite=True can write)"
+        raise KeyFileError(f"cannot write {path}: {error.strerror}{hint}") from None
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_private(path: Path) -> bytes:
+    """The bytes of a regular file that nobody else can read, of a bounded size."""
+    most = HEADER.size + 255 + MOST_SECRET + TAG_SIZE + DIGEST_SIZE
+    try:
+        # Not blocking, so that a pipe in the file's place is refused and not waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)  # of the open file: no gap between check and use
+            if not stat.S_ISREG(found.st_mode):
+                raise UnsafeKeyFile(f"{path} is not a regular file")
+            if found.st_mode & 0o077:
+                mode = stat.S_IMODE(found.st_mode)
+                raise UnsafeKeyFile(f"{path} has mode {mode:04o}, others can reach it; chmod 600 it")
+            blob = file.read(most + 1)
+    except OSError as error:
+        raise KeyFileError(f"cannot read {path}: {error.strerror}") from None
+    if len(blob) > most:
+        raise KeyFileError(f"{path} is larger than any key file: at most {most} bytes are allowed")
+    return blob
