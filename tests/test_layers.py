@@ -1,0 +1,243 @@
+"""The shape of the package: imports go downwards, and each foreign package is used in one place.
+
+The source is read, not run, so that an import inside a function counts as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Lowest first. Layers on one line do not import each other; the files directly under securefed/ that are not
+# named here are the API.
+LAYERS = [
+    ("errors",),
+    ("checks", "extras"),
+    ("crypto",),
+    ("transport", "engine"),
+    ("models", "data"),
+    ("protocols",),
+    ("audit", "measure"),
+    ("API",),
+    ("cli", "bench"),
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+
+# Foreign package -> the part of securefed that may import it.
+HOMES = {
+    "phe": "securefed.crypto.interop",
+    "tenseal": "securefed.crypto.ckks",
+    "gmpy2": "securefed.crypto",
+}
+LOADS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+WEAK_RANDOM = {"random", "numpy.random"}
+
+
+def modules(package: str) -> Iterator[tuple[str, Path]]:
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+SOURCES = dict(modules("securefed")) | dict(modules("bench"))
+OURS = {name: path.read_text() for name, path in SOURCES.items()}
+OF_PACKAGE = {name: source for name, source in OURS.items() if name.split(".")[0] == "securefed"}
+
+
+def imports(source: str, name: str, is_package: bool = False) -> set[str]:
+    """Every module that the source names in an import, relative ones resolved, `from a import b` as a.b."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = name.split(".")
+            keep = len(parts) - node.level + (1 if is_package else 0)
+            base = [*parts[:keep]] if node.level else []
+            target = ".".join([*base, *(node.module.split(".") if node.module else [])])
+            found.update(f"{target}.{alias.name}" for alias in node.names)
+    return found
+
+
+def layer(name: str) -> str:
+    """The layer of a module of ours, from its dotted name."""
+    parts = name.split(".")
+    if parts[0] == "bench":
+        return "bench"
+    return parts[1] if len(parts) > 1 and parts[1] in RANK else "API"
+
+
+def within(name: str, home: str) -> bool:
+    return name == home or name.startswith(f"{home}.")
+
+
+def upward_imports(source: str, name: str, is_package: bool = False) -> list[str]:
+    own = layer(name)
+    targets = sorted(imports(source, name, is_package))
+    return [
+        f"{name} ({own}) imports {target} ({layer(target)})"
+        for target in targets
+        if target.split(".")[0] in ("securefed", "bench")
+        and layer(target) != own
+        and RANK[layer(target)] >= RANK[own]
+    ]
+
+
+def strays(source: str, name: str) -> list[str]:
+    """Foreign packages outside their home."""
+    return [
+        f"{name} imports {target}"
+        for target in sorted(imports(source, name))
+        if (home := HOMES.get(target.split(".")[0])) and not within(name, home)
+    ]
+
+
+def code_loaders(source: str) -> list[str]:
+    """Imports and calls that run what they read."""
+    found = [target for target in imports(source, "x") if target.split(".")[0] in LOADS_CODE]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec", "compile", "__import__"):
+                found.append(node.func.id)
+            found += [
+                "allow_pickle"
+                for word in node.keywords
+                if word.arg == "allow_pickle" and ast.unparse(word.value) != "False"
+            ]
+    return sorted(found)
+
+
+def weak_randomness(source: str) -> list[str]:
+    found = [target for target in imports(source, "x") if any(within(target, weak) for weak in WEAK_RANDOM)]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("np.random", "numpy.random"):
+            found.append(ast.unparse(node))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_imports_go_downwards(name: str) -> None:
+    assert upward_imports(OURS[name], name, SOURCES[name].name == "__init__.py") == []
+
+
+@pytest.mark.parametrize("name", OF_PACKAGE)
+def test_foreign_packages_stay_in_their_home(name: str) -> None:
+    assert strays(OF_PACKAGE[name], name) == []
+
+
+@pytest.mark.parametrize("name", OF_PACKAGE)
+def test_nothing_that_is_read_is_run(name: str) -> None:
+    assert code_loaders(OF_PACKAGE[name]) == []
+
+
+@pytest.mark.parametrize("name", [name for name in OF_PACKAGE if layer(name) in ("crypto", "transport")])
+def test_randomness_that_protects_comes_from_the_operating_system(name: str) -> None:
+    assert weak_randomness(OF_PACKAGE[name]) == []
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_public_surface_is_declared(name: str) -> None:
+    declared = [
+        node.value
+        for node in ast.parse(OURS[name]).body
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]
+    ]
+    assert len(declared) == 1, f"{name} needs one __all__"
+    names = ast.literal_eval(declared[0])
+    assert len(names) == len(set(names))
+
+
+def test_each_module_imports_alone_and_has_what_it_declares() -> None:
+    """Each in a process that has imported nothing else of ours: a fork of one that has the heavy packages."""
+    program = """
+import importlib, json, os, sys, traceback
+import numpy, cryptography.hazmat.primitives.ciphers.aead
+failed = {}
+for name in json.load(sys.stdin):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        try:
+            module = importlib.import_module(name)
+            missing = [word for word in module.__all__ if not hasattr(module, word)]
+            report = f"__all__ names what is not there: {missing}" if missing else ""
+        except BaseException:
+            report = traceback.format_exc(limit=-3)
+        os.write(writing, report.encode()[-4000:])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        report = pipe.read()
+    if os.waitpid(child, 0)[1] != 0 or report:
+        failed[name] = report or "the process died"
+json.dump(failed, sys.stdout)
+"""
+    command = [sys.executable, "-c", program]
+    names = json.dumps(list(OURS))
+    done = subprocess.run(command, input=names, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    failed = json.loads(done.stdout)
+    assert not failed, "\n\n".join(f"{name}: {report}" for name, report in failed.items())
+
+
+def test_every_folder_of_the_package_is_a_layer() -> None:
+    folders = {path.name for path in (ROOT / "securefed").iterdir() if (path / "__init__.py").exists()}
+    assert folders <= set(RANK), "name the new folder in LAYERS"
+
+
+# The checks above have to be able to fail.
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("securefed.crypto.fixed", "from securefed.models import linear"),
+        ("securefed.crypto.fixed", "import securefed.engine.pool"),
+        ("securefed.crypto.fixed", "from securefed import Party"),
+        ("securefed.crypto.fixed", "from ..protocols import schedule"),
+        ("securefed.crypto.fixed", "def late():\n    import securefed.cli"),
+        ("securefed.transport.local", "from securefed import engine"),
+        ("securefed.models.linear", "from securefed.data.table import load"),
+        ("securefed.protocols.schedule", "from securefed.measure.clock import Clock"),
+        ("securefed.estimators", "import securefed.cli.main"),
+        ("securefed.cli.main", "from bench import crypto"),
+        ("securefed.errors", "from securefed.extras import require"),
+    ],
+)
+def test_an_upward_import_is_found(name: str, source: str) -> None:
+    assert len(upward_imports(source, name)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("securefed.crypto.fixed", "from securefed.crypto.errors import RangeError\nfrom . import wire"),
+        ("securefed.crypto.errors", "from securefed.errors import SecurefedError"),
+        ("securefed.protocols.schedule", "from securefed.transport import local\nimport securefed.crypto"),
+        ("bench.crypto", "from securefed import crypto, Party\nfrom bench import timing"),
+    ],
+)
+def test_a_downward_import_passes(name: str, source: str) -> None:
+    assert upward_imports(source, name) == []
+
+
+def test_the_other_checks_find_what_they_look_for() -> None:
+    assert strays("from phe import paillier", "securefed.crypto.paillier.keys") != []
+    assert strays("import tenseal.sealapi as sealapi", "securefed.crypto.scheme") != []
+    assert strays("def f():\n    import gmpy2", "securefed.models.linear") != []
+    assert strays("import tenseal", "securefed.crypto.ckks.context") == []
+    assert code_loaders("import pickle\nfrom marshal import loads") == ["marshal.loads", "pickle"]
+    assert code_loaders("eval(text)\nnumpy.load(path, allow_pickle=True)") == ["allow_pickle", "eval"]
+    assert code_loaders("numpy.load(path, allow_pickle=False)\nre.compile('x')") == []
+    assert weak_randomness("import random") == ["random"]
+    assert weak_randomness("from numpy.random import default_rng") == ["numpy.random.default_rng"]
+    assert weak_randomness("import numpy as np\nnp.random.normal()") == ["np.random"]
+    assert weak_randomness("import secrets\nsecrets.randbits(8)") == []
