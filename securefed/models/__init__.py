@@ -1,0 +1,34 @@
+"""Local models: what a party computes from its own columns, and its derivatives.
+
+`Linear` and `Network` give the scalar H^k of the generalised linear objective, `HiddenLayer` the
+representation u of federated transfer learning; `securefed.models.torch` wraps torch modules for the scheme
+"plain". A model belongs to one party and stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.errors import DataError
+from securefed.models.activations import ACTIVATIONS
+from securefed.models.hidden import HiddenLayer
+from securefed.models.linear import Linear
+from securefed.models.local import LocalModel, take_word
+from securefed.models.network import Network
+
+__all__ = ["ACTIVATIONS", "HiddenLayer", "Linear", "LocalModel", "Network", "from_arrays"]
+
+
+def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> Linear | Network | HiddenLayer:
+    """The model that a shard's arrays (`to_arrays`) hold, whichever of the numpy models it is."""
+    kind = take_word(arrays, "model")
+    for model in (Linear, Network, HiddenLayer):
+        if model.kind == kind:
+            return model.from_arrays(arrays)
+    raise DataError(
+        f"shard holds a {kind!r} model; allowed are 'linear', 'network' and 'hidden-layer'"
+        " (torch shards: securefed.models.torch.TorchModel.from_arrays)"
+    )

@@ -1,0 +1,177 @@
+"""Any torch module as a local model, in the scheme "plain" only; and the paper's MNIST network.
+
+Under encryption the multipliers are the per-row derivatives by every parameter; for a torch module with
+millions of parameters that is out of reach, so `jacobian` refuses. torch is an extra and is imported when
+it is first needed.
+
+The module must give one output per row, of shape (S,) or (S, 1). Its parameters keep the module's own
+dtype: with float32 modules a written parameter is rounded to float32, and the gradients carry float32
+rounding. Parameters that do not require a gradient are left as they are. The module stays in the mode
+(train or eval) that it is given in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from securefed.checks import check_integer
+from securefed.errors import DataError, SettingError
+from securefed.extras import require
+from securefed.models.local import Array, as_parameters, as_residual, take_word
+
+__all__ = ["TorchModel", "half_image_cnn"]
+
+
+class TorchModel:
+    """A torch module with a scalar output per row."""
+
+    kind = "torch"
+
+    def __init__(self, module: Any) -> None:
+        self._torch: Any = require("torch", extra="torch")
+        if not isinstance(module, self._torch.nn.Module):
+            raise SettingError(f"module must be a torch.nn.Module, not {type(module).__name__}")
+        self._module = module
+        self._trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not self._trained:
+            raise SettingError(
+                "module must have at least one parameter that requires a gradient, but has none"
+            )
+
+    def __repr__(self) -> str:
+        return f"TorchModel({type(self._module).__name__}, size={self.size})"
+
+    @property
+    def module(self) -> Any:
+        return self._module
+
+    @property
+    def size(self) -> int:
+        return sum(int(parameter.numel()) for parameter in self._trained)
+
+    @property
+    def is_linear(self) -> bool:
+        # A module may happen to be linear, but nothing here can know it.
+        return False
+
+    @property
+    def parameters(self) -> Array:
+        return self._flat(parameter.detach() for parameter in self._trained)
+
+    @parameters.setter
+    def parameters(self, values: Array) -> None:
+        flat = self._torch.from_numpy(as_parameters(values, (self.size,)))
+        start = 0
+        with self._torch.no_grad():
+            for parameter in self._trained:
+                stop = start + int(parameter.numel())
+                parameter.copy_(flat[start:stop].reshape(parameter.shape))
+                start = stop
+
+    def forward(self, X: ArrayLike) -> Array:
+        with self._torch.no_grad():
+            result: Array = self._output(X).to(dtype=self._torch.float64, device="cpu").numpy()
+        return result
+
+    def jacobian(self, X: ArrayLike) -> NoReturn:
+        raise SettingError(
+            'torch modules run only in scheme "plain"; encrypted schemes need Linear or Network'
+        )
+
+    def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:
+        output = self._output(X)
+        values = as_residual(residual, int(output.shape[0]))
+        gradients = self._torch.autograd.grad(
+            output,
+            self._trained,
+            grad_outputs=self._torch.from_numpy(values).to(dtype=output.dtype, device=output.device),
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        return self._flat(gradients)
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        """The module's state by name, parameters and buffers; its code is not stored."""
+        arrays: dict[str, NDArray[np.generic]] = {"model": np.array(self.kind)}
+        for name, tensor in self._module.state_dict().items():
+            arrays[f"state.{name}"] = tensor.detach().cpu().numpy().copy()
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]], module: Any) -> Self:
+        """The stored state put into `module`, which must have the same names and shapes."""
+        if (kind := take_word(arrays, "model")) != cls.kind:
+            raise DataError(f"shard holds a {kind!r} model, not {cls.kind!r}")
+        model = cls(module)
+        state = {
+            name.removeprefix("state."): array for name, array in arrays.items() if name.startswith("state.")
+        }
+        expected = module.state_dict()
+        if odd := sorted(set(state) ^ set(expected)):
+            raise DataError(f"shard and module differ in {', '.join(odd)}")
+        for name, tensor in expected.items():
+            if state[name].shape != tuple(tensor.shape):
+                raise DataError(
+                    f"shard's {name} has shape {state[name].shape}, the module's {tuple(tensor.shape)}"
+                )
+            if not np.isfinite(np.asarray(state[name], dtype=np.float64)).all():
+                raise DataError(f"shard's {name} holds numbers that are not finite")
+        module.load_state_dict(
+            {name: model._torch.from_numpy(np.array(array)) for name, array in state.items()}
+        )
+        return model
+
+    def _flat(self, tensors: Any) -> Array:
+        flat = self._torch.cat([tensor.reshape(-1).to(self._torch.float64).cpu() for tensor in tensors])
+        result: Array = flat.numpy().copy()
+        return result
+
+    def _output(self, X: ArrayLike) -> Any:
+        first = self._trained[0]
+        rows = np.asarray(X, dtype=np.float64)
+        inputs = self._torch.from_numpy(np.ascontiguousarray(rows)).to(dtype=first.dtype, device=first.device)
+        output = self._module(inputs)
+        shape = tuple(output.shape)
+        if shape not in ((rows.shape[0],), (rows.shape[0], 1)):
+            raise DataError(f"module must give one output per row, shape ({rows.shape[0]},), not {shape}")
+        return output.reshape(rows.shape[0])
+
+
+def half_image_cnn(
+    seed: int, *, height: int = 28, width: int = 14, channels: int = 64, dense: int = 256, pool: int = 1
+) -> TorchModel:
+    """The local model of the paper's MNIST-CNN: two 3x3 convolutions of 64 channels, dense 256, a scalar.
+
+    Rows are flat images, row by row, of height x width numbers. The scalar is this half's share of the
+    paper's "logistic regression model with 512 parameters": 256 weights on each side and no bias.
+
+    The paper names neither padding nor pooling nor activation. Here: ReLU after both convolutions and the
+    dense layer, padding that keeps the size, and no pooling (pool=1), as in the authors' published code.
+    pool=2 takes the maximum over 2x2 squares after the convolutions: a quarter of the dense layer's 6.4
+    million weights, for small machines.
+    """
+    torch: Any = require("torch", extra="torch")
+    nn = torch.nn
+    check_integer("seed", seed, least=0)
+    for name, value in (("height", height), ("width", width), ("channels", channels), ("dense", dense)):
+        check_integer(name, value, least=1)
+    check_integer("pool", pool, least=1, most=min(height, width))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = nn.Sequential(
+            nn.Unflatten(1, (1, height, width)),
+            nn.Conv2d(1, channels, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, kernel_size=3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(pool) if pool > 1 else nn.Identity(),
+            nn.Flatten(),
+            nn.Linear(channels * (height // pool) * (width // pool), dense),
+            nn.ReLU(),
+            nn.Linear(dense, 1, bias=False),
+        )
+    return TorchModel(module)
