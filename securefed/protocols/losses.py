@@ -1,0 +1,185 @@
+"""Losses f(H, y) of the generalised linear objective (the paper's equation 2), exact and as Taylor
+polynomials.
+
+H_i is the sum of the parties' H_i^k; y_i is -1 or +1, or any number for the linear loss. The *residual* is
+the paper's g(H_i, y_i) = df/dH_i of equation 4: the one number per row that every party's gradient needs.
+
+Under encryption only sums and products with known numbers are available, so the loss is replaced by its
+second-order Taylor polynomial around H = 0, whose residual is affine in H with public weights:
+
+    taylor_residual = label_weight * y + margin_weight * H
+
+    logistic        log(1 + exp(-yH))     log 2 - yH/2 + H^2/8    label -1/2, margin 1/4
+    linear          (H - y)^2 / 2         the same                label -1,   margin 1
+    squared_hinge   max(0, 1 - yH)^2      (1 - yH)^2              label -2,   margin 2
+
+The logistic polynomial is close only near 0 (its residual is off by |H|^3/48 at most), and its minimum is not
+that of the exact loss; the squared hinge's is exact up to the margin, yH <= 1, and beyond it pulls back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from securefed.checks import check_choice
+from securefed.errors import DataError
+from securefed.models.activations import sigmoid
+
+__all__ = ["LOSSES", "LeastSquares", "Logistic", "Loss", "SquaredHinge", "get_loss"]
+
+Array = NDArray[np.float64]
+
+
+class Loss(ABC):
+    """One loss, row by row: nothing here sums or divides. Losses carry no state and compare by type.
+
+    `binary` says that labels are -1 and +1. `margin_weight` is also the polynomial's curvature in H and, for
+    all three losses, the largest curvature of the exact loss.
+    """
+
+    name: ClassVar[str]
+    binary: ClassVar[bool]
+    label_weight: ClassVar[float]
+    margin_weight: ClassVar[float]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def value(self, H: ArrayLike, y: ArrayLike) -> Array:
+        """f(H_i, y_i)."""
+        return self._value(*_pair(H, y))
+
+    def residual(self, H: ArrayLike, y: ArrayLike) -> Array:
+        """g(H_i, y_i) = df/dH_i (equation 4)."""
+        return self._residual(*_pair(H, y))
+
+    def taylor_value(self, H: ArrayLike, y: ArrayLike) -> Array:
+        """The second-order Taylor polynomial of f around H = 0."""
+        margins, labels = _pair(H, y)
+        result: Array = (
+            self._at_zero(labels)
+            + (self.label_weight * labels + 0.5 * self.margin_weight * margins) * margins
+        )
+        return result
+
+    def taylor_residual(self, H: ArrayLike, y: ArrayLike) -> Array:
+        """The derivative of `taylor_value` by H."""
+        margins, labels = _pair(H, y)
+        result: Array = self.label_weight * labels + self.margin_weight * margins
+        return result
+
+    def check_labels(self, y: ArrayLike) -> Array:
+        """y as float64, refused unless finite and, for a binary loss, -1 or +1 throughout."""
+        try:
+            labels = np.asarray(y, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"labels must be numbers: {error}") from None
+        if not np.isfinite(labels).all():
+            raise DataError("labels must be finite, but some are missing or infinite")
+        if self.binary and not np.isin(labels, (-1.0, 1.0)).all():
+            found = ", ".join(f"{label:g}" for label in np.unique(labels)[:5])
+            raise DataError(f"labels must be -1 or +1 for the loss {self.name!r}; found {found}")
+        return labels
+
+    @abstractmethod
+    def _value(self, H: Array, y: Array) -> Array: ...
+
+    @abstractmethod
+    def _residual(self, H: Array, y: Array) -> Array: ...
+
+    @abstractmethod
+    def _at_zero(self, y: Array) -> Array: ...
+
+
+class Logistic(Loss):
+    """log(1 + exp(-yH)): logistic regression."""
+
+    name = "logistic"
+    binary = True
+    label_weight = -0.5
+    margin_weight = 0.25
+
+    def predict_proba(self, H: ArrayLike) -> Array:
+        """The probability of the label +1: 1 / (1 + exp(-H))."""
+        return sigmoid(np.asarray(H, dtype=np.float64))
+
+    def _value(self, H: Array, y: Array) -> Array:
+        result: Array = np.logaddexp(0.0, -y * H)
+        return result
+
+    def _residual(self, H: Array, y: Array) -> Array:
+        result: Array = -y * sigmoid(-y * H)
+        return result
+
+    def _at_zero(self, y: Array) -> Array:
+        return np.full(y.shape, np.log(2.0))
+
+
+class LeastSquares(Loss):
+    """(H - y)^2 / 2: linear regression. Its own Taylor polynomial, so encryption approximates nothing."""
+
+    name = "linear"
+    binary = False
+    label_weight = -1.0
+    margin_weight = 1.0
+
+    def _value(self, H: Array, y: Array) -> Array:
+        result: Array = 0.5 * (H - y) ** 2
+        return result
+
+    def _residual(self, H: Array, y: Array) -> Array:
+        return H - y
+
+    def _at_zero(self, y: Array) -> Array:
+        result: Array = 0.5 * y**2
+        return result
+
+
+class SquaredHinge(Loss):
+    """max(0, 1 - yH)^2: a support vector machine with squared slack."""
+
+    name = "squared_hinge"
+    binary = True
+    label_weight = -2.0
+    margin_weight = 2.0
+
+    def _value(self, H: Array, y: Array) -> Array:
+        result: Array = np.maximum(0.0, 1.0 - y * H) ** 2
+        return result
+
+    def _residual(self, H: Array, y: Array) -> Array:
+        result: Array = -2.0 * y * np.maximum(0.0, 1.0 - y * H)
+        return result
+
+    def _at_zero(self, y: Array) -> Array:
+        return np.ones(y.shape)
+
+
+LOSSES: Mapping[str, Loss] = MappingProxyType(
+    {loss.name: loss for loss in (Logistic(), LeastSquares(), SquaredHinge())}
+)
+
+
+def get_loss(name: str) -> Loss:
+    """The loss of that name: "logistic", "linear" or "squared_hinge"."""
+    return LOSSES[check_choice("loss", name, LOSSES)]
+
+
+def _pair(H: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    margins, labels = np.asarray(H, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    # Broadcasting (S,) against (S, 1) would quietly give S x S residuals.
+    if margins.shape != labels.shape:
+        raise DataError(f"H and y must have the same shape, not {margins.shape} and {labels.shape}")
+    return margins, labels
