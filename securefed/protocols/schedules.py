@@ -1,0 +1,292 @@
+"""Who updates when: the paper's algorithms, learning rates, batches and stopping, as small values.
+
+    FedSGD()                                    Algorithm 1: one local step a round
+    FedBCD(local_steps=5)                       Algorithm 2, FedBCD-p: Q local steps, all parties at once
+    FedBCD(local_steps=5, order="sequential")   Algorithm 3, FedBCD-s: one party after the other
+    FedBCD(local_steps=50, proximal=0.1)        FedPBCD-p: with the pull back to where the round began
+
+All of them run through one loop: a round t takes the batch `Batches.batch(t)`, exchanges, and makes
+`local_steps` updates at the rate `rate(t)` on that same batch, while what came from others stays as it was.
+Rounds are counted from 0 everywhere here. Nothing in this module depends on anybody's data: all of it is
+known to all parties, and each computes it for itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.checks import check_choice, check_integer, check_number
+from securefed.errors import DataError, SettingError
+
+__all__ = [
+    "Algorithm",
+    "Batches",
+    "Constant",
+    "FedBCD",
+    "FedSGD",
+    "InverseSqrt",
+    "InverseSqrtParties",
+    "LearningRate",
+    "Order",
+    "Reason",
+    "Stopping",
+    "StoppingTracker",
+    "as_learning_rate",
+    "proximal_pull",
+]
+
+Order = Literal["parallel", "sequential"]
+Reason = Literal["target", "rounds", "no progress"]
+
+
+class Algorithm(Protocol):
+    """What the loop needs to know of an algorithm."""
+
+    @property
+    def local_steps(self) -> int:
+        """Q: updates of each party in a round."""
+        ...
+
+    @property
+    def order(self) -> Order: ...
+
+    @property
+    def proximal(self) -> float:
+        """mu: the weight of the pull back to the round's start; 0 is none."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """As the paper calls it."""
+        ...
+
+
+@dataclass(frozen=True)
+class FedSGD:
+    """Algorithm 1: one local step a round, so the same iterates as SGD on the joined columns.
+
+    A proximal weight is accepted and changes nothing: the one step is taken where the pull is still zero.
+    """
+
+    proximal: float = 0.0
+    local_steps: int = field(default=1, init=False, repr=False)
+    order: Order = field(default="parallel", init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "proximal", check_number("proximal", self.proximal, least=0.0))
+
+    @property
+    def name(self) -> str:
+        return "FedSGD"
+
+
+@dataclass(frozen=True)
+class FedBCD:
+    """Algorithms 2 and 3: Q local steps a round on stale messages, parallel (-p) or sequential (-s)."""
+
+    local_steps: int = 5
+    order: Order = "parallel"
+    proximal: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "local_steps", check_integer("local_steps", self.local_steps, least=1))
+        check_choice("order", self.order, ("parallel", "sequential"))
+        object.__setattr__(self, "proximal", check_number("proximal", self.proximal, least=0.0))
+
+    @property
+    def name(self) -> str:
+        return f"Fed{'P' if self.proximal > 0 else ''}BCD-{self.order[0]}"
+
+
+def proximal_pull(
+    theta: NDArray[np.float64], start: NDArray[np.float64], weight: float
+) -> NDArray[np.float64]:
+    """mu (theta^r - theta^r0), added to a local step's gradient (equation 15).
+
+    It is the gradient of mu/2 ||theta^r - theta^r0||^2, with theta^r0 the party's own parameters at the
+    round's exchange; it needs nothing from anybody.
+    """
+    return weight * (theta - start)
+
+
+@runtime_checkable
+class LearningRate(Protocol):
+    """The learning rate of round t = 0, 1, ...; the same for the Q local steps of the round."""
+
+    def __call__(self, t: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """eta0 in every round."""
+
+    eta0: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eta0", check_number("eta0", self.eta0, above=0.0))
+
+    def __call__(self, t: int) -> float:
+        check_integer("t", t, least=0)
+        return self.eta0
+
+
+@dataclass(frozen=True)
+class InverseSqrt:
+    """eta0 / sqrt(t + 1): the decay of all the paper's experiments with two parties."""
+
+    eta0: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eta0", check_number("eta0", self.eta0, above=0.0))
+
+    def __call__(self, t: int) -> float:
+        return self.eta0 / math.sqrt(check_integer("t", t, least=0) + 1)
+
+
+@dataclass(frozen=True)
+class InverseSqrtParties:
+    """eta0 / sqrt(T k), the paper's rate for five and seventeen parties, with k the number of parties.
+
+    T is read as the round counted from 1, T = t + 1. The paper calls this rate a *decay* strategy, writes
+    no other meaning of T beside it, and with k = 1 it is then the rate of its other experiments. Remark 4
+    to Theorem 2, where it comes from, has eta = 1/sqrt(KT) with T the total number of iterations, fixed in
+    advance; that reading is a constant rate: `Constant(eta0 / math.sqrt(total * parties))`.
+    """
+
+    eta0: float
+    parties: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eta0", check_number("eta0", self.eta0, above=0.0))
+        object.__setattr__(self, "parties", check_integer("parties", self.parties, least=1))
+
+    def __call__(self, t: int) -> float:
+        return self.eta0 / math.sqrt((check_integer("t", t, least=0) + 1) * self.parties)
+
+
+def as_learning_rate(rate: float | LearningRate) -> LearningRate:
+    """A learning rate as given; a plain number is a constant one."""
+    # A class can be called too, and would pass for one of its instances.
+    if isinstance(rate, LearningRate) and not isinstance(rate, type):
+        return rate
+    if isinstance(rate, bool) or not isinstance(rate, Real):
+        raise SettingError(
+            f"learning_rate must be a number greater than 0 or a rate such as InverseSqrt(0.1), not {rate!r}"
+        )
+    return Constant(check_number("learning_rate", rate, above=0.0))
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The rows of each round's mini-batch, the same at every party that knows the seed.
+
+    size=None takes all rows. Otherwise round t takes `size` distinct rows, every set of that size equally
+    likely, independently of other rounds, in ascending order. batch(t) depends on (rows, size, seed, t)
+    alone, so a resumed run sees the batches that it would have seen.
+
+    The rows with the smallest of `rows` random 64-bit words win. The words come from Philox with the key
+    (seed, t), whose stream numpy keeps the same over its versions, which it does not promise for `choice`
+    or `permutation`: parties need not run the same numpy. Batches are no secret; this is no protection.
+    """
+
+    rows: int
+    size: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", check_integer("rows", self.rows, least=1))
+        if self.size is not None:
+            object.__setattr__(self, "size", check_integer("size", self.size, least=1, most=self.rows))
+        object.__setattr__(self, "seed", check_integer("seed", self.seed, least=0, most=2**64 - 1))
+
+    @property
+    def effective_size(self) -> int:
+        """S: how many rows each batch has."""
+        return self.rows if self.size is None else self.size
+
+    def batch(self, t: int) -> NDArray[np.intp]:
+        """The row numbers of round t."""
+        check_integer("t", t, least=0, most=2**64 - 1)
+        if self.effective_size == self.rows:
+            return np.arange(self.rows, dtype=np.intp)
+        words = np.random.Philox(key=np.array([self.seed, t], dtype=np.uint64)).random_raw(self.rows)
+        chosen = np.argsort(words, kind="stable")[: self.effective_size]
+        return np.sort(chosen).astype(np.intp, copy=False)
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When training ends: after `rounds` rounds, at a target, or after `patience` evaluations without
+    progress.
+
+    The metric is one where more is better, such as AUC; give a loss with its sign changed. Progress is a
+    rise over the best so far by more than `min_improvement`.
+    """
+
+    rounds: int
+    target: float | None = None
+    patience: int | None = None
+    min_improvement: float = 1e-4
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounds", check_integer("rounds", self.rounds, least=1))
+        if self.target is not None:
+            object.__setattr__(self, "target", check_number("target", self.target))
+        if self.patience is not None:
+            object.__setattr__(self, "patience", check_integer("patience", self.patience, least=1))
+        improvement = check_number("min_improvement", self.min_improvement, least=0.0)
+        object.__setattr__(self, "min_improvement", improvement)
+
+    def tracker(self) -> StoppingTracker:
+        """A tracker for one run."""
+        return StoppingTracker(self)
+
+
+class StoppingTracker:
+    """Follows one run's metric; `update` says why to stop, or None."""
+
+    def __init__(self, stopping: Stopping) -> None:
+        self._stopping = stopping
+        self._best = -math.inf
+        self._stale = 0
+
+    def update(self, round: int, metric: float | None) -> Reason | None:
+        """After round `round` (from 0), with its metric, or None where it was not evaluated."""
+        check_integer("round", round, least=0)
+        rule = self._stopping
+        if metric is not None:
+            if not math.isfinite(metric):
+                raise DataError(f"metric must be a finite number, not {metric!r} after round {round}")
+            if metric > self._best + rule.min_improvement:
+                self._best, self._stale = metric, 0
+            else:
+                self._stale += 1
+            if rule.target is not None and metric >= rule.target:
+                return "target"
+        if round + 1 >= rule.rounds:
+            return "rounds"
+        if rule.patience is not None and self._stale >= rule.patience:
+            return "no progress"
+        return None
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """What a checkpoint must keep."""
+        return {"best": np.array(self._best), "stale": np.array(self._stale)}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Continue from a `state()`."""
+        if set(state) != {"best", "stale"} or any(np.asarray(entry).shape != () for entry in state.values()):
+            raise DataError(f"stopping state must hold best and stale, one number each, not {sorted(state)}")
+        best, stale = float(np.asarray(state["best"])), int(np.asarray(state["stale"]))
+        if math.isnan(best) or stale < 0:
+            raise DataError(
+                f"stopping state must have a best that is a number and stale >= 0, not {best}, {stale}"
+            )
+        self._best, self._stale = best, stale
