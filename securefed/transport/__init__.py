@@ -1,0 +1,43 @@
+"""Messages between parties: what a message is, a party's end of the line, the clock, and the in-process
+carrier.
+"""
+
+from __future__ import annotations
+
+from securefed.transport.clock import NETWORKS, Network, Path, get_network
+from securefed.transport.link import Link
+from securefed.transport.local import LocalRun, Program, run_local
+from securefed.transport.message import (
+    Deadlock,
+    IllegalMessage,
+    Message,
+    OutOfOrder,
+    TransportError,
+    WrongKind,
+    WrongRound,
+    WrongRun,
+    WrongSender,
+)
+from securefed.transport.transcript import Entry, Transcript
+
+__all__ = [
+    "NETWORKS",
+    "Deadlock",
+    "Entry",
+    "IllegalMessage",
+    "Link",
+    "LocalRun",
+    "Message",
+    "Network",
+    "OutOfOrder",
+    "Path",
+    "Program",
+    "Transcript",
+    "TransportError",
+    "WrongKind",
+    "WrongRound",
+    "WrongRun",
+    "WrongSender",
+    "get_network",
+    "run_local",
+]

@@ -1,0 +1,167 @@
+"""A party's end of the transport: send, receive, and the party's clock and transcript.
+
+A party's program is a coroutine that knows nothing of how messages travel:
+
+    async def program(link):
+        link.send("shop", "contribution", payload, round=3)
+        payload = await link.receive("contribution", "shop", round=3)
+
+`receive` names the one message that is due. Whatever else arrives from that sender is refused with a named
+error before its payload is looked at. A driver (in-process: `securefed.transport.local`) resumes the
+coroutine when the message is there, tells the clock how long the party has worked in between, and carries
+what it sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from securefed.transport.clock import Network, Path
+from securefed.transport.message import Message, OutOfOrder, WrongKind, WrongRound, WrongRun, WrongSender
+from securefed.transport.transcript import Transcript
+
+__all__ = ["Link", "Needed", "Timer"]
+
+
+class Timer(Protocol):
+    """Seconds from some fixed moment, as time.perf_counter."""
+
+    def __call__(self) -> float: ...
+
+
+class Needed:
+    """The awaitable behind `receive`: which sender's next message the program waits for."""
+
+    def __init__(self, sender: str, what: str) -> None:
+        self.sender = sender
+        self.what = what
+
+    def __await__(self) -> Generator[Needed, Message, Message]:
+        message = yield self
+        return message
+
+
+class Link:
+    """One party's end. `kinds` are the kinds of message that the protocol names; no other is sent or
+    taken.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        peers: Collection[str],
+        *,
+        run: str,
+        kinds: Collection[str],
+        network: Network,
+        timer: Timer,
+    ) -> None:
+        self.name = name
+        self.peers = tuple(peers)
+        self.run = run
+        self.phase = "setup"
+        self.transcript = Transcript(name)
+        self.outbox: list[Message] = []
+        self.path = Path()
+        self.paused = Path()
+        """Time spent off the clock (evaluation)."""
+        self.activities: dict[str, float] = {}
+        """Seconds of this party's own work by activity."""
+        self._kinds = frozenset(kinds)
+        self._network = network
+        self._timer = timer
+        self._busy: dict[str, Path] = {}
+        self._sent: dict[str, int] = {}
+        self._taken: dict[str, int] = {}
+
+    def send(self, receiver: str, kind: str, payload: bytes, *, round: int = 0, step: int = 0) -> None:
+        """Hand a message to the transport; it does not wait."""
+        if receiver not in self.peers:
+            raise WrongSender(f"{self.name} has no peer {receiver!r}; its peers are {', '.join(self.peers)}")
+        if kind not in self._kinds:
+            raise WrongKind(
+                f"the protocol names no message {kind!r}; it has {', '.join(sorted(self._kinds))}"
+            )
+        self._work()
+        sequence = self._sent.get(receiver, 0)
+        self._sent[receiver] = sequence + 1
+        # A link carries one message after the other; the next waits until it is free.
+        start = self.path.later(self._busy.get(receiver, Path()))
+        free = start.travel(self._network.transfer(len(payload)))
+        self._busy[receiver] = free
+        arrival = free.travel(self._network.latency)
+        message = Message(kind, self.run, round, step, self.name, receiver, sequence, payload, arrival)
+        self.transcript.message("sent", message, self.phase)
+        self.outbox.append(message)
+
+    async def receive(self, kind: str, sender: str, *, round: int = 0, step: int = 0) -> bytes:
+        """The payload of the next message from `sender`, which has to be this one."""
+        self._work()
+        message = await Needed(sender, f"{kind} of round {round} step {step}")
+        self._start()
+        self._check(message, kind, sender, round, step)
+        self._taken[sender] = message.sequence + 1
+        self.path = self.path.later(message.arrival)
+        self.transcript.message("received", message, self.phase)
+        return message.payload
+
+    def _check(self, message: Message, kind: str, sender: str, round_: int, step: int) -> None:
+        if message.sender != sender or message.receiver != self.name:
+            raise WrongSender(
+                f"{self.name} waits for {sender}, got a message {message.sender}->{message.receiver}"
+            )
+        if message.run != self.run:
+            raise WrongRun(f"{sender} sent a message of run {message.run!r}, this is run {self.run!r}")
+        due = self._taken.get(sender, 0)
+        if message.sequence != due:
+            word = "again" if message.sequence < due else "too early"
+            raise OutOfOrder(f"{sender} sent message {message.sequence} {word}; message {due} is due")
+        if message.kind != kind:
+            raise WrongKind(f"{sender} sent {message.kind!r}, {kind!r} is due in round {round_} step {step}")
+        if (message.round, message.step) != (round_, step):
+            raise WrongRound(
+                f"{sender} sent {kind!r} of round {message.round} step {message.step}, "
+                f"round {round_} step {step} is due"
+            )
+
+    # The clock. Work is what passes between a resumption of the program and its next send or receive.
+
+    def _start(self) -> None:
+        self._since = self._timer()
+
+    def _work(self) -> None:
+        now = self._timer()
+        self.path = self.path.work(now - self._since)
+        self._since = now
+
+    resume = _start
+    settle = _work
+
+    @contextmanager
+    def activity(self, name: str) -> Iterator[None]:
+        """Book the party's own work inside the block under a name, for reports."""
+        start = self._timer()
+        try:
+            yield
+        finally:
+            self.activities[name] = self.activities.get(name, 0.0) + self._timer() - start
+
+    @contextmanager
+    def off_the_clock(self, phase: str) -> Iterator[None]:
+        """Evaluation: its time and bytes are kept apart from the training's. Every party does so at the
+        same place.
+        """
+        self._work()
+        before, path, busy = self.phase, self.path, dict(self._busy)
+        self.phase = phase
+        try:
+            yield
+        finally:
+            self._work()
+            spent = self.path.since(path)
+            self.paused = Path(
+                self.paused.computation + spent.computation, self.paused.communication + spent.communication
+            )
+            self.phase, self.path, self._busy = before, path, busy
