@@ -1,0 +1,135 @@
+"""What all parties know and agree on before the first round. None of it is secret.
+
+A party computes everything public from this value alone: the batches, whose turn it is, which messages are
+due, how many openings a round has, and what the solvability ledger will say at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from securefed.checks import check_choice, check_integer
+from securefed.errors import SettingError
+from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
+
+__all__ = ["Agreement", "Member"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A party as the others know it: how many sums it opens at a local step, and whether once a round is
+    enough.
+    """
+
+    name: str
+    equations: int
+    affine: bool
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The public settings of a run. `members` holds the parties in the order of their turns, the label
+    party last.
+    """
+
+    objective: Literal["linear", "transfer"]
+    scheme: str
+    members: tuple[Member, ...]
+    algorithm: Algorithm
+    learning_rate: LearningRate
+    batches: Batches
+    stopping: Stopping
+    columns: int = 1
+    """h for the transfer objective, else 1."""
+    exchange: Literal["star", "pairwise"] = "star"
+    key_holder: str | None = None
+    """A party that only holds the key; None where two parties hold keys for each other."""
+    evaluate_every: int = 0
+    exact: bool = False
+    allow_determined: bool = False
+    details: tuple[tuple[str, Any], ...] = ()
+    """Whatever else has to be equal at all parties (loss, gamma, l2, ...), by name."""
+
+    def __post_init__(self) -> None:
+        names = [m.name for m in self.members]
+        check_choice("exchange", self.exchange, ("star", "pairwise"))
+        check_integer("evaluate_every", self.evaluate_every, least=0)
+        if len(names) < 2:
+            raise SettingError(f"parties: {len(names)} given, at least 2 are needed")
+        if len({*names, self.key_holder}) != len(names) + 1:
+            raise SettingError(
+                f"parties: names have to differ, {', '.join(names)} and {self.key_holder} given"
+            )
+        if self.objective == "transfer" and len(names) != 2:
+            raise SettingError(f"parties: {len(names)} given, the transfer objective takes exactly 2")
+        if self.key_holder is None and len(names) > 2:
+            raise SettingError(f"key_holder: none given, {len(names)} parties need one")
+        if self.exact and self.scheme != "plain":
+            raise SettingError(f"exact: only possible with scheme 'plain', {self.scheme!r} given")
+        watches = self.stopping.target is not None or self.stopping.patience is not None
+        if watches and not self.evaluate_every:
+            raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(m.name for m in self.members)
+
+    @property
+    def label_party(self) -> str:
+        return self.members[-1].name
+
+    @property
+    def mutual(self) -> bool:
+        """Two parties, each the key-holder for the other."""
+        return self.key_holder is None
+
+    @property
+    def watched(self) -> bool:
+        """The label party may stop the run early, so it says after each round whether to go on."""
+        return self.stopping.target is not None or self.stopping.patience is not None
+
+    def opens_at(self, name: str, step: int) -> bool:
+        """Whether that party opens sums at that local step."""
+        if self.exact:
+            return False
+        member = next(m for m in self.members if m.name == name)
+        return step == 0 or not member.affine
+
+    def evaluates_after(self, round_: int) -> bool:
+        return self.evaluate_every > 0 and (round_ + 1) % self.evaluate_every == 0
+
+    def unknowns(self) -> int:
+        """Secrets that stay fixed between two exchanges, for whoever opens sums over them."""
+        rows = self.batches.effective_size
+        if self.objective == "linear":
+            return rows
+        return rows * self.columns + self.columns * (self.columns + 1) // 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything by name, for reports and for telling a peer what differs."""
+        return {
+            "objective": self.objective,
+            "scheme": self.scheme,
+            "parties": [[m.name, m.equations, m.affine] for m in self.members],
+            "algorithm": self.algorithm.name,
+            "local_steps": self.algorithm.local_steps,
+            "order": self.algorithm.order,
+            "proximal": self.algorithm.proximal,
+            "learning_rate": repr(self.learning_rate),
+            "batches": repr(self.batches),
+            "stopping": repr(self.stopping),
+            "columns": self.columns,
+            "exchange": self.exchange,
+            "key_holder": self.key_holder,
+            "evaluate_every": self.evaluate_every,
+            "exact": self.exact,
+            "allow_determined": self.allow_determined,
+            **dict(self.details),
+        }
+
+    def digest(self) -> str:
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()

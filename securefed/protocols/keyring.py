@@ -1,0 +1,71 @@
+"""Who holds which key in a run, and how the public ones get around.
+
+Two parties: each is the key-holder for the other. What a party sends is under its own key, what it
+computes on is under its peer's, and its peer opens what it has masked. With a key-holder party: everything
+is under that one's key, and it opens for everybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from securefed.crypto import Encrypted, FixedPoint, KeyHolder, Mapper, PublicKey, load_public_key
+from securefed.crypto.scheme import Floats
+from securefed.errors import SettingError
+from securefed.protocols.agreement import Agreement
+from securefed.transport import Link
+
+__all__ = ["Keyring", "distribute_keys"]
+
+
+@dataclass
+class Keyring:
+    """One party's keys: its own pair where it is a key-holder, and the public key of the one who opens for
+    it.
+    """
+
+    own: KeyHolder | None
+    opener: str
+    """Who opens what this party masks."""
+    public: PublicKey
+    """The key of what this party computes on."""
+
+    def encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted:
+        """What this party sends: under its own key if it has one, else under the key-holder's."""
+        return self.own.encrypt(values, fixed) if self.own is not None else self.public.encrypt(values, fixed)
+
+
+async def distribute_keys(
+    link: Link, agreement: Agreement, own: KeyHolder | None, mapper: Mapper, *, allow_small: bool = False
+) -> Keyring:
+    """Send and receive public keys: message 1 of every protocol."""
+    if agreement.mutual:
+        (peer,) = (name for name in agreement.names if name != link.name)
+        if own is None:
+            raise SettingError(f"keys: {link.name} has no key, and two parties hold keys for each other")
+        own.public.mapper = mapper
+        link.send(peer, "public-key", own.public.to_bytes())
+        public = load_public_key(await link.receive("public-key", peer), allow_small=allow_small)
+        _check_scheme(public, agreement, peer)
+        public.mapper = mapper
+        return Keyring(own, peer, public)
+    holder = str(agreement.key_holder)
+    if link.name == holder:
+        if own is None:
+            raise SettingError(f"keys: the key-holder {holder} has no key")
+        own.public.mapper = mapper
+        blob = own.public.to_bytes()
+        for name in agreement.names:
+            link.send(name, "public-key", blob)
+        return Keyring(own, holder, own.public)
+    public = load_public_key(await link.receive("public-key", holder), allow_small=allow_small)
+    _check_scheme(public, agreement, holder)
+    public.mapper = mapper
+    return Keyring(None, holder, public)
+
+
+def _check_scheme(public: PublicKey, agreement: Agreement, sender: str) -> None:
+    """A plain 'key' from a peer must not turn an encrypted run into a plain one."""
+    found = public.scheme.name.lower()
+    if found != agreement.scheme:
+        raise SettingError(f"{sender} sent a {found} key, this run is {agreement.scheme}")

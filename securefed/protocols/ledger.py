@@ -1,0 +1,106 @@
+"""The solvability ledger: opened equations against unknowns.
+
+An opened gradient is the protocol's output to its owner, and each of its entries is one linear equation in
+secrets of others. As soon as somebody has as many equations as there are unknowns since these were last
+fixed, linear algebra finds the unknowns, encryption or not. So every opening is counted, per party that
+learns and per block of secrets that stay fixed:
+
+- generalised linear: in each exchange the S residuals of the batch; an opening gives one equation for each
+  parameter of the party.
+- transfer: in each exchange the peer's block (n x h, and a symmetric h x h that depends on more than it);
+  each opening gives (d + 1) h equations.
+- labels, over all rounds: an advisory count, because the equations are not linear in the labels alone. It
+  warns and never refuses; with few rows and many openings an alternating attack finds labels
+  (docs/protocols.md).
+
+A ratio of `NEAR` or more warns. At 1 the key-holder refuses to open, unless `allow_determined` was set by
+all parties.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+from securefed.errors import SecurefedError
+
+__all__ = ["NEAR", "Ledger", "LedgerEntry", "LedgerRefusal", "LedgerWarning"]
+
+NEAR = 0.5
+
+
+class LedgerRefusal(SecurefedError):
+    """An opening would determine secrets of another party."""
+
+
+class LedgerWarning(UserWarning):
+    """Openings come close to determining secrets of another party."""
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """Equations that `party` has been given about the fixed secrets `block`, at the worst of all
+    exchanges.
+    """
+
+    party: str
+    block: str
+    equations: int
+    unknowns: int
+    advisory: bool
+
+    @property
+    def ratio(self) -> float:
+        return self.equations / self.unknowns
+
+    @property
+    def verdict(self) -> str:
+        if self.ratio >= 1.0:
+            return "possibly determined" if self.advisory else "determined"
+        return "near" if self.ratio >= NEAR else "open"
+
+
+class Ledger:
+    """Counts the openings of a run. One is kept by whoever opens, and shows the same at every party."""
+
+    def __init__(self, *, allow_determined: bool = False) -> None:
+        self.allow_determined = allow_determined
+        self._current: dict[tuple[str, str], int] = {}
+        self._worst: dict[tuple[str, str], LedgerEntry] = {}
+        self._warned: set[tuple[str, str]] = set()
+
+    def fix(self, party: str, block: str) -> None:
+        """The block's secrets are new: what was opened before says nothing about them by linear algebra
+        alone.
+        """
+        self._current[party, block] = 0
+
+    def count(self, party: str, block: str, equations: int, unknowns: int, *, advisory: bool = False) -> None:
+        """Book an opening that is about to be given, or raise LedgerRefusal."""
+        key = (party, block)
+        total = self._current.get(key, 0) + equations
+        entry = LedgerEntry(party, block, total, unknowns, advisory)
+        if entry.ratio >= 1.0 and not advisory and not self.allow_determined:
+            raise LedgerRefusal(
+                f"{party} would hold {total} equations for {unknowns} unknowns ({block}), which determines"
+                " them; larger batches, fewer local steps or a linear model stay below this line, and"
+                " allow_determined=True crosses it"
+            )
+        self._current[key] = total
+        worst = self._worst.get(key)
+        if worst is None or entry.ratio > worst.ratio:
+            self._worst[key] = entry
+        if entry.ratio >= NEAR and key not in self._warned:
+            self._warned.add(key)
+            kind = "an estimate, not linear" if advisory else "linear"
+            message = f"{party} holds {total} equations ({kind}) for {unknowns} unknowns ({block})"
+            warnings.warn(message, LedgerWarning, stacklevel=3)
+
+    @property
+    def entries(self) -> list[LedgerEntry]:
+        return sorted(self._worst.values(), key=lambda e: (e.advisory, -e.ratio))
+
+    @property
+    def determined(self) -> bool:
+        """Whether any (not advisory) block was opened past the line."""
+        return any(e.verdict == "determined" for e in self._worst.values())

@@ -1,0 +1,97 @@
+"""The opening of a parameter gradient: mask, ask the key-holder, remove the mask.
+
+    1. requester -> key-holder   opening-request: the sums, packed, re-randomised, under a fresh uniform mask
+    2. key-holder -> requester   opening: the same in the clear, still masked
+
+The key-holder learns nothing (uniform), the requester learns the aggregated gradient by its own
+parameters. The key-holder books each opening in the ledger first, and refuses past the line.
+"""
+
+from __future__ import annotations
+
+from securefed.crypto import KeyHolder
+from securefed.crypto.errors import ShapeError
+from securefed.crypto.scheme import Floats, Mask
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.exchange import Held
+from securefed.protocols.keyring import Keyring
+from securefed.protocols.ledger import Ledger
+from securefed.transport import Link
+
+__all__ = ["ask", "book", "fix_ledger", "serve", "take"]
+
+
+def ask(link: Link, keys: Keyring, held: Held, multipliers: Floats, round_: int, step: int) -> Mask:
+    """Send an opening request for the sums; keep the mask."""
+    with link.activity("products"):
+        sums = held.encrypted.contract(multipliers)
+    with link.activity("mask"):
+        masked, mask = sums.mask()
+    shape, count = masked.shape, masked.ciphertexts
+    link.transcript.note(
+        "requested", "opening", keys.opener, round_, step, link.phase, shape=list(shape), ciphertexts=count
+    )
+    link.send(keys.opener, "opening-request", masked.to_bytes(), round=round_, step=step)
+    return mask
+
+
+async def take(link: Link, keys: Keyring, mask: Mask, round_: int, step: int) -> Floats:
+    """The reply, without its mask."""
+    blob = await link.receive("opening", keys.opener, round=round_, step=step)
+    with link.activity("unmask"):
+        return mask.remove(keys.public.load_opened(blob))
+
+
+async def serve(
+    link: Link,
+    agreement: Agreement,
+    holder: KeyHolder,
+    ledger: Ledger,
+    requester: str,
+    round_: int,
+    step: int,
+) -> None:
+    """The key-holder's part of one opening."""
+    blob = await link.receive("opening-request", requester, round=round_, step=step)
+    member = next(m for m in agreement.members if m.name == requester)
+    with link.activity("open"):
+        masked = holder.public.load_masked(blob)
+        entries = 1
+        for size in masked.shape:
+            entries *= size
+        if entries != member.equations:
+            raise ShapeError(f"{requester} asks to open {entries} sums, {member.equations} were agreed")
+        book(ledger, agreement, requester)
+        opened = holder.open(masked).to_bytes()
+    link.transcript.note(
+        "opened",
+        "opening",
+        requester,
+        round_,
+        step,
+        link.phase,
+        shape=list(masked.shape),
+        ciphertexts=masked.ciphertexts,
+    )
+    link.send(requester, "opening", opened, round=round_, step=step)
+
+
+def fix_ledger(ledger: Ledger, agreement: Agreement, party: str) -> None:
+    """An exchange gave `party` new values to open sums of."""
+    ledger.fix(party, _block(agreement, party))
+
+
+def book(ledger: Ledger, agreement: Agreement, party: str) -> None:
+    """Count one opening of `party` against what stays fixed since the last exchange, and against the
+    labels.
+    """
+    member = next(m for m in agreement.members if m.name == party)
+    ledger.count(party, _block(agreement, party), member.equations, agreement.unknowns())
+    if party != agreement.label_party:
+        ledger.count(party, "labels over all rounds", member.equations, agreement.batches.rows, advisory=True)
+
+
+def _block(agreement: Agreement, party: str) -> str:
+    if agreement.objective == "linear":
+        return "residuals of a batch"
+    return "C and M of the label party" if party != agreement.label_party else "u and its outer products"

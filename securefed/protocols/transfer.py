@@ -1,0 +1,165 @@
+"""Federated transfer learning (FTL), two parties: A has labels for some of its rows, B has none.
+
+Each party maps its columns to a hidden representation, u = act(X W + b). With Phi = mean of y_l u_l^A over
+A's labelled rows, B's row i has the score phi_i = Phi . u_i^B. The loss, over the n overlapping rows of a
+batch (w_i = 1 where the row is labelled, else 0):
+
+    L = 1/n sum_i [ w_i (log 2 - y_i phi_i / 2 + phi_i^2 / 8) + gamma |u_i^A - u_i^B|^2 ] + l2/2 |W|^2
+
+The gradient by u_i^B is, times n,  w_i (-y_i Phi / 2 + Phi Phi' u_i^B / 4) - 2 gamma u_i^A + 2 gamma
+u_i^B. So A sends only
+
+    C_i = -w_i y_i Phi / 2 - 2 gamma u_i^A   (n x h)   and   M = Phi Phi' / 4   (h x h),
+
+and B only u^B (n x h) and S = sum_i w_i u_i^B u_i^B' (h x h). Stacked, that is one contribution of n + h
+rows and h columns. What B opens at a local step is its parameter gradient, linear in C and M; what A opens
+is linear in u^B and S:
+
+    n dL/dPhi = -1/2 sum_i w_i y_i u_i^B + 1/4 S Phi.
+
+The h x h blocks travel scaled by sqrt(n) (M) and 1/sqrt(n) (S), so that neither block's multipliers dwarf
+the other's. FATE's layout of the same exchange has n (h^2 + 2h) ciphertexts each way. Which overlapping
+rows are labelled (w) is known to both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto import FixedPoint
+from securefed.errors import DataError
+from securefed.models import HiddenLayer
+
+__all__ = ["TransferSide"]
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+
+class TransferSide:
+    """A party of the transfer objective: A with labels, or B without."""
+
+    affine = False
+    exact = False
+
+    def __init__(
+        self,
+        model: HiddenLayer,
+        features: Array,
+        overlap: Rows,
+        labelled: NDArray[np.bool_],
+        labels: Array | None,
+        *,
+        gamma: float,
+        l2: float,
+        activation_bound: float,
+        fraction_bits: int = 32,
+    ) -> None:
+        """`overlap`: this party's row numbers of the overlapping rows, in the agreed order; `labelled`: w,
+        for them.
+
+        `labels` (A): one of -1, +1, or NaN where unlabelled, for each of this party's rows.
+        """
+        self.model = model
+        self._features = features
+        self._overlap, self._weights = overlap, labelled.astype(np.float64)
+        self._labels = labels
+        self._gamma, self._l2 = gamma, l2
+        self._bound = activation_bound if model.activation == "relu" else 1.0
+        self._fraction_bits = fraction_bits
+        if labels is not None:
+            known = ~np.isnan(labels)
+            self._known_rows, self._known_labels = model.augmented(features[known]), labels[known]
+            self._known_features = features[known]
+        self.begin(np.arange(len(overlap)))
+
+    @property
+    def parameters(self) -> Array:
+        return self.model.parameters
+
+    @parameters.setter
+    def parameters(self, values: Array) -> None:
+        self.model.parameters = values
+
+    @property
+    def equations(self) -> int:
+        return self.model.size
+
+    def begin(self, batch: Rows) -> None:
+        chosen = self._overlap[batch]
+        self._rows = self._features[chosen]
+        self._inputs = self.model.augmented(self._rows)
+        self._w = self._weights[batch]
+        self._y = np.zeros(len(batch))
+        if self._labels is not None:
+            self._y = np.where(self._w > 0, np.nan_to_num(self._labels[chosen]), 0.0)
+        self._root = float(np.sqrt(len(batch)))
+
+    def phi(self) -> Array:
+        """Phi = mean of y_l u_l^A over A's labelled rows (A only)."""
+        result: Array = (
+            self._known_labels @ self.model.forward(self._known_features) / len(self._known_labels)
+        )
+        return result
+
+    def contribution(self) -> Array:
+        hidden = self.model.forward(self._rows)
+        largest = float(np.max(np.abs(hidden)))
+        if largest > self._bound:
+            raise DataError(
+                f"activation_bound: |u| reached {largest:.4g}, at most {self._bound:.4g} was declared; "
+                "a smaller learning rate keeps it low, a larger activation_bound allows it"
+            )
+        if self._labels is None:
+            outer = (hidden * self._w[:, None]).T @ hidden
+            return np.vstack([hidden, outer / self._root])
+        phi = self.phi()
+        constant = -0.5 * np.outer(self._y, phi) - 2.0 * self._gamma * hidden
+        return np.vstack([constant, 0.25 * self._root * np.outer(phi, phi)])
+
+    def fixed(self) -> FixedPoint:
+        u = self._bound
+        if self._labels is None:
+            bound = max(u, self._root * u * u)
+        else:
+            bound = max(u * (0.5 + 2.0 * self._gamma), 0.25 * self._root * u * u)
+        return FixedPoint(bound, self._fraction_bits)
+
+    def peer_shape(self) -> tuple[int, ...]:
+        return (len(self._rows) + self.model.width, self.model.width)
+
+    def multipliers(self) -> Array:
+        """(h, d + 1, n + h)."""
+        slope = self.model.derivative(self._rows)
+        # each[j, a, i] = x_ia act'(z_ij)
+        each = np.einsum("ia,ij->jai", self._inputs, slope)
+        if self._labels is None:
+            hidden = self.model.forward(self._rows) * self._w[:, None]
+            block = np.einsum("jai,ik->jak", each, hidden) / self._root
+            return np.concatenate([each, block], axis=2)
+        pull = self._label_pull()
+        samples = -0.5 * pull.T[:, :, None] * self._y - 2.0 * self._gamma * each
+        block = 0.25 * self._root * pull.T[:, :, None] * self.phi()
+        return np.concatenate([samples, block], axis=2)
+
+    def _label_pull(self) -> Array:
+        """q[a, j] = dPhi_j / dW_aj = mean over the labelled rows of y_l x_la act'(z_lj)."""
+        slope = self.model.derivative(self._known_features) * self._known_labels[:, None]
+        result: Array = self._known_rows.T @ slope / len(self._known_labels)
+        return result
+
+    def gradient(self, sums: Array, included: bool) -> Array:
+        """Own part: the alignment's 2 gamma u, and L2."""
+        own = self.model.vjp(self._rows, 2.0 * self._gamma * self.model.forward(self._rows))
+        result: Array = ((sums + own) / len(self._rows)).ravel() + self._l2 * self.model.parameters
+        return result
+
+    def exact_gradient(self, others: Array, included: bool) -> Array:
+        raise DataError("the transfer objective has no exact form: its loss is the Taylor polynomial")
+
+    def phi_fixed(self) -> FixedPoint:
+        return FixedPoint(self._bound, self._fraction_bits)
+
+    def hidden(self, features: Array) -> Array:
+        return self.model.forward(features)
