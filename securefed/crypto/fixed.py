@@ -1,11 +1,12 @@
 """Fixed point with one public scale.
 
-A real number v becomes the integer round(v * 2**fraction_bits). The scale belongs to the whole array and is public, so a
-ciphertext says nothing about the magnitude of its value (a per-number exponent, as in phe, does). Values outside the declared
-range raise; nothing is clipped and nothing wraps.
+A real number v becomes the integer round(v * 2**fraction_bits). The scale belongs to the whole array and
+is public, so a ciphertext says nothing about the magnitude of its value (a per-number exponent, as in phe,
+does). Values outside the declared range raise; nothing is clipped and nothing wraps.
 
-Multipliers are plaintext numbers of one party; `quantise` gives them as many significant bits as asked for, relative to the
-largest of them. Its exponent stays with that party unless it chooses a public `FixedPoint` instead.
+Multipliers are plaintext numbers of one party; `quantise` gives them as many significant bits as asked
+for, relative to the largest of them. Its exponent stays with that party unless it chooses a public
+`FixedPoint` instead.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def checked_array(values: ArrayLike, what: str = "values") -> NDArray[np.float64
         raise ShapeError(f"{what}: the array of shape {array.shape} is empty")
     if not np.isfinite(array).all():
         bad = int(np.size(array) - np.count_nonzero(np.isfinite(array)))
-        raise RangeError(f"{what}: {bad} of {array.size} entries are NaN or infinite; only finite numbers are allowed")
+        raise RangeError(
+            f"{what}: {bad} of {array.size} entries are NaN or infinite; only finite numbers are allowed"
+        )
     return array
 
 
@@ -54,7 +57,7 @@ class FixedPoint:
             raise RangeError(f"fraction_bits: {self.fraction_bits!r} given, a whole number is allowed")
         if not 1 <= self.magnitude_bits <= MOST_BITS:
             raise RangeError(
-                f"bound {self.bound!r} with {self.fraction_bits} fraction bits takes {self.magnitude_bits} bits; "
+                f"bound {self.bound!r} with {self.fraction_bits} fraction bits takes {self.magnitude_bits} bits, "
                 f"1 to {MOST_BITS} are allowed"
             )
 
@@ -65,12 +68,14 @@ class FixedPoint:
     @property
     def magnitude_bits(self) -> int:
         """V such that every encoded integer is below 2**V in magnitude."""
-        return int(round(ldexp(self.bound, self.fraction_bits))).bit_length()
+        return round(ldexp(self.bound, self.fraction_bits)).bit_length()
 
     def check(self, values: NDArray[np.float64], what: str = "values") -> None:
         largest = float(np.max(np.abs(values)))
         if largest > self.bound:
-            raise RangeError(f"{what}: magnitude up to {largest:.6g} given, at most {self.bound:.6g} was declared")
+            raise RangeError(
+                f"{what}: magnitude up to {largest:.6g} given, at most {self.bound:.6g} was declared"
+            )
 
     def encode(self, values: ArrayLike, what: str = "values") -> NDArray[np.int64]:
         array = checked_array(values, what)

@@ -1,7 +1,7 @@
 """The key-holder: the only object that has a secret key.
 
-It opens masked ciphertexts and nothing else, never the same one twice, and keeps a record of each opening for the audit. What it
-returns is still masked; what it sees is uniform.
+It opens masked ciphertexts and nothing else, never the same one twice, and keeps a record of each opening
+for the audit. What it returns is still masked; what it sees is uniform.
 """
 
 from __future__ import annotations
@@ -59,12 +59,16 @@ class KeyHolder:
 
     def _admit(self, masked: Masked, purpose: str) -> None:
         if not isinstance(masked, Masked):
-            raise OpeningRefused(f"a {type(masked).__name__} given; a key-holder opens only masked ciphertexts")
+            raise OpeningRefused(
+                f"a {type(masked).__name__} given; a key-holder opens only masked ciphertexts"
+            )
         if masked.public.key_id != self.public.key_id:
             raise WrongKey(f"masked under {masked.public!r}, this key-holder has {self.public!r}")
         digest = hashlib.sha256(masked.to_bytes()).hexdigest()
         if digest in self._seen:
-            raise OpeningRefused(f"ciphertext {digest[:12]} was opened before; each opening takes a fresh mask")
+            raise OpeningRefused(
+                f"ciphertext {digest[:12]} was opened before; each opening takes a fresh mask"
+            )
         self._seen.add(digest)
         self.records.append(OpeningRecord(digest, masked.shape, masked.ciphertexts, purpose))
 

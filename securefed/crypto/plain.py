@@ -1,7 +1,8 @@
 """No encryption: the same interface on bare float64 arrays.
 
-For experiments, and as the oracle of the encrypted schemes: what it computes is what they have to compute, with no rounding. It
-protects nothing. Whoever selects it has to write the word "plain", and every result of such a run carries that word.
+For experiments, and as the oracle of the encrypted schemes: what it computes is what they have to compute,
+with no rounding. It protects nothing. Whoever selects it has to write the word "plain", and every result
+of such a run carries that word.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class PlainPublicKey(PublicKey):
         return PlainEncrypted(self, values, bound)
 
     def _load_masked(self, frame: Frame) -> PlainBlock:
-        return PlainBlock(self, _array_and_bound(frame)[0], Kind.MASKED)
+        return PlainBlock(self, _array_and_bound(frame)[0], frame.numbers[0])
 
     def _load_opened(self, frame: Frame) -> PlainReply:
         return PlainReply(self, _array_and_bound(frame)[0])
@@ -62,7 +63,9 @@ def _array_and_bound(frame: Frame) -> tuple[Floats, float]:
     shape = frame.expect_array()
     expected = 8 * (int(np.prod(shape)) + 1)
     if len(frame.payload) != expected:
-        raise FormatError(f"{len(frame.payload)} bytes of values given, {expected} expected for shape {shape}")
+        raise FormatError(
+            f"{len(frame.payload)} bytes of values given, {expected} expected for shape {shape}"
+        )
     numbers = np.frombuffer(frame.payload, dtype="<f8").astype(np.float64)
     if not np.isfinite(numbers).all() or numbers[0] <= 0:
         raise RangeError("values: NaN or infinite entries; only finite numbers are allowed")
@@ -81,6 +84,11 @@ class PlainEncrypted(Encrypted):
     @property
     def ciphertexts(self) -> int:
         return int(self._values.size)
+
+    @property
+    def values(self) -> Floats:
+        """The values: there is nothing to open."""
+        return self._values
 
     def _make(self, values: Floats, bound: float) -> PlainEncrypted:
         if not isinstance(self.public, PlainPublicKey):  # the type of `public` is fixed by __init__
@@ -108,7 +116,8 @@ class PlainEncrypted(Encrypted):
         return self
 
     def mask(self) -> tuple[PlainBlock, PlainMask]:
-        return PlainBlock(self.public, self._values, Kind.MASKED), PlainMask(self._values.shape)
+        # The key-holder refuses repeats by their bytes, and two openings of equal values are two openings.
+        return PlainBlock(self.public, self._values, secrets.randbits(31)), PlainMask(self._values.shape)
 
     def to_bytes(self) -> bytes:
         return self.public.frame(Kind.ENCRYPTED, _payload(self._values, self.bound), self.shape).to_bytes()
@@ -117,13 +126,11 @@ class PlainEncrypted(Encrypted):
 class PlainBlock(Masked):
     """Values in the clear, where another scheme has a masked ciphertext."""
 
-    def __init__(self, public: PublicKey, values: Floats, kind: Kind) -> None:
+    def __init__(self, public: PublicKey, values: Floats, nonce: int) -> None:
         self.public = public
         self.values = values
         self.shape = values.shape
-        self._kind = kind
-        # Two openings of equal values are two openings: the key-holder refuses repeats by their bytes.
-        self._nonce = secrets.randbits(31)
+        self._nonce = nonce
 
     @property
     def ciphertexts(self) -> int:
@@ -131,7 +138,7 @@ class PlainBlock(Masked):
 
     def to_bytes(self) -> bytes:
         numbers = (self._nonce, 0, 0, 0)
-        return self.public.frame(self._kind, _payload(self.values, 1.0), self.shape, numbers).to_bytes()
+        return self.public.frame(Kind.MASKED, _payload(self.values, 1.0), self.shape, numbers).to_bytes()
 
 
 class PlainReply(Opened):

@@ -4,15 +4,16 @@
                                                       Masked --KeyHolder.open--> Opened
                                                       Mask.remove(Opened) --> values
 
-Only a `SecretKey` can open, only a `KeyHolder` has one, and it opens `Masked` and nothing else. An object of this module that
-lacks the secret key has no method that decrypts.
+Only a `SecretKey` can open, only a `KeyHolder` has one, and it opens `Masked` and nothing else. An object
+of this module that lacks the secret key has no method that decrypts.
 
-An `Encrypted` is a vector (rows,) or a matrix (rows, columns). Its one heavy operation is `contract`: column j of the result is
-a plaintext matrix times column j, which is what a gradient is in every protocol here (the residual by samples for linear
-models, the hidden-layer terms for transfer learning). Sums over rows come out; single rows do not.
+An `Encrypted` is a vector (rows,) or a matrix (rows, columns). Its one heavy operation is `contract`:
+column j of the result is a plaintext matrix times column j, which is what a gradient is in every protocol
+here (the residual by samples for linear models, the hidden-layer terms for transfer learning). Sums over
+rows come out; single rows do not.
 
-What is checked here is checked once for all schemes, and before any arithmetic: shapes, finiteness, declared ranges, keys. The
-schemes implement the methods with a leading underscore.
+What is checked here is checked once for all schemes, and before any arithmetic: shapes, finiteness,
+declared ranges, keys. The schemes implement the methods with a leading underscore.
 """
 
 from __future__ import annotations
@@ -64,11 +65,15 @@ class PublicKey(ABC):
     """Hash of the parameter set; both sides build the set by themselves and compare this."""
     key_id: bytes
     """Fingerprint of the key, 16 bytes."""
+    slots: ClassVar[int] = 1
+    """How many values a ciphertext of one array may hold side by side."""
     mapper: Mapper = SERIAL
     """Who does the heavy work."""
 
     def encrypt(self, values: ArrayLike, fixed: FixedPoint) -> Encrypted:
-        """Fresh ciphertexts of `values`, each |value| <= fixed.bound. Randomness from the operating system."""
+        """Fresh ciphertexts of `values`, each |value| <= fixed.bound. Randomness from the operating
+        system.
+        """
         array = checked_array(values)
         fixed.check(array)
         return self._encrypt(array, fixed)
@@ -102,7 +107,11 @@ class PublicKey(ABC):
         return Frame.from_bytes(blob, kind).expect(self.scheme, self.parameters, self.key_id)
 
     def frame(
-        self, kind: Kind, payload: bytes, shape: tuple[int, ...] = (), numbers: tuple[int, int, int, int] = (0, 0, 0, 0)
+        self,
+        kind: Kind,
+        payload: bytes,
+        shape: tuple[int, ...] = (),
+        numbers: tuple[int, int, int, int] = (0, 0, 0, 0),
     ) -> Frame:
         """A frame that belongs to this key."""
         return Frame(kind, self.scheme, self.parameters, self.key_id, payload, shape, numbers)
@@ -143,7 +152,9 @@ class Encrypted(ABC):
         """How many ciphertexts it consists of."""
 
     def __add__(self, other: Encrypted | ArrayLike) -> Encrypted:
-        """Sum. A plain addend may be as large as the declared bound, not larger: the bound of the result is public."""
+        """Sum. A plain addend may be as large as the declared bound, not larger: the bound of the result
+        is public.
+        """
         if isinstance(other, Encrypted):
             self._same(other)
             return self._add(other)
@@ -164,10 +175,14 @@ class Encrypted(ABC):
     __rmul__ = __mul__
 
     def multiply(self, other: ArrayLike, fixed: FixedPoint | None = None) -> Encrypted:
-        """Entry by entry. With `fixed`, the multipliers' scale is that public one instead of a private one."""
+        """Entry by entry. With `fixed`, the multipliers' scale is that public one instead of a private
+        one.
+        """
         if isinstance(other, Encrypted):
             raise ShapeError("a product of two encrypted arrays is not possible: multiply by plain numbers")
-        factor = np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape) if np.ndim(other) == 0 else other
+        factor = (
+            np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape) if np.ndim(other) == 0 else other
+        )
         array = checked_array(factor, "multipliers")
         if array.shape != self.shape:
             raise ShapeError(f"multipliers: shape {array.shape} given, {self.shape} expected")
@@ -183,14 +198,23 @@ class Encrypted(ABC):
         return self.contract(np.broadcast_to(array, (self.columns, *array.shape)))
 
     def contract(self, multipliers: ArrayLike, fixed: FixedPoint | None = None) -> Encrypted:
-        """result[a, j] = sum over i of multipliers[j, a, i] * self[i, j]; multipliers has shape (columns, outputs, rows).
+        """result[a, j] = sum over i of multipliers[j, a, i] * self[i, j]; multipliers has shape (columns,
+        outputs, rows).
 
-        The result has shape (outputs, columns), or (outputs,) for a vector. Without `fixed` the multipliers are given 24
-        significant bits relative to the largest, and their scale stays with the caller as long as the result is only masked.
+        The result has shape (outputs, columns), or (outputs,) for a vector. Without `fixed` the
+        multipliers are given 24 significant bits relative to the largest, and their scale stays with the
+        caller as long as the result is only masked.
         """
         array = np.asarray(multipliers, dtype=np.float64)
-        if array.ndim != 3 or array.shape[0] != self.columns or array.shape[2] != self.rows or array.shape[1] == 0:
-            raise ShapeError(f"multipliers: shape {array.shape} given, ({self.columns}, any, {self.rows}) expected")
+        if (
+            array.ndim != 3
+            or array.shape[0] != self.columns
+            or array.shape[2] != self.rows
+            or array.shape[1] == 0
+        ):
+            raise ShapeError(
+                f"multipliers: shape {array.shape} given, ({self.columns}, any, {self.rows}) expected"
+            )
         if not np.isfinite(array).all():
             raise RangeError("multipliers: NaN or infinite entries; only finite numbers are allowed")
         if fixed is not None:
@@ -203,11 +227,15 @@ class Encrypted(ABC):
 
     @abstractmethod
     def rerandomise(self) -> Encrypted:
-        """The same values under fresh randomness: what leaves a party says nothing about how it was computed."""
+        """The same values under fresh randomness: what leaves a party says nothing about how it was
+        computed.
+        """
 
     @abstractmethod
     def mask(self) -> tuple[Masked, Mask]:
-        """Packed, re-randomised and hidden under a fresh uniform mask, for the key-holder; and the mask, to keep."""
+        """Packed, re-randomised and hidden under a fresh uniform mask, for the key-holder; and the mask,
+        to keep.
+        """
 
     @abstractmethod
     def to_bytes(self) -> bytes:
@@ -232,17 +260,23 @@ class Encrypted(ABC):
             raise ShapeError(f"shapes {self.shape} and {other.shape} do not add up")
 
     def _addend(self, other: ArrayLike) -> Floats:
-        value = np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape) if np.ndim(other) == 0 else other
+        value = (
+            np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape) if np.ndim(other) == 0 else other
+        )
         array = checked_array(value, "addend")
         if array.shape != self.shape:
             raise ShapeError(f"addend: shape {array.shape} given, {self.shape} expected")
         largest = float(np.max(np.abs(array)))
         if largest > self.bound:
-            raise RangeError(f"addend: magnitude up to {largest:.6g} given, at most {self.bound:.6g} is allowed")
+            raise RangeError(
+                f"addend: magnitude up to {largest:.6g} given, at most {self.bound:.6g} is allowed"
+            )
         return array
 
     def __repr__(self) -> str:
-        return f"<{self.public.scheme.name.lower()} encrypted {self.shape} under {self.public.key_id.hex()[:8]}>"
+        return (
+            f"<{self.public.scheme.name.lower()} encrypted {self.shape} under {self.public.key_id.hex()[:8]}>"
+        )
 
 
 class Masked(ABC):
@@ -283,7 +317,9 @@ class Mask(ABC):
         return self._remove(opened)
 
     def disclose(self) -> bytes:
-        """Give the value to the key-holder instead (a score, for the label party). A frame of kind DISCLOSURE."""
+        """Give the value to the key-holder instead (a score, for the label party). A frame of kind
+        DISCLOSURE.
+        """
         self._spend()
         return self._disclose()
 

@@ -15,8 +15,8 @@ One frame for all of them, little-endian, nothing optional:
     checksum   16  SHA-256 over all the rest, cut to 16 bytes: finds damage; authenticity is the transport's
     payload
 
-A frame is parsed in full before a scheme looks at its payload, and the payload is residues and integers only: no context, no
-parameter set and no pickled object is ever taken from a peer.
+A frame is parsed in full before a scheme looks at its payload, and the payload is residues and integers
+only: no context, no parameter set and no pickled object is ever taken from a peer.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ class Frame:
         if len(blob) < HEADER.size:
             raise FormatError(f"cut short: {len(blob)} bytes given, a frame has at least {HEADER.size}")
         fields = HEADER.unpack_from(blob)
-        magic, version, found, scheme, ndim, rows, columns, *numbers, parameters, key, length, checksum = fields
+        magic, version, found, scheme, ndim, rows, columns, *numbers, parameters, key, length, checksum = (
+            fields
+        )
         if magic != MAGIC:
             raise FormatError("not a securefed frame: its first bytes are others")
         if version != VERSION:
@@ -99,7 +101,9 @@ class Frame:
             raise FormatError("damaged: the checksum does not fit the bytes")
         if found != kind:
             names = {int(k): k.name.lower() for k in Kind}
-            raise FormatError(f"a frame of kind {names.get(found, found)} given, {kind.name.lower()} expected")
+            raise FormatError(
+                f"a frame of kind {names.get(found, found)} given, {kind.name.lower()} expected"
+            )
         if scheme not in Scheme.__members__.values():
             raise FormatError(f"scheme number {scheme} given, {[int(s) for s in Scheme]} are allowed")
         if ndim > 2 or (ndim < 2 and columns) or (ndim < 1 and rows):
