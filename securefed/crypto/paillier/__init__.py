@@ -1,0 +1,26 @@
+"""The Paillier scheme: exact sums and products by plain integers, on gmpy2.
+ keys        public.py (everybody), secret.py (the owner), primes.py (generation and checks) randomness
+residues.py (r**n, and the owner's way to it), pool.py (ahead of time) arrays      encrypted.py (one value a
+ciphertext), packed.py (many), extent.py (scale and bounds), multiexp.py (products) openings    masking.py
+"""
+
+from __future__ import annotations
+
+from securefed.crypto.paillier.encrypted import PaillierEncrypted
+from securefed.crypto.paillier.masking import PaillierMask, PaillierMasked, PaillierOpened
+from securefed.crypto.paillier.packed import PaillierPacked
+from securefed.crypto.paillier.pool import RandomnessPool
+from securefed.crypto.paillier.public import PaillierPublicKey
+from securefed.crypto.paillier.secret import PaillierSecretKey, generate_secret_key
+
+__all__ = [
+    "PaillierEncrypted",
+    "PaillierMask",
+    "PaillierMasked",
+    "PaillierOpened",
+    "PaillierPacked",
+    "PaillierPublicKey",
+    "PaillierSecretKey",
+    "RandomnessPool",
+    "generate_secret_key",
+]

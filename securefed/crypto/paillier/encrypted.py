@@ -1,0 +1,150 @@
+"""An array of Paillier ciphertexts, one value each, and what can be done to it without the secret key.
+
+    E(a) * E(b) = E(a + b)        E(a) * (1 + n b) = E(a + b)        E(a) ** t = E(a t)        all mod n**2
+ Results of arithmetic are exact integers at a known scale. They are not re-randomised: whoever computed
+them and lets them go calls `rerandomise` or `mask` first, since the key-holder can read multipliers out of
+randomness that was only raised to powers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import gmpy2
+from gmpy2 import mpz
+
+from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.paillier.extent import Extent, multipliers_of, to_integers
+from securefed.crypto.paillier.masking import (
+    Layout,
+    PaillierMask,
+    PaillierMasked,
+    join_integers,
+    mask_packed,
+    pack_ciphertexts,
+)
+from securefed.crypto.paillier.multiexp import Column, column_powers
+from securefed.crypto.paillier.residues import invert_all
+from securefed.crypto.randomness import uniform_many_below
+from securefed.crypto.scheme import Encrypted, Floats
+from securefed.crypto.wire import Kind
+
+if TYPE_CHECKING:
+    from securefed.crypto.paillier.public import PaillierPublicKey
+
+__all__ = ["PaillierEncrypted", "each_power"]
+
+
+class PaillierEncrypted(Encrypted):
+    """Ciphertexts row by row, with the public extent of the integers in them."""
+
+    public: PaillierPublicKey
+
+    def __init__(
+        self, public: PaillierPublicKey, shape: tuple[int, ...], ciphertexts: Sequence[mpz], extent: Extent
+    ) -> None:
+        self.public = public
+        self.shape = shape
+        self.bound = extent.bound
+        self.extent = extent
+        self._ciphertexts = list(ciphertexts)
+
+    @property
+    def ciphertexts(self) -> int:
+        return len(self._ciphertexts)
+
+    @property
+    def fraction_bits(self) -> int:
+        return self.extent.fraction_bits
+
+    def integers(self) -> list[int]:
+        """The ciphertexts as whole numbers mod n**2, row by row."""
+        return [int(c) for c in self._ciphertexts]
+
+    def rerandomise(self) -> PaillierEncrypted:
+        return self._times_residues(self.public.draw(self.ciphertexts))
+
+    def _times_residues(self, residues: Sequence[mpz]) -> PaillierEncrypted:
+        square = self.public.square
+        fresh = [c * residue % square for c, residue in zip(self._ciphertexts, residues, strict=True)]
+        return PaillierEncrypted(self.public, self.shape, fresh, self.extent)
+
+    def mask(self) -> tuple[PaillierMasked, PaillierMask]:
+        layout = Layout.of(self.public.bits, self.shape, self.extent)
+        count = layout.ciphertexts
+        return self._mask_with(layout, uniform_many_below(self.public.n, count), self.public.draw(count))
+
+    def _mask_with(
+        self, layout: Layout, masks: Sequence[mpz], residues: Sequence[mpz]
+    ) -> tuple[PaillierMasked, PaillierMask]:
+        return mask_packed(
+            self.public, pack_ciphertexts(self.public, self._ciphertexts, layout), layout, masks, residues
+        )
+
+    def to_bytes(self) -> bytes:
+        payload = join_integers(self._ciphertexts, self.public.ciphertext_bytes)
+        return self.public.frame(Kind.ENCRYPTED, payload, self.shape, self.extent.numbers()).to_bytes()
+
+    def _add(self, other: PaillierEncrypted) -> PaillierEncrypted:
+        fraction_bits = max(self.fraction_bits, other.fraction_bits)
+        extent = self.public.admit(self.extent.scaled(fraction_bits).plus(other.extent.scaled(fraction_bits)))
+        square = self.public.square
+        pairs = zip(self._at(fraction_bits), other._at(fraction_bits), strict=True)
+        return PaillierEncrypted(self.public, self.shape, [a * b % square for a, b in pairs], extent)
+
+    def _at(self, fraction_bits: int) -> list[mpz]:
+        """The ciphertexts at a finer scale."""
+        if fraction_bits == self.fraction_bits:
+            return self._ciphertexts
+        shift = mpz(1) << (fraction_bits - self.fraction_bits)
+        return list(gmpy2.powmod_base_list(self._ciphertexts, shift, self.public.square))
+
+    def _add_plain(self, values: Floats) -> PaillierEncrypted:
+        extent = self.public.admit(self.extent.plus_plain())
+        n, square = self.public.n, self.public.square
+        addends = to_integers(values, self.fraction_bits)
+        sums = [c * (1 + n * addend) % square for c, addend in zip(self._ciphertexts, addends, strict=True)]
+        return PaillierEncrypted(self.public, self.shape, sums, extent)
+
+    def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> PaillierEncrypted:
+        multipliers = multipliers_of(factors, fixed)
+        extent = self.public.admit(self.extent.times(multipliers))
+        exponents = multipliers.integers.ravel().tolist()
+        mapper = self.public.mapper
+        size = -(-len(exponents) // (4 * mapper.workers if mapper.workers > 1 else 1))
+        pieces = [
+            (self.public.square, self._ciphertexts[i : i + size], exponents[i : i + size])
+            for i in range(0, len(exponents), size)
+        ]
+        products = [power for piece in mapper.map(each_power, pieces) for power in piece]
+        return PaillierEncrypted(self.public, self.shape, products, extent)
+
+    def _contract(self, multipliers: Floats, fixed: FixedPoint | None) -> PaillierEncrypted:
+        encoded = multipliers_of(multipliers, fixed)
+        extent = self.public.admit(self.extent.times(encoded, self.rows))
+        columns, outputs, _ = encoded.integers.shape
+        mapper = self.public.mapper
+        # A column's outputs share work, so a column is cut only when there are fewer columns than workers.
+        slices = min(outputs, -(-mapper.workers // columns))
+        size = -(-outputs // slices)
+        pieces = [
+            Column(self.public.square, self._ciphertexts[j::columns], encoded.integers[j, i : i + size])
+            for j in range(columns)
+            for i in range(0, outputs, size)
+        ]
+        parts = mapper.map(column_powers, pieces)
+        flat = [power for part in parts for power in part]
+        by_row = [flat[j * outputs + a] for a in range(outputs) for j in range(columns)]
+        shape = (outputs, columns) if len(self.shape) == 2 else (outputs,)
+        return PaillierEncrypted(self.public, shape, by_row, extent)
+
+
+def each_power(item: tuple[mpz, list[mpz], list[int]]) -> list[mpz]:
+    """base ** exponent one by one; a top-level function, for other processes. All bases are units."""
+    square, bases, exponents = item
+    negative = [i for i, exponent in enumerate(exponents) if exponent < 0]
+    turned = dict(zip(negative, invert_all([bases[i] for i in negative], square), strict=True))
+    return [
+        gmpy2.powmod(turned.get(i, bases[i]), abs(exponent), square) for i, exponent in enumerate(exponents)
+    ]

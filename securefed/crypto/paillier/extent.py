@@ -1,0 +1,148 @@
+"""What is public about the integers behind an array of ciphertexts: their scale and how large they can be.
+ An extent follows from declared ranges and from operations, never from values, and it is checked against
+the key before anything is computed: integers reach at most (n - 1) / 2 in magnitude, so that signs survive
+and nothing wraps.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from math import inf, isfinite, ldexp
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto.errors import CapacityError, FormatError, RangeError
+from securefed.crypto.fixed import FixedPoint, quantise
+from securefed.crypto.scheme import Floats
+
+__all__ = ["PRIVATE_BITS", "Extent", "Multipliers", "from_integers", "multipliers_of", "to_integers"]
+
+PRIVATE_BITS = 24
+"""Significant bits of multipliers whose scale stays private."""
+MOST_FRACTION_BITS = 8192
+MOST_MAGNITUDE_BITS = 1 << 15
+
+Numbers = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Integers of magnitude up to `magnitude`, each standing for integer * 2**-fraction_bits; `bound` is that as a number."""
+
+    fraction_bits: int
+    magnitude: int
+    bound: float
+
+    @classmethod
+    def fresh(cls, fixed: FixedPoint) -> Extent:
+        return cls(fixed.fraction_bits, _largest(fixed.bound, fixed.fraction_bits), fixed.bound)
+
+    def consistent(self) -> bool:
+        """Whether the bound is one that integers of this magnitude can have; frames are asked that."""
+        return _largest(self.bound, self.fraction_bits) <= 2 * self.magnitude
+
+    def scaled(self, fraction_bits: int) -> Extent:
+        """The same numbers in finer steps."""
+        return Extent(fraction_bits, self.magnitude << (fraction_bits - self.fraction_bits), self.bound)
+
+    def plus(self, other: Extent) -> Extent:
+        """Of a sum of two arrays at one scale."""
+        return Extent(self.fraction_bits, self.magnitude + other.magnitude, self.bound + other.bound)
+
+    def plus_plain(self) -> Extent:
+        """Of a sum with plain numbers up to the bound."""
+        addend = max(self.magnitude, _largest(self.bound, self.fraction_bits))
+        return Extent(self.fraction_bits, self.magnitude + addend, 2 * self.bound)
+
+    def times(self, multipliers: Multipliers, terms: int = 1) -> Extent:
+        """Of a sum of that many products."""
+        magnitude = self.magnitude * multipliers.limit * terms
+        return Extent(
+            self.fraction_bits + multipliers.fraction_bits, magnitude, self.bound * multipliers.bound * terms
+        )
+
+    def numbers(self, width: int = 0) -> Numbers:
+        """The four numbers of a frame. `width` is the slot width of a packed block, 0 for one value a ciphertext."""
+        low, high = struct.unpack("<2i", struct.pack("<d", self.bound))
+        return self.fraction_bits, self.magnitude.bit_length() | width << 16, low, high
+
+    @classmethod
+    def from_numbers(cls, numbers: Numbers) -> tuple[Extent, int]:
+        """The extent and slot width that a frame announces. Magnitudes come back rounded up to a full bit."""
+        fraction_bits, sizes, low, high = numbers
+        bits, width = sizes & 0xFFFF, sizes >> 16
+        bound = float(struct.unpack("<d", struct.pack("<2i", low, high))[0])
+        if abs(fraction_bits) > MOST_FRACTION_BITS:
+            raise FormatError(f"fraction bits: {fraction_bits} given, up to {MOST_FRACTION_BITS} are allowed")
+        if not 1 <= bits <= MOST_MAGNITUDE_BITS or width < 0:
+            raise FormatError(f"magnitude of {bits} bits in slots of {width} bits given: not an extent")
+        if not (isfinite(bound) and bound > 0):
+            raise FormatError("bound: a finite number above 0 is allowed")
+        return cls(fraction_bits, (1 << bits) - 1, bound), width
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """Plain multipliers as integers: value ~ integer * 2**-fraction_bits, and the declared limits on both."""
+
+    integers: NDArray[np.int64]
+    fraction_bits: int
+    limit: int
+    bound: float
+
+
+def multipliers_of(values: Floats, fixed: FixedPoint | None) -> Multipliers:
+    """At a public scale if one is given; else with 24 significant bits at a scale that stays with the caller.
+
+    In the second case the limit is still public (2**24, or 1 when all multipliers are the same power of two
+    up to sign, as in sums and differences), so that the number of ciphertexts that a masked result takes
+    says nothing about the multipliers.
+    """
+    if fixed is not None:
+        flat = fixed.encode(values.reshape(1, -1), "multipliers")
+        return Multipliers(
+            flat.reshape(values.shape),
+            fixed.fraction_bits,
+            _largest(fixed.bound, fixed.fraction_bits),
+            fixed.bound,
+        )
+    integers, exponent = quantise(values, PRIVATE_BITS)
+    bound = float(np.max(np.abs(values))) or 1.0
+    sizes = np.abs(integers)
+    largest = int(sizes.max())
+    if largest & (largest - 1) == 0 and bool(np.all((sizes == 0) | (sizes == largest))):
+        return Multipliers(np.sign(integers), exponent - max(0, largest.bit_length() - 1), 1, bound)
+    return Multipliers(integers, exponent, 1 << PRIVATE_BITS, bound)
+
+
+def to_integers(values: Floats, fraction_bits: int) -> list[int]:
+    """round(value * 2**fraction_bits) of each, of any size, row by row."""
+    with np.errstate(over="ignore"):
+        scaled = np.rint(np.ldexp(values.ravel(), fraction_bits))
+    if not np.isfinite(scaled).all():
+        raise CapacityError(f"values with {fraction_bits} fraction bits are beyond any plaintext")
+    return [int(value) for value in scaled.tolist()]
+
+
+def from_integers(integers: list[int], fraction_bits: int, shape: tuple[int, ...]) -> Floats:
+    """integer * 2**-fraction_bits of each, correctly rounded to float64 whatever the integer's size."""
+    up, down = 1 << max(0, -fraction_bits), 1 << max(0, fraction_bits)
+    try:
+        return np.array([value * up / down for value in integers], dtype=np.float64).reshape(shape)
+    except OverflowError:
+        raise RangeError("an opened value is beyond float64") from None
+
+
+def _largest(bound: float, fraction_bits: int) -> int:
+    """The integer of largest magnitude that a number up to `bound` is encoded as."""
+    try:
+        scaled = ldexp(bound, fraction_bits)
+    except OverflowError:
+        scaled = inf
+    if not isfinite(scaled):
+        raise CapacityError(
+            f"a bound of {bound:.3g} with {fraction_bits} fraction bits is beyond any plaintext"
+        )
+    return max(1, round(scaled))

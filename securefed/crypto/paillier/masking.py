@@ -1,0 +1,267 @@
+"""Masks and openings: exact, packed, one uniform integer mod n per ciphertext.
+ The requester packs its results (Horner's rule on ciphertexts: c_hi ** (2**w) * c_lo), multiplies each
+packed ciphertext by (1 + n * mask) * r**n with the mask uniform mod n and r uniform in Z_n*, and sends
+that. The key-holder decrypts to value + mask mod n, which is uniform whatever the value is, and under
+randomness that is fresh, so that the ciphertext says nothing about multipliers either. It returns the whole
+integer and does not unpack. The requester subtracts mod n, unpacks and decodes.
+
+Requester: learns the values. Key-holder: learns the shape and the number of ciphertexts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import gmpy2
+from gmpy2 import mpz
+
+from securefed.crypto.errors import FormatError, MaskError, RangeError, ShapeError, WrongKey
+from securefed.crypto.packing import slots_for, unpack
+from securefed.crypto.paillier.extent import MOST_FRACTION_BITS, Extent, from_integers
+from securefed.crypto.scheme import Floats, Mask, Masked, Opened
+from securefed.crypto.wire import Frame, Kind
+
+if TYPE_CHECKING:
+    from securefed.crypto.paillier.public import PaillierPublicKey
+
+__all__ = [
+    "Layout",
+    "PaillierMask",
+    "PaillierMasked",
+    "PaillierOpened",
+    "horner",
+    "mask_packed",
+    "pack_ciphertexts",
+]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How values lie in the plaintexts of a masked block: the requester's business, not the key-holder's."""
+
+    modulus_bits: int
+    shape: tuple[int, ...]
+    width: int
+    fraction_bits: int
+    magnitude: int
+
+    @classmethod
+    def of(
+        cls, modulus_bits: int, shape: tuple[int, ...], extent: Extent, width: int | None = None
+    ) -> Layout:
+        """The tightest one for an extent, or the one with that slot width."""
+        tight = extent.magnitude.bit_length() + 2
+        return cls(modulus_bits, shape, width or tight, extent.fraction_bits, extent.magnitude)
+
+    @property
+    def entries(self) -> int:
+        return self.shape[0] * (self.shape[1] if len(self.shape) == 2 else 1)
+
+    @property
+    def slots(self) -> int:
+        return slots_for(self.modulus_bits, self.width)
+
+    @property
+    def ciphertexts(self) -> int:
+        return -(-self.entries // self.slots)
+
+    def decode(self, plaintexts: Sequence[mpz], n: mpz) -> Floats:
+        """The values in plaintexts mod n. MaskError when they are not of this layout: another mask's, or altered."""
+        integers: list[int] = []
+        for plaintext in plaintexts:
+            count = min(self.slots, self.entries - len(integers))
+            signed = plaintext - n if 2 * plaintext > n else plaintext
+            try:
+                integers += unpack(signed, self.width, count) if count > 1 else [int(signed)]
+            except RangeError as error:
+                raise MaskError(f"the opening does not fit this mask: {error}") from None
+        if max(abs(integer) for integer in integers) > self.magnitude:
+            raise MaskError("the opening does not fit this mask: a value is larger than it can be")
+        return from_integers(integers, self.fraction_bits, self.shape)
+
+
+def horner(item: tuple[mpz, int, list[mpz]]) -> mpz:
+    """One ciphertext of sum m_j * 2**(width * j), from (n**2, width, ciphertexts of m_j); a top-level function, for other processes."""
+    square, width, group = item
+    shift = mpz(1) << width
+    packed = group[-1]
+    for ciphertext in reversed(group[:-1]):
+        packed = gmpy2.powmod(packed, shift, square) * ciphertext % square
+    return packed
+
+
+def pack_ciphertexts(public: PaillierPublicKey, ciphertexts: Sequence[mpz], layout: Layout) -> list[mpz]:
+    slots = layout.slots
+    groups = [list(ciphertexts[i : i + slots]) for i in range(0, len(ciphertexts), slots)]
+    return public.mapper.map(horner, [(public.square, layout.width, group) for group in groups])
+
+
+def mask_packed(
+    public: PaillierPublicKey,
+    packed: Sequence[mpz],
+    layout: Layout,
+    masks: Sequence[mpz],
+    residues: Sequence[mpz],
+) -> tuple[PaillierMasked, PaillierMask]:
+    """The deterministic half of masking: the caller drew one mask mod n and one residue per packed ciphertext."""
+    n, square = public.n, public.square
+    hidden = [
+        c * (1 + n * mask) % square * residue % square
+        for c, mask, residue in zip(packed, masks, residues, strict=True)
+    ]
+    return PaillierMasked(public, layout.shape, hidden), PaillierMask(public, layout, masks)
+
+
+class PaillierMasked(Masked):
+    """value + mask, packed and re-randomised."""
+
+    public: PaillierPublicKey
+
+    def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], ciphertexts: Sequence[mpz]) -> None:
+        self.public = public
+        self.shape = shape
+        self._ciphertexts = list(ciphertexts)
+
+    @property
+    def ciphertexts(self) -> int:
+        return len(self._ciphertexts)
+
+    def integers(self) -> list[int]:
+        """The ciphertexts as whole numbers mod n**2."""
+        return [int(c) for c in self._ciphertexts]
+
+    def to_bytes(self) -> bytes:
+        payload = join_integers(self._ciphertexts, self.public.ciphertext_bytes)
+        return self.public.frame(Kind.MASKED, payload, self.shape).to_bytes()
+
+    @classmethod
+    def from_frame(cls, public: PaillierPublicKey, frame: Frame) -> PaillierMasked:
+        shape = frame.expect_array()
+        _expect_no_numbers(frame)
+        return cls(
+            public,
+            shape,
+            public.read_ciphertexts(frame.payload, _block_count(frame, public.ciphertext_bytes)),
+        )
+
+
+class PaillierOpened(Opened):
+    """value + mask mod n: whole integers, uniform to whoever lacks the mask."""
+
+    public: PaillierPublicKey
+
+    def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], plaintexts: Sequence[mpz]) -> None:
+        self.public = public
+        self.shape = shape
+        self._plaintexts = list(plaintexts)
+
+    def integers(self) -> list[int]:
+        """The opened plaintexts mod n."""
+        return [int(m) for m in self._plaintexts]
+
+    def to_bytes(self) -> bytes:
+        payload = join_integers(self._plaintexts, self.public.plaintext_bytes)
+        return self.public.frame(Kind.OPENED, payload, self.shape).to_bytes()
+
+    @classmethod
+    def from_frame(cls, public: PaillierPublicKey, frame: Frame) -> PaillierOpened:
+        shape = frame.expect_array()
+        _expect_no_numbers(frame)
+        count = _block_count(frame, public.plaintext_bytes)
+        return cls(public, shape, _read_plaintexts(public, frame.payload, count))
+
+
+class PaillierMask(Mask):
+    """The integers that hide one block, and how to read what is under them."""
+
+    def __init__(self, public: PaillierPublicKey, layout: Layout, masks: Sequence[mpz]) -> None:
+        super().__init__()
+        self._public = public
+        self._layout = layout
+        self._masks = list(masks)
+
+    def _remove(self, opened: PaillierOpened) -> Floats:
+        if opened.public.key_id != self._public.key_id:
+            raise WrongKey(f"opened under {opened.public!r}, this mask is for {self._public!r}")
+        if opened.shape != self._layout.shape or len(opened.integers()) != len(self._masks):
+            raise MaskError(
+                f"an opening of shape {opened.shape} in {len(opened.integers())} parts given, "
+                f"this mask is for {self._layout.shape} in {len(self._masks)}"
+            )
+        return _unmasked(self._public.n, self._layout, opened._plaintexts, self._masks)
+
+    def _disclose(self) -> bytes:
+        payload = join_integers(self._masks, self._public.plaintext_bytes)
+        numbers = (self._layout.fraction_bits, self._layout.width, self._layout.magnitude.bit_length(), 0)
+        return self._public.frame(Kind.DISCLOSURE, payload, self._layout.shape, numbers).to_bytes()
+
+
+def receive_disclosed(public: PaillierPublicKey, opened: PaillierOpened, disclosure: bytes) -> Floats:
+    """What a masked block holds, for the key-holder to whom its mask was disclosed."""
+    frame = Frame.from_bytes(disclosure, Kind.DISCLOSURE).expect(
+        public.scheme, public.parameters, public.key_id
+    )
+    shape = frame.expect_array()
+    fraction_bits, width, bits, spare = frame.numbers
+    if (
+        abs(fraction_bits) > MOST_FRACTION_BITS
+        or not 1 <= bits < public.bits
+        or (width != bits + 2
+        and not 2 <= bits + 2 <= width)
+        or spare
+    ):
+        raise FormatError(f"a disclosure with layout {frame.numbers} given: not one of this key")
+    layout = Layout(public.bits, shape, width, fraction_bits, (1 << bits) - 1)
+    masks = _read_plaintexts(public, frame.payload, _block_count(frame, public.plaintext_bytes))
+    if shape != opened.shape or not len(masks) == len(opened.integers()) == layout.ciphertexts:
+        raise MaskError(
+            f"a disclosure for shape {shape} in {len(masks)} parts given, the block has shape {opened.shape} in {len(opened.integers())}"
+        )
+    return _unmasked(public.n, layout, opened._plaintexts, masks)
+
+
+def _unmasked(n: mpz, layout: Layout, plaintexts: Iterable[mpz], masks: Iterable[mpz]) -> Floats:
+    return layout.decode(
+        [(plaintext - mask) % n for plaintext, mask in zip(plaintexts, masks, strict=True)], n
+    )
+
+
+def join_integers(integers: Iterable[mpz], width: int) -> bytes:
+    """Fixed-width big-endian, one after the other."""
+    return b"".join(integer.to_bytes(width, "big") for integer in integers)
+
+
+def split_integers(payload: bytes, count: int, width: int) -> list[mpz]:
+    if len(payload) != count * width:
+        raise FormatError(
+            f"{len(payload)} bytes of integers given, {count * width} expected for {count} of {width} bytes"
+        )
+    return [mpz.from_bytes(payload[i : i + width], "big") for i in range(0, len(payload), width)]
+
+
+def _read_plaintexts(public: PaillierPublicKey, payload: bytes, count: int) -> list[mpz]:
+    plaintexts = split_integers(payload, count, public.plaintext_bytes)
+    for index, plaintext in enumerate(plaintexts):
+        if plaintext >= public.n:
+            raise RangeError(f"plaintext {index} of {count} is not below n")
+    return plaintexts
+
+
+def _block_count(frame: Frame, width: int) -> int:
+    """How many integers the payload holds: at least one, and no more than values."""
+    count, rest = divmod(len(frame.payload), width)
+    entries = 1
+    for size in frame.shape:
+        entries *= size
+    if rest or not count:
+        raise FormatError(f"{len(frame.payload)} bytes of integers given, a multiple of {width} expected")
+    if count > entries:
+        raise ShapeError(f"{count} ciphertexts for {entries} values given, at most one each is allowed")
+    return count
+
+
+def _expect_no_numbers(frame: Frame) -> None:
+    if any(frame.numbers):
+        raise FormatError(f"numbers {frame.numbers} in a masked frame, where all have to be 0")

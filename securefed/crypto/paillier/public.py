@@ -1,0 +1,247 @@
+"""The public side of a Paillier key: encrypts, computes, reads what arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import ArrayLike
+
+from securefed.crypto.errors import BadCiphertext, BadKey, CapacityError, FormatError, ShapeError
+from securefed.crypto.fixed import FixedPoint, checked_array
+from securefed.crypto.packing import PackingPlan, pack
+from securefed.crypto.paillier.encrypted import PaillierEncrypted
+from securefed.crypto.paillier.extent import Extent
+from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, split_integers
+from securefed.crypto.paillier.packed import PaillierPacked
+from securefed.crypto.paillier.pool import RandomnessPool
+from securefed.crypto.paillier.primes import is_prime, small_factor
+from securefed.crypto.paillier.residues import PublicResidues, Residues
+from securefed.crypto.progress import progress
+from securefed.crypto.randomness import uniform_units
+from securefed.crypto.scheme import Floats, PublicKey
+from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+
+__all__ = ["LEAST_BITS", "PaillierPublicKey", "check_size", "encrypt_array", "encrypt_array_packed"]
+
+LEAST_BITS = 2048
+"""About 112 bits of security; the default of 3072 gives about 128."""
+LEAST_TEST_BITS = 16
+MOST_BITS = 8192
+BLOCK = 256
+"""Ciphertexts between two ticks of a progress bar, and the unit in which long arrays are encoded."""
+
+
+def check_size(bits: int, allow_small: bool) -> None:
+    least = LEAST_TEST_BITS if allow_small else LEAST_BITS
+    if not isinstance(bits, int) or isinstance(bits, bool) or not least <= bits <= MOST_BITS:
+        raise BadKey(f"a modulus of {bits} bits given, {least} to {MOST_BITS} are allowed")
+
+
+class PaillierPublicKey(PublicKey):
+    """n, and what follows from it. `pool` is where r**n is taken from as long as it has some."""
+
+    scheme: ClassVar[Scheme] = Scheme.PAILLIER
+
+    def __init__(self, n: int, *, allow_small: bool = False) -> None:
+        self.n = mpz(n)
+        self.bits: int = self.n.bit_length() if self.n > 0 else 0
+        check_size(self.bits, allow_small)
+        if self.n % 2 == 0 or small_factor(self.n) != 1:
+            raise BadKey("n has a small factor; a product of two large primes is allowed")
+        if gmpy2.is_power(self.n):
+            raise BadKey("n is a perfect power; a product of two different primes is allowed")
+        if is_prime(self.n):
+            raise BadKey("n is prime; a product of two primes is allowed")
+        self.square: mpz = self.n * self.n
+        self.plaintext_bytes: int = (self.bits + 7) // 8
+        self.ciphertext_bytes: int = 2 * self.plaintext_bytes
+        self.parameters = fingerprint(b"paillier", b"g = n + 1", self.bits.to_bytes(4, "little"))
+        self.key_id = fingerprint(b"paillier", self._n_bytes())
+        self.pool: RandomnessPool | None = None
+
+    def _n_bytes(self) -> bytes:
+        return bytes(self.n.to_bytes(self.plaintext_bytes, "big"))
+
+    def to_bytes(self) -> bytes:
+        return self.frame(Kind.PUBLIC_KEY, self._n_bytes()).to_bytes()
+
+    @classmethod
+    def from_frame(cls, frame: Frame, *, allow_small: bool = False) -> PaillierPublicKey:
+        """A key that arrived: refused when it is even, short, a power, prime, or has small factors."""
+        if frame.shape or any(frame.numbers):
+            raise FormatError("a public key with a shape or numbers: neither belongs there")
+        if not 1 <= len(frame.payload) <= MOST_BITS // 8 or frame.payload[0] == 0:
+            raise BadKey(
+                f"a modulus in {len(frame.payload)} bytes given: too long, empty or with leading zeros"
+            )
+        key = cls(int.from_bytes(frame.payload, "big"), allow_small=allow_small)
+        frame.expect(cls.scheme, key.parameters, key.key_id)
+        return key
+
+    # Encryption
+
+    def start_pool(self, capacity: int = 256) -> RandomnessPool:
+        """Compute r**n in the background from now on. Close it, or use it in a with statement, to stop."""
+        if self.pool is not None and not self.pool.closed:
+            raise CapacityError("this key has a randomness pool already; close it first")
+        self.pool = RandomnessPool(PublicResidues(self.n), capacity)
+        return self.pool
+
+    def draw(self, count: int) -> list[mpz]:
+        """r**n mod n**2 with r uniform in Z_n*, `count` times: from the pool while it has some, else computed."""
+        ready = self.pool.take_ready(count) if self.pool is not None and not self.pool.closed else []
+        missing = count - len(ready)
+        return ready + self._powers(uniform_units(self.n, missing)) if missing else ready
+
+    def _powers(self, units: Sequence[mpz]) -> list[mpz]:
+        pieces = cut(units, self.mapper.workers)
+        return [
+            p for piece in self.mapper.map(unit_powers, [(self.n, piece) for piece in pieces]) for p in piece
+        ]
+
+    def _encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
+        return encrypt_array(self, self, values, fixed)
+
+    def encrypt_packed(
+        self, values: ArrayLike, fixed: FixedPoint, *, terms: int = 1, multiplier: int = 1
+    ) -> PaillierPacked:
+        """Many values a ciphertext, with room to add `terms` such arrays, each times an integer up to `multiplier`."""
+        return encrypt_array_packed(self, self, values, fixed, terms, multiplier)
+
+    def combine(self, plaintexts: Iterable[int], residues: Iterable[mpz]) -> list[mpz]:
+        """(1 + n m) * residue mod n**2 of each: encryption, once the randomness is there. m may be negative."""
+        n, square = self.n, self.square
+        return [(1 + n * m) * residue % square for m, residue in zip(plaintexts, residues, strict=True)]
+
+    def admit(self, extent: Extent) -> Extent:
+        """The extent itself, or CapacityError when its integers could leave the signed plaintext space."""
+        if 2 * extent.magnitude >= self.n:
+            raise CapacityError(
+                f"integers of {extent.magnitude.bit_length()} bits and a sign do not fit a plaintext of {self.bits} bits"
+            )
+        return extent
+
+    # What arrives
+
+    def adopt(self, integers: Sequence[int], shape: tuple[int, ...], fixed: FixedPoint) -> PaillierEncrypted:
+        """Ciphertexts that another implementation made, as whole numbers row by row; validated as if they had arrived."""
+        entries = int(np.prod(shape)) if shape else 0
+        if len(shape) not in (1, 2) or entries < 1 or len(integers) != entries:
+            raise ShapeError(f"{len(integers)} ciphertexts for shape {shape} given: empty, or not that many")
+        extent = self.admit(Extent.fresh(fixed))
+        return PaillierEncrypted(self, shape, self.checked([mpz(c) for c in integers]), extent)
+
+    def checked(self, ciphertexts: list[mpz]) -> list[mpz]:
+        """The ciphertexts themselves, or BadCiphertext with the first index that is not a unit between 0 and n**2."""
+        n, product = self.n, mpz(1)
+        for index, c in enumerate(ciphertexts):
+            if not 0 < c < self.square:
+                raise BadCiphertext(f"ciphertext {index} of {len(ciphertexts)} is not between 0 and n**2")
+            product = product * (c % n) % n
+        if gmpy2.gcd(product, n) != 1:  # one of them; which one is worth n gcds only now
+            index = next(i for i, c in enumerate(ciphertexts) if gmpy2.gcd(c, n) != 1)
+            raise BadCiphertext(f"ciphertext {index} of {len(ciphertexts)} has a factor in common with n")
+        return ciphertexts
+
+    def read_ciphertexts(self, payload: bytes, count: int) -> list[mpz]:
+        return self.checked(split_integers(payload, count, self.ciphertext_bytes))
+
+    def _load(self, frame: Frame) -> PaillierEncrypted:
+        extent, width = Extent.from_numbers(frame.numbers)
+        if width:
+            raise FormatError(
+                f"a packed block (slots of {width} bits) given, one value a ciphertext expected"
+            )
+        self._announced(extent)
+        shape = frame.expect_array()
+        return PaillierEncrypted(
+            self, shape, self.read_ciphertexts(frame.payload, int(np.prod(shape))), extent
+        )
+
+    def load_packed(self, blob: bytes, shape: tuple[int, ...] | None = None) -> PaillierPacked:
+        """A packed block that arrived, with what room its slots have left."""
+        frame = self._frame(blob, Kind.ENCRYPTED)
+        found = frame.expect_array()
+        if shape is not None and found != shape:
+            raise ShapeError(f"ciphertexts of shape {found} given, {shape} expected")
+        extent, width = Extent.from_numbers(frame.numbers)
+        if not extent.magnitude.bit_length() + 2 <= width <= self.bits:
+            raise FormatError(
+                f"slots of {width} bits for values of {extent.magnitude.bit_length()} given: not a packed block"
+            )
+        self._announced(extent)
+        plan = PackingPlan(self.bits, extent.magnitude, ((1 << (width - 2)) - 1) // extent.magnitude)
+        count = plan.ciphertexts(int(np.prod(found)))
+        return PaillierPacked(self, found, self.read_ciphertexts(frame.payload, count), extent, plan)
+
+    def _announced(self, extent: Extent) -> None:
+        """The bound and the bits that a frame announces have to agree, and to fit this key."""
+        if extent.magnitude.bit_length() > self.bits - 1:
+            raise FormatError(
+                f"integers of {extent.magnitude.bit_length()} bits announced, the key has {self.bits}"
+            )
+        if not extent.consistent():
+            raise FormatError(
+                f"a bound of {extent.bound:.3g} announced for integers of {extent.magnitude.bit_length()} bits"
+            )
+
+    def _load_masked(self, frame: Frame) -> PaillierMasked:
+        return PaillierMasked.from_frame(self, frame)
+
+    def _load_opened(self, frame: Frame) -> PaillierOpened:
+        return PaillierOpened.from_frame(self, frame)
+
+
+def unit_powers(item: tuple[mpz, list[mpz]]) -> list[mpz]:
+    """r**n mod n**2 for the units r of (n, units); a top-level function, for other processes."""
+    n, units = item
+    return PublicResidues(n)._powers(units)
+
+
+def cut(items: Sequence[mpz], workers: int) -> list[list[mpz]]:
+    """In one piece for one worker, else in about four for each."""
+    size = max(1, -(-len(items) // (4 * workers if workers > 1 else 1)))
+    return [list(items[i : i + size]) for i in range(0, len(items), size)]
+
+
+def encrypt_array(
+    public: PaillierPublicKey, residues: Residues, values: Floats, fixed: FixedPoint
+) -> PaillierEncrypted:
+    """One value a ciphertext, under residues from the public side or from the owner."""
+    extent = public.admit(Extent.fresh(fixed))
+    integers = fixed.encode(values).ravel()
+    ciphertexts: list[mpz] = []
+    starts = range(0, integers.size, BLOCK * public.mapper.workers)
+    for start in progress(starts, "encrypting", len(starts)):
+        block = integers[start : start + starts.step].tolist()
+        ciphertexts += public.combine(block, residues.draw(len(block)))
+    return PaillierEncrypted(public, values.shape, ciphertexts, extent)
+
+
+def encrypt_array_packed(
+    public: PaillierPublicKey,
+    residues: Residues,
+    values: ArrayLike,
+    fixed: FixedPoint,
+    terms: int,
+    multiplier: int,
+) -> PaillierPacked:
+    """Packed, in blocks: at no time is there more than one block of anything but the ciphertexts themselves."""
+    array = checked_array(values)
+    fixed.check(array)
+    extent = public.admit(Extent.fresh(fixed))
+    plan = PackingPlan(public.bits, extent.magnitude, terms, multiplier)
+    flat = array.ravel()
+    ciphertexts: list[mpz] = []
+    starts = range(0, flat.size, plan.slots * BLOCK * public.mapper.workers)
+    for start in progress(starts, "encrypting", len(starts)):
+        integers = fixed.encode(flat[start : start + starts.step]).tolist()
+        plaintexts = [
+            pack(integers[i : i + plan.slots], plan.width) for i in range(0, len(integers), plan.slots)
+        ]
+        ciphertexts += public.combine(plaintexts, residues.draw(len(plaintexts)))
+    return PaillierPacked(public, array.shape, ciphertexts, extent, plan)

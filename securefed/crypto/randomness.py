@@ -1,0 +1,83 @@
+"""Integers from the operating system's generator.
+ Everything that protects something is drawn here: masks uniform mod n, units mod n, exponents, prime
+candidates. The functions with a public name read `os.urandom`; each is a thin wrapper around one that takes
+the byte source as an argument, which is what known-answer tests run. Uniform means uniform: candidates
+above the bound are rejected, never reduced.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import gmpy2
+from gmpy2 import mpz
+
+from securefed.crypto.errors import RangeError
+
+__all__ = [
+    "ByteSource",
+    "uniform_below",
+    "uniform_bits",
+    "uniform_many_below",
+    "uniform_unit",
+    "uniform_units",
+]
+
+ByteSource = Callable[[int], bytes]
+"""count -> that many bytes; `os.urandom` except in known-answer tests."""
+
+
+def uniform_bits(bits: int) -> mpz:
+    """Uniform in [0, 2**bits)."""
+    return _bits_from(os.urandom, bits)
+
+
+def uniform_below(bound: int) -> mpz:
+    """Uniform in [0, bound)."""
+    return _below_from(os.urandom, mpz(bound))
+
+
+def uniform_many_below(bound: int, count: int) -> list[mpz]:
+    """Independent draws, each uniform in [0, bound)."""
+    limit = mpz(bound)
+    return [_below_from(os.urandom, limit) for _ in range(count)]
+
+
+def uniform_unit(modulus: int) -> mpz:
+    """Uniform among the residues coprime to the modulus."""
+    return _unit_from(os.urandom, mpz(modulus))
+
+
+def uniform_units(modulus: int, count: int) -> list[mpz]:
+    """Independent draws, each uniform among the residues coprime to the modulus."""
+    whole = mpz(modulus)
+    return [_unit_from(os.urandom, whole) for _ in range(count)]
+
+
+def _bits_from(source: ByteSource, bits: int) -> mpz:
+    if bits < 1:
+        raise RangeError(f"bits: {bits} given, at least 1 is allowed")
+    size = (bits + 7) // 8
+    return mpz.from_bytes(source(size), "big") >> (8 * size - bits)
+
+
+def _below_from(source: ByteSource, bound: mpz) -> mpz:
+    if bound < 1:
+        raise RangeError(f"bound: {bound} given, at least 1 is allowed")
+    bits = int(bound - 1).bit_length()
+    if bits == 0:
+        return mpz(0)
+    while True:  # fewer than two turns on average: the bound has its top bit set
+        value = _bits_from(source, bits)
+        if value < bound:
+            return value
+
+
+def _unit_from(source: ByteSource, modulus: mpz) -> mpz:
+    if modulus < 2:
+        raise RangeError(f"modulus: {modulus} given, at least 2 is allowed")
+    while True:
+        value = _below_from(source, modulus)
+        if gmpy2.gcd(value, modulus) == 1:
+            return value
