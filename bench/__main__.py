@@ -1,0 +1,49 @@
+"""`python -m bench <command>`: one parser, one module a command.
+
+A command is a module of this package with `add_arguments(parser)` and `run(args) -> int`, and a line in
+COMMANDS. All of them have --quick, --json and --seed. Exit codes: 0 good, 2 for what the user got wrong
+(one line on stderr), 1 for a failed run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from securefed.errors import MissingExtra, SettingError
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "crypto": "our encrypted operations beside phe, FATE's fate_utils and TenSEAL, as ratios",
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measurements of securefed.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary)
+        command.add_argument("--quick", action="store_true", help="fewer repetitions and smaller work")
+        command.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE")
+        command.add_argument("--seed", type=int, default=0, help="of the data; default %(default)s")
+        module = import_module(f"bench.{name}")
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = build_parser().parse_args(arguments)
+    try:
+        return int(args.run(args))
+    except (MissingExtra, SettingError, OSError) as error:
+        print(f"bench {args.command}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,293 @@
+"""`python -m bench crypto`: our encrypted operations beside other libraries', as ratios of one run.
+
+Both sides of a row get the same numbers, work on one thread and take turns (timing.py); the peers are used
+through their own public interface (rivals.py). A row with a bar promises at least that ratio. Times include
+what a user waits for: encoding, packing, checks; not what was computed ahead or belongs to another row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench import machine, memory
+from bench.packing import FIXED, HEADROOM
+from bench.rivals import Fate, Phe, TensealVector, fate_obstacle
+from bench.timing import Task, take_turns
+from securefed.crypto import KeyHolder, generate
+from securefed.crypto.paillier import PaillierSecretKey, RandomnessPool, generate_secret_key
+from securefed.crypto.paillier.residues import PublicResidues
+from securefed.errors import SettingError
+from securefed.extras import require
+
+__all__ = ["Row", "add_arguments", "run"]
+
+Floats = NDArray[np.float64]
+
+PACKAGES = ("numpy", "gmpy2", "phe", "tenseal", "fate_utils")
+SLOTS = 4096
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much work a row does in one turn, and how many turns count."""
+
+    repeats: int
+    ciphertexts: int
+    matrix: tuple[int, int]
+    matrix_repeats: int
+    million: int
+
+
+FULL = Size(repeats=9, ciphertexts=32, matrix=(32, 256), matrix_repeats=3, million=1_000_000)
+QUICK = Size(repeats=3, ciphertexts=8, matrix=(32, 64), matrix_repeats=2, million=100_000)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison, in microseconds an item; `bar` is the least ratio promised."""
+
+    operation: str
+    scheme: str
+    ours_us: float
+    peer: str
+    peer_us: float
+    ratio: float
+    bar: float | None
+
+    @property
+    def verdict(self) -> str:
+        if self.bar is None:
+            return ""
+        return "pass" if self.ratio >= self.bar else "MISSED"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation of ours and who it is compared with: peer -> (its task, the bar)."""
+
+    operation: str
+    scheme: str
+    ours: Task
+    peers: dict[str, tuple[Task, float | None]]
+    repeats: int
+
+    def rows(self) -> Iterator[Row]:
+        tasks = {"": self.ours} | {name: task for name, (task, _) in self.peers.items()}
+        times = take_turns(tasks, self.repeats)
+        for name, (_, bar) in self.peers.items():
+            ratio = times[name] / times[""]
+            yield Row(
+                self.operation,
+                self.scheme,
+                round(times[""], 3),
+                name,
+                round(times[name], 3),
+                round(ratio, 2),
+                bar,
+            )
+
+
+def paillier_cases(size: Size, seed: int, with_fate: bool) -> Iterator[Case]:
+    rng = np.random.default_rng(seed)
+    phe = Phe(2048)
+    secret = generate_secret_key(2048)
+    holder = KeyHolder(secret)
+    secret.draw(1)  # the owner's tables are part of the key
+    values = rng.uniform(-1, 1, size.ciphertexts)
+    phe_encrypt = Task(lambda: phe.encrypt(values), len(values))
+
+    peers: dict[str, tuple[Task, float | None]] = {"phe": (phe_encrypt, 15)}
+    if with_fate:
+        fate = Fate(2048)
+        peers["fate_utils"] = (Task(fate.encrypt_encoded, len(values), lambda: (fate.encode(values),)), 14)
+    ours = Task(lambda: holder.encrypt(values, FIXED), len(values))
+    yield Case("owner encryption, per ciphertext", "paillier-2048", ours, peers, size.repeats)
+
+    slots = secret.encrypt_packed(values[:1], FIXED, **HEADROOM).plan.slots
+    many = rng.uniform(-1, 1, size.ciphertexts * slots)
+    ours = Task(lambda: secret.encrypt_packed(many, FIXED, **HEADROOM), len(many))
+    yield Case(
+        "owner encryption, packed, per value",
+        "paillier-2048",
+        ours,
+        {"phe": (phe_encrypt, 400)},
+        size.repeats,
+    )
+    yield from pool_cases(secret, phe_encrypt, values, size)
+    yield from product_cases(secret, phe, rng, size)
+    yield opening_case(holder, secret, phe, many, size)
+
+
+def pool_cases(secret: PaillierSecretKey, phe_encrypt: Task, values: Floats, size: Size) -> Iterator[Case]:
+    """What somebody without the secret key pays, with r**n at hand and without."""
+    public = secret.public
+    few = values[: max(1, len(values) // 4)]
+    ours = Task(lambda: public.encrypt(few, FIXED), len(few))
+    yield Case(
+        "anybody's encryption, no pool, per ciphertext",
+        "paillier-2048",
+        ours,
+        {"phe": (phe_encrypt, None)},
+        size.repeats,
+    )
+    pool = RandomnessPool(PublicResidues(public.n), capacity=len(values), background=False)
+
+    def fill() -> tuple[object, ...]:
+        pool.fill()
+        return ()
+
+    public.pool = pool
+    ours = Task(lambda: public.encrypt(values, FIXED), len(values), fill)
+    yield Case(
+        "anybody's encryption, filled pool, per ciphertext",
+        "paillier-2048",
+        ours,
+        {"phe": (phe_encrypt, 100)},
+        size.repeats,
+    )
+    public.pool = None
+    pool.close()
+
+
+def product_cases(
+    secret: PaillierSecretKey, phe: Phe, rng: np.random.Generator, size: Size
+) -> Iterator[Case]:
+    """A matrix of 24-bit numbers times an encrypted vector, per term. Neither side re-randomises here.
+
+    phe is given the matrix as real numbers, as we are, and then as integers, which it multiplies faster:
+    to it a real number always has 53 bits or more, and exponents that have to be aligned.
+    """
+    outputs, rows = size.matrix
+    integers = rng.integers(-(2**24) + 1, 2**24, size.matrix)
+    matrix = integers / 2**24
+    values = rng.uniform(-1, 1, rows)
+    encrypted = secret.encrypt(values, FIXED)
+    reals = phe.encrypt(values)
+    wholes = phe.encrypt_integers(FIXED.encode(values).tolist())
+    as_reals = Task(lambda: phe.product(matrix.tolist(), reals), outputs * rows)
+    as_integers = Task(lambda: phe.product(integers.tolist(), wholes), outputs * rows)
+    peers = {"phe": (as_reals, 10.0), "phe on integers": (as_integers, None)}
+    operation = f"matrix ({outputs} x {rows}, 24-bit) times vector, per term"
+    ours = Task(lambda: matrix @ encrypted, outputs * rows)
+    yield Case(operation, "paillier-2048", ours, peers, size.matrix_repeats)
+
+
+def opening_case(holder: KeyHolder, secret: PaillierSecretKey, phe: Phe, many: Floats, size: Size) -> Case:
+    """The key-holder's decryption and the requester's unmasking together, against decryption alone."""
+
+    def fresh() -> tuple[object, ...]:
+        """A key-holder opens nothing twice. The owner's residues have the same distribution, sooner."""
+        packed = secret.encrypt_packed(many, FIXED, **HEADROOM)
+        with RandomnessPool(secret, capacity=packed.ciphertexts, background=False) as pool:
+            pool.fill()
+            secret.public.pool = pool
+            masked_and_mask = packed.mask()
+        secret.public.pool = None
+        return masked_and_mask
+
+    ours = Task(lambda masked, mask: mask.remove(holder.open(masked)), len(many), fresh)
+    numbers = phe.encrypt(many[: size.ciphertexts])
+    peer = Task(lambda: phe.decrypt(numbers), len(numbers))
+    return Case("opening, packed, per value", "paillier-2048", ours, {"phe": (peer, 25)}, size.repeats)
+
+
+def ckks_cases(size: Size, seed: int) -> Iterator[Case]:
+    """Entry-by-entry products with plain numbers, encoding of those included; ours do not rescale."""
+    rng = np.random.default_rng(seed)
+    values, factors = rng.uniform(-1, 1, SLOTS), rng.uniform(-1, 1, SLOTS)
+    encrypted = generate("ckks").encrypt(values, FIXED)
+    ours = Task(lambda: encrypted * factors, SLOTS)
+
+    few = slice(size.ciphertexts)
+    by_paillier = generate_secret_key(2048).encrypt(values[few], FIXED)
+    paillier = Task(lambda: by_paillier * factors[few], size.ciphertexts)
+    yield Case("product, per slot", "ckks-8192", ours, {"our paillier-2048": (paillier, 100)}, size.repeats)
+
+    vector, listed = TensealVector(values), factors.tolist()
+    tenseal = Task(lambda: vector.times(listed), 1)
+    ours = Task(lambda: encrypted * factors, 1)
+    operation = f"product of {SLOTS} slots, no rescale"
+    yield Case(operation, "ckks-8192", ours, {"TenSEAL v * list": (tenseal, 2)}, size.repeats)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the ratios (needs the extra 'plot')")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
+
+
+def run(args: argparse.Namespace) -> int:
+    for path in (args.json, args.plot):
+        if path is not None and not path.parent.is_dir():
+            raise SettingError(f"{path}: there is no directory {path.parent}")
+    if args.plot is not None:
+        require("matplotlib", extra="plot")  # before minutes of measuring, not after
+    size = QUICK if args.quick else FULL
+    obstacle = fate_obstacle()
+    facts = machine.describe(PACKAGES)
+    for name, fact in facts.items():
+        print(f"{name:<11}{fact}")
+    print()
+    print(HEADING)
+    rows: list[Row] = []
+    for cases in (paillier_cases(size, args.seed, obstacle is None), ckks_cases(size, args.seed)):
+        for case in cases:
+            for row in case.rows():
+                rows.append(row)
+                print(line(row), flush=True)
+    used = memory.measure(size.million, args.seed)
+    within = used["peak_rss_mib"] < used["limit_mib"]
+    verdict = "pass" if within else "MISSED"
+    print(
+        f"\nmemory: {used['values']:,} values encrypted (packed, by the owner) in {used['seconds']} s, "
+        f"peak {used['peak_rss_mib']} MiB resident, limit {used['limit_mib']} MiB: {verdict}"
+    )
+    if obstacle is not None:
+        print(f"note: {obstacle}")
+    if args.json is not None:
+        report = {
+            "machine": facts,
+            "rows": [asdict(row) for row in rows],
+            "memory": used,
+            "notes": [obstacle] if obstacle else [],
+        }
+        args.json.write_text(json.dumps(report, indent=2) + "\n")
+    if args.plot is not None:
+        draw(rows, args.plot)
+    missed = [row for row in rows if row.verdict == "MISSED"]
+    return 1 if args.strict and (missed or not within) else 0
+
+
+TIMES = f"{'ours us':>11}  {'peer':<18}{'peer us':>11}{'ratio':>9}{'bar':>6}"
+HEADING = f"{'operation':<52}{'scheme':<15}{TIMES}  verdict"
+
+
+def line(row: Row) -> str:
+    bar = "" if row.bar is None else f"{row.bar:g}"
+    times = f"{row.ours_us:>11.2f}  {row.peer:<18}{row.peer_us:>11.2f}{row.ratio:>9.1f}{bar:>6}"
+    return f"{row.operation:<52}{row.scheme:<15}{times}  {row.verdict}".rstrip()
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """Ratios on a logarithmic axis, with a mark at each bar."""
+    figures = require("matplotlib.figure", extra="plot")
+    figure = figures.Figure(figsize=(10, 0.5 * len(rows) + 1.5), layout="constrained")
+    axes = figure.subplots()
+    places = list(range(len(rows)))[::-1]
+    axes.barh(places, [row.ratio for row in rows], color="#4878a8", height=0.6)
+    for place, row in zip(places, rows, strict=True):
+        axes.annotate(f" {row.ratio:.1f}x", (row.ratio, place), va="center")
+        if row.bar is not None:
+            axes.plot([row.bar, row.bar], [place - 0.4, place + 0.4], color="#c44e52", linewidth=2)
+    axes.set_yticks(places, [f"{row.operation}\n{row.scheme} against {row.peer}" for row in rows], fontsize=8)
+    axes.set_xscale("log")
+    axes.set_xlim(left=0.5, right=max(row.ratio for row in rows) * 3)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xlabel("times faster than the peer, in one run (red: at least promised)")
+    figure.savefig(path, dpi=120)

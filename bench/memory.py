@@ -1,0 +1,63 @@
+"""Resident memory while a million values are encrypted, in a process of its own.
+
+`python -m bench.memory COUNT SEED`: the owner of a 2048-bit Paillier key encrypts that many values, packed,
+in blocks. What is kept is the ciphertexts; the peak says whether anything else grew with the count. It prints
+one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from bench.packing import FIXED, HEADROOM
+from securefed.crypto.paillier import generate_secret_key
+
+__all__ = ["LIMIT_MIB", "measure", "peak_rss_mib"]
+
+LIMIT_MIB = 1024
+
+
+def measure(count: int, seed: int) -> dict[str, Any]:
+    """Run this module in a fresh process and read what it says. Its progress bar is seen at a terminal."""
+    command = [sys.executable, "-m", "bench.memory", str(count), str(seed)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parent.parent
+    )
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def peak_rss_mib() -> float:
+    """The peak of this process. Not getrusage, whose peak a child inherits from its parent."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise OSError("no VmHWM in /proc/self/status")
+
+
+def main(count: int, seed: int) -> None:
+    values = np.random.default_rng(seed).uniform(-1, 1, count)
+    secret = generate_secret_key(2048)
+    before = peak_rss_mib()
+    begin = perf_counter()
+    encrypted = secret.encrypt_packed(values, FIXED, **HEADROOM)
+    result = {
+        "values": count,
+        "ciphertexts": encrypted.ciphertexts,
+        "seconds": round(perf_counter() - begin, 2),
+        "rss_before_mib": round(before, 1),
+        "peak_rss_mib": round(peak_rss_mib(), 1),
+        "limit_mib": LIMIT_MIB,
+    }
+    json.dump(result, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
