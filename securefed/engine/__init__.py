@@ -1,0 +1,46 @@
+"""Parallel work inside a party: serial, a pool of processes, or a Ray cluster. Same results bit for bit.
+
+The crypto layer cuts heavy work into independent pieces and hands them to a mapper
+(securefed.crypto.scheme.Mapper). Which one is the operator's choice:
+
+    None             all cores of this machine where the scheme gains by it (Paillier), else serial
+    "serial"         this process alone
+    "processes"      one process for each core; an integer says how many
+    "ray"            a Ray cluster (the one that RAY_ADDRESS names, or one on this machine); "ray://..."
+    its address
+
+Pieces carry public keys and ciphertexts and never a secret key of another party; a party's own cluster is
+inside its walls.
+"""
+
+from __future__ import annotations
+
+from securefed.checks import check_choice, check_integer
+from securefed.engine.cluster import Ray
+from securefed.engine.local import Processes, SerialEngine, cores
+from securefed.errors import SettingError
+
+__all__ = ["Engine", "Processes", "Ray", "SerialEngine", "get_engine"]
+
+Engine = SerialEngine | Processes | Ray
+
+
+def get_engine(value: object, scheme: str) -> Engine:
+    """The engine for a run; used as a context manager, so that its processes end with the run."""
+    if isinstance(value, SerialEngine | Processes | Ray):
+        return value
+    if value is None:
+        return Processes(cores()) if scheme == "paillier" and cores() > 1 else SerialEngine()
+    if isinstance(value, str):
+        if value.startswith("ray://"):
+            return Ray(value)
+        check_choice("engine", value, ("serial", "processes", "ray"))
+        if value == "ray":
+            return Ray()
+        return SerialEngine() if value == "serial" else Processes(cores())
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SettingError(
+            f"engine: {value!r} given, serial, processes, ray or a number of processes is allowed"
+        )
+    workers = check_integer("engine", value, least=1)
+    return Processes(workers) if workers > 1 else SerialEngine()

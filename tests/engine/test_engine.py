@@ -1,0 +1,52 @@
+"""Every engine maps the same way."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from securefed.engine import Processes, Ray, SerialEngine, get_engine
+from securefed.errors import MissingExtra, SettingError
+
+
+def square(x: int) -> tuple[int, int]:
+    return x * x, os.getpid()
+
+
+@pytest.mark.parametrize("make", [SerialEngine, lambda: Processes(2)])
+def test_results_come_in_order(make) -> None:  # type: ignore[no-untyped-def]
+    with make() as engine:
+        results = engine.map(square, range(20))
+    assert [value for value, _ in results] == [x * x for x in range(20)]
+
+
+def test_a_pool_works_in_other_processes_and_can_be_used_again_after_closing() -> None:
+    engine = Processes(2)
+    with engine:
+        assert os.getpid() not in {pid for _, pid in engine.map(square, range(4))}
+    with engine:
+        assert engine.map(square, [3])[0][0] == 9
+
+
+def test_engines_by_name() -> None:
+    assert isinstance(get_engine("serial", "paillier"), SerialEngine)
+    assert isinstance(get_engine(None, "ckks"), SerialEngine)
+    assert get_engine(3, "ckks").workers == 3
+    assert isinstance(get_engine(1, "ckks"), SerialEngine)
+    for bad in ("threads", 0, 2.5, True):
+        with pytest.raises(SettingError, match="engine"):
+            get_engine(bad, "paillier")
+
+
+def test_ray_works_or_says_what_to_install() -> None:
+    engine = get_engine("ray", "paillier")
+    assert isinstance(engine, Ray)
+    try:
+        import ray  # noqa: F401
+    except ImportError:
+        with pytest.raises(MissingExtra, match=r"securefed\[ray\]"):
+            engine.map(square, [1])
+    else:
+        with engine:
+            assert [value for value, _ in engine.map(square, range(5))] == [0, 1, 4, 9, 16]
