@@ -28,38 +28,58 @@ import numpy as np
 from securefed.crypto import KeyHolder
 from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.scheme import Floats
+from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.keyring import Keyring
-from securefed.protocols.sides import LinearSide
-from securefed.protocols.transfer import TransferSide
+from securefed.protocols.scorers import LinearScorer, Scorer, TransferScorer
 from securefed.transport import Link
 
-__all__ = ["linear_scores", "serve_scores", "transfer_scores"]
+__all__ = ["scores", "serve_scores"]
 
-LENGTH = struct.Struct("<Q")
+SIZES = struct.Struct("<QQ")
 
 
-async def linear_scores(
-    link: Link, agreement: Agreement, keys: Keyring, side: LinearSide, features: Floats, round_: int
+async def scores(
+    link: Link, agreement: Agreement, keys: Keyring, scorer: Scorer, features: Floats | None, round_: int
 ) -> Floats | None:
     """One data party's part; the label party gets the scores, the others None."""
-    own, fixed = side.scores(features), side.score_fixed()
-    if link.name != agreement.label_party:
-        part = keys.encrypt(own, fixed).to_bytes()
-        link.send(agreement.label_party, "score-part", part, round=round_)
-        if agreement.mutual and keys.own is not None:
-            await serve_scores(link, keys.own, agreement.label_party, len(own), round_)
+    if isinstance(scorer, TransferScorer):
+        if keys.own is None:
+            raise SettingError("scores: in transfer learning both parties hold keys")
+        if link.name == agreement.label_party:
+            return await _transfer_ask(link, agreement.names[0], keys.own, scorer, round_)
+        await _transfer_answer(link, agreement.label_party, keys, scorer, _rows(features), round_)
         return None
-    total = None
-    for name in agreement.names[:-1]:
-        part_ = keys.public.load(await link.receive("score-part", name, round=round_), own.shape)
-        total = part_ if total is None else total + part_
-    if total is None:
-        raise ShapeError("scores: no other party to add up with")
-    masked, mask = (total + own).mask()
+    return await _linear_scores(link, agreement, keys, scorer, _rows(features), round_)
+
+
+def _rows(features: Floats | None) -> Floats:
+    if features is None:
+        raise DataError("scores: no rows to score")
+    return features
+
+
+async def _linear_scores(
+    link: Link, agreement: Agreement, keys: Keyring, scorer: LinearScorer, features: Floats, round_: int
+) -> Floats | None:
+    own, label_party = scorer.part(features), agreement.label_party
+    if link.name != label_party:
+        link.send(label_party, "score-part", keys.encrypt(own, scorer.fixed).to_bytes(), round=round_)
+        if agreement.mutual and keys.own is not None:
+            await serve_scores(link, keys.own, label_party, len(own), round_)
+        return None
+    others = [
+        keys.public.load(await link.receive("score-part", name, round=round_), own.shape)
+        for name in agreement.names[:-1]
+    ]
+    total = others[0] + own
+    for part in others[1:]:
+        total = total + part
+    masked, mask = total.mask()
     link.send(keys.opener, "score-request", masked.to_bytes(), round=round_)
-    opened = keys.public.load_opened(await link.receive("score-opening", keys.opener, round=round_))
-    return mask.remove(opened)
+    return mask.remove(
+        keys.public.load_opened(await link.receive("score-opening", keys.opener, round=round_))
+    )
 
 
 async def serve_scores(
@@ -74,43 +94,38 @@ async def serve_scores(
     link.send(label_party, "score-opening", holder.open(masked).to_bytes(), round=round_)
 
 
-async def transfer_scores(
-    link: Link, agreement: Agreement, keys: Keyring, side: TransferSide, features: Floats | None, round_: int
-) -> Floats | None:
-    """A (the label party) gets the scores of B's rows; `features` are B's."""
-    a, b = agreement.label_party, agreement.names[0]
-    width = side.model.width
-    if keys.own is None:
-        raise ShapeError("scores: the transfer objective has two parties that hold keys for each other")
-    if link.name == a:
-        # Where a ciphertext has many slots, copies of Phi side by side score many rows at once.
-        copies = max(1, keys.own.public.slots // (1 << (width - 1).bit_length()))
-        phi = np.repeat(side.phi()[:, None], copies, axis=1)
-        link.send(b, "score-model", keys.own.encrypt(phi, side.phi_fixed()).to_bytes(), round=round_)
-        blob = await link.receive("scores", b, round=round_)
-        if len(blob) < LENGTH.size + 8:
-            raise FormatError(f"scores: cut short, {len(blob)} bytes")
-        rows, length = struct.unpack_from("<QQ", blob)
-        start = 2 * LENGTH.size
-        masked = keys.own.public.load_masked(blob[start : start + length])
-        values = keys.own.receive(masked, blob[start + length :]).ravel()
-        if not 0 < rows <= values.size < rows + copies:
-            raise ShapeError(f"scores: {values.size} values given for {rows} rows")
-        return values[:rows]
-    if features is None:
-        raise ShapeError("scores: no rows to score")
+async def _transfer_ask(link: Link, b: str, own: KeyHolder, scorer: TransferScorer, round_: int) -> Floats:
+    """A's part."""
+    if scorer.phi is None:
+        raise DataError("scores: the label party's shard has no Phi")
+    # Where a ciphertext has many slots, copies of Phi side by side score many rows at once.
+    copies = max(1, own.public.slots // (1 << (len(scorer.phi) - 1).bit_length()))
+    phi = np.repeat(scorer.phi[:, None], copies, axis=1)
+    link.send(b, "score-model", own.encrypt(phi, scorer.fixed).to_bytes(), round=round_)
+    blob = await link.receive("scores", b, round=round_)
+    if len(blob) < SIZES.size:
+        raise FormatError(f"scores: cut short, {len(blob)} bytes")
+    rows, length = SIZES.unpack_from(blob)
+    end = SIZES.size + length
+    values = own.receive(own.public.load_masked(blob[SIZES.size : end]), blob[end:]).ravel()
+    if not 0 < rows <= values.size < rows + copies:
+        raise ShapeError(f"scores: {values.size} values given for {rows} rows")
+    return values[:rows]
+
+
+async def _transfer_answer(
+    link: Link, a: str, keys: Keyring, scorer: TransferScorer, features: Floats, round_: int
+) -> None:
+    """B's part: row r of the scores is output r // copies of column r % copies."""
+    width = scorer.layer.width
     model = keys.public.load(await link.receive("score-model", a, round=round_))
     if model.rows != width or len(model.shape) != 2:
         raise ShapeError(f"score-model: shape {model.shape} given, ({width}, any) expected")
-    copies = model.columns
-    hidden = side.hidden(features)
-    outputs = -(-len(hidden) // copies)
-    padded = np.zeros((outputs * copies, width))
+    hidden = scorer.layer.forward(features)
+    outputs = -(-len(hidden) // model.columns)
+    padded = np.zeros((outputs * model.columns, width))
     padded[: len(hidden)] = hidden
-    # row a * copies + j of the scores is output a of column j
-    multipliers = padded.reshape(outputs, copies, width).transpose(1, 0, 2)
-    masked, mask = model.contract(multipliers).mask()
+    masked, mask = model.contract(padded.reshape(outputs, model.columns, width).transpose(1, 0, 2)).mask()
     request = masked.to_bytes()
-    payload = struct.pack("<QQ", len(hidden), len(request)) + request + mask.disclose()
+    payload = SIZES.pack(len(hidden), len(request)) + request + mask.disclose()
     link.send(a, "scores", payload, round=round_)
-    return None

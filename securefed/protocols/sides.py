@@ -25,6 +25,7 @@ from securefed.crypto import FixedPoint
 from securefed.errors import DataError
 from securefed.models import LocalModel
 from securefed.protocols.losses import Loss
+from securefed.protocols.scorers import LinearScorer, Scorer
 
 __all__ = ["LinearSide", "Side"]
 
@@ -77,6 +78,10 @@ class Side(Protocol):
 
     def exact_gradient(self, others: Array, included: bool) -> Array:
         """The same from contributions in the clear."""
+        ...
+
+    def scorer(self) -> Scorer:
+        """What it takes to score rows with the current parameters."""
         ...
 
 
@@ -177,9 +182,5 @@ class LinearSide:
         result: Array = sums / len(self._rows) + self._l2 * self.model.parameters
         return result
 
-    def scores(self, features: Array) -> Array:
-        """This party's part of H for rows to be scored."""
-        return self.model.forward(features)
-
-    def score_fixed(self) -> FixedPoint:
-        return FixedPoint(self._margin_bound, self._fraction_bits)
+    def scorer(self) -> LinearScorer:
+        return LinearScorer(self.model, self._margin_bound, self._fraction_bits)

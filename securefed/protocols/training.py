@@ -31,10 +31,9 @@ from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.ledger import Ledger
 from securefed.protocols.openings import ask, fix_ledger, serve, take
 from securefed.protocols.optimisers import Optimiser
-from securefed.protocols.prediction import linear_scores, serve_scores, transfer_scores
+from securefed.protocols.prediction import scores, serve_scores
 from securefed.protocols.schedules import Reason, proximal_pull
-from securefed.protocols.sides import LinearSide, Side
-from securefed.protocols.transfer import TransferSide
+from securefed.protocols.sides import Side
 from securefed.transport import Link
 
 __all__ = ["DataParty", "Evaluation", "KeyHolderParty", "Outcome", "Round"]
@@ -196,10 +195,11 @@ class DataParty:
         if not self._agreement.evaluates_after(t) or self._evaluation is None:
             return None
         with link.off_the_clock("evaluation"):
-            scores = await party_scores(link, self._agreement, keys, self._side, self._evaluation.features, t)
-            if scores is None or self._evaluation.metric is None:
+            rows = self._evaluation.features
+            found = await scores(link, self._agreement, keys, self._side.scorer(), rows, t)
+            if found is None or self._evaluation.metric is None:
                 return None
-            return float(self._evaluation.metric(scores))
+            return float(self._evaluation.metric(found))
 
     async def _verdict(self, link: Link, t: int, metric: float | None) -> Reason | None:
         """The label party says whether to go on, where the run may end early."""
@@ -224,17 +224,6 @@ async def receive_verdict(link: Link, agreement: Agreement, t: int) -> Reason | 
     if len(code) != 1 or code[0] >= len(VERDICTS):
         raise SettingError(f"verdict: {code.hex()!r} given, one byte below {len(VERDICTS)} is allowed")
     return VERDICTS[code[0]]
-
-
-async def party_scores(
-    link: Link, agreement: Agreement, keys: Keyring, side: Side, features: Array | None, round_: int
-) -> Array | None:
-    """One data party's part in scoring rows; the label party gets the scores."""
-    if isinstance(side, TransferSide):
-        return await transfer_scores(link, agreement, keys, side, features, round_)
-    if isinstance(side, LinearSide) and features is not None:
-        return await linear_scores(link, agreement, keys, side, features, round_)
-    raise SettingError("scores: no rows to score")
 
 
 class KeyHolderParty:

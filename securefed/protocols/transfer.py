@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from securefed.crypto import FixedPoint
 from securefed.errors import DataError
 from securefed.models import HiddenLayer
+from securefed.protocols.scorers import TransferScorer
 
 __all__ = ["TransferSide"]
 
@@ -158,8 +159,6 @@ class TransferSide:
     def exact_gradient(self, others: Array, included: bool) -> Array:
         raise DataError("the transfer objective has no exact form: its loss is the Taylor polynomial")
 
-    def phi_fixed(self) -> FixedPoint:
-        return FixedPoint(self._bound, self._fraction_bits)
-
-    def hidden(self, features: Array) -> Array:
-        return self.model.forward(features)
+    def scorer(self) -> TransferScorer:
+        phi = None if self._labels is None else self.phi()
+        return TransferScorer(self.model, phi, self._bound, self._fraction_bits)

@@ -1,0 +1,8 @@
+"""The Python API in the manner of scikit-learn: an estimator for each objective."""
+
+from __future__ import annotations
+
+from securefed.estimators.generalised_linear import GeneralisedLinear
+from securefed.estimators.transfer_learner import TransferLearner
+
+__all__ = ["GeneralisedLinear", "TransferLearner"]

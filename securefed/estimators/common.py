@@ -1,0 +1,177 @@
+"""What both estimators share: settings, keys, the run in this process, progress, and shards on disk."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.metrics import roc_auc_score
+from tqdm import tqdm
+
+from securefed.checks import check_choice, check_flag, check_integer, check_number
+from securefed.crypto import SCHEMES, KeyHolder, Mapper, generate
+from securefed.engine import Engine, get_engine
+from securefed.errors import DataError, SettingError
+from securefed.party import Party
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.messages import KINDS
+from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
+from securefed.protocols.training import KeyHolderParty, Round
+from securefed.result import RunResult
+from securefed.transport import LocalRun, Program, get_network, run_local
+
+__all__ = ["KEY_HOLDER", "Federated", "auc", "binary_labels", "check_parties", "read_shards", "write_shard"]
+
+Array = NDArray[np.float64]
+Keys = Mapping[str, KeyHolder]
+Shard = dict[str, NDArray[np.generic]]
+KEY_HOLDER = "key-holder"
+
+
+class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """The base of the estimators. Parameters are checked by `fit`, as in scikit-learn."""
+
+    scheme: str
+    algorithm: Algorithm
+    key_bits: int
+    network: Any
+    seed: int
+    engine: Any
+    progress: bool | None
+    rounds: int
+    l2: float
+
+    result_: RunResult
+    """The run that `fit` made."""
+
+    def _check_common(self) -> None:
+        check_choice("scheme", self.scheme, SCHEMES)
+        check_integer("key_bits", self.key_bits, least=2048, most=16384)
+        check_integer("seed", self.seed, least=0)
+        check_number("l2", self.l2, least=0.0)
+        if self.progress is not None:
+            check_flag("progress", self.progress)
+        if not isinstance(self.algorithm, FedSGD | FedBCD):
+            raise SettingError(f"algorithm: {self.algorithm!r} given, FedSGD(...) or FedBCD(...) is allowed")
+
+    def _keys(self, names: Sequence[str], keys: Keys | None) -> dict[str, KeyHolder]:
+        """A key-holder for each of `names`: as given, or fresh."""
+        given = dict(keys or {})
+        for name, holder in given.items():
+            if name not in names:
+                raise SettingError(f"keys: {name!r} given, only {', '.join(names)} hold keys in this run")
+            if not isinstance(holder, KeyHolder) or holder.public.scheme.name.lower() != self.scheme:
+                raise SettingError(f"keys: {name} has {holder!r}, a {self.scheme} key-holder is allowed")
+        return {name: given.get(name) or generate(self.scheme, key_bits=self.key_bits) for name in names}
+
+    def _mapper(self) -> Engine:
+        return get_engine(self.engine, self.scheme)
+
+    def _run(self, programs: Mapping[str, Program]) -> LocalRun:
+        return run_local(programs, run=secrets.token_hex(8), kinds=KINDS, network=get_network(self.network))
+
+    def _finish(self, agreement: Agreement, run: LocalRun) -> None:
+        self.result_ = RunResult.of(agreement, run)
+
+    def _key_holder_program(
+        self, agreement: Agreement, keys: Mapping[str, KeyHolder], mapper: Mapper
+    ) -> dict[str, Program]:
+        if agreement.mutual:
+            return {}
+        return {KEY_HOLDER: KeyHolderParty(agreement, keys[KEY_HOLDER], mapper=mapper).run}
+
+    def _bar(self, agreement: Agreement) -> tuple[Callable[[Round], None] | None, Callable[[], None]]:
+        """A progress bar for the label party: round, metric, time left; shown at a terminal unless told
+        otherwise.
+        """
+        show = self.progress if self.progress is not None else sys.stderr.isatty()
+        if not show:
+            return None, lambda: None
+        bar = tqdm(total=agreement.stopping.rounds, unit="round", desc=agreement.algorithm.name)
+
+        def on_round(state: Round) -> None:
+            facts = {} if state.metric is None else {"metric": f"{state.metric:.4f}"}
+            bar.set_postfix(
+                **facts,
+                comp=f"{state.link.path.computation:.1f}s",
+                comm=f"{state.link.path.communication:.1f}s",
+            )
+            bar.update()
+
+        return on_round, bar.close
+
+    def _fitted(self) -> None:
+        if not hasattr(self, "shards_"):
+            raise DataError(f"this {type(self).__name__} is not fitted; call fit or load first")
+
+
+def binary_labels(labels: NDArray[Any], party: str, *, allow_missing: bool) -> tuple[Array, NDArray[Any]]:
+    """Labels as -1, +1 (NaN where missing) and the two classes in sorted order."""
+    missing = np.array([value is None or value != value for value in labels.tolist()])
+    if missing.any() and not allow_missing:
+        raise DataError(f"{party}: {int(missing.sum())} of {len(labels)} labels are missing")
+    known = np.array([value for value, gone in zip(labels.tolist(), missing, strict=True) if not gone])
+    classes = np.unique(known)
+    if len(classes) != 2:
+        few = ", ".join(str(value) for value in classes[:5])
+        raise DataError(f"{party}: labels have {len(classes)} classes ({few}), two are allowed")
+    signs = np.full(len(labels), np.nan)
+    signs[~missing] = np.where(known == classes[1], 1.0, -1.0)
+    return signs, classes
+
+
+def auc(signs: Array) -> Callable[[Array], float]:
+    """The metric of binary objectives: area under the ROC curve."""
+    if len(np.unique(signs)) < 2:
+        raise DataError("evaluation: the labels of the rows to evaluate on are all of one class")
+    return lambda scores: float(roc_auc_score(signs, scores))
+
+
+def write_shard(folder: FilePath, party: str, arrays: Shard) -> None:
+    """One party's parameters, in a file of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"shard-{party}.npz").open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **arrays)
+
+
+def read_shard(path: FilePath) -> Shard:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{path}: not a model shard ({error})") from None
+
+
+def read_shards(folder: str | PathLike[str], estimator: str) -> tuple[dict[str, Any], dict[str, Shard]]:
+    """What all know of a saved model, and every party's arrays."""
+    shards: dict[str, Shard] = {}
+    public: dict[str, Any] = {}
+    for path in sorted(FilePath(folder).glob("shard-*.npz")):
+        arrays = read_shard(path)
+        found = json.loads(str(arrays.pop("public", np.array("{}"))))
+        if found.get("estimator") != estimator or (public and found != public):
+            raise DataError(f"{path}: not a shard of the same {estimator} model")
+        public = found
+        shards[path.name[len("shard-") : -len(".npz")]] = arrays
+    if not shards:
+        raise DataError(f"{folder}: no model shards there")
+    if set(shards) != set(public["parties"]):
+        there, due = ", ".join(shards), ", ".join(public["parties"])
+        raise DataError(f"{folder}: shards of {there} there, {due} expected")
+    return public, shards
+
+
+def check_parties(parties: Sequence[Party]) -> list[Party]:
+    listed = list(parties)
+    for party in listed:
+        if not isinstance(party, Party):
+            raise DataError(f"parties: a {type(party).__name__} given, Party(...) is allowed")
+    return listed

@@ -1,0 +1,328 @@
+"""Federated transfer learning, two parties (securefed.protocols.transfer has the objective).
+
+bank = Party("bank", X_bank, labels=y, ids=...)       # A: labels for some of its rows
+shop = Party("shop", X_shop, ids=...)                 # B: no labels; shares some people with A
+model = TransferLearner(hidden=32, scheme="ckks").fit([shop, bank])
+model.decision_function(Party("shop", X_new))         # scores of B's people, learnt by A alone
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path as FilePath
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import accuracy_score
+
+from securefed.checks import check_flag, check_integer, check_number
+from securefed.crypto import KeyHolder
+from securefed.errors import DataError
+from securefed.estimators.common import Federated, auc, binary_labels, check_parties, read_shards, write_shard
+from securefed.models import HiddenLayer
+from securefed.party import Party, align, label_party
+from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.optimisers import get_optimiser
+from securefed.protocols.prediction_run import predict_programs
+from securefed.protocols.schedules import Algorithm, Batches, FedBCD, LearningRate, Stopping, as_learning_rate
+from securefed.protocols.scorers import TransferScorer
+from securefed.protocols.training import DataParty, Evaluation
+from securefed.protocols.transfer import TransferSide
+
+__all__ = ["TransferLearner"]
+
+Array = NDArray[np.float64]
+
+
+class TransferLearner(Federated):
+    """Transfer learning from a party with labels to one without, over the people they share.
+
+    Parameters
+    ----------
+    hidden: width h of both parties' hidden layer; activation: "sigmoid", "tanh" or "relu".
+    gamma: weight of the squared distance between the two representations of a shared person.
+    activation_bound: the largest |u| that relu may reach, a public bound.
+    evaluate_every: every so many rounds A sees the scores of the evaluation rows (0: never).
+    allow_determined: open gradients even where the ledger says that they determine the other's secrets.
+    The rest as in GeneralisedLinear.
+    """
+
+    def __init__(
+        self,
+        hidden: int = 32,
+        algorithm: Algorithm = FedBCD(local_steps=5),  # noqa: B008  # a frozen value
+        scheme: str = "ckks",
+        *,
+        activation: str = "sigmoid",
+        gamma: float = 0.05 / 32,
+        l2: float = 1e-5,
+        learning_rate: float | LearningRate = 0.01,
+        optimiser: Any = "adam",
+        batch_size: int | None = None,
+        rounds: int = 30,
+        target: float | None = None,
+        patience: int | None = None,
+        evaluate_every: int | None = None,
+        activation_bound: float = 64.0,
+        allow_determined: bool = False,
+        key_bits: int = 3072,
+        network: Any = "lan",
+        engine: Any = None,
+        seed: int = 0,
+        progress: bool | None = None,
+    ) -> None:
+        self.hidden = hidden
+        self.algorithm = algorithm
+        self.scheme = scheme
+        self.activation = activation
+        self.gamma = gamma
+        self.l2 = l2
+        self.learning_rate = learning_rate
+        self.optimiser = optimiser
+        self.batch_size = batch_size
+        self.rounds = rounds
+        self.target = target
+        self.patience = patience
+        self.evaluate_every = evaluate_every
+        self.activation_bound = activation_bound
+        self.allow_determined = allow_determined
+        self.key_bits = key_bits
+        self.network = network
+        self.engine = engine
+        self.seed = seed
+        self.progress = progress
+
+    def fit(
+        self,
+        parties: Sequence[Party],
+        *,
+        validation: Sequence[Party] | None = None,
+        keys: Mapping[str, KeyHolder] | None = None,
+    ) -> Self:
+        """Train on the shared people. `validation`: B's rows and A's labels for them; without it, the
+        shared labelled ones.
+        """
+        self._check_common()
+        check_integer("hidden", self.hidden, least=1, most=4096)
+        check_number("gamma", self.gamma, least=0.0)
+        check_number("activation_bound", self.activation_bound, above=0.0)
+        check_flag("allow_determined", self.allow_determined)
+        a, b = self._pair(parties)
+        signs, self.classes_ = binary_labels(_labels(a), a.name, allow_missing=True)
+        rows_a, rows_b = _overlap(a, b)
+        labelled = ~np.isnan(signs[rows_a])
+        if not labelled.any():
+            raise DataError(f"{a.name}: none of the {len(rows_a)} people shared with {b.name} has a label")
+
+        def side(party: Party, rows: NDArray[np.intp], labels: Array | None, index: int) -> TransferSide:
+            layer = HiddenLayer(
+                party.features.shape[1], self.hidden, self.activation, seed=self.seed * 1000 + index
+            )
+            return TransferSide(
+                layer,
+                party.features,
+                rows,
+                labelled,
+                labels,
+                gamma=self.gamma,
+                l2=self.l2,
+                activation_bound=self.activation_bound,
+            )
+
+        sides = {b.name: side(b, rows_b, None, 0), a.name: side(a, rows_a, signs, 1)}
+        members = tuple(Member(name, s.equations, s.affine) for name, s in sides.items())
+        agreement = self._agreement(members, len(rows_a))
+        evaluations = self._evaluations(agreement, a, b, signs, rows_a, rows_b, validation)
+        holders = self._keys(agreement.names, keys)
+        on_round, close = self._bar(agreement)
+        with self._mapper() as mapper:
+            programs = {
+                name: DataParty(
+                    agreement,
+                    sides[name],
+                    get_optimiser(self.optimiser),
+                    holder=holders[name],
+                    evaluation=evaluations.get(name),
+                    mapper=mapper,
+                    on_round=on_round if name == a.name else None,
+                ).run
+                for name in agreement.names
+            }
+            try:
+                run = self._run(programs)
+            finally:
+                close()
+        self._finish(agreement, run)
+        self.parties_ = list(agreement.names)
+        self.shards_: dict[str, HiddenLayer] = {name: s.model for name, s in sides.items()}
+        self._phi = sides[a.name].phi()  # A's, kept with A's shard
+        self._holders = holders
+        return self
+
+    def _pair(self, parties: Sequence[Party]) -> tuple[Party, Party]:
+        listed = check_parties(parties)
+        if len(listed) != 2:
+            raise DataError(f"parties: {len(listed)} given, transfer learning takes 2")
+        a = label_party(listed)
+        (b,) = (party for party in listed if party is not a)
+        return a, b
+
+    def _agreement(self, members: tuple[Member, ...], overlap: int) -> Agreement:
+        watched = self.target is not None or self.patience is not None
+        return Agreement(
+            objective="transfer",
+            scheme=self.scheme,
+            members=members,
+            algorithm=self.algorithm,
+            learning_rate=as_learning_rate(self.learning_rate),
+            batches=Batches(overlap, self.batch_size if overlap > 1 else None, self.seed),
+            stopping=Stopping(self.rounds, self.target, self.patience),
+            columns=self.hidden,
+            evaluate_every=self.evaluate_every if self.evaluate_every is not None else int(watched),
+            allow_determined=self.allow_determined,
+            details=(
+                ("activation", self.activation),
+                ("gamma", self.gamma),
+                ("l2", self.l2),
+                ("activation_bound", self.activation_bound),
+            ),
+        )
+
+    def _evaluations(
+        self,
+        agreement: Agreement,
+        a: Party,
+        b: Party,
+        signs: Array,
+        rows_a: NDArray[np.intp],
+        rows_b: NDArray[np.intp],
+        validation: Sequence[Party] | None,
+    ) -> dict[str, Evaluation]:
+        if not agreement.evaluate_every:
+            return {}
+        if validation is None:
+            known = ~np.isnan(signs[rows_a])
+            return {
+                a.name: Evaluation(None, auc(signs[rows_a][known])),
+                b.name: Evaluation(b.features[rows_b][known]),
+            }
+        other_a, other_b = self._pair(validation)
+        if (other_a.name, other_b.name) != (a.name, b.name):
+            raise DataError(
+                f"validation: {other_a.name} and {other_b.name} given, {a.name} and {b.name} expected"
+            )
+        other_a, other_b = align([other_a, other_b], other_a.name)
+        other_signs, _ = binary_labels(_labels(other_a), a.name, allow_missing=False)
+        return {a.name: Evaluation(None, auc(other_signs)), b.name: Evaluation(other_b.features)}
+
+    def decision_function(self, party: Party | Sequence[Party]) -> Array:
+        """Scores of B's rows, by an encrypted run; A learns these scores and nobody else anything."""
+        self._fitted()
+        b_name, a_name = self.parties_
+        given = [party] if isinstance(party, Party) else check_parties(party)
+        found = [p for p in given if p.name == b_name]
+        if len(found) != 1:
+            raise DataError(f"parties: {', '.join(p.name for p in given)} given, rows of {b_name} are needed")
+        features = found[0].features
+        if features.shape[1] != self.shards_[b_name].columns:
+            raise DataError(
+                f"{b_name}: {features.shape[1]} columns given, the model has {self.shards_[b_name].columns}"
+            )
+        scorers = {name: self._scorer(name) for name in self.parties_}
+        agreement = self._agreement(self._members(), overlap=1)
+        self._holders = self._keys(agreement.names, getattr(self, "_holders", None))
+        with self._mapper() as mapper:
+            programs = predict_programs(agreement, scorers, {b_name: features}, self._holders, mapper)
+            run = self._run(programs)
+        scores: Array = run.outcomes[a_name]
+        return scores
+
+    def _scorer(self, name: str) -> TransferScorer:
+        layer = self.shards_[name]
+        bound = self.activation_bound if layer.activation == "relu" else 1.0
+        return TransferScorer(layer, self._phi if name == self.parties_[1] else None, bound)
+
+    def _members(self) -> tuple[Member, ...]:
+        return tuple(Member(name, self.shards_[name].size, False) for name in self.parties_)
+
+    def predict_proba(self, party: Party | Sequence[Party]) -> Array:
+        """Probabilities of the two classes: the logistic function of the score."""
+        positive = 1.0 / (1.0 + np.exp(-self.decision_function(party)))
+        return np.column_stack([1.0 - positive, positive])
+
+    def predict(self, party: Party | Sequence[Party]) -> NDArray[Any]:
+        """Classes of B's rows."""
+        classes: NDArray[Any] = self.classes_[(self.decision_function(party) > 0).astype(int)]
+        return classes
+
+    def score(self, parties: Sequence[Party]) -> float:
+        """Accuracy on people of B whose labels A knows."""
+        a, b = self._pair(parties)
+        a, b = align([a, b], a.name)
+        return float(accuracy_score(_labels(a), self.predict(b)))
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """One file a party, with its own parameters only (Phi is A's), and what all know."""
+        self._fitted()
+        public = {
+            "estimator": "transfer",
+            "parties": self.parties_,
+            "hidden": self.hidden,
+            "activation": self.activation,
+            "activation_bound": self.activation_bound,
+            "classes": self.classes_.tolist(),
+        }
+        for name, layer in self.shards_.items():
+            arrays = {**layer.to_arrays(), "public": np.array(json.dumps(public))}
+            if name == self.parties_[1]:
+                arrays["phi"] = self._phi
+            write_shard(FilePath(folder), name, arrays)
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str], **parameters: Any) -> Self:
+        """The estimator with the shards that `save` wrote; `parameters` as for the constructor."""
+        public, shards = read_shards(folder, "transfer")
+        self = cls(
+            public["hidden"],
+            activation=public["activation"],
+            activation_bound=public["activation_bound"],
+            **parameters,
+        )
+        self.parties_ = public["parties"]
+        self.classes_ = np.array(public["classes"])
+        self._phi = as_phi(shards[self.parties_[1]], public["hidden"])
+        self.shards_ = {name: HiddenLayer.from_arrays(shards[name]) for name in self.parties_}
+        return self
+
+
+def as_phi(arrays: Mapping[str, NDArray[np.generic]], width: int) -> Array:
+    phi = np.asarray(arrays.get("phi", np.zeros(0)), dtype=np.float64)
+    if phi.shape != (width,) or not np.isfinite(phi).all():
+        raise DataError(f"shard: Phi has shape {phi.shape}, ({width},) of finite numbers is allowed")
+    return phi
+
+
+def _labels(party: Party) -> NDArray[Any]:
+    if party.labels is None:
+        raise DataError(f"{party.name}: no labels")
+    return party.labels
+
+
+def _overlap(a: Party, b: Party) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Row numbers of the shared people at A and at B, in A's order."""
+    if a.ids is None and b.ids is None:
+        if a.rows != b.rows:
+            raise DataError(
+                f"ids: {a.name} has {a.rows} rows and {b.name} {b.rows}; pass ids to say who is shared"
+            )
+        return np.arange(a.rows), np.arange(a.rows)
+    numbered = [
+        Party(p.name, np.arange(p.rows, dtype=np.float64), ids=p.ids) if p.ids is not None else p
+        for p in (a, b)
+    ]
+    both = align(numbered, a.name)
+    rows_a, rows_b = (party.features[:, 0].astype(np.intp) for party in both)
+    return rows_a, rows_b

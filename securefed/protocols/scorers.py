@@ -1,0 +1,55 @@
+"""What a party needs to score rows: its part of the model, without training data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto import FixedPoint
+from securefed.errors import DataError
+from securefed.models import HiddenLayer, LocalModel
+
+__all__ = ["LinearScorer", "Scorer", "TransferScorer"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LinearScorer:
+    """A party's part of H in the generalised linear objective."""
+
+    model: LocalModel
+    margin_bound: float
+    fraction_bits: int = 32
+
+    @property
+    def fixed(self) -> FixedPoint:
+        return FixedPoint(self.margin_bound, self.fraction_bits)
+
+    def part(self, features: Array) -> Array:
+        part = self.model.forward(features)
+        largest = float(np.max(np.abs(part)))
+        if largest > self.margin_bound:
+            raise DataError(
+                f"margin_bound: |H| is {largest:.4g} for a row, at most {self.margin_bound:.4g} was declared"
+            )
+        return part
+
+
+@dataclass(frozen=True)
+class TransferScorer:
+    """A's Phi, or B's hidden layer, in the transfer objective."""
+
+    layer: HiddenLayer
+    phi: Array | None
+    bound: float
+    fraction_bits: int = 32
+
+    @property
+    def fixed(self) -> FixedPoint:
+        return FixedPoint(self.bound, self.fraction_bits)
+
+
+Scorer = LinearScorer | TransferScorer
