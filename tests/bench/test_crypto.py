@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import crypto, memory
+from bench import crypto
 from bench.__main__ import main
 from bench.crypto import Case, Row
 from bench.timing import Task
