@@ -16,8 +16,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# Lowest first. Layers on one line do not import each other; what lies directly under securefed/ and is not named
-# here is the API.
+# Lowest first. Layers on one line do not import each other; what lies directly under securefed/ and is not
+# named here is the API.
 LAYERS = [
     ("errors",),
     ("checks", "extras"),
@@ -149,7 +149,8 @@ def test_the_public_surface_is_declared(name: str) -> None:
     declared = [
         node.value
         for node in ast.parse(OURS[name]).body
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["__all__"]
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and "__all__" in map(ast.unparse, node.targets if isinstance(node, ast.Assign) else [node.target])
     ]
     assert len(declared) == 1, f"{name} needs one __all__"
     names = ast.literal_eval(declared[0])
