@@ -1,0 +1,378 @@
+"""Encrypted arrays and what anybody can compute on them.
+
+An array knows its public numbers: the layout, the scale (values are multiplied by 2^scale), the magnitude
+(coefficients of the result stay below 2^magnitude, else CapacityError before anything is computed), and what
+its noise consists of. One product by plain numbers is possible, entry by entry or as a contraction; sums as
+long as the magnitude allows.
+
+Multipliers are divided by a power of two not below the largest of them. With `fixed` that power is public;
+without, it stays with the caller as long as the result is only masked and opened. It is part of `to_bytes`
+and of a disclosure, because without it the numbers cannot be read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import frexp, isfinite, log2
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tenseal.sealapi as seal
+
+from securefed.crypto.ckks.embedding import coefficients, seal_order
+from securefed.crypto.ckks.layout import Layout, Rows, Sums, layout_of
+from securefed.crypto.ckks.merging import constant, merge
+from securefed.crypto.ckks.noise import FRESH, Noise
+from securefed.crypto.ckks.opening import CkksMask, CkksMasked
+from securefed.crypto.ckks.parameters import (
+    ALIGNMENT_BITS,
+    CAPACITY_BITS,
+    DATA_BITS,
+    LEAST_MULTIPLIER_BITS,
+    MULTIPLIER_BITS,
+    RING,
+    SLOTS,
+    engine,
+)
+from securefed.crypto.ckks.residues import Words, add, from_floats
+from securefed.crypto.ckks.sampling import SEED_BYTES, expand, uniform
+from securefed.crypto.ckks.sealbytes import check_residues, ciphertext, plaintext, read, to_ntt
+from securefed.crypto.errors import CapacityError, FormatError, ShapeError
+from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.scheme import Encrypted, Floats
+from securefed.crypto.wire import Frame, Kind
+
+if TYPE_CHECKING:
+    from securefed.crypto.ckks.keys import CkksPublicKey
+
+__all__ = ["MOST_SCALE", "CkksEncrypted", "Form", "Seeded", "fresh_form"]
+
+_HEAD = struct.Struct("<ddBBB5x")
+MOST_SCALE = 1200
+
+
+@dataclass(frozen=True)
+class Form:
+    """The public numbers of an array."""
+
+    layout: Layout
+    bound: float
+    scale: int
+    magnitude: float
+    noise: Noise = FRESH
+    private: bool = False
+    """The scale has a private part: the power of two of somebody's multipliers."""
+
+    def __post_init__(self) -> None:
+        if self.magnitude > CAPACITY_BITS:
+            raise CapacityError(
+                f"the result would take {self.magnitude:.1f} bits, {CAPACITY_BITS:.0f} are available: "
+                f"add fewer arrays, or open in between"
+            )
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """The owner's fresh ciphertexts: c1 comes from a public seed, so only c0 travels."""
+
+    seed: bytes
+    c0: Words
+
+
+def power_above(number: float) -> int:
+    """The least n with number <= 2^n."""
+    mantissa, exponent = frexp(number)
+    return exponent - (mantissa == 0.5)
+
+
+def fresh_form(shape: tuple[int, ...], fixed: FixedPoint) -> Form:
+    power = power_above(fixed.bound)
+    return Form(Rows(shape), fixed.bound, DATA_BITS - power, DATA_BITS + log2(fixed.bound) - power)
+
+
+class CkksEncrypted(Encrypted):
+    """An array of ciphertexts: blocks of rows, or units of sums."""
+
+    public: CkksPublicKey
+
+    def __init__(
+        self,
+        public: CkksPublicKey,
+        form: Form,
+        *,
+        held: Sequence[Any] | None = None,
+        words: Words | None = None,
+        seeded: Seeded | None = None,
+    ) -> None:
+        self.public = public
+        self.form = form
+        self.shape = form.layout.shape
+        self.bound = form.bound
+        self._held = held
+        self._words = words
+        self._seeded = seeded
+
+    @property
+    def ciphertexts(self) -> int:
+        return self.form.layout.units
+
+    @property
+    def _seal(self) -> Sequence[Any]:
+        """SEAL's objects, made when they are needed for the first time."""
+        if self._held is None:
+            self._held = [ciphertext(block) for block in self.residues()]
+        return self._held
+
+    def residues(self) -> Words:
+        """(ciphertexts, 2, 2, N) in NTT form."""
+        if self._seeded is not None:
+            return np.stack([self._seeded.c0, expand(self._seeded.seed, len(self._seeded.c0))], axis=1)
+        if self._words is not None:
+            return self._words
+        held = self._held or ()
+        return np.stack([read(item, item.dyn_array()).reshape(2, 2, RING) for item in held])
+
+    def _make(self, form: Form, held: Sequence[Any]) -> CkksEncrypted:
+        return CkksEncrypted(self.public, form, held=held)
+
+    # Sums
+
+    def __sub__(self, other: Any) -> Encrypted:
+        """Negation costs no product here."""
+        if isinstance(other, CkksEncrypted):
+            self._same(other)
+            return self._add(other._negated())
+        return super().__sub__(other)
+
+    def _negated(self) -> CkksEncrypted:
+        return self._make(self.form, [_apply("negate", item) for item in self._seal])
+
+    def _add(self, other: CkksEncrypted) -> CkksEncrypted:
+        if other.form.layout != self.form.layout:
+            raise ShapeError(
+                "the two arrays lie differently in their ciphertexts: sums over rows and single values, or sums "
+                "over very different numbers of rows; contract both from one shape, or open them apart"
+            )
+        low, high = sorted((self, other), key=lambda item: item.form.scale)
+        form, lift = _joint_form(low.form, high.form)
+        lifted = low._seal
+        if lift:
+            factor = constant(1 << lift)
+            lifted = [_apply("multiply_plain", item, factor) for item in lifted]
+        pairs = zip(lifted, high._seal, strict=True)
+        return self._make(form, [self._sum(a, b) for a, b in pairs])
+
+    def _sum(self, a: Any, b: Any) -> Any:
+        try:
+            return _apply("add", a, b)
+        except RuntimeError as error:
+            if "transparent" not in str(error):
+                raise
+            return self.public.zero()  # a + (-a): SEAL has no ciphertext for it
+
+    def _add_plain(self, values: Floats) -> CkksEncrypted:
+        form = replace(self.form, bound=2 * self.bound, magnitude=self.form.magnitude + 1)
+        layout = self.form.layout
+        polynomials = (
+            coefficients(layout.slots(values)) if isinstance(layout, Rows) else layout.polynomials(values)
+        )
+        addends = to_ntt(from_floats(polynomials, self.form.scale))
+        held = [
+            _apply("add_plain", item, plaintext(addend))
+            for item, addend in zip(self._seal, addends, strict=True)
+        ]
+        return self._make(form, held)
+
+    # Products
+
+    def _product_form(
+        self, layout: Layout, largest: float, fixed: FixedPoint | None, blocks: int, terms: int
+    ) -> tuple[Form, int]:
+        """The form of a product, and the power of two that the multipliers are scaled by."""
+        form = self.form
+        if form.noise.multiplier_bits or not isinstance(form.layout, Rows):
+            raise CapacityError(
+                "one product is possible, and this array is one already: open it, or encrypt anew"
+            )
+        room = CAPACITY_BITS - form.magnitude - 0.5 - log2(blocks)
+        bits = min(MULTIPLIER_BITS, int(room))
+        if bits < LEAST_MULTIPLIER_BITS:
+            raise CapacityError(
+                f"{bits} bits are left for multipliers, {LEAST_MULTIPLIER_BITS} at least are needed: "
+                f"{blocks} blocks of rows at magnitude {form.magnitude:.1f} bits are too many"
+            )
+        limit = fixed.bound if fixed else largest
+        scale = bits - (power_above(limit) if limit else 0)
+        result = Form(
+            layout,
+            form.bound * (limit or 1.0) * terms,
+            form.scale + scale,
+            form.magnitude + bits + 0.5 + log2(blocks),
+            Noise(form.noise.terms, bits, blocks),
+            form.private or fixed is None,
+        )
+        return result, scale
+
+    def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> CkksEncrypted:
+        layout = self.form.layout
+        form, scale = self._product_form(layout, float(np.max(np.abs(factors))), fixed, 1, 1)
+        slots = layout.slots(factors) if isinstance(layout, Rows) else factors
+        held = [
+            self.public.zero() if product is None else product
+            for product in map(_times, self._seal, _encoded(slots, scale))
+        ]
+        return self._make(form, held)
+
+    def _contract(self, multipliers: Floats, fixed: FixedPoint | None) -> CkksEncrypted:
+        layout = self.form.layout
+        rows = layout if isinstance(layout, Rows) else Rows(layout.shape)
+        target = rows.contracted(multipliers.shape[1])
+        largest = float(np.max(np.abs(multipliers)))
+        form, scale = self._product_form(target, largest, fixed, rows.ciphertexts, self.rows)
+        held = [self._unit(target, rows, multipliers, unit, scale) for unit in range(target.units)]
+        return self._make(form, held)
+
+    def _unit(self, target: Sums, rows: Rows, multipliers: Floats, unit: int, scale: int) -> Any:
+        """The sum over the blocks of ciphertext times multipliers, for the outputs of one unit."""
+        slots = _unit_slots(target, rows, multipliers, unit)
+        total: Any = None
+        for product in map(_times, self._seal, _encoded(slots, scale)):
+            if product is not None:
+                total = product if total is None else self._sum(total, product)
+        return self.public.zero() if total is None else total
+
+    # What leaves
+
+    def rerandomise(self) -> CkksEncrypted:
+        """Fresh encryptions of zero added.
+
+        Whoever lacks the secret key learns nothing from the result. The noise still depends on what was
+        computed, and the key-holder can see it: to the key-holder goes only what `mask` makes.
+        """
+        form = replace(self.form, noise=replace(self.form.noise, terms=self.form.noise.terms + 1))
+        return self._make(form, [self._sum(item, self.public.zero()) for item in self._seal])
+
+    def mask(self) -> tuple[CkksMasked, CkksMask]:
+        """Merged, an encryption of zero added, and a uniform mask over the coefficients that are sent.
+
+        Of c0 only the coefficients that will be returned are sent at all, each under a mask uniform modulo q;
+        c1 is hidden by the encryption of zero.
+        """
+        layout = self.form.layout
+        blocks = [self.public.blinded(item) for item in self._merged()]
+        chosen = [block[0][:, places] for block, places in zip(blocks, layout.places, strict=True)]
+        mask = uniform(layout.coefficients)
+        c0 = add(np.concatenate(chosen, axis=1), mask)
+        c1 = np.stack([block[1] for block in blocks])
+        masked = CkksMasked(self.public, layout, self.form.noise, c0, c1)
+        return masked, CkksMask(masked, mask, self.form.scale)
+
+    def _merged(self) -> Sequence[Any]:
+        layout = self.form.layout
+        if isinstance(layout, Rows):
+            return self._seal
+        return [
+            merge([self._seal[unit] for unit in layout.members(i)], layout.stride, self.public.galois)
+            for i in range(layout.ciphertexts)
+        ]
+
+    def to_bytes(self) -> bytes:
+        form = self.form
+        noise = form.noise
+        flags = form.private, self._seeded is not None
+        head = _HEAD.pack(form.bound, form.magnitude, form.layout.code, *flags)
+        if self._seeded is not None:
+            body = self._seeded.seed + self._seeded.c0.astype("<u8").tobytes()
+        else:
+            body = self.residues().astype("<u8").tobytes()
+        numbers = (form.scale, noise.terms, noise.multiplier_bits, noise.blocks)
+        return self.public.frame(Kind.ENCRYPTED, head + body, self.shape, numbers).to_bytes()
+
+    @classmethod
+    def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksEncrypted:
+        if len(frame.payload) < _HEAD.size:
+            raise FormatError(f"{len(frame.payload)} bytes of payload given, at least {_HEAD.size} expected")
+        bound, magnitude, code, private, seeded = _HEAD.unpack_from(frame.payload)
+        scale, terms, multiplier_bits, blocks = frame.numbers
+        sound = isfinite(bound) and bound > 0 and 0 < magnitude <= CAPACITY_BITS
+        if not sound or abs(scale) > MOST_SCALE:
+            raise FormatError(f"bound {bound}, magnitude {magnitude} or scale {scale} is not one of an array")
+        if private > 1 or seeded > 1:
+            raise FormatError(f"flags {private}, {seeded} given, 0 and 1 are allowed")
+        layout = layout_of(frame.shape, code)
+        form = Form(layout, bound, scale, magnitude, Noise(terms, multiplier_bits, blocks), bool(private))
+        body = memoryview(frame.payload)[_HEAD.size :]
+        expected = layout.units * RING * 8 * (2 if seeded else 4) + (SEED_BYTES if seeded else 0)
+        if len(body) != expected:
+            raise FormatError(f"{len(body)} bytes given, {expected} expected for shape {frame.shape}")
+        words = np.frombuffer(body[SEED_BYTES if seeded else 0 :], dtype="<u8").astype(np.uint64)
+        if seeded:
+            c0 = check_residues(words.reshape(layout.units, 2, RING), "ciphertexts")
+            return cls(public, form, seeded=Seeded(bytes(body[:SEED_BYTES]), c0))
+        return cls(public, form, words=check_residues(words.reshape(layout.units, 2, 2, RING), "ciphertexts"))
+
+
+def _joint_form(low: Form, high: Form) -> tuple[Form, int]:
+    """The form of a sum, and by which power of two the array of lower scale has to be multiplied.
+
+    Where a scale is private, the form says that the arrays were four bits apart whether they were or not.
+    """
+    lift = high.scale - low.scale
+    private = low.private or high.private
+    bits = max(low.noise.multiplier_bits, high.noise.multiplier_bits)
+    magnitude = max(low.magnitude, high.magnitude)
+    if private:
+        bits, magnitude = bits + ALIGNMENT_BITS, magnitude + ALIGNMENT_BITS
+        if low.noise.multiplier_bits + lift > bits or low.magnitude + lift > magnitude:
+            raise CapacityError(
+                f"the scales of the two products are too far apart to add them up: more than a factor of "
+                f"{2**ALIGNMENT_BITS} between their largest multipliers. Give both a public `fixed`"
+            )
+    elif lift:
+        bits = max(low.noise.multiplier_bits + lift, high.noise.multiplier_bits)
+        magnitude = max(low.magnitude + lift, high.magnitude)
+    noise = Noise(low.noise.terms + high.noise.terms, bits, max(low.noise.blocks, high.noise.blocks))
+    return Form(low.layout, low.bound + high.bound, high.scale, magnitude + 1, noise, private), lift
+
+
+def _unit_slots(target: Sums, rows: Rows, multipliers: Floats, unit: int) -> Any:
+    """(blocks, slots) complex multipliers of one unit, from (columns, outputs, rows)."""
+    size = 2 * target.copies
+    chosen = multipliers[:, unit * size : (unit + 1) * size, :].transpose(1, 2, 0)
+    table = np.zeros((size, rows.ciphertexts * rows.height, rows.width))
+    table[: len(chosen), : rows.rows, : rows.columns] = chosen
+    halves = table.reshape(2, target.copies, rows.ciphertexts, rows.height, rows.width)
+    slots = np.zeros((rows.ciphertexts, rows.height, rows.copies, rows.width), dtype=np.complex128)
+    slots[:, :, : target.copies].real = halves[0].transpose(1, 2, 0, 3)
+    slots[:, :, : target.copies].imag = halves[1].transpose(1, 2, 0, 3)
+    return slots.reshape(rows.ciphertexts, SLOTS)
+
+
+def _encoded(slots: Any, scale: int) -> list[Any]:
+    """A SEAL plaintext for each block of multipliers, or None where it is zero."""
+    order, conjugated = seal_order()
+    encoder = engine().encoder
+    arranged = np.asarray(slots, dtype=np.complex128)[:, order]
+    arranged[:, conjugated] = arranged[:, conjugated].conj()
+    result: list[Any] = []
+    for block in arranged:
+        if not block.any():
+            result.append(None)
+            continue
+        encoded = seal.Plaintext()
+        encoder.encode(block.tolist(), 2.0**scale, encoded)
+        encoded.scale = 1.0
+        result.append(None if encoded.is_zero() else encoded)
+    return result
+
+
+def _times(held: Any, multiplier: Any) -> Any:
+    return None if multiplier is None else _apply("multiply_plain", held, multiplier)
+
+
+def _apply(operation: str, *operands: Any) -> Any:
+    result = seal.Ciphertext()
+    getattr(engine().evaluator, operation)(*operands, result)
+    return result

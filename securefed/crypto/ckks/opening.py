@@ -1,0 +1,147 @@
+"""Masked blocks, openings and masks.
+
+    requester                                         key-holder
+    c1 + zero's, c0 + zero's + mask at the places  ->
+                                                      phase = c0 + c1 s there, + Gaussian flood
+                                                  <-  residues
+    - mask, centred, decoded, scale undone
+
+The key-holder sees uniform residues and a fresh c1. It returns the coefficients that the layout says, which
+for sums are as many as there are sums, so the requester learns the sums, blurred by the flood, and neither
+single rows nor the noise. For a disclosure the requester floods instead, and hands over the mask: then the
+key-holder learns the values and nothing of how they were computed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from securefed.crypto.ckks.layout import Layout, layout_of
+from securefed.crypto.ckks.noise import Noise, flood_deviation
+from securefed.crypto.ckks.parameters import RING
+from securefed.crypto.ckks.residues import Words, add, centred, subtract
+from securefed.crypto.ckks.sampling import gaussian
+from securefed.crypto.ckks.sealbytes import check_residues
+from securefed.crypto.errors import FormatError, MaskError
+from securefed.crypto.scheme import Floats, Mask, Masked, Opened
+from securefed.crypto.wire import Frame, Kind, fingerprint
+
+if TYPE_CHECKING:
+    from securefed.crypto.ckks.keys import CkksPublicKey
+
+__all__ = ["CkksMask", "CkksMasked", "CkksOpened", "decode", "flood", "read_answer"]
+
+_DIGEST_BYTES = 16
+
+
+def flood(layout: Layout, noise: Noise) -> Words:
+    """Gaussian residues for the returned coefficients of one opening."""
+    count = layout.coefficients
+    return gaussian(count, flood_deviation(noise, count, layout.units, layout.levels))
+
+
+def decode(layout: Layout, residues: Words, scale: int) -> Floats:
+    """Unmasked residues of the returned coefficients to values."""
+    return layout.values(np.ldexp(centred(residues), -scale))
+
+
+class CkksMasked(Masked):
+    """c1 in full and c0 + mask at the coefficients that will be returned."""
+
+    public: CkksPublicKey
+
+    def __init__(self, public: CkksPublicKey, layout: Layout, noise: Noise, c0: Words, c1: Words) -> None:
+        self.public = public
+        self.layout = layout
+        self.shape = layout.shape
+        self.noise = noise
+        self.c0 = c0
+        self.c1 = c1
+
+    @property
+    def ciphertexts(self) -> int:
+        return len(self.c1)
+
+    def _payload(self) -> bytes:
+        return self.c1.astype("<u8").tobytes() + self.c0.astype("<u8").tobytes()
+
+    @property
+    def digest(self) -> bytes:
+        """Names this block in its answer."""
+        return fingerprint(self._payload())
+
+    def to_bytes(self) -> bytes:
+        noise = self.noise
+        numbers = (noise.terms, noise.multiplier_bits, noise.blocks, self.layout.code)
+        return self.public.frame(Kind.MASKED, self._payload(), self.shape, numbers).to_bytes()
+
+    @classmethod
+    def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksMasked:
+        terms, multiplier_bits, blocks, code = frame.numbers
+        noise, layout = Noise(terms, multiplier_bits, blocks), layout_of(frame.shape, code)
+        split = layout.ciphertexts * 2 * RING
+        expected = 8 * (split + 2 * layout.coefficients)
+        if len(frame.payload) != expected:
+            raise FormatError(f"{len(frame.payload)} bytes given, {expected} expected for {frame.shape}")
+        words = np.frombuffer(frame.payload, dtype="<u8").astype(np.uint64)
+        c1 = check_residues(words[:split].reshape(-1, 2, RING), "masked block")
+        c0 = check_residues(words[split:].reshape(2, layout.coefficients), "masked block")
+        return cls(public, layout, noise, c0, c1)
+
+
+class CkksOpened(Opened):
+    """Residues of value + mask + flood."""
+
+    public: CkksPublicKey
+
+    def __init__(self, public: CkksPublicKey, layout: Layout, digest: bytes, residues: Words) -> None:
+        self.public = public
+        self.layout = layout
+        self.shape = layout.shape
+        self.digest = digest
+        self.residues = residues
+
+    def to_bytes(self) -> bytes:
+        payload = self.digest + self.residues.astype("<u8").tobytes()
+        return self.public.frame(Kind.OPENED, payload, self.shape, (0, 0, 0, self.layout.code)).to_bytes()
+
+    @classmethod
+    def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksOpened:
+        layout = layout_of(frame.shape, frame.numbers[3])
+        return cls(public, layout, *read_answer(frame, layout))
+
+
+def read_answer(frame: Frame, layout: Layout) -> tuple[bytes, Words]:
+    """The digest and the residues of an opening or a disclosure."""
+    expected = _DIGEST_BYTES + 16 * layout.coefficients
+    if len(frame.payload) != expected:
+        raise FormatError(f"{len(frame.payload)} bytes given, {expected} expected for {frame.shape}")
+    words = np.frombuffer(frame.payload, dtype="<u8", offset=_DIGEST_BYTES).astype(np.uint64)
+    residues = check_residues(words.reshape(2, layout.coefficients), "answer")
+    return frame.payload[:_DIGEST_BYTES], residues
+
+
+class CkksMask(Mask):
+    """The residues that were added, and the scale of what lies under them."""
+
+    def __init__(self, masked: CkksMasked, residues: Words, scale: int) -> None:
+        super().__init__()
+        self._public = masked.public
+        self._layout = masked.layout
+        self._noise = masked.noise
+        self._digest = masked.digest
+        self._residues = residues
+        self._scale = scale
+
+    def _remove(self, opened: CkksOpened) -> Floats:
+        if not isinstance(opened, CkksOpened) or opened.digest != self._digest:
+            raise MaskError("this is the answer to another question: its mask is another one")
+        return decode(self._layout, subtract(opened.residues, self._residues), self._scale)
+
+    def _disclose(self) -> bytes:
+        residues = add(self._residues, flood(self._layout, self._noise))
+        payload = self._digest + residues.astype("<u8").tobytes()
+        numbers = (self._scale, 0, 0, self._layout.code)
+        return self._public.frame(Kind.DISCLOSURE, payload, self._layout.shape, numbers).to_bytes()

@@ -1,0 +1,103 @@
+"""Arithmetic on arrays of residues modulo the 60-bit primes, in numpy.
+
+Every prime here is 2^60 - delta with delta below 2^18, so 2^60 can be replaced by delta: products and long
+integers are cut into 30-bit and 60-bit pieces and folded. Arrays have the primes on their last axis but one,
+(..., primes, coefficients), as SEAL stores them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto.ckks.parameters import DATA_PRIMES, PRIMES
+
+__all__ = ["Integers", "Words", "add", "centred", "from_floats", "from_pieces", "multiply", "subtract"]
+
+Words = NDArray[np.uint64]
+Integers = NDArray[np.int64]
+
+_LOW30 = np.int64((1 << 30) - 1)
+_LOW60 = np.int64((1 << 60) - 1)
+_MODULI = np.array(PRIMES, dtype=np.int64)[:, None]
+_DELTAS = (np.int64(1) << np.int64(60)) - _MODULI
+_MANTISSA = 59
+
+
+def _moduli(like: NDArray[np.generic]) -> tuple[Integers, Integers]:
+    count = like.shape[-2]
+    return _MODULI[:count], _DELTAS[:count]
+
+
+def _fold(high: Integers, low: Integers, moduli: Integers, deltas: Integers) -> Words:
+    """high * 2^60 + low modulo each prime, for |high| < 2^62 and 0 <= low < 2^61 + 2^60."""
+    upper = (high >> 30) * deltas  # below 2^50
+    total = (upper >> 30) * deltas + ((upper & _LOW30) << 30) + (high & _LOW30) * deltas + low
+    total += (total >> 63) & moduli
+    total = (total & _LOW60) + (total >> 60) * deltas
+    total -= np.where(total >= moduli, moduli, 0)
+    return np.asarray(total.view(np.uint64))
+
+
+def from_pieces(integers: Integers, shift: int, low: Integers | int = 0, primes: int = 2) -> Words:
+    """Residues of integers * 2^shift + low, (..., n) to (..., primes, n); 0 <= low < 2^shift, shift < 60."""
+    expanded = integers[..., None, :]
+    lower = low if isinstance(low, int) else low[..., None, :]
+    bottom = ((expanded & ((1 << (60 - shift)) - 1)) << shift) + lower
+    return _fold(expanded >> (60 - shift), bottom, _MODULI[:primes], _DELTAS[:primes])
+
+
+def from_floats(values: NDArray[np.float64], bits: int) -> Words:
+    """Residues of round(values * 2^bits), to the precision of float64; |values| * 2^bits below 2^118."""
+    largest = int(np.frexp(np.max(np.abs(values), initial=0.0))[1])
+    kept = min(bits, _MANTISSA - largest)
+    integers = np.rint(np.ldexp(values, kept)).astype(np.int64)
+    if kept == bits:  # below every prime
+        expanded = integers[..., None, :]
+        return (expanded + ((expanded >> 63) & _MODULI[:2])).view(np.uint64)
+    return from_pieces(integers, bits - kept)
+
+
+def add(a: Words, b: Words) -> Words:
+    moduli = _moduli(a)[0].view(np.uint64)
+    total = a + b
+    total -= np.where(total >= moduli, moduli, np.uint64(0))
+    return total
+
+
+def subtract(a: Words, b: Words) -> Words:
+    moduli = _moduli(a)[0].view(np.uint64)
+    return a - b + np.where(a < b, moduli, np.uint64(0))
+
+
+def multiply(a: Words, b: Words) -> Words:
+    """Products modulo each prime, by schoolbook on 30-bit halves."""
+    moduli, deltas = _moduli(a)
+    x, y = a.view(np.int64), b.view(np.int64)
+    x1, x0, y1, y0 = x >> 30, x & _LOW30, y >> 30, y & _LOW30
+    middle = x1 * y0 + x0 * y1
+    return _fold(x1 * y1 + (middle >> 30), ((middle & _LOW30) << 30) + x0 * y0, moduli, deltas)
+
+
+def centred(residues: Words) -> NDArray[np.float64]:
+    """(..., 2, n) residues modulo q to the nearest representative of 0, as float64: relative error 2^-52.
+
+    With x = r0 + p0 * k and k = (r1 - r0) / p0 mod p1, the centred x has k centred; one rounding of k and one
+    of the sum.
+    """
+    p0, p1 = DATA_PRIMES
+    r0 = residues[..., 0, :].view(np.int64)
+    moduli, deltas = _MODULI[1], _DELTAS[1]
+    difference = residues[..., 1, :].view(np.int64) - r0
+    difference += (difference >> 63) & np.int64(p1)
+    inverse = np.int64(pow(p0, -1, p1))
+    x1, x0, y1, y0 = difference >> 30, difference & _LOW30, inverse >> 30, inverse & _LOW30
+    middle = x1 * y0 + x0 * y1
+    low = ((middle & _LOW30) << 30) + x0 * y0
+    k = _fold(x1 * y1 + (middle >> 30), low, moduli, deltas).view(np.int64)
+    negative = k > p1 // 2
+    # One p0 moves from k to r0, so that small negative numbers have k = 0 and no cancellation.
+    k = np.where(negative, k - (p1 - 1), k)
+    rest = np.where(negative, r0 - p0, r0)
+    result: NDArray[np.float64] = k.astype(np.float64) * float(p0) + rest.astype(np.float64)
+    return result

@@ -1,0 +1,229 @@
+"""SEAL objects from residues and residues from SEAL objects, through SEAL's serialised form.
+
+The binding gives no access to coefficients except one at a time; it saves to a path and loads from one. A
+memfd under /proc/self/fd is such a path (elsewhere a temporary file of mode 0600 is), and the form is simple:
+
+    object      header, parameter id (4 u64), [fields], array
+    header      magic u16, header size u8, version u8 u8, compression u8, reserved u16, size u64
+    array       header, count u64, words u64
+    ciphertext  fields: NTT form u8, polynomials u64, N u64, primes u64, scale f64, correction u64
+    plaintext   fields: coefficients u64, scale f64
+    Galois keys fields: count u64, then for each index a u64 count and that many ciphertexts
+
+Everything is written uncompressed from residues that the caller has validated. Saving always compresses
+(zstd); residues do not compress, so the frames consist of raw blocks, which are read here. Should a block be
+compressed after all, the words are read one by one.
+
+SEAL's own scales are set to 1 throughout: the scales are ours to track.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tenseal.sealapi as seal
+
+from securefed.crypto.ckks.parameters import PRIMES, RING, engine
+from securefed.crypto.ckks.residues import Words
+from securefed.crypto.ckks.sampling import expand
+from securefed.crypto.errors import BadCiphertext
+
+__all__ = [
+    "check_residues",
+    "ciphertext",
+    "from_ntt",
+    "galois_keys",
+    "plaintext",
+    "public_key",
+    "read",
+    "to_ntt",
+]
+
+_MOST_POLYNOMIALS = 16
+_ZSTD = 0xFD2FB528
+# Where the count of words stands: after the id (32), the fields (41 or 16) and the array's header (16).
+_CIPHERTEXT_COUNT, _PLAINTEXT_COUNT = 89, 64
+
+
+class _Scratch(threading.local):
+    """One file in memory for each thread of each process, at a path that SEAL can open."""
+
+    def __init__(self) -> None:
+        self._owner = 0
+        self._handle = -1
+        self._path = ""
+
+    def file(self) -> tuple[int, str]:
+        if self._owner != os.getpid():  # a forked child must not share its parent's file
+            if hasattr(os, "memfd_create"):
+                self._handle = os.memfd_create("securefed")
+                self._path = f"/proc/self/fd/{self._handle}"
+            else:
+                self._handle, self._path = tempfile.mkstemp(prefix="securefed-")
+            self._owner = os.getpid()
+        return self._handle, self._path
+
+
+_SCRATCH = _Scratch()
+
+
+def _load(target: Any, parts: Sequence[bytes | memoryview]) -> Any:
+    handle, path = _SCRATCH.file()
+    os.lseek(handle, 0, os.SEEK_SET)
+    left = os.writev(handle, parts) - sum(len(part) for part in parts)
+    if left:
+        raise OSError(f"{-left} bytes of a SEAL object could not be written to {path}")
+    target.load(engine().context, path)
+    os.ftruncate(handle, 0)
+    return target
+
+
+def read(saved: Any, words: Any) -> Words:
+    """The words of a SEAL object: `saved` has save(path), `words` gives one word at a time."""
+    handle, path = _SCRATCH.file()
+    saved.save(path)
+    size = os.fstat(handle).st_size
+    found = _uncompressed(os.pread(handle, size, 0))
+    os.ftruncate(handle, 0)
+    if found is None:
+        return np.fromiter((words.at(i) for i in range(words.size())), dtype=np.uint64, count=words.size())
+    return found
+
+
+def _uncompressed(blob: bytes) -> Words | None:
+    """The words at the end of a saved object, or None when they are compressed for real."""
+    body = blob[16:] if blob[5] == 0 else _raw_blocks(blob[16:])
+    if body is None:
+        return None
+    # The words are the last thing in every object read here; their count stands before them.
+    for start in (_CIPHERTEXT_COUNT, _PLAINTEXT_COUNT):
+        if len(body) >= start:
+            count = struct.unpack_from("<Q", body, start)[0]
+            if start + 8 + 8 * count == len(body):
+                return np.frombuffer(body, dtype=np.uint64, offset=start + 8)
+    return None
+
+
+def _raw_blocks(frame: bytes) -> bytes | None:
+    """The content of a zstd frame whose blocks are all raw or runs of one byte (RFC 8878, 3.1.1)."""
+    descriptor = frame[4]
+    single = descriptor >> 5 & 1
+    at = 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3] + (single, 2, 4, 8)[descriptor >> 6]
+    blocks: list[bytes] = []
+    if int.from_bytes(frame[:4], "little") != _ZSTD:
+        return None
+    while True:
+        block = int.from_bytes(frame[at : at + 3], "little")
+        last, kind, size = block & 1, block >> 1 & 3, block >> 3
+        at += 3
+        if kind == 0:
+            blocks.append(frame[at : at + size])
+            at += size
+        elif kind == 1:
+            blocks.append(frame[at : at + 1] * size)
+            at += 1
+        else:
+            return None
+        if last:
+            return b"".join(blocks)
+
+
+@cache
+def _version() -> bytes:
+    """The first five bytes of a header, from the library in use."""
+    handle, path = _SCRATCH.file()
+    seal.Plaintext().save(path)
+    return os.pread(handle, 5, 0)
+
+
+def _header(size: int) -> bytes:
+    return _version() + bytes(3) + struct.pack("<Q", 16 + size)
+
+
+def _identity(primes: int) -> bytes:
+    return struct.pack("<4Q", *(engine().key_id if primes == len(PRIMES) else engine().data_id))
+
+
+def _ciphertext_parts(residues: Words, ntt: bool) -> list[bytes | memoryview]:
+    polynomials, primes, _ = residues.shape
+    words = np.ascontiguousarray(residues)
+    fields = struct.pack("<BQQQdQ", ntt, polynomials, RING, primes, 1.0, 1)
+    array = _header(8 + words.nbytes) + struct.pack("<Q", words.size)
+    front = _identity(primes) + fields + array
+    return [_header(len(front) + words.nbytes) + front, words.data.cast("B")]
+
+
+def ciphertext(residues: Words, ntt: bool = True) -> Any:
+    """A SEAL ciphertext of validated residues, (polynomials, primes, N)."""
+    return _load(seal.Ciphertext(), _ciphertext_parts(residues, ntt))
+
+
+def plaintext(residues: Words) -> Any:
+    """A SEAL plaintext in NTT form of validated residues, (2, N)."""
+    words = np.ascontiguousarray(residues)
+    array = _header(8 + words.nbytes) + struct.pack("<Q", words.size)
+    front = _identity(2) + struct.pack("<Qd", words.size, 1.0) + array
+    return _load(seal.Plaintext(), [_header(len(front) + words.nbytes) + front, words.data.cast("B")])
+
+
+def public_key(residues: Words) -> Any:
+    return _load(seal.PublicKey(), _ciphertext_parts(residues, True))
+
+
+def galois_keys(keys: Mapping[int, Words]) -> Any:
+    """From element -> (2, 2, 3, N) residues: for each data prime, a ciphertext at the key's level."""
+    count = (max(keys) - 1) // 2 + 1
+    parts: list[bytes | memoryview] = [_identity(len(PRIMES)) + struct.pack("<Q", count)]
+    by_index = {(element - 1) // 2: residues for element, residues in keys.items()}
+    for index in range(count):
+        found = by_index.get(index)
+        parts.append(struct.pack("<Q", 0 if found is None else len(found)))
+        if found is not None:
+            for digit in found:
+                parts.extend(_ciphertext_parts(digit, True))
+    joined = b"".join(parts)
+    return _load(seal.GaloisKeys(), [_header(len(joined)), joined])
+
+
+def check_residues(residues: Words, what: str) -> Words:
+    """Every word below its prime, (..., primes, n), or BadCiphertext."""
+    moduli = np.array(PRIMES[: residues.shape[-2]], dtype=np.uint64)[:, None]
+    if (residues >= moduli).any():
+        raise BadCiphertext(f"{what}: {int((residues >= moduli).sum())} residues are not below their prime")
+    return residues
+
+
+@cache
+def _filler() -> Words:
+    """SEAL takes two polynomials at least, and refuses to work when all but the first are zero."""
+    return expand(b"filler", 1)
+
+
+def _transform(polynomials: Words, forward: bool) -> Words:
+    evaluator = engine().evaluator
+    change = evaluator.transform_to_ntt_inplace if forward else evaluator.transform_from_ntt_inplace
+    results: list[Words] = []
+    for start in range(0, len(polynomials), _MOST_POLYNOMIALS - 1):
+        chunk = polynomials[start : start + _MOST_POLYNOMIALS - 1]
+        padded = chunk if chunk[1:].any() else np.concatenate([chunk, _filler()])
+        held = ciphertext(padded, ntt=not forward)
+        change(held)
+        results.append(read(held, held.dyn_array()).reshape(padded.shape)[: len(chunk)])
+    return np.concatenate(results) if len(results) > 1 else results[0]
+
+
+def to_ntt(polynomials: Words) -> Words:
+    """(k, 2, N) coefficients to values at the roots, in SEAL's order."""
+    return _transform(polynomials, True)
+
+
+def from_ntt(polynomials: Words) -> Words:
+    """The inverse of `to_ntt`."""
+    return _transform(polynomials, False)
