@@ -65,8 +65,6 @@ class PublicKey(ABC):
     """Hash of the parameter set; both sides build the set by themselves and compare this."""
     key_id: bytes
     """Fingerprint of the key, 16 bytes."""
-    slots: ClassVar[int] = 1
-    """How many values a ciphertext of one array may hold side by side."""
     mapper: Mapper = SERIAL
     """Who does the heavy work."""
 

@@ -23,8 +23,6 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
-
 from securefed.crypto import KeyHolder
 from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.scheme import Floats
@@ -36,7 +34,7 @@ from securefed.transport import Link
 
 __all__ = ["scores", "serve_scores"]
 
-SIZES = struct.Struct("<QQ")
+SIZES = struct.Struct("<Q")
 
 
 async def scores(
@@ -98,34 +96,20 @@ async def _transfer_ask(link: Link, b: str, own: KeyHolder, scorer: TransferScor
     """A's part."""
     if scorer.phi is None:
         raise DataError("scores: the label party's shard has no Phi")
-    # Where a ciphertext has many slots, copies of Phi side by side score many rows at once.
-    copies = max(1, own.public.slots // (1 << (len(scorer.phi) - 1).bit_length()))
-    phi = np.repeat(scorer.phi[:, None], copies, axis=1)
-    link.send(b, "score-model", own.encrypt(phi, scorer.fixed).to_bytes(), round=round_)
+    link.send(b, "score-model", own.encrypt(scorer.phi, scorer.fixed).to_bytes(), round=round_)
     blob = await link.receive("scores", b, round=round_)
     if len(blob) < SIZES.size:
         raise FormatError(f"scores: cut short, {len(blob)} bytes")
-    rows, length = SIZES.unpack_from(blob)
+    (length,) = SIZES.unpack_from(blob)
     end = SIZES.size + length
-    values = own.receive(own.public.load_masked(blob[SIZES.size : end]), blob[end:]).ravel()
-    if not 0 < rows <= values.size < rows + copies:
-        raise ShapeError(f"scores: {values.size} values given for {rows} rows")
-    return values[:rows]
+    return own.receive(own.public.load_masked(blob[SIZES.size : end]), blob[end:])
 
 
 async def _transfer_answer(
     link: Link, a: str, keys: Keyring, scorer: TransferScorer, features: Floats, round_: int
 ) -> None:
-    """B's part: row r of the scores is output r // copies of column r % copies."""
-    width = scorer.layer.width
-    model = keys.public.load(await link.receive("score-model", a, round=round_))
-    if model.rows != width or len(model.shape) != 2:
-        raise ShapeError(f"score-model: shape {model.shape} given, ({width}, any) expected")
-    hidden = scorer.layer.forward(features)
-    outputs = -(-len(hidden) // model.columns)
-    padded = np.zeros((outputs * model.columns, width))
-    padded[: len(hidden)] = hidden
-    masked, mask = model.contract(padded.reshape(outputs, model.columns, width).transpose(1, 0, 2)).mask()
+    """B's part."""
+    model = keys.public.load(await link.receive("score-model", a, round=round_), (scorer.layer.width,))
+    masked, mask = (scorer.layer.forward(features) @ model).mask()
     request = masked.to_bytes()
-    payload = SIZES.pack(len(hidden), len(request)) + request + mask.disclose()
-    link.send(a, "scores", payload, round=round_)
+    link.send(a, "scores", SIZES.pack(len(request)) + request + mask.disclose(), round=round_)
