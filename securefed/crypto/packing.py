@@ -23,13 +23,13 @@ __all__ = ["PackingPlan", "pack", "slots_for", "unpack"]
 
 
 def slots_for(modulus_bits: int, width: int) -> int:
-    """How many slots of this width a plaintext mod an n of that many bits carries, sign included; at least one."""
+    """How many slots of this width a plaintext of that many bits carries, sign included; at least one."""
     return max(1, (modulus_bits - 2) // width)
 
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """Room for `terms` values of magnitude up to `magnitude`, each times an integer of magnitude up to `multiplier`."""
+    """Room for `terms` values up to `magnitude`, each times an integer up to `multiplier`, signs aside."""
 
     modulus_bits: int
     magnitude: int
@@ -43,8 +43,9 @@ class PackingPlan:
                 raise RangeError(f"{name}: {given!r} given, a whole number of at least 1 is allowed")
         if self.value_bits > self.modulus_bits - 2:
             raise CapacityError(
-                f"{self.terms} terms of {self.magnitude.bit_length()} bits times {self.multiplier.bit_length()} bits take "
-                f"{self.value_bits} bits, a plaintext of this key holds {self.modulus_bits - 2}"
+                f"{self.terms} terms of {self.magnitude.bit_length()} bits times "
+                f"{self.multiplier.bit_length()} bits take {self.value_bits} bits, "
+                f"a plaintext of this key holds {self.modulus_bits - 2}"
             )
 
     @property
@@ -72,7 +73,7 @@ class PackingPlan:
         return -(-values // self.slots)
 
     def terms_left(self, magnitude: int) -> int:
-        """How many arrays of the plan's own magnitude can still be added to one whose slots reach `magnitude`."""
+        """How many arrays of the plan's own magnitude can be added to one whose slots reach `magnitude`."""
         return max(0, (self.limit - magnitude) // self.magnitude)
 
     def admit(self, magnitude: int) -> int:
@@ -106,11 +107,11 @@ def unpack(packed: int, width: int, count: int) -> list[int]:
         raise ShapeError(f"count: {count} given, at least 1 is allowed")
     if width < 2:
         raise RangeError(f"width: {width} given, at least 2 is allowed")
-    # Adding half a slot everywhere turns the centred digits with their borrows into plain digits, all at once.
+    # Half a slot added everywhere turns the centred digits with their borrows into plain digits at once.
     lifted = mpz(packed) + _offset(width, count)
     if lifted < 0 or lifted.bit_length() > width * count:
         raise RangeError(
-            f"a remainder is left above the last of {count} slots of {width} bits: not a plaintext of this plan"
+            f"a remainder is left above the last of {count} slots of {width} bits: another plan's plaintext"
         )
     half = 1 << (width - 1)
     digits = [int(digit) - half for digit in gmpy2.unpack(lifted, width)]

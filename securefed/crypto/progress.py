@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def progress(items: Iterable[T], what: str, total: int, unit: str = "block") -> Iterator[T]:
-    """The items, with a bar on stderr while they are worked through. Into a file or a pipe nothing is written."""
+    """The items, with a bar on stderr meanwhile. Into a file or a pipe nothing is written."""
     if not sys.stderr.isatty():
         yield from items
         return

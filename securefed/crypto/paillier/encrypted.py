@@ -26,6 +26,7 @@ from securefed.crypto.paillier.masking import (
 )
 from securefed.crypto.paillier.multiexp import Column, column_powers
 from securefed.crypto.paillier.residues import invert_all
+from securefed.crypto.progress import progress
 from securefed.crypto.randomness import uniform_many_below
 from securefed.crypto.scheme import Encrypted, Floats
 from securefed.crypto.wire import Kind
@@ -129,11 +130,11 @@ class PaillierEncrypted(Encrypted):
         slices = min(outputs, -(-mapper.workers // columns))
         size = -(-outputs // slices)
         pieces = [
-            Column(self.public.square, self._ciphertexts[j::columns], encoded.integers[j, i : i + size])
+            Column(self.public.n, self._ciphertexts[j::columns], encoded.integers[j, i : i + size])
             for j in range(columns)
             for i in range(0, outputs, size)
         ]
-        parts = mapper.map(column_powers, pieces)
+        parts = mapper.map(column_powers, progress(pieces, "multiplying", len(pieces)))
         flat = [power for part in parts for power in part]
         by_row = [flat[j * outputs + a] for a in range(outputs) for j in range(columns)]
         shape = (outputs, columns) if len(self.shape) == 2 else (outputs,)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from math import inf, isfinite, ldexp
+from fractions import Fraction
+from math import frexp, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ Numbers = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Extent:
-    """Integers of magnitude up to `magnitude`, each standing for integer * 2**-fraction_bits; `bound` is that as a number."""
+    """Integers up to `magnitude`, each standing for integer * 2**-fraction_bits; `bound` is their bound."""
 
     fraction_bits: int
     magnitude: int
@@ -38,10 +39,6 @@ class Extent:
     @classmethod
     def fresh(cls, fixed: FixedPoint) -> Extent:
         return cls(fixed.fraction_bits, _largest(fixed.bound, fixed.fraction_bits), fixed.bound)
-
-    def consistent(self) -> bool:
-        """Whether the bound is one that integers of this magnitude can have; frames are asked that."""
-        return _largest(self.bound, self.fraction_bits) <= 2 * self.magnitude
 
     def scaled(self, fraction_bits: int) -> Extent:
         """The same numbers in finer steps."""
@@ -64,7 +61,7 @@ class Extent:
         )
 
     def numbers(self, width: int = 0) -> Numbers:
-        """The four numbers of a frame. `width` is the slot width of a packed block, 0 for one value a ciphertext."""
+        """The numbers of a frame. `width` is that of a packed block's slots, 0 for one value a ciphertext."""
         low, high = struct.unpack("<2i", struct.pack("<d", self.bound))
         return self.fraction_bits, self.magnitude.bit_length() | width << 16, low, high
 
@@ -80,7 +77,13 @@ class Extent:
             raise FormatError(f"magnitude of {bits} bits in slots of {width} bits given: not an extent")
         if not (isfinite(bound) and bound > 0):
             raise FormatError("bound: a finite number above 0 is allowed")
-        return cls(fraction_bits, (1 << bits) - 1, bound), width
+        extent = cls(fraction_bits, (1 << bits) - 1, bound)
+        # The bound may be what integers of that many bits stand for and not more: addends go up to it.
+        if frexp(bound)[1] + fraction_bits > bits + 1:
+            raise FormatError(
+                f"a bound of {bound:.3g} at {fraction_bits} fraction bits given for {bits} bits"
+            )
+        return extent, width
 
 
 @dataclass(frozen=True)
@@ -137,12 +140,5 @@ def from_integers(integers: list[int], fraction_bits: int, shape: tuple[int, ...
 
 def _largest(bound: float, fraction_bits: int) -> int:
     """The integer of largest magnitude that a number up to `bound` is encoded as."""
-    try:
-        scaled = ldexp(bound, fraction_bits)
-    except OverflowError:
-        scaled = inf
-    if not isfinite(scaled):
-        raise CapacityError(
-            f"a bound of {bound:.3g} with {fraction_bits} fraction bits is beyond any plaintext"
-        )
-    return max(1, round(scaled))
+    top, bottom = bound.as_integer_ratio()
+    return max(1, round(Fraction(top << max(0, fraction_bits), bottom << max(0, -fraction_bits))))

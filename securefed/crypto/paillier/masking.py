@@ -68,7 +68,7 @@ class Layout:
         return -(-self.entries // self.slots)
 
     def decode(self, plaintexts: Sequence[mpz], n: mpz) -> Floats:
-        """The values in plaintexts mod n. MaskError when they are not of this layout: another mask's, or altered."""
+        """The values in plaintexts mod n; MaskError if those are of another mask, or altered."""
         integers: list[int] = []
         for plaintext in plaintexts:
             count = min(self.slots, self.entries - len(integers))
@@ -83,7 +83,10 @@ class Layout:
 
 
 def horner(item: tuple[mpz, int, list[mpz]]) -> mpz:
-    """One ciphertext of sum m_j * 2**(width * j), from (n**2, width, ciphertexts of m_j); a top-level function, for other processes."""
+    """One ciphertext of sum m_j * 2**(width * j), from (n**2, width, ciphertexts of the m_j).
+
+    A top-level function, for other processes.
+    """
     square, width, group = item
     shift = mpz(1) << width
     packed = group[-1]
@@ -105,7 +108,7 @@ def mask_packed(
     masks: Sequence[mpz],
     residues: Sequence[mpz],
 ) -> tuple[PaillierMasked, PaillierMask]:
-    """The deterministic half of masking: the caller drew one mask mod n and one residue per packed ciphertext."""
+    """Masking, once one mask mod n and one n-th residue are drawn for each packed ciphertext."""
     n, square = public.n, public.square
     hidden = [
         c * (1 + n * mask) % square * residue % square
@@ -205,19 +208,14 @@ def receive_disclosed(public: PaillierPublicKey, opened: PaillierOpened, disclos
     )
     shape = frame.expect_array()
     fraction_bits, width, bits, spare = frame.numbers
-    if (
-        abs(fraction_bits) > MOST_FRACTION_BITS
-        or not 1 <= bits < public.bits
-        or (width != bits + 2
-        and not 2 <= bits + 2 <= width)
-        or spare
-    ):
+    if abs(fraction_bits) > MOST_FRACTION_BITS or not 1 <= bits <= min(width - 2, public.bits - 1) or spare:
         raise FormatError(f"a disclosure with layout {frame.numbers} given: not one of this key")
     layout = Layout(public.bits, shape, width, fraction_bits, (1 << bits) - 1)
     masks = _read_plaintexts(public, frame.payload, _block_count(frame, public.plaintext_bytes))
     if shape != opened.shape or not len(masks) == len(opened.integers()) == layout.ciphertexts:
         raise MaskError(
-            f"a disclosure for shape {shape} in {len(masks)} parts given, the block has shape {opened.shape} in {len(opened.integers())}"
+            f"a disclosure for shape {shape} in {len(masks)} parts given, "
+            f"the block has shape {opened.shape} in {len(opened.integers())}"
         )
     return _unmasked(public.n, layout, opened._plaintexts, masks)
 

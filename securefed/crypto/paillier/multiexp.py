@@ -1,23 +1,33 @@
 """Many products of powers at once: out[a] = prod over i of base[i] ** t[a, i] mod n**2.
 
-Two methods, and a count of multiplications that picks one of them and its window for each shape:
+Half-size factors. Every base is x = r (1 + n e) mod n**2 with r = x mod n, and the e add up under products:
 
-- *Straus* with sliding signed windows (wNAF): a table of odd powers of each base, shared by all outputs;
-  then for each output one squaring a bit and one multiplication per non-zero digit, about bits / (w + 1) of
-  them a term. For few rows or many outputs.
+    prod x_i ** t_i  =  prod r_i ** t_i  *  (1 + n * sum t_i e_i)
+
+The sum takes small multiples of integers mod n and costs next to nothing, and a factor r_i below n makes a
+step of the product (multiply and reduce mod n**2) cost 0.6 of one with a factor below n**2.
+
+Three methods, and a count of multiplications that picks one of them and its window for each shape:
+
+- *Straus* with sliding signed windows (wNAF): a table of odd powers of each base, shared by all outputs; then
+  for each output one squaring a bit and one step per non-zero digit, bits / (w + 1) of them a term.
 - *Pippenger*: for each output and each window, bases are multiplied into the bucket of their digit, and the
-  buckets are added up by running products. No tables, about bits / w multiplications a term and 2**w for
-  the buckets. For many rows.
- Negative digits: Straus keeps two accumulators an output, and one inversion of all the negative ones ends
-it; Pippenger inverts the bases, all with one inversion. Multipliers that are zero cost nothing. The result
-does not depend on the method, the window or who did which part, since residues mod n**2 have one
-representation.
- Bases are units mod n**2, validated when they arrived. (GMP aborts the process on some calls with a base
-that has no inverse.)
+  buckets are combined by running products. No tables; bits / w steps a term, and 2**w for the buckets. For
+  many rows.
+- *Direct*, for multipliers that are all 0, 1 or -1: plain products.
+
+Negative digits: Straus and direct keep two accumulators an output, and one inversion of all the negative ones
+ends it; Pippenger takes the bases' inverses, which the half-size form needs anyway. Multipliers that are zero
+cost nothing. The result does not depend on the method, the window or who did which part, since residues mod
+n**2 have one representation.
+
+Bases are units mod n**2, validated when they arrived. (GMP aborts the process on some calls with a base that
+has no inverse.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import gmpy2
@@ -31,8 +41,13 @@ __all__ = ["Column", "Plan", "choose_plan", "column_powers", "powers"]
 
 Integers = NDArray[np.int64]
 
-SQUARING = 0.85
-"""Cost of a squaring, in multiplications (measured: reduction is most of either)."""
+# Costs in multiplications mod n**2, measured at 2048 and 3072 bits; they only have to rank the plans.
+STEP = 0.6
+"""Multiplication by a half-size factor."""
+SQUARING = 0.87
+HALVING = 1.8
+"""Bringing one base into half-size form."""
+TABLE_ENTRY = 1.1
 MOST_TABLE_BYTES = 1 << 28
 STRAUS_WINDOWS = range(2, 9)
 PIPPENGER_WINDOWS = range(2, 13)
@@ -52,7 +67,7 @@ class Plan:
 class Column:
     """One piece of work: a column's bases and the exponents of some outputs, picklable."""
 
-    modulus: mpz
+    n: mpz
     bases: list[mpz]
     exponents: Integers
     """(outputs, rows)"""
@@ -60,24 +75,22 @@ class Column:
 
 def column_powers(column: Column) -> list[mpz]:
     """The piece of work itself; a top-level function, for other processes."""
-    return powers(column.bases, column.exponents, column.modulus)
+    return powers(column.bases, column.exponents, column.n)
 
 
-def powers(bases: list[mpz], exponents: Integers, modulus: mpz) -> list[mpz]:
-    """prod over i of bases[i] ** exponents[a, i], for every a."""
+def powers(bases: list[mpz], exponents: Integers, n: mpz) -> list[mpz]:
+    """prod over i of bases[i] ** exponents[a, i] mod n**2, for every a."""
     used = np.flatnonzero(exponents.any(axis=0))
     if used.size == 0:
         return [mpz(1)] * exponents.shape[0]
     bases, exponents = [bases[i] for i in used.tolist()], exponents[:, used]
-    # A common power of two is cheaper at the end: 2**23 for every entry is what a sum over rows looks like.
+    # A common power of two is cheaper at the end.
     twos = _common_twos(exponents)
     exponents = exponents >> twos
     bits = int(np.max(np.abs(exponents))).bit_length()
-    terms = int(np.count_nonzero(exponents))
-    plan = choose_plan(exponents.shape[0], len(bases), terms, bits, modulus.bit_length() // 8)
-    method = _straus if plan.method == "straus" else _pippenger
-    results = method(bases, exponents, modulus, plan.window, bits)
-    return [gmpy2.powmod(result, mpz(1) << twos, modulus) for result in results] if twos else results
+    plan = choose_plan(exponents.shape, int(np.count_nonzero(exponents)), bits, n.bit_length() // 4)
+    results = METHODS[plan.method](bases, exponents, n, plan.window, bits)
+    return [gmpy2.powmod(result, mpz(1) << twos, n * n) for result in results] if twos else results
 
 
 def _common_twos(exponents: Integers) -> int:
@@ -85,72 +98,126 @@ def _common_twos(exponents: Integers) -> int:
     return (merged & -merged).bit_length() - 1
 
 
-def choose_plan(outputs: int, rows: int, terms: int, bits: int, width: int) -> Plan:
-    """The cheapest plan for that many non-zero terms with exponents of that many bits and residues of `width` bytes."""
+def choose_plan(shape: tuple[int, ...], terms: int, bits: int, width: int) -> Plan:
+    """The cheapest plan for exponents of that shape, `terms` of them not 0; residues take `width` bytes."""
+    outputs, rows = shape
+    if bits == 1:
+        return Plan("direct", 1, float(terms))
     plans = []
     for window in STRAUS_WINDOWS:
         entries = 1 << (window - 2)
-        if rows * entries * (width + 40) > MOST_TABLE_BYTES and window > 2:
+        if window > 2 and rows * entries * (width + 150) > MOST_TABLE_BYTES:
             break
-        tables = rows * (entries - 1 + (SQUARING if entries > 1 else 0.0))
-        digits = terms * (bits / (window + 1) if bits > 1 else 1.0)
-        plans.append(Plan("straus", window, tables + digits + outputs * (2 * SQUARING * bits + 3)))
+        tables = rows * (HALVING + TABLE_ENTRY * (entries - (entries == 1)))
+        digits = terms * (bits + 1) / (window + 1)
+        plans.append(Plan("straus", window, tables + STEP * digits + outputs * (2 * SQUARING * bits + 3)))
     for window in PIPPENGER_WINDOWS:
-        windows = max(1, -(-bits // window))
-        top = bits - window * (windows - 1)
-        per_row = terms / outputs
-        # Half of the digits are skipped at the most; a bucket's first entry is free, and so is an empty bucket's first step.
-        buckets = sum(
-            min(per_row, half) * -1.0 + 2 * half for half in [1 << (window - 1)] * (windows - 1) + [1 << top]
-        )
-        digits = terms * (windows - 1) * (1 - 2.0**-window) + terms
-        inverses = 3 * rows
+        levels = -(-bits // window)
+        sizes = [1 << (window - 1)] * (levels - 1) + [1 << (bits - window * (levels - 1))]
+        digits = terms * (1 + (levels - 1) * (1 - 2.0**-window))
+        # The first factor of a bucket is put there, not multiplied.
+        first = outputs * sum(min(size, terms / outputs) for size in sizes)
         plans.append(
-            Plan("pippenger", window, inverses + digits + outputs * (max(0.0, buckets) + SQUARING * bits))
+            Plan(
+                "pippenger",
+                window,
+                rows * HALVING + STEP * (digits - first) + outputs * (2 * sum(sizes) + SQUARING * bits),
+            )
         )
     return min(plans, key=lambda plan: plan.cost)
 
 
-def _straus(bases: list[mpz], exponents: Integers, modulus: mpz, window: int, bits: int) -> list[mpz]:
-    tables = _odd_powers(bases, modulus, 1 << (window - 2))
+@dataclass(frozen=True)
+class _Halves:
+    """Each base as r (1 + n e) mod n**2, and its inverse as s (1 + n f)."""
+
+    r: list[mpz]
+    e: list[mpz]
+    s: list[mpz]
+    f: list[mpz]
+
+    @classmethod
+    def of(cls, bases: list[mpz], n: mpz) -> _Halves:
+        parts = [gmpy2.f_divmod(base, n) for base in bases]
+        r = [low for _, low in parts]
+        s = invert_all(r, n)
+        e = [high * inverse % n for (high, _), inverse in zip(parts, s, strict=True)]
+        # r s = 1 + k n, hence 1 / r = s (1 - k n) mod n**2.
+        f = [-part - low * inverse // n for part, low, inverse in zip(e, r, s, strict=True)]
+        return cls(r, e, s, f)
+
+
+def _direct(bases: list[mpz], exponents: Integers, n: mpz, _window: int, _bits: int) -> list[mpz]:
+    square = n * n
+    above, below = [], []
+    for line in exponents:
+        positive = negative = mpz(1)
+        for i in np.flatnonzero(line > 0).tolist():
+            positive = positive * bases[i] % square
+        for i in np.flatnonzero(line < 0).tolist():
+            negative = negative * bases[i] % square
+        above.append(positive)
+        below.append(negative)
+    return _quotients(above, below, square)
+
+
+def _quotients(above: list[mpz], below: list[mpz], square: mpz) -> list[mpz]:
+    if all(b == 1 for b in below):
+        return above
+    return [a * b % square for a, b in zip(above, invert_all(below, square), strict=True)]
+
+
+def _straus(bases: list[mpz], exponents: Integers, n: mpz, window: int, bits: int) -> list[mpz]:
+    square = n * n
+    tables = _odd_powers(_Halves.of(bases, n), n, 1 << (window - 2))
     digits = _sliding_digits(exponents, window, bits)
     above, below = [], []
     for output in range(exponents.shape[0]):
         positive = negative = mpz(1)
+        part = mpz(0)
         for position in range(bits, -1, -1):
             if positive != 1:
-                positive = positive * positive % modulus
+                positive = positive * positive % square
             if negative != 1:
-                negative = negative * negative % modulus
+                negative = negative * negative % square
+            part += part
             line = digits[position, output]
             places = np.flatnonzero(line)
             for i, digit in zip(places.tolist(), line[places].tolist(), strict=True):
                 if digit > 0:
-                    positive = positive * tables[i][digit >> 1] % modulus
+                    factor, share = tables[i][digit >> 1]
+                    positive = positive * factor % square
+                    part += share
                 else:
-                    negative = negative * tables[i][-digit >> 1] % modulus
-        above.append(positive)
+                    factor, share = tables[i][-digit >> 1]
+                    negative = negative * factor % square
+                    part -= share
+        above.append(positive * (1 + n * (part % n)) % square)
         below.append(negative)
-    inverses = invert_all(below, modulus)
-    return [a * b % modulus for a, b in zip(above, inverses, strict=True)]
+    return _quotients(above, below, square)
 
 
-def _odd_powers(bases: list[mpz], modulus: mpz, entries: int) -> list[list[mpz]]:
-    """base, base**3, base**5, ... for each base."""
-    if entries == 1:
-        return [[base] for base in bases]
+def _odd_powers(halves: _Halves, n: mpz, entries: int) -> list[list[tuple[mpz, mpz]]]:
+    """base, base**3, base**5, ... for each base, as pairs (r, e)."""
     tables = []
-    for base in bases:
-        square = base * base % modulus
-        table = [base]
-        for _ in range(entries - 1):
-            table.append(table[-1] * square % modulus)
+    for r, e, s in zip(halves.r, halves.e, halves.s, strict=True):
+        table = [(r, e)]
+        if entries > 1:
+            # r and s = 1/r mod n move on together: r r' = q n + r'' is r'' (1 + n q / r'') mod n**2.
+            carry, step = gmpy2.f_divmod(r * r, n)
+            back = s * s % n
+            share = 2 * e + carry * back
+            for _ in range(entries - 1):
+                carry, r = gmpy2.f_divmod(r * step, n)
+                s = s * back % n
+                e = (e + share + carry * s) % n
+                table.append((r, e))
         tables.append(table)
     return tables
 
 
 def _sliding_digits(exponents: Integers, window: int, bits: int) -> NDArray[np.int16]:
-    """digits[j] with exponents = sum of digits[j] * 2**j, every digit 0 or odd and below 2**(window - 1) in magnitude."""
+    """digits[j], 0 or odd and below 2**(window - 1) in magnitude: exponents = sum of digits[j] * 2**j."""
     left = np.abs(exponents)
     sign = np.sign(exponents).astype(np.int16)
     digits = np.zeros((bits + 1, *exponents.shape), dtype=np.int16)
@@ -162,52 +229,58 @@ def _sliding_digits(exponents: Integers, window: int, bits: int) -> NDArray[np.i
     return digits
 
 
-def _pippenger(bases: list[mpz], exponents: Integers, modulus: mpz, window: int, bits: int) -> list[mpz]:
+def _pippenger(bases: list[mpz], exponents: Integers, n: mpz, window: int, bits: int) -> list[mpz]:
+    square = n * n
+    halves = _Halves.of(bases, n)
     digits = _fixed_digits(exponents, window, bits)
-    inverses = invert_all(bases, modulus) if int(digits.min()) < 0 else bases
+    weights = 1 << (window * np.arange(digits.shape[0], dtype=np.int64))
     results = []
     for output in range(exponents.shape[0]):
         result = mpz(1)
         for level in range(digits.shape[0] - 1, -1, -1):
             if result != 1:
-                result = gmpy2.powmod(result, 1 << window, modulus)
+                result = gmpy2.powmod(result, 1 << window, square)
             line = digits[level, output]
             places = np.flatnonzero(line)
             if places.size:
-                result = (
-                    result
-                    * _buckets(bases, inverses, places.tolist(), line[places].tolist(), modulus)
-                    % modulus
-                )
-        results.append(result)
+                result = result * _buckets(halves, places.tolist(), line[places].tolist(), square) % square
+        # How often each base and each inverse went in.
+        ups = np.maximum(digits[:, output], 0).T @ weights
+        downs = np.maximum(-digits[:, output], 0).T @ weights
+        part = sum(map(mpz.__mul__, halves.e, map(mpz, ups.tolist())), mpz(0))
+        part += sum(map(mpz.__mul__, halves.f, map(mpz, downs.tolist())), mpz(0))
+        results.append(result * (1 + n * (part % n)) % square)
     return results
 
 
-def _buckets(
-    bases: list[mpz], inverses: list[mpz], places: list[int], digits: list[int], modulus: mpz
-) -> mpz:
-    """prod of bases[places[k]] ** digits[k]."""
+def _buckets(halves: _Halves, places: list[int], digits: list[int], square: mpz) -> mpz:
+    """prod of r[places[k]] ** digits[k], with s for r where a digit is negative."""
+    r, s = halves.r, halves.s
     buckets: list[mpz | None] = [None] * (max(max(digits), -min(digits)) + 1)
     for i, digit in zip(places, digits, strict=True):
-        base = bases[i]
-        if digit < 0:
-            base, digit = inverses[i], -digit
-        held = buckets[digit]
-        buckets[digit] = base if held is None else held * base % modulus
+        if digit > 0:
+            held = buckets[digit]
+            buckets[digit] = r[i] if held is None else held * r[i] % square
+        else:
+            held = buckets[-digit]
+            buckets[-digit] = s[i] if held is None else held * s[i] % square
     running = total = mpz(1)
     for held in reversed(buckets[1:]):
         if held is not None:
-            running = running * held % modulus
-        total = total * running % modulus
+            running = running * held % square
+        total = total * running % square
     return total
 
 
-def _fixed_digits(exponents: Integers, window: int, bits: int) -> NDArray[np.int32]:
-    """digits[l] with exponents = sum of digits[l] * 2**(window * l); all but the top one between -2**(window-1) and 2**(window-1)."""
-    levels = max(1, -(-bits // window))
+def _fixed_digits(exponents: Integers, window: int, bits: int) -> NDArray[np.int64]:
+    """digits[l] with exponents = sum of digits[l] * 2**(window * l).
+
+    All but the top ones are at most 2**(window - 1) in magnitude; the top one takes the last carry.
+    """
+    levels = -(-bits // window)
     left = np.abs(exponents)
-    sign = np.sign(exponents).astype(np.int32)
-    digits = np.zeros((levels, *exponents.shape), dtype=np.int32)
+    sign = np.sign(exponents)
+    digits = np.zeros((levels, *exponents.shape), dtype=np.int64)
     for level in range(levels - 1):
         low = left & ((1 << window) - 1)
         digit = np.where(low >= 1 << (window - 1), low - (1 << window), low)
@@ -215,3 +288,10 @@ def _fixed_digits(exponents: Integers, window: int, bits: int) -> NDArray[np.int
         digits[level] = digit * sign
     digits[levels - 1] = left * sign
     return digits
+
+
+METHODS: dict[str, Callable[[list[mpz], Integers, mpz, int, int], list[mpz]]] = {
+    "direct": _direct,
+    "straus": _straus,
+    "pippenger": _pippenger,
+}

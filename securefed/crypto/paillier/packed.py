@@ -139,4 +139,5 @@ class PaillierPacked:
         return PaillierPacked(self.public, self.shape, ciphertexts, extent, self.plan)
 
     def __repr__(self) -> str:
-        return f"<paillier packed {self.shape} in {self.ciphertexts} ciphertexts under {self.public.key_id.hex()[:8]}>"
+        key = self.public.key_id.hex()[:8]
+        return f"<paillier packed {self.shape} in {self.ciphertexts} ciphertexts under {key}>"

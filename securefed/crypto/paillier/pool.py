@@ -27,7 +27,7 @@ MOST_VALUES = 1 << 20
 
 
 class RandomnessPool:
-    """At most `capacity` residues, refilled in the background until it is closed. Use it in a with statement."""
+    """At most `capacity` residues, refilled in the background until closed. Use it in a with statement."""
 
     def __init__(
         self, residues: Residues, capacity: int = 256, *, batch: int = 4, background: bool = True
@@ -57,18 +57,18 @@ class RandomnessPool:
         return self._closed
 
     def take(self, count: int) -> list[mpz]:
-        """`count` residues that nobody else gets: as many from the store as it has, the rest computed here."""
+        """`count` residues that nobody else gets: what the store has of them, the rest computed here."""
         if count < 0:
             raise RangeError(f"count: {count} given, at least 0 is allowed")
+        if self._closed:
+            raise CryptoError("this randomness pool is closed")
         ready = self.take_ready(count)
         missing = count - len(ready)
         return ready + (self._residues.draw(missing) if missing else [])
 
     def take_ready(self, count: int) -> list[mpz]:
-        """Up to `count` residues of those that are ready."""
+        """Up to `count` residues of those that are ready; none once it is closed."""
         with self._changed:
-            if self._closed:
-                raise CryptoError("this randomness pool is closed")
             taken = [self._values.popleft() for _ in range(min(count, len(self._values)))]
             self._changed.notify_all()
         return taken

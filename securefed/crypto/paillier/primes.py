@@ -35,7 +35,7 @@ def _primorial(below: int) -> mpz:
 
 
 def small_factor(n: mpz) -> int:
-    """The product of the small primes that divide n, 1 if none does. Small leaves out the primes of an honest test key."""
+    """The product of the small primes that divide n, 1 if none does. An honest test key's are not small."""
     below = min(SMALL_PRIMES_BELOW, 1 << max(2, n.bit_length() // 4))
     return int(gmpy2.gcd(n, _primorial(below)))
 
@@ -52,7 +52,7 @@ def _factors_of_small(value: int) -> set[int]:
 
 @dataclass(frozen=True)
 class FactoredPrime:
-    """A prime p, and the cofactor k of p - 1 = 2 k r with r prime; 0 when the factors of p - 1 are not known."""
+    """A prime p, and the k of p - 1 = 2 k r with r prime; 0 when the factors of p - 1 are not known."""
 
     p: mpz
     cofactor: int = 0
@@ -124,11 +124,12 @@ def check_primes(p: mpz, q: mpz) -> None:
         raise BadKey("the two primes are the same: n is a square")
     if min(p.bit_length(), q.bit_length()) < bits // 2 - 8 or p % 2 == 0 or q % 2 == 0:
         raise BadKey(
-            f"primes of {p.bit_length()} and {q.bit_length()} bits given, two odd ones of about {bits // 2} bits are allowed"
+            f"primes of {p.bit_length()} and {q.bit_length()} bits given, "
+            f"two odd ones of about {bits // 2} bits are allowed"
         )
     if gmpy2.gcd(n, (p - 1) * (q - 1)) != 1:
         raise BadKey("n and phi(n) have a common factor: ciphertexts would not decrypt to one value")
-    # FIPS 186-5, A.1.3: near primes are found by Fermat's method. The bound is without effect on the toy keys of tests.
+    # FIPS 186-5, A.1.3: near primes are found by Fermat's method. Toy keys of tests are too short for it.
     if abs(p - q).bit_length() <= bits // 2 - 100:
         raise BadKey(
             f"the primes differ by {abs(p - q).bit_length()} bits, more than {bits // 2 - 100} are needed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from typing import ClassVar
 
 import gmpy2
@@ -31,7 +32,7 @@ LEAST_BITS = 2048
 """About 112 bits of security; the default of 3072 gives about 128."""
 LEAST_TEST_BITS = 16
 MOST_BITS = 8192
-BLOCK = 256
+BLOCK = 512
 """Ciphertexts between two ticks of a progress bar, and the unit in which long arrays are encoded."""
 
 
@@ -92,7 +93,7 @@ class PaillierPublicKey(PublicKey):
         return self.pool
 
     def draw(self, count: int) -> list[mpz]:
-        """r**n mod n**2 with r uniform in Z_n*, `count` times: from the pool while it has some, else computed."""
+        """r**n mod n**2, r uniform in Z_n*, `count` times: from the pool while it has some, else computed."""
         ready = self.pool.take_ready(count) if self.pool is not None and not self.pool.closed else []
         missing = count - len(ready)
         return ready + self._powers(uniform_units(self.n, missing)) if missing else ready
@@ -109,26 +110,26 @@ class PaillierPublicKey(PublicKey):
     def encrypt_packed(
         self, values: ArrayLike, fixed: FixedPoint, *, terms: int = 1, multiplier: int = 1
     ) -> PaillierPacked:
-        """Many values a ciphertext, with room to add `terms` such arrays, each times an integer up to `multiplier`."""
+        """Many values a ciphertext, with room for `terms` such arrays times integers up to `multiplier`."""
         return encrypt_array_packed(self, self, values, fixed, terms, multiplier)
 
     def combine(self, plaintexts: Iterable[int], residues: Iterable[mpz]) -> list[mpz]:
-        """(1 + n m) * residue mod n**2 of each: encryption, once the randomness is there. m may be negative."""
+        """(1 + n m) * residue mod n**2 of each: encryption, once the randomness is there; m is signed."""
         n, square = self.n, self.square
         return [(1 + n * m) * residue % square for m, residue in zip(plaintexts, residues, strict=True)]
 
     def admit(self, extent: Extent) -> Extent:
         """The extent itself, or CapacityError when its integers could leave the signed plaintext space."""
-        if 2 * extent.magnitude >= self.n:
+        if 2 * extent.magnitude >= self.n or not isfinite(extent.bound):
             raise CapacityError(
-                f"integers of {extent.magnitude.bit_length()} bits and a sign do not fit a plaintext of {self.bits} bits"
+                f"integers of {extent.magnitude.bit_length()} bits, signed, do not fit a key of {self.bits}"
             )
         return extent
 
     # What arrives
 
     def adopt(self, integers: Sequence[int], shape: tuple[int, ...], fixed: FixedPoint) -> PaillierEncrypted:
-        """Ciphertexts that another implementation made, as whole numbers row by row; validated as if they had arrived."""
+        """Ciphertexts of another implementation, as whole numbers row by row; validated like arrivals."""
         entries = int(np.prod(shape)) if shape else 0
         if len(shape) not in (1, 2) or entries < 1 or len(integers) != entries:
             raise ShapeError(f"{len(integers)} ciphertexts for shape {shape} given: empty, or not that many")
@@ -136,7 +137,7 @@ class PaillierPublicKey(PublicKey):
         return PaillierEncrypted(self, shape, self.checked([mpz(c) for c in integers]), extent)
 
     def checked(self, ciphertexts: list[mpz]) -> list[mpz]:
-        """The ciphertexts themselves, or BadCiphertext with the first index that is not a unit between 0 and n**2."""
+        """The ciphertexts themselves, or BadCiphertext with the first index that is not a unit below n**2."""
         n, product = self.n, mpz(1)
         for index, c in enumerate(ciphertexts):
             if not 0 < c < self.square:
@@ -151,12 +152,11 @@ class PaillierPublicKey(PublicKey):
         return self.checked(split_integers(payload, count, self.ciphertext_bytes))
 
     def _load(self, frame: Frame) -> PaillierEncrypted:
-        extent, width = Extent.from_numbers(frame.numbers)
+        extent, width = self._announced(frame)
         if width:
             raise FormatError(
                 f"a packed block (slots of {width} bits) given, one value a ciphertext expected"
             )
-        self._announced(extent)
         shape = frame.expect_array()
         return PaillierEncrypted(
             self, shape, self.read_ciphertexts(frame.payload, int(np.prod(shape))), extent
@@ -168,26 +168,20 @@ class PaillierPublicKey(PublicKey):
         found = frame.expect_array()
         if shape is not None and found != shape:
             raise ShapeError(f"ciphertexts of shape {found} given, {shape} expected")
-        extent, width = Extent.from_numbers(frame.numbers)
+        extent, width = self._announced(frame)
         if not extent.magnitude.bit_length() + 2 <= width <= self.bits:
             raise FormatError(
-                f"slots of {width} bits for values of {extent.magnitude.bit_length()} given: not a packed block"
+                f"slots of {width} bits announced for {extent.magnitude.bit_length()}-bit values"
             )
-        self._announced(extent)
         plan = PackingPlan(self.bits, extent.magnitude, ((1 << (width - 2)) - 1) // extent.magnitude)
         count = plan.ciphertexts(int(np.prod(found)))
         return PaillierPacked(self, found, self.read_ciphertexts(frame.payload, count), extent, plan)
 
-    def _announced(self, extent: Extent) -> None:
-        """The bound and the bits that a frame announces have to agree, and to fit this key."""
+    def _announced(self, frame: Frame) -> tuple[Extent, int]:
+        extent, width = Extent.from_numbers(frame.numbers)
         if extent.magnitude.bit_length() > self.bits - 1:
-            raise FormatError(
-                f"integers of {extent.magnitude.bit_length()} bits announced, the key has {self.bits}"
-            )
-        if not extent.consistent():
-            raise FormatError(
-                f"a bound of {extent.bound:.3g} announced for integers of {extent.magnitude.bit_length()} bits"
-            )
+            raise FormatError(f"integers of {extent.magnitude.bit_length()} bits announced for {self!r}")
+        return extent, width
 
     def _load_masked(self, frame: Frame) -> PaillierMasked:
         return PaillierMasked.from_frame(self, frame)
@@ -230,7 +224,7 @@ def encrypt_array_packed(
     terms: int,
     multiplier: int,
 ) -> PaillierPacked:
-    """Packed, in blocks: at no time is there more than one block of anything but the ciphertexts themselves."""
+    """Packed, in blocks: there is never more than one block of anything but the ciphertexts themselves."""
     array = checked_array(values)
     fixed.check(array)
     extent = public.admit(Extent.fresh(fixed))

@@ -36,7 +36,7 @@ WORTH_SHARING = 64
 
 
 def generate_secret_key(bits: int = 3072, *, allow_small: bool = False) -> PaillierSecretKey:
-    """A fresh key with a modulus of exactly that many bits; less than 2048 only with the switch that tests use."""
+    """A fresh key with a modulus of exactly that many bits; below 2048 only with the switch for tests."""
     check_size(bits, allow_small)
     return PaillierSecretKey(PrimePair.generate(bits), allow_small=allow_small)
 
@@ -54,7 +54,7 @@ class PaillierSecretKey(SecretKey):
 
     @classmethod
     def from_primes(cls, p: int, q: int, *, allow_small: bool = False) -> PaillierSecretKey:
-        """A key of given primes, of phe's for example. Its owner's encryption is slower: the factors of p - 1 are not known."""
+        """A key of given primes, phe's for example. Its owner encrypts slower: p - 1 is not factored."""
         if min(p, q) < 2:
             raise BadKey("p, q: two different odd primes are allowed")
         return cls(PrimePair(FactoredPrime(mpz(p)), FactoredPrime(mpz(q))), allow_small=allow_small)
@@ -81,11 +81,13 @@ class PaillierSecretKey(SecretKey):
         """Whole integers mod n, as they are: how the requester's values lie in them is not known here."""
         if masked.public.key_id != self.public.key_id:
             raise WrongKey(f"masked under {masked.public!r}, this is {self!r}")
+        # Once more, whatever way it came here: decrypting 0 or a multiple of p gives away the factors of n.
+        ciphertexts = self.public.checked(masked._ciphertexts)
         mapper = self.public.mapper
         if mapper.workers == 1:
-            plaintexts = self._opener.decrypt(masked._ciphertexts)
+            plaintexts = self._opener.decrypt(ciphertexts)
         else:
-            pieces = [(self._factors(), piece) for piece in cut(masked._ciphertexts, mapper.workers)]
+            pieces = [(self._factors(), piece) for piece in cut(ciphertexts, mapper.workers)]
             plaintexts = [m for piece in mapper.map(owner_decrypt, pieces) for m in piece]
         return PaillierOpened(self.public, masked.shape, plaintexts)
 
@@ -101,7 +103,7 @@ class PaillierSecretKey(SecretKey):
 
     @classmethod
     def from_frame(cls, frame: Frame, *, allow_small: bool = False) -> PaillierSecretKey:
-        """A key out of a key file: the primes are tested again, and have to make the modulus that the frame names."""
+        """A key out of a key file. The primes are tested again, and have to make the key that it names."""
         payload = frame.payload
         if len(payload) < HEAD.size:
             raise FormatError(f"{len(payload)} bytes of secret key given, at least {HEAD.size} expected")
