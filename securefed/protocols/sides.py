@@ -132,15 +132,15 @@ class LinearSide:
 
     def contribution(self) -> Array:
         self._start = self.model.forward(self._rows)
-        if self.exact:
-            targets = np.zeros(len(self._rows)) if self._targets is None else self._targets
-            return np.column_stack([self._start, targets])
         largest = float(np.max(np.abs(self._start)))
         if largest > self._margin_bound:
             raise DataError(
                 f"margin_bound: |H| reached {largest:.4g}, at most {self._margin_bound:.4g} was declared; "
                 "a smaller learning rate keeps it low, a larger margin_bound allows it"
             )
+        if self.exact:
+            targets = np.zeros(len(self._rows)) if self._targets is None else self._targets
+            return np.column_stack([self._start, targets])
         return self._part(self._start)
 
     def _part(self, margins: Array) -> Array:
@@ -150,13 +150,11 @@ class LinearSide:
         return part
 
     def fixed(self) -> FixedPoint:
-        weights = self._loss.margin_weight * self._margin_bound
-        largest = (
-            abs(self._loss.label_weight) * self._margin_bound
-            if not self._loss.binary
-            else abs(self._loss.label_weight)
-        )
-        return FixedPoint(weights + largest, self._fraction_bits)
+        labels = 1.0 if self._loss.binary else self._margin_bound
+        if self.exact:
+            return FixedPoint(max(self._margin_bound, labels), self._fraction_bits)
+        margins = self._loss.margin_weight * self._margin_bound
+        return FixedPoint(margins + abs(self._loss.label_weight) * labels, self._fraction_bits)
 
     def peer_shape(self) -> tuple[int, ...]:
         return (len(self._rows), 2) if self.exact else (len(self._rows),)
