@@ -1,0 +1,25 @@
+"""Keys for the whole session, made when a test first asks for them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+from securefed.protocols.ledger import LedgerWarning
+from tests.protocols.federation import Keys
+
+
+@pytest.fixture(scope="session")
+def keys() -> Keys:
+    return Keys()
+
+
+@pytest.fixture(autouse=True)
+def _small_runs_cross_the_line(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs small enough for tests open more than they should; tests of the ledger itself want its warnings."""
+    with warnings.catch_warnings():
+        if "ledger" not in request.node.path.name:
+            warnings.simplefilter("ignore", LedgerWarning)
+        yield

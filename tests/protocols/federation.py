@@ -1,0 +1,284 @@
+"""Runs of the protocols in one process, small enough for tests: who takes part, with which keys, over which data.
+
+Nothing here computes what a test checks; the oracles are in reference.py and error_bounds.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto import KeyHolder, Mapper, generate
+from securefed.models import HiddenLayer, Linear, LocalModel, Network
+from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.losses import get_loss
+from securefed.protocols.messages import KINDS
+from securefed.protocols.optimisers import SGD, Optimiser
+from securefed.protocols.schedules import Algorithm, Batches, Constant, FedSGD, LearningRate, Stopping
+from securefed.protocols.sides import LinearSide, Side
+from securefed.protocols.training import DataParty, Evaluation, KeyHolderParty
+from securefed.protocols.transfer import TransferSide
+from securefed.transport import LocalRun, Message, get_network, run_local
+
+Array = NDArray[np.float64]
+KEY_HOLDER = "C"
+RUN = "run-1"
+
+
+class Keys:
+    """Key pairs that are made when first asked for and kept: a 2048-bit Paillier key takes about a second."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, int, int], KeyHolder] = {}
+
+    def holder(self, scheme: str, index: int = 0, *, bits: int = 2048) -> KeyHolder:
+        """A key-holder without a past, with the key of that number."""
+        place = (scheme, index, bits if scheme == "paillier" else 0)
+        if place not in self._made:
+            self._made[place] = generate(scheme, key_bits=bits)
+        return KeyHolder(self._made[place]._secret)
+
+
+@dataclass
+class Federation:
+    """The parties of one run, before it."""
+
+    agreement: Agreement
+    sides: dict[str, Any]
+    holders: dict[str, KeyHolder]
+    optimisers: dict[str, Optimiser]
+    evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    mapper: Mapper | None = None
+    on_round: dict[str, Any] = field(default_factory=dict)
+
+    def parties(self) -> dict[str, DataParty | KeyHolderParty]:
+        made: dict[str, DataParty | KeyHolderParty] = {
+            name: DataParty(
+                self.agreement,
+                side,
+                self.optimisers[name],
+                holder=self.holders.get(name),
+                evaluation=self.evaluations.get(name),
+                mapper=self.mapper,
+                on_round=self.on_round.get(name),
+            )
+            for name, side in self.sides.items()
+        }
+        if self.agreement.key_holder is not None:
+            holder = self.holders[self.agreement.key_holder]
+            made[self.agreement.key_holder] = KeyHolderParty(self.agreement, holder, mapper=self.mapper)
+        return made
+
+    def run(self, **options: Any) -> LocalRun:
+        return run_parties(self.parties(), **options)
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        return {name: side.parameters for name, side in self.sides.items()}
+
+    @property
+    def flat(self) -> Array:
+        return np.concatenate([side.parameters for side in self.sides.values()])
+
+
+def run_parties(parties: Mapping[str, DataParty | KeyHolderParty], **options: Any) -> LocalRun:
+    settings = {"run": RUN, "kinds": KINDS, "network": get_network("lan"), **options}
+    return run_local({name: party.run for name, party in parties.items()}, **settings)
+
+
+def blobs(rows: int, columns: int, seed: int = 0) -> tuple[Array, Array]:
+    """Columns and labels in -1, +1 that a linear model can half explain."""
+    generator = np.random.default_rng(seed)
+    features = generator.normal(size=(rows, columns))
+    margins = features @ generator.normal(size=columns) + 0.5 * generator.normal(size=rows)
+    labels = np.where(margins > np.median(margins), 1.0, -1.0)
+    return features, labels
+
+
+def split(features: Array, parties: int) -> list[Array]:
+    """The columns in as many blocks, as even as it goes."""
+    return [np.ascontiguousarray(block) for block in np.array_split(features, parties, axis=1)]
+
+
+def linear(
+    blocks: Sequence[Array],
+    labels: Array,
+    keys: Keys,
+    *,
+    scheme: str = "plain",
+    bits: int = 2048,
+    algorithm: Algorithm | None = None,
+    rate: LearningRate | None = None,
+    rounds: int = 3,
+    batch: int | None = None,
+    seed: int = 1,
+    loss: str = "logistic",
+    l2: float = 0.0,
+    exact: bool = False,
+    exchange: Any = "star",
+    local: str = "linear",
+    hidden: tuple[int, ...] = (3,),
+    bias: bool = False,
+    optimiser: Optimiser | None = None,
+    target: float | None = None,
+    patience: int | None = None,
+    evaluate_every: int = 0,
+    evaluations: Mapping[str, Evaluation] | None = None,
+    allow_determined: bool = True,
+    margin_bound: float = 16.0,
+) -> Federation:
+    """The generalised linear objective: parties p0, p1, ...; the last has the labels."""
+    names = [f"p{k}" for k in range(len(blocks))]
+    last = names[-1]
+
+    def model(k: int) -> LocalModel:
+        columns = blocks[k].shape[1]
+        if local == "network":
+            return Network(columns, hidden, "tanh", seed=10 + k)
+        return Linear(columns, bias=bias and k == len(blocks) - 1)
+
+    sides = {
+        name: LinearSide(
+            model(k),
+            blocks[k],
+            labels if name == last else None,
+            get_loss(loss),
+            l2=l2,
+            exact=exact,
+            margin_bound=margin_bound,
+        )
+        for k, name in enumerate(names)
+    }
+    mutual = len(blocks) == 2
+    agreement = Agreement(
+        "linear",
+        scheme,
+        _members(sides),
+        algorithm or FedSGD(),
+        rate or Constant(0.5),
+        Batches(len(labels), batch, seed),
+        Stopping(rounds, target, patience),
+        exchange=exchange,
+        key_holder=None if mutual else KEY_HOLDER,
+        evaluate_every=evaluate_every,
+        exact=exact,
+        allow_determined=allow_determined,
+    )
+    owners = names if mutual else [KEY_HOLDER]
+    holders = {name: keys.holder(scheme, index, bits=bits) for index, name in enumerate(owners)}
+    fresh = optimiser or SGD()
+    optimisers = {name: fresh.clone() for name in names}
+    return Federation(agreement, dict(sides), holders, optimisers, dict(evaluations or {}))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Data of the transfer objective: A's and B's columns, who is shared, and who of A's rows has a label."""
+
+    a: Array
+    b: Array
+    rows_a: NDArray[np.intp]
+    rows_b: NDArray[np.intp]
+    labels: Array
+    """A's, NaN where unknown."""
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        return ~np.isnan(self.labels[self.rows_a])
+
+
+def shared_people(
+    n: int = 9, more_a: int = 4, more_b: int = 2, d_a: int = 3, d_b: int = 2, unlabelled: int = 2, seed: int = 0
+) -> Shared:
+    """n people in common, in different order at the two parties; the first `unlabelled` of A's have no label."""
+    generator = np.random.default_rng(seed)
+    rows_a = generator.permutation(n + more_a)[:n]
+    rows_b = generator.permutation(n + more_b)[:n]
+    a, b = generator.normal(size=(n + more_a, d_a)), generator.normal(size=(n + more_b, d_b))
+    labels = np.where(generator.normal(size=n + more_a) + a[:, 0] > 0, 1.0, -1.0)
+    labels[rows_a[0]], labels[rows_a[1]] = 1.0, -1.0
+    labels[rows_a[2 : 2 + unlabelled]] = np.nan
+    return Shared(a, b, rows_a.astype(np.intp), rows_b.astype(np.intp), labels)
+
+
+def transfer(
+    people: Shared,
+    keys: Keys,
+    *,
+    scheme: str = "plain",
+    bits: int = 2048,
+    width: int = 3,
+    activation: str = "tanh",
+    gamma: float = 0.05,
+    l2: float = 0.01,
+    activation_bound: float = 16.0,
+    algorithm: Algorithm | None = None,
+    rate: LearningRate | None = None,
+    rounds: int = 3,
+    batch: int | None = None,
+    seed: int = 1,
+    optimiser: Optimiser | None = None,
+    target: float | None = None,
+    patience: int | None = None,
+    evaluate_every: int = 0,
+    evaluations: Mapping[str, Evaluation] | None = None,
+    allow_determined: bool = True,
+) -> Federation:
+    """The transfer objective: B without labels, then A with them."""
+
+    def side(features: Array, rows: NDArray[np.intp], labels: Array | None, start: int) -> TransferSide:
+        layer = HiddenLayer(features.shape[1], width, activation, seed=start)
+        return TransferSide(
+            layer,
+            features,
+            rows,
+            people.labelled,
+            labels,
+            gamma=gamma,
+            l2=l2,
+            activation_bound=activation_bound,
+        )
+
+    sides = {
+        "B": side(people.b, people.rows_b, None, 21),
+        "A": side(people.a, people.rows_a, people.labels, 22),
+    }
+    agreement = Agreement(
+        "transfer",
+        scheme,
+        _members(sides),
+        algorithm or FedSGD(),
+        rate or Constant(0.5),
+        Batches(len(people.rows_a), batch, seed),
+        Stopping(rounds, target, patience),
+        columns=width,
+        evaluate_every=evaluate_every,
+        allow_determined=allow_determined,
+    )
+    holders = {name: keys.holder(scheme, index, bits=bits) for index, name in enumerate(sides)}
+    fresh = optimiser or SGD()
+    return Federation(
+        agreement, dict(sides), holders, {name: fresh.clone() for name in sides}, dict(evaluations or {})
+    )
+
+
+def _members(sides: Mapping[str, Side]) -> tuple[Member, ...]:
+    return tuple(Member(name, side.equations, side.affine) for name, side in sides.items())
+
+
+class Recorder:
+    """A tap that keeps every message and changes none."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def __call__(self, message: Message) -> Message:
+        self.messages.append(message)
+        return message
+
+    def of(self, kind: str) -> list[Message]:
+        return [message for message in self.messages if message.kind == kind]
