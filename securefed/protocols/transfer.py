@@ -125,7 +125,8 @@ class TransferSide:
             bound = max(u, self._root * u * u)
         else:
             bound = max(u * (0.5 + 2.0 * self._gamma), 0.25 * self._root * u * u)
-        return FixedPoint(bound, self._fraction_bits)
+        # Saturated activations reach the bound up to the rounding of a sum of n products.
+        return FixedPoint(bound * (1.0 + 2.0**-20), self._fraction_bits)
 
     def peer_shape(self) -> tuple[int, ...]:
         return (len(self._rows) + self.model.width, self.model.width)
