@@ -18,7 +18,7 @@ def keys() -> Keys:
 
 @pytest.fixture(autouse=True)
 def _small_runs_cross_the_line(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Runs small enough for tests open more than they should; tests of the ledger itself want its warnings."""
+    """Runs small enough for tests open too much; only the ledger's own tests want its warnings."""
     with warnings.catch_warnings():
         if "ledger" not in request.node.path.name:
             warnings.simplefilter("ignore", LedgerWarning)

@@ -1,4 +1,4 @@
-"""Runs of the protocols in one process, small enough for tests: who takes part, with which keys, over which data.
+"""Runs of the protocols in one process: who takes part, with which keys, over which data.
 
 Nothing here computes what a test checks; the oracles are in reference.py and error_bounds.py.
 """
@@ -192,9 +192,15 @@ class Shared:
 
 
 def shared_people(
-    n: int = 9, more_a: int = 4, more_b: int = 2, d_a: int = 3, d_b: int = 2, unlabelled: int = 2, seed: int = 0
+    n: int = 9,
+    more_a: int = 4,
+    more_b: int = 2,
+    d_a: int = 3,
+    d_b: int = 2,
+    unlabelled: int = 2,
+    seed: int = 0,
 ) -> Shared:
-    """n people in common, in different order at the two parties; the first `unlabelled` of A's have no label."""
+    """n people in common, in different order at the two parties; `unlabelled` of them have no label at A."""
     generator = np.random.default_rng(seed)
     rows_a = generator.permutation(n + more_a)[:n]
     rows_b = generator.permutation(n + more_b)[:n]

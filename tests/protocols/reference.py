@@ -58,10 +58,10 @@ def block_descent(
     batch: Callable[[int], NDArray[np.intp]],
     adam: bool = False,
 ) -> list[Array]:
-    """Algorithms 1 (Q = 1), 2 and 3. `gradient(k, thetas, S)` is the partial gradient of the loss on S by theta_k.
+    """Algorithms 1 (Q = 1), 2 and 3. `gradient(k, thetas, S)` is the loss's gradient on S by theta_k.
 
-    In the parallel form party k's local steps see the others where they were at the exchange, and itself where
-    it is; in the sequential form the others where they are now. (equation 15: the proximal pull.)
+    In the parallel form party k's local steps see the others where they were at the exchange, and itself
+    where it is; in the sequential form the others where they are now. (Equation 15: the proximal pull.)
     """
     thetas = [theta.copy() for theta in start]
     steppers = [Stepper(adam) for _ in thetas]

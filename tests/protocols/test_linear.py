@@ -1,8 +1,9 @@
-"""The generalised linear objective in plain: against SGD on the joined columns and against Algorithms 1 to 3."""
+"""The generalised linear objective in plain, against SGD on the joined columns and Algorithms 1 to 3."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -40,9 +41,9 @@ def centralised(made: Federation, features: Array, labels: Array, loss: str, exa
 def column_splits(draw: st.DrawFn, parties: int) -> list[list[int]]:
     """Every column at exactly one party, at least one column each, in any order."""
     order = draw(st.permutations(range(COLUMNS)))
-    cuts = draw(st.lists(st.integers(1, COLUMNS - 1), min_size=parties - 1, max_size=parties - 1, unique=True))
-    places = [0, *sorted(cuts), COLUMNS]
-    return [list(order[a:b]) for a, b in zip(places, places[1:], strict=False)]
+    between, count = st.integers(1, COLUMNS - 1), parties - 1
+    cuts = draw(st.lists(between, min_size=count, max_size=count, unique=True))
+    return [list(order[a:b]) for a, b in pairwise([0, *sorted(cuts), COLUMNS])]
 
 
 @pytest.mark.parametrize("parties", [2, 5, 17])
@@ -277,7 +278,7 @@ def test_a_margin_past_its_declared_bound_stops_training_in_one_line() -> None:
         made = federation.linear(
             split(100 * features, 2), labels, KEYS, rate=Constant(5.0), exact=exact, margin_bound=2.0
         )
-        with pytest.raises(DataError, match="margin_bound: .* at most 2 was declared") as caught:
+        with pytest.raises(DataError, match=r"margin_bound: .* at most 2 was declared") as caught:
             made.run()
         assert "\n" not in str(caught.value)
 
@@ -288,7 +289,14 @@ def test_the_whole_margin_may_be_used(loss: str, exact: bool) -> None:
     """Margins just below the declared bound, and labels of either sign on top, are no error."""
     features, labels = blobs(20, 4)
     made = federation.linear(
-        split(features, 2), labels, KEYS, exact=exact, loss=loss, margin_bound=40.0, rounds=1, rate=Constant(1e-3)
+        split(features, 2),
+        labels,
+        KEYS,
+        exact=exact,
+        loss=loss,
+        margin_bound=40.0,
+        rounds=1,
+        rate=Constant(1e-3),
     )
     for block, side in zip(split(features, 2), made.sides.values(), strict=True):
         side.parameters = np.full(2, 39.9 / np.abs(block.sum(axis=1)).max())
