@@ -15,31 +15,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import frexp, isfinite, log2
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tenseal.sealapi as seal
 
-from securefed.crypto.ckks.embedding import coefficients, seal_order
-from securefed.crypto.ckks.layout import Layout, Rows, Sums, layout_of
+from securefed.crypto.ckks.embedding import Complex, coefficients, seal_order
+from securefed.crypto.ckks.form import MOST_SCALE, Form, added, plain_added, product_form
+from securefed.crypto.ckks.layout import Rows, Sums, layout_of
 from securefed.crypto.ckks.merging import constant, merge
-from securefed.crypto.ckks.noise import FRESH, Noise
+from securefed.crypto.ckks.noise import Noise
 from securefed.crypto.ckks.opening import CkksMask, CkksMasked
-from securefed.crypto.ckks.parameters import (
-    ALIGNMENT_BITS,
-    CAPACITY_BITS,
-    DATA_BITS,
-    LEAST_MULTIPLIER_BITS,
-    MULTIPLIER_BITS,
-    RING,
-    SLOTS,
-    engine,
-)
+from securefed.crypto.ckks.parameters import CAPACITY_BITS, RING, SLOTS, engine
 from securefed.crypto.ckks.residues import Words, add, from_floats
 from securefed.crypto.ckks.sampling import SEED_BYTES, expand, uniform
 from securefed.crypto.ckks.sealbytes import check_residues, ciphertext, plaintext, read, to_ntt
-from securefed.crypto.errors import CapacityError, FormatError, ShapeError
+from securefed.crypto.errors import BadCiphertext, FormatError, ShapeError
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.scheme import Encrypted, Floats
 from securefed.crypto.wire import Frame, Kind
@@ -47,30 +39,9 @@ from securefed.crypto.wire import Frame, Kind
 if TYPE_CHECKING:
     from securefed.crypto.ckks.keys import CkksPublicKey
 
-__all__ = ["MOST_SCALE", "CkksEncrypted", "Form", "Seeded", "fresh_form"]
+__all__ = ["CkksEncrypted", "Seeded"]
 
-_HEAD = struct.Struct("<ddBBB5x")
-MOST_SCALE = 1200
-
-
-@dataclass(frozen=True)
-class Form:
-    """The public numbers of an array."""
-
-    layout: Layout
-    bound: float
-    scale: int
-    magnitude: float
-    noise: Noise = FRESH
-    private: bool = False
-    """The scale has a private part: the power of two of somebody's multipliers."""
-
-    def __post_init__(self) -> None:
-        if self.magnitude > CAPACITY_BITS:
-            raise CapacityError(
-                f"the result would take {self.magnitude:.1f} bits, {CAPACITY_BITS:.0f} are available: "
-                f"add fewer arrays, or open in between"
-            )
+_HEAD = struct.Struct("<ddBB6x")
 
 
 @dataclass(frozen=True)
@@ -79,17 +50,6 @@ class Seeded:
 
     seed: bytes
     c0: Words
-
-
-def power_above(number: float) -> int:
-    """The least n with number <= 2^n."""
-    mantissa, exponent = frexp(number)
-    return exponent - (mantissa == 0.5)
-
-
-def fresh_form(shape: tuple[int, ...], fixed: FixedPoint) -> Form:
-    power = power_above(fixed.bound)
-    return Form(Rows(shape), fixed.bound, DATA_BITS - power, DATA_BITS + log2(fixed.bound) - power)
 
 
 class CkksEncrypted(Encrypted):
@@ -152,11 +112,11 @@ class CkksEncrypted(Encrypted):
     def _add(self, other: CkksEncrypted) -> CkksEncrypted:
         if other.form.layout != self.form.layout:
             raise ShapeError(
-                "the two arrays lie differently in their ciphertexts: sums over rows and single values, or sums "
-                "over very different numbers of rows; contract both from one shape, or open them apart"
+                "the two arrays lie differently in their ciphertexts: sums over rows and single values, or "
+                "sums over very different numbers of rows; contract both from one shape, or open them apart"
             )
         low, high = sorted((self, other), key=lambda item: item.form.scale)
-        form, lift = _joint_form(low.form, high.form)
+        form, lift = added(low.form, high.form)
         lifted = low._seal
         if lift:
             factor = constant(1 << lift)
@@ -173,8 +133,7 @@ class CkksEncrypted(Encrypted):
             return self.public.zero()  # a + (-a): SEAL has no ciphertext for it
 
     def _add_plain(self, values: Floats) -> CkksEncrypted:
-        form = replace(self.form, bound=2 * self.bound, magnitude=self.form.magnitude + 1)
-        layout = self.form.layout
+        form, layout = plain_added(self.form), self.form.layout
         polynomials = (
             coefficients(layout.slots(values)) if isinstance(layout, Rows) else layout.polynomials(values)
         )
@@ -187,41 +146,14 @@ class CkksEncrypted(Encrypted):
 
     # Products
 
-    def _product_form(
-        self, layout: Layout, largest: float, fixed: FixedPoint | None, blocks: int, terms: int
-    ) -> tuple[Form, int]:
-        """The form of a product, and the power of two that the multipliers are scaled by."""
-        form = self.form
-        if form.noise.multiplier_bits or not isinstance(form.layout, Rows):
-            raise CapacityError(
-                "one product is possible, and this array is one already: open it, or encrypt anew"
-            )
-        room = CAPACITY_BITS - form.magnitude - 0.5 - log2(blocks)
-        bits = min(MULTIPLIER_BITS, int(room))
-        if bits < LEAST_MULTIPLIER_BITS:
-            raise CapacityError(
-                f"{bits} bits are left for multipliers, {LEAST_MULTIPLIER_BITS} at least are needed: "
-                f"{blocks} blocks of rows at magnitude {form.magnitude:.1f} bits are too many"
-            )
-        limit = fixed.bound if fixed else largest
-        scale = bits - (power_above(limit) if limit else 0)
-        result = Form(
-            layout,
-            form.bound * (limit or 1.0) * terms,
-            form.scale + scale,
-            form.magnitude + bits + 0.5 + log2(blocks),
-            Noise(form.noise.terms, bits, blocks),
-            form.private or fixed is None,
-        )
-        return result, scale
-
     def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> CkksEncrypted:
         layout = self.form.layout
-        form, scale = self._product_form(layout, float(np.max(np.abs(factors))), fixed, 1, 1)
-        slots = layout.slots(factors) if isinstance(layout, Rows) else factors
+        form, scale = product_form(self.form, layout, float(np.max(np.abs(factors))), fixed, 1, 1)
+        scaled = np.ldexp(factors, scale)
+        slots = layout.slots(scaled) if isinstance(layout, Rows) else scaled
         held = [
             self.public.zero() if product is None else product
-            for product in map(_times, self._seal, _encoded(slots, scale))
+            for product in map(_times, self._seal, _encoded(slots))
         ]
         return self._make(form, held)
 
@@ -230,15 +162,16 @@ class CkksEncrypted(Encrypted):
         rows = layout if isinstance(layout, Rows) else Rows(layout.shape)
         target = rows.contracted(multipliers.shape[1])
         largest = float(np.max(np.abs(multipliers)))
-        form, scale = self._product_form(target, largest, fixed, rows.ciphertexts, self.rows)
-        held = [self._unit(target, rows, multipliers, unit, scale) for unit in range(target.units)]
+        form, scale = product_form(self.form, target, largest, fixed, rows.ciphertexts, self.rows)
+        scaled = np.ldexp(multipliers, scale)
+        held = [self._unit(target, rows, scaled, unit) for unit in range(target.units)]
         return self._make(form, held)
 
-    def _unit(self, target: Sums, rows: Rows, multipliers: Floats, unit: int, scale: int) -> Any:
+    def _unit(self, target: Sums, rows: Rows, multipliers: Floats, unit: int) -> Any:
         """The sum over the blocks of ciphertext times multipliers, for the outputs of one unit."""
         slots = _unit_slots(target, rows, multipliers, unit)
         total: Any = None
-        for product in map(_times, self._seal, _encoded(slots, scale)):
+        for product in map(_times, self._seal, _encoded(slots)):
             if product is not None:
                 total = product if total is None else self._sum(total, product)
         return self.public.zero() if total is None else total
@@ -279,14 +212,11 @@ class CkksEncrypted(Encrypted):
         ]
 
     def to_bytes(self) -> bytes:
-        form = self.form
-        noise = form.noise
-        flags = form.private, self._seeded is not None
-        head = _HEAD.pack(form.bound, form.magnitude, form.layout.code, *flags)
-        if self._seeded is not None:
-            body = self._seeded.seed + self._seeded.c0.astype("<u8").tobytes()
-        else:
-            body = self.residues().astype("<u8").tobytes()
+        form, noise, seeded = self.form, self.form.noise, self._seeded
+        flags = form.product | form.private << 1 | form.aligned << 2 | (seeded is not None) << 3
+        head = _HEAD.pack(form.bound, form.magnitude, form.layout.code, flags)
+        words = self.residues() if seeded is None else seeded.c0
+        body = (b"" if seeded is None else seeded.seed) + words.astype("<u8").tobytes()
         numbers = (form.scale, noise.terms, noise.multiplier_bits, noise.blocks)
         return self.public.frame(Kind.ENCRYPTED, head + body, self.shape, numbers).to_bytes()
 
@@ -294,50 +224,33 @@ class CkksEncrypted(Encrypted):
     def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksEncrypted:
         if len(frame.payload) < _HEAD.size:
             raise FormatError(f"{len(frame.payload)} bytes of payload given, at least {_HEAD.size} expected")
-        bound, magnitude, code, private, seeded = _HEAD.unpack_from(frame.payload)
+        bound, magnitude, code, flags = _HEAD.unpack_from(frame.payload)
         scale, terms, multiplier_bits, blocks = frame.numbers
         sound = isfinite(bound) and bound > 0 and 0 < magnitude <= CAPACITY_BITS
-        if not sound or abs(scale) > MOST_SCALE:
-            raise FormatError(f"bound {bound}, magnitude {magnitude} or scale {scale} is not one of an array")
-        if private > 1 or seeded > 1:
-            raise FormatError(f"flags {private}, {seeded} given, 0 and 1 are allowed")
-        layout = layout_of(frame.shape, code)
-        form = Form(layout, bound, scale, magnitude, Noise(terms, multiplier_bits, blocks), bool(private))
+        if not sound or abs(scale) > MOST_SCALE or flags > 15:
+            raise FormatError(
+                f"bound {bound}, magnitude {magnitude}, scale {scale} or flags {flags} is not of an array"
+            )
+        product, private, aligned, seeded = (bool(flags >> bit & 1) for bit in range(4))
+        noise, layout = Noise(terms, multiplier_bits, blocks), layout_of(frame.shape, code)
+        if isinstance(layout, Sums) and not product:
+            raise FormatError("sums that are not products given")
+        form = Form(layout, bound, scale, magnitude, noise, product, private, aligned)
         body = memoryview(frame.payload)[_HEAD.size :]
-        expected = layout.units * RING * 8 * (2 if seeded else 4) + (SEED_BYTES if seeded else 0)
+        start = SEED_BYTES if seeded else 0
+        expected = start + layout.units * RING * 8 * (2 if seeded else 4)
         if len(body) != expected:
             raise FormatError(f"{len(body)} bytes given, {expected} expected for shape {frame.shape}")
-        words = np.frombuffer(body[SEED_BYTES if seeded else 0 :], dtype="<u8").astype(np.uint64)
+        words = np.frombuffer(body[start:], dtype="<u8").astype(np.uint64)
+        residues = check_residues(words.reshape(layout.units, -1, 2, RING), "ciphertexts")
+        if not residues.any(axis=-1).all():
+            raise BadCiphertext("ciphertexts: a polynomial is zero")
         if seeded:
-            c0 = check_residues(words.reshape(layout.units, 2, RING), "ciphertexts")
-            return cls(public, form, seeded=Seeded(bytes(body[:SEED_BYTES]), c0))
-        return cls(public, form, words=check_residues(words.reshape(layout.units, 2, 2, RING), "ciphertexts"))
+            return cls(public, form, seeded=Seeded(bytes(body[:start]), residues[:, 0]))
+        return cls(public, form, words=residues)
 
 
-def _joint_form(low: Form, high: Form) -> tuple[Form, int]:
-    """The form of a sum, and by which power of two the array of lower scale has to be multiplied.
-
-    Where a scale is private, the form says that the arrays were four bits apart whether they were or not.
-    """
-    lift = high.scale - low.scale
-    private = low.private or high.private
-    bits = max(low.noise.multiplier_bits, high.noise.multiplier_bits)
-    magnitude = max(low.magnitude, high.magnitude)
-    if private:
-        bits, magnitude = bits + ALIGNMENT_BITS, magnitude + ALIGNMENT_BITS
-        if low.noise.multiplier_bits + lift > bits or low.magnitude + lift > magnitude:
-            raise CapacityError(
-                f"the scales of the two products are too far apart to add them up: more than a factor of "
-                f"{2**ALIGNMENT_BITS} between their largest multipliers. Give both a public `fixed`"
-            )
-    elif lift:
-        bits = max(low.noise.multiplier_bits + lift, high.noise.multiplier_bits)
-        magnitude = max(low.magnitude + lift, high.magnitude)
-    noise = Noise(low.noise.terms + high.noise.terms, bits, max(low.noise.blocks, high.noise.blocks))
-    return Form(low.layout, low.bound + high.bound, high.scale, magnitude + 1, noise, private), lift
-
-
-def _unit_slots(target: Sums, rows: Rows, multipliers: Floats, unit: int) -> Any:
+def _unit_slots(target: Sums, rows: Rows, multipliers: Floats, unit: int) -> Complex:
     """(blocks, slots) complex multipliers of one unit, from (columns, outputs, rows)."""
     size = 2 * target.copies
     chosen = multipliers[:, unit * size : (unit + 1) * size, :].transpose(1, 2, 0)
@@ -350,11 +263,11 @@ def _unit_slots(target: Sums, rows: Rows, multipliers: Floats, unit: int) -> Any
     return slots.reshape(rows.ciphertexts, SLOTS)
 
 
-def _encoded(slots: Any, scale: int) -> list[Any]:
-    """A SEAL plaintext for each block of multipliers, or None where it is zero."""
+def _encoded(slots: Floats | Complex) -> list[Any]:
+    """A SEAL plaintext for each block of scaled multipliers, or None where it is zero."""
     order, conjugated = seal_order()
     encoder = engine().encoder
-    arranged = np.asarray(slots, dtype=np.complex128)[:, order]
+    arranged = np.take(slots.astype(np.complex128, copy=False), order, axis=1)
     arranged[:, conjugated] = arranged[:, conjugated].conj()
     result: list[Any] = []
     for block in arranged:
@@ -362,8 +275,7 @@ def _encoded(slots: Any, scale: int) -> list[Any]:
             result.append(None)
             continue
         encoded = seal.Plaintext()
-        encoder.encode(block.tolist(), 2.0**scale, encoded)
-        encoded.scale = 1.0
+        encoder.encode(block.tolist(), 1.0, encoded)
         result.append(None if encoded.is_zero() else encoded)
     return result
 

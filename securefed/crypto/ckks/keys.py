@@ -1,7 +1,8 @@
 """CKKS keys.
 
-The public key encrypts and merges; the secret key is held by a KeyHolder. Nothing reachable from a public key
-can open anything: SEAL's Encryptor, which could be given a secret key, is made for each call.
+The public key encrypts, blinds and merges; a KeyHolder has the secret key. Nothing reachable from a public
+key can open anything: SEAL's Encryptor, which has a place for a secret key, is made for each call. The secret
+key never becomes an object of SEAL's: opening is one multiplication in numpy.
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from securefed.crypto.ckks.embedding import coefficients
-from securefed.crypto.ckks.encrypted import MOST_SCALE, CkksEncrypted, Seeded, fresh_form
+from securefed.crypto.ckks.encrypted import CkksEncrypted, Seeded
+from securefed.crypto.ckks.form import MOST_SCALE, fresh_form
+from securefed.crypto.ckks.generation import ELEMENTS, PARTS, public_parts
 from securefed.crypto.ckks.layout import Rows
 from securefed.crypto.ckks.opening import CkksMasked, CkksOpened, decode, flood, read_answer
-from securefed.crypto.ckks.parameters import (
-    GALOIS_STRIDES,
-    MOST_REPLIES,
-    PARAMETERS,
-    PRIMES,
-    RING,
-    engine,
-    galois_element,
+from securefed.crypto.ckks.parameters import DATA_PRIMES, MOST_REPLIES, PARAMETERS, PRIMES, RING, engine
+from securefed.crypto.ckks.residues import (
+    Integers,
+    Words,
+    add,
+    centred,
+    from_floats,
+    from_pieces,
+    multiply,
+    subtract,
 )
-from securefed.crypto.ckks.residues import Words, add, centred, from_floats, from_pieces, multiply, subtract
-from securefed.crypto.ckks.sampling import SEED_BYTES, expand, gaussian
+from securefed.crypto.ckks.sampling import SEED_BYTES, errors, expand, ternary
 from securefed.crypto.ckks.sealbytes import (
     check_residues,
     from_ntt,
@@ -44,13 +48,9 @@ from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
 __all__ = ["CkksPublicKey", "CkksSecretKey", "generate_secret_key"]
 
-_ELEMENTS = tuple(galois_element(stride) for stride in GALOIS_STRIDES)
-_KEY_SHAPE = (2, len(PRIMES), RING)
-_GALOIS_SHAPE = (len(_ELEMENTS), 2, *_KEY_SHAPE)
-_KEY_WORDS = 2 * len(PRIMES) * RING
-_PUBLIC_BYTES = 8 * _KEY_WORDS * (1 + 2 * len(_ELEMENTS))
+_PUBLIC_BYTES = SEED_BYTES + 8 * PARTS * len(PRIMES) * RING
 _COUNTER = struct.Struct("<Q")
-_ERROR = 3.2
+_MOST_ERROR = 64.0
 
 
 class CkksPublicKey(PublicKey):
@@ -59,39 +59,53 @@ class CkksPublicKey(PublicKey):
     scheme: ClassVar[Scheme] = Scheme.CKKS
     parameters = PARAMETERS
 
-    def __init__(self, payload: bytes) -> None:
-        """From the residues of the key and of the Galois keys, validated here."""
-        if len(payload) != _PUBLIC_BYTES:
-            raise BadKey(f"public key: {len(payload)} bytes given, {_PUBLIC_BYTES} expected")
-        words = np.frombuffer(payload, dtype="<u8").astype(np.uint64)
-        try:
-            self._residues = check_residues(words[:_KEY_WORDS].reshape(_KEY_SHAPE), "public key")
-            switching = check_residues(words[_KEY_WORDS:].reshape(_GALOIS_SHAPE), "Galois keys")
-        except BadCiphertext as error:
-            raise BadKey(str(error)) from None
-        if not self._residues.any(axis=-1).all() or not switching.any(axis=-1).all():
-            raise BadKey("public key: a polynomial is zero")
-        self._payload = payload
-        self._key = public_key(self._residues)
-        self.galois = galois_keys(dict(zip(_ELEMENTS, switching, strict=True)))
-        self.key_id = fingerprint(b"ckks", payload)
+    def __init__(self, seed: bytes, parts: Words) -> None:
+        """From the seed of the a and the (PARTS, 3, N) residues b, validated."""
+        self._seed = seed
+        self._parts = parts
+        self.key_id = fingerprint(b"ckks", seed, parts.astype("<u8").tobytes())
+        pairs = np.stack([parts, expand(seed, PARTS, len(PRIMES))], axis=1)
+        self._key = public_key(pairs[0])
+        switching = pairs[1:].reshape(len(ELEMENTS), len(DATA_PRIMES), 2, len(PRIMES), RING)
+        self.galois = galois_keys(dict(zip(ELEMENTS, switching, strict=True)))
+
+    def payload(self) -> bytes:
+        return self._seed + self._parts.astype("<u8").tobytes()
 
     def to_bytes(self) -> bytes:
-        return self.frame(Kind.PUBLIC_KEY, self._payload).to_bytes()
+        return self.frame(Kind.PUBLIC_KEY, self.payload()).to_bytes()
+
+    @classmethod
+    def from_payload(cls, payload: bytes) -> CkksPublicKey:
+        if len(payload) != _PUBLIC_BYTES:
+            raise BadKey(f"public key: {len(payload)} bytes given, {_PUBLIC_BYTES} expected")
+        words = np.frombuffer(payload, dtype="<u8", offset=SEED_BYTES).astype(np.uint64)
+        try:
+            parts = check_residues(words.reshape(PARTS, len(PRIMES), RING), "public key")
+        except BadCiphertext as error:
+            raise BadKey(str(error)) from None
+        return cls(payload[:SEED_BYTES], parts)
 
     @classmethod
     def from_frame(cls, frame: Frame) -> CkksPublicKey:
         frame.expect(cls.scheme, cls.parameters, frame.key)
-        key = cls(frame.payload)
+        key = cls.from_payload(frame.payload)
         frame.expect(cls.scheme, cls.parameters, key.key_id)
         return key
+
+    def encrypts_zero_under(self, secret: Words) -> bool:
+        """Whether a secret key, given in NTT form, is the one that this key was made from."""
+        a = expand(self._seed, 1, len(PRIMES))[0, :2]
+        error = centred(from_ntt(add(self._parts[0, :2], multiply(a, secret))[None])[0])
+        return bool(np.abs(error).max() <= _MOST_ERROR)
 
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         form = fresh_form(values.shape, fixed)
         encryptor = seal.Encryptor(engine().context, self._key)
         held: list[Any] = []
-        for message in to_ntt(_messages(values, form.scale)):
+        for polynomial in _polynomials(values):
             encrypted = seal.Ciphertext()
+            message = to_ntt(from_floats(polynomial, form.scale)[None])[0]
             encryptor.encrypt(plaintext(message), encrypted)
             held.append(encrypted)
         return CkksEncrypted(self, form, held=held)
@@ -121,45 +135,30 @@ class CkksPublicKey(PublicKey):
         return CkksOpened.from_frame(self, frame)
 
 
-def _messages(values: Floats, scale: int) -> Words:
-    """(blocks, 2, N) residues of the polynomials that carry the values."""
-    return from_floats(coefficients(Rows(values.shape).slots(values)), scale)
+def _polynomials(values: Floats) -> Floats:
+    """(blocks, N) coefficients of the polynomials that carry the values."""
+    return coefficients(Rows(values.shape).slots(values))
 
 
 class CkksSecretKey(SecretKey):
     """A ternary polynomial s, and the number of openings that it has answered."""
 
     def __init__(
-        self,
-        ternary: np.ndarray[Any, np.dtype[np.int64]],
-        public: CkksPublicKey,
-        replies: int = 0,
-        *,
-        _most_replies: int = MOST_REPLIES,
+        self, secret: Integers, public: CkksPublicKey, replies: int = 0, *, most_replies: int = MOST_REPLIES
     ) -> None:
         self.public: CkksPublicKey = public
         self.replies = replies
-        self._ternary = ternary
-        self._most_replies = _most_replies
-        self._key = to_ntt(from_pieces(ternary[None], 0))[0]
-        self._check()
-
-    def _check(self) -> None:
-        """The public key has to be an encryption of zero under this key."""
-        b, a = self.public._residues[:, :2]
-        error = centred(from_ntt(add(b, multiply(a, self._key))[None])[0])
-        if float(np.abs(error).max()) > 64.0:
-            raise BadKey("the secret key does not belong to the public key beside it")
+        self._most_replies = most_replies
+        self._secret = secret
+        self._key = to_ntt(from_pieces(secret[None], 0))[0]
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
-        """c1 from a fresh public seed, c0 = m + e - c1 s: less noise than under the public key, half the bytes."""
+        """c1 from a fresh public seed, c0 = m + e - c1 s: less noise, and half the bytes."""
         form = fresh_form(values.shape, fixed)
-        messages = _messages(values, form.scale)
-        errors = gaussian(messages.shape[0] * RING, _ERROR).reshape(2, -1, RING).transpose(1, 0, 2)
-        seed = os.urandom(SEED_BYTES)
-        mixed = multiply(expand(seed, len(messages)), np.broadcast_to(self._key, messages.shape))
-        c0 = subtract(to_ntt(add(messages, errors)), mixed)
-        return CkksEncrypted(self.public, form, seeded=Seeded(seed, c0))
+        polynomials, seed = _polynomials(values), os.urandom(SEED_BYTES)
+        messages = np.stack([from_floats(p, form.scale, errors(RING)) for p in polynomials])
+        mixed = np.stack([multiply(a, self._key) for a in expand(seed, len(polynomials))])
+        return CkksEncrypted(self.public, form, seeded=Seeded(seed, subtract(to_ntt(messages), mixed)))
 
     def open(self, masked: CkksMasked) -> CkksOpened:
         if self.replies >= self._most_replies:
@@ -188,12 +187,12 @@ class CkksSecretKey(SecretKey):
 
     def _phase(self, masked: CkksMasked) -> Words:
         """c0 + c1 s at the coefficients that the layout says, and at no others."""
-        products = from_ntt(multiply(to_ntt(masked.c1), np.broadcast_to(self._key, masked.c1.shape)))
+        products = from_ntt(np.stack([multiply(c1, self._key) for c1 in to_ntt(masked.c1)]))
         chosen = [block[:, places] for block, places in zip(products, masked.layout.places, strict=True)]
         return add(masked.c0, np.concatenate(chosen, axis=1))
 
     def to_bytes(self) -> bytes:
-        payload = _COUNTER.pack(self.replies) + self._ternary.astype(np.int8).tobytes() + self.public._payload
+        payload = _COUNTER.pack(self.replies) + self._secret.astype(np.int8).tobytes() + self.public.payload()
         return self.public.frame(Kind.SECRET_KEY, payload).to_bytes()
 
     @classmethod
@@ -202,24 +201,19 @@ class CkksSecretKey(SecretKey):
         start = _COUNTER.size + RING
         if len(frame.payload) != start + _PUBLIC_BYTES:
             raise BadKey(f"secret key: {len(frame.payload)} bytes given, {start + _PUBLIC_BYTES} expected")
-        ternary = np.frombuffer(frame.payload, dtype=np.int8, count=RING, offset=_COUNTER.size)
-        if np.abs(ternary.astype(np.int64)).max() > 1:
+        found = np.frombuffer(frame.payload, dtype=np.int8, count=RING, offset=_COUNTER.size)
+        secret = found.astype(np.int64)
+        if np.abs(secret).max() > 1:
             raise BadKey("secret key: a coefficient is not -1, 0 or 1")
-        public = CkksPublicKey(frame.payload[start:])
+        public = CkksPublicKey.from_payload(frame.payload[start:])
         frame.expect(Scheme.CKKS, PARAMETERS, public.key_id)
-        return cls(ternary.astype(np.int64), public, _COUNTER.unpack_from(frame.payload)[0])
+        key = cls(secret, public, _COUNTER.unpack_from(frame.payload)[0])
+        if not public.encrypts_zero_under(key._key):
+            raise BadKey("the secret key does not belong to the public key beside it")
+        return key
 
 
 def generate_secret_key() -> CkksSecretKey:
-    """A fresh key pair from SEAL's generator."""
-    generator = seal.KeyGenerator(engine().context)
-    held = generator.secret_key()
-    values = read(held, held.data().dyn_array()).reshape(len(PRIMES), RING)[:2]
-    ternary = np.rint(centred(from_ntt(values[None])[0])).astype(np.int64)
-    key, switching = seal.PublicKey(), seal.GaloisKeys()
-    generator.create_public_key(key)
-    generator.create_galois_keys(list(_ELEMENTS), switching)
-    # Each key is kept alive while its ciphertext is read: `data` gives a reference into it.
-    keys = [key, *(digit for element in _ELEMENTS for digit in switching.key(element))]
-    payload = b"".join(read(item, item.data().dyn_array()).astype("<u8").tobytes() for item in keys)
-    return CkksSecretKey(ternary, CkksPublicKey(payload))
+    """A fresh key pair; all randomness from the operating system."""
+    secret = ternary(RING)
+    return CkksSecretKey(secret, CkksPublicKey(*public_parts(secret)))

@@ -10,18 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log, sqrt
 
-from securefed.crypto.ckks.parameters import CAPACITY_BITS, MOST_REPLIES, RING, SECURITY_BITS
+from securefed.crypto.ckks.parameters import CAPACITY_BITS, ERROR_DEVIATION, MOST_REPLIES, RING, SECURITY_BITS
 from securefed.crypto.errors import CapacityError, FormatError
 
-__all__ = ["FRESH", "Noise", "flood_deviation", "noise_bound"]
+__all__ = ["FRESH", "MOST_MULTIPLIER_BITS", "Noise", "flood_deviation", "noise_bound"]
 
-ERROR_DEVIATION = 3.24
-"""Of SEAL's centred binomial errors, sqrt(21/2); ours are Gaussian with 3.2."""
 _KEY_NORM = 2 * RING / 3 + 6 * sqrt(2 * RING / 9)
 """Squared norm of a uniform ternary key, six deviations above its mean."""
 FRESH_DEVIATION = sqrt((1 + _KEY_NORM) / 12)
 SWITCH_DEVIATION = sqrt(ERROR_DEVIATION**2 * 2 * RING / 3 + FRESH_DEVIATION**2)
 _TAIL = sqrt(2 * SECURITY_BITS * log(2))
+MOST_FLOOD_BITS = CAPACITY_BITS - 12
+"""A larger flood would leave nothing of any value."""
+MOST_MULTIPLIER_BITS = 60
 _MOST_TERMS = 1 << 20
 _MOST_BLOCKS = 1 << 20
 
@@ -31,7 +32,7 @@ class Noise:
     """What the noise of an array consists of, in public numbers; it travels with masked blocks."""
 
     terms: int = 1
-    """Encryptions that were added up."""
+    """Encryptions that were added up; amplitudes, since they may share their randomness."""
     multiplier_bits: int = 0
     """Multipliers are at most sqrt(2) * 2^multiplier_bits in every slot; 0 for no multiplier."""
     blocks: int = 1
@@ -40,19 +41,11 @@ class Noise:
     def __post_init__(self) -> None:
         for name, value, least, most in (
             ("terms", self.terms, 1, _MOST_TERMS),
-            ("multiplier bits", self.multiplier_bits, 0, 60),
+            ("multiplier bits", self.multiplier_bits, 0, MOST_MULTIPLIER_BITS),
             ("blocks", self.blocks, 1, _MOST_BLOCKS),
         ):
             if not least <= value <= most:
                 raise FormatError(f"noise: {value} {name} given, {least} to {most} are allowed")
-
-    def __add__(self, other: Noise) -> Noise:
-        """The sum of two arrays; amplitudes add up, since they may share their randomness."""
-        return Noise(
-            self.terms + other.terms,
-            max(self.multiplier_bits, other.multiplier_bits),
-            max(self.blocks, other.blocks),
-        )
 
 
 FRESH = Noise()
@@ -96,6 +89,6 @@ def flood_deviation(noise: Noise, coefficients: int, units: int, levels: int) ->
     """
     bound = noise_bound(noise, coefficients, units, levels)
     deviation = sqrt(12 * MOST_REPLIES) * 2.0 ** (SECURITY_BITS / 2) * bound
-    if deviation > 2.0 ** (CAPACITY_BITS - 4):
+    if deviation > 2.0**MOST_FLOOD_BITS:
         raise CapacityError(f"noise of {noise} cannot be flooded below the modulus")
     return float(deviation)

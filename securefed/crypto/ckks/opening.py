@@ -14,6 +14,7 @@ key-holder learns the values and nothing of how they were computed.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,7 +68,7 @@ class CkksMasked(Masked):
     def _payload(self) -> bytes:
         return self.c1.astype("<u8").tobytes() + self.c0.astype("<u8").tobytes()
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """Names this block in its answer."""
         return fingerprint(self._payload())

@@ -26,6 +26,7 @@ __all__ = [
     "CAPACITY_BITS",
     "DATA_BITS",
     "DATA_PRIMES",
+    "ERROR_DEVIATION",
     "GALOIS_STRIDES",
     "LEAST_MULTIPLIER_BITS",
     "LEAST_STRIDE",
@@ -40,6 +41,7 @@ __all__ = [
     "Engine",
     "engine",
     "galois_element",
+    "wide_engine",
 ]
 
 NAME = "ckks-8192-60-60-60"
@@ -47,6 +49,7 @@ RING = 8192
 SLOTS = RING // 2
 PRIMES = (0xFFFFFFFFFFD8001, 0xFFFFFFFFFFE8001, 0xFFFFFFFFFFFC001)
 DATA_PRIMES = PRIMES[:2]
+_FOURTH_PRIME = 0xFFFFFFFFFFC4001
 PARAMETERS = fingerprint(NAME.encode(), *(prime.to_bytes(8, "little") for prime in PRIMES))
 
 DATA_BITS = 76
@@ -57,6 +60,8 @@ CAPACITY_BITS = 118.0
 ALIGNMENT_BITS = 4
 """How far apart the private scales of two products may lie for their sum (declared always, used or not)."""
 
+ERROR_DEVIATION = 3.2
+"""Of the errors that hide messages and keys (the standard's 8 / sqrt(2 pi))."""
 SECURITY_BITS = 40
 """s: statistical security of the flooding."""
 MOST_REPLIES = 1 << 20
@@ -86,10 +91,20 @@ class Engine:
 @cache
 def engine() -> Engine:
     """Built once in each process, from the constants above."""
+    return _engine(PRIMES, seal.SEC_LEVEL_TYPE.TC128)
+
+
+@cache
+def wide_engine() -> Engine:
+    """Data modulo all three primes, for transforming the parts of a key: nothing is encrypted in it."""
+    return _engine((*PRIMES, _FOURTH_PRIME), seal.SEC_LEVEL_TYPE.NONE)
+
+
+def _engine(primes: tuple[int, ...], security: Any) -> Engine:
     chosen = seal.EncryptionParameters(seal.SCHEME_TYPE.CKKS)
     chosen.set_poly_modulus_degree(RING)
-    chosen.set_coeff_modulus([seal.Modulus(prime) for prime in PRIMES])
-    context = seal.SEALContext(chosen, True, seal.SEC_LEVEL_TYPE.TC128)
+    chosen.set_coeff_modulus([seal.Modulus(prime) for prime in primes])
+    context = seal.SEALContext(chosen, True, security)
     if not context.parameters_set():
         raise BadKey(f"SEAL refuses the parameter set {NAME}: {context.parameters_error_message()}")
     return Engine(

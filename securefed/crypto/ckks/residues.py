@@ -21,6 +21,7 @@ _LOW30 = np.int64((1 << 30) - 1)
 _LOW60 = np.int64((1 << 60) - 1)
 _MODULI = np.array(PRIMES, dtype=np.int64)[:, None]
 _DELTAS = (np.int64(1) << np.int64(60)) - _MODULI
+# Bits that a float is rounded to before it is shifted: more than its own 53, and below every prime.
 _MANTISSA = 59
 
 
@@ -40,22 +41,25 @@ def _fold(high: Integers, low: Integers, moduli: Integers, deltas: Integers) -> 
 
 
 def from_pieces(integers: Integers, shift: int, low: Integers | int = 0, primes: int = 2) -> Words:
-    """Residues of integers * 2^shift + low, (..., n) to (..., primes, n); 0 <= low < 2^shift, shift < 60."""
+    """Residues of integers * 2^shift + low, (..., n) to (..., primes, n).
+
+    shift <= 60, -2^20 < low < 2^60; |integers * 2^shift| < 2^121; without a shift |integers| < 2^59.
+    """
+    moduli, deltas = _MODULI[:primes], _DELTAS[:primes]
+    if shift == 0:  # below every prime
+        whole = (integers + low)[..., None, :]
+        return np.asarray((whole + ((whole >> 63) & moduli)).view(np.uint64))
     expanded = integers[..., None, :]
     lower = low if isinstance(low, int) else low[..., None, :]
     bottom = ((expanded & ((1 << (60 - shift)) - 1)) << shift) + lower
-    return _fold(expanded >> (60 - shift), bottom, _MODULI[:primes], _DELTAS[:primes])
+    return _fold(expanded >> (60 - shift), bottom, moduli, deltas)
 
 
-def from_floats(values: NDArray[np.float64], bits: int) -> Words:
-    """Residues of round(values * 2^bits), to the precision of float64; |values| * 2^bits below 2^118."""
+def from_floats(values: NDArray[np.float64], bits: int, errors: Integers | int = 0) -> Words:
+    """Residues of round(values * 2^bits) + errors, to the precision of float64; |values| * 2^bits < 2^118."""
     largest = int(np.frexp(np.max(np.abs(values), initial=0.0))[1])
     kept = min(bits, _MANTISSA - largest)
-    integers = np.rint(np.ldexp(values, kept)).astype(np.int64)
-    if kept == bits:  # below every prime
-        expanded = integers[..., None, :]
-        return (expanded + ((expanded >> 63) & _MODULI[:2])).view(np.uint64)
-    return from_pieces(integers, bits - kept)
+    return from_pieces(np.rint(np.ldexp(values, kept)).astype(np.int64), bits - kept, errors)
 
 
 def add(a: Words, b: Words) -> Words:

@@ -13,10 +13,10 @@ from math import floor, log2
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.ckks.parameters import PRIMES, RING
+from securefed.crypto.ckks.parameters import ERROR_DEVIATION, PRIMES, RING
 from securefed.crypto.ckks.residues import Integers, Words, from_pieces
 
-__all__ = ["SEED_BYTES", "expand", "gaussian", "gaussian_integers", "normal", "ternary", "uniform"]
+__all__ = ["SEED_BYTES", "errors", "expand", "gaussian", "gaussian_integers", "normal", "ternary", "uniform"]
 
 SEED_BYTES = 32
 _LOW60 = np.uint64((1 << 60) - 1)
@@ -71,8 +71,14 @@ def gaussian_integers(count: int, deviation: float) -> tuple[Integers, int, Inte
     """
     shift = max(0, floor(log2(deviation)) - _FLOAT_BITS)
     high = np.rint(normal(count) * (deviation / 2.0**shift)).astype(np.int64)
-    low = (_words(count) & np.uint64((1 << shift) - 1)).astype(np.int64)
-    return high, shift, low
+    if shift == 0:
+        return high, 0, np.zeros(count, dtype=np.int64)
+    return high, shift, (_words(count) & np.uint64((1 << shift) - 1)).view(np.int64)
+
+
+def errors(count: int) -> Integers:
+    """The small errors of encryptions and keys: rounded Gaussians of deviation 3.2."""
+    return gaussian_integers(count, ERROR_DEVIATION)[0]
 
 
 def gaussian(count: int, deviation: float, primes: int = 2) -> Words:

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import tenseal.sealapi as seal
 
-from securefed.crypto.ckks.parameters import PRIMES, RING, engine
+from securefed.crypto.ckks.parameters import PRIMES, RING, engine, wide_engine
 from securefed.crypto.ckks.residues import Words
 from securefed.crypto.ckks.sampling import expand
 from securefed.crypto.errors import BadCiphertext
@@ -74,13 +74,13 @@ class _Scratch(threading.local):
 _SCRATCH = _Scratch()
 
 
-def _load(target: Any, parts: Sequence[bytes | memoryview]) -> Any:
+def _load(target: Any, parts: Sequence[bytes | memoryview], context: Any) -> Any:
     handle, path = _SCRATCH.file()
     os.lseek(handle, 0, os.SEEK_SET)
     left = os.writev(handle, parts) - sum(len(part) for part in parts)
     if left:
         raise OSError(f"{-left} bytes of a SEAL object could not be written to {path}")
-    target.load(engine().context, path)
+    target.load(context, path)
     os.ftruncate(handle, 0)
     return target
 
@@ -147,49 +147,53 @@ def _header(size: int) -> bytes:
     return _version() + bytes(3) + struct.pack("<Q", 16 + size)
 
 
-def _identity(primes: int) -> bytes:
-    return struct.pack("<4Q", *(engine().key_id if primes == len(PRIMES) else engine().data_id))
+def _identity(parameters: Sequence[int]) -> bytes:
+    return struct.pack("<4Q", *parameters)
 
 
-def _ciphertext_parts(residues: Words, ntt: bool) -> list[bytes | memoryview]:
+def _ciphertext_parts(residues: Words, ntt: bool, parameters: Sequence[int]) -> list[bytes | memoryview]:
     polynomials, primes, _ = residues.shape
     words = np.ascontiguousarray(residues)
     fields = struct.pack("<BQQQdQ", ntt, polynomials, RING, primes, 1.0, 1)
     array = _header(8 + words.nbytes) + struct.pack("<Q", words.size)
-    front = _identity(primes) + fields + array
+    front = _identity(parameters) + fields + array
     return [_header(len(front) + words.nbytes) + front, words.data.cast("B")]
 
 
 def ciphertext(residues: Words, ntt: bool = True) -> Any:
-    """A SEAL ciphertext of validated residues, (polynomials, primes, N)."""
-    return _load(seal.Ciphertext(), _ciphertext_parts(residues, ntt))
+    """A SEAL ciphertext of validated residues, (polynomials, primes, N); with three primes for transforms."""
+    used = engine() if residues.shape[1] == 2 else wide_engine()
+    return _load(seal.Ciphertext(), _ciphertext_parts(residues, ntt, used.data_id), used.context)
 
 
 def plaintext(residues: Words) -> Any:
     """A SEAL plaintext in NTT form of validated residues, (2, N)."""
     words = np.ascontiguousarray(residues)
     array = _header(8 + words.nbytes) + struct.pack("<Q", words.size)
-    front = _identity(2) + struct.pack("<Qd", words.size, 1.0) + array
-    return _load(seal.Plaintext(), [_header(len(front) + words.nbytes) + front, words.data.cast("B")])
+    front = _identity(engine().data_id) + struct.pack("<Qd", words.size, 1.0) + array
+    parts: list[bytes | memoryview] = [_header(len(front) + words.nbytes) + front, words.data.cast("B")]
+    return _load(seal.Plaintext(), parts, engine().context)
 
 
 def public_key(residues: Words) -> Any:
-    return _load(seal.PublicKey(), _ciphertext_parts(residues, True))
+    """A SEAL public key of validated residues, (2, 3, N)."""
+    parts = _ciphertext_parts(residues, True, engine().key_id)
+    return _load(seal.PublicKey(), parts, engine().context)
 
 
 def galois_keys(keys: Mapping[int, Words]) -> Any:
     """From element -> (2, 2, 3, N) residues: for each data prime, a ciphertext at the key's level."""
     count = (max(keys) - 1) // 2 + 1
-    parts: list[bytes | memoryview] = [_identity(len(PRIMES)) + struct.pack("<Q", count)]
+    parts: list[bytes | memoryview] = [_identity(engine().key_id) + struct.pack("<Q", count)]
     by_index = {(element - 1) // 2: residues for element, residues in keys.items()}
     for index in range(count):
         found = by_index.get(index)
         parts.append(struct.pack("<Q", 0 if found is None else len(found)))
         if found is not None:
             for digit in found:
-                parts.extend(_ciphertext_parts(digit, True))
+                parts.extend(_ciphertext_parts(digit, True, engine().key_id))
     joined = b"".join(parts)
-    return _load(seal.GaloisKeys(), [_header(len(joined)), joined])
+    return _load(seal.GaloisKeys(), [_header(len(joined)), joined], engine().context)
 
 
 def check_residues(residues: Words, what: str) -> Words:
@@ -201,18 +205,19 @@ def check_residues(residues: Words, what: str) -> Words:
 
 
 @cache
-def _filler() -> Words:
+def _filler(primes: int) -> Words:
     """SEAL takes two polynomials at least, and refuses to work when all but the first are zero."""
-    return expand(b"filler", 1)
+    return expand(b"filler", 1, primes)
 
 
 def _transform(polynomials: Words, forward: bool) -> Words:
-    evaluator = engine().evaluator
+    primes = polynomials.shape[1]
+    evaluator = engine().evaluator if primes == 2 else wide_engine().evaluator
     change = evaluator.transform_to_ntt_inplace if forward else evaluator.transform_from_ntt_inplace
     results: list[Words] = []
     for start in range(0, len(polynomials), _MOST_POLYNOMIALS - 1):
         chunk = polynomials[start : start + _MOST_POLYNOMIALS - 1]
-        padded = chunk if chunk[1:].any() else np.concatenate([chunk, _filler()])
+        padded = chunk if chunk[1:].any() else np.concatenate([chunk, _filler(primes)])
         held = ciphertext(padded, ntt=not forward)
         change(held)
         results.append(read(held, held.dyn_array()).reshape(padded.shape)[: len(chunk)])
@@ -220,7 +225,7 @@ def _transform(polynomials: Words, forward: bool) -> Words:
 
 
 def to_ntt(polynomials: Words) -> Words:
-    """(k, 2, N) coefficients to values at the roots, in SEAL's order."""
+    """(k, 2 or 3, N) coefficients to values at the roots, in SEAL's order."""
     return _transform(polynomials, True)
 
 
