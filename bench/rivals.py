@@ -84,14 +84,18 @@ class Fate:
 
 
 class TensealVector:
-    """TenSEAL's high-level CKKS vector: N = 8192, chain [60, 40, 60], scale 2**40.
+    """TenSEAL's high-level CKKS vector, N = 8192, scale 2**40.
 
-    The shortest chain that `v * list`, which rescales, can work on; it has as many primes as ours.
+    The chain is that of its tutorials, or the shortest on which `v * list`, which rescales, can work: three
+    primes, as ours has.
     """
 
-    def __init__(self, values: NDArray[np.float64]) -> None:
+    TUTORIAL = (60, 40, 40, 60)
+    SHORTEST = (60, 40, 60)
+
+    def __init__(self, values: NDArray[np.float64], chain: tuple[int, ...] = TUTORIAL) -> None:
         self._context = tenseal.context(
-            tenseal.SCHEME_TYPE.CKKS, 8192, coeff_mod_bit_sizes=[60, 40, 60], n_threads=1
+            tenseal.SCHEME_TYPE.CKKS, 8192, coeff_mod_bit_sizes=list(chain), n_threads=1
         )
         self._context.global_scale = 2.0**40
         self._vector = tenseal.ckks_vector(self._context, values.tolist())

@@ -22,10 +22,11 @@ def test_phe_products_are_right_for_reals_and_integers() -> None:
     assert phe.decrypt(phe.product([[1, 2, 3], [-4, 0, 6]], numbers)) == [18, 26]
 
 
-def test_tenseal_multiplies_entry_by_entry() -> None:
+@pytest.mark.parametrize("chain", [TensealVector.TUTORIAL, TensealVector.SHORTEST])
+def test_tenseal_multiplies_entry_by_entry(chain: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     values, factors = rng.uniform(-1, 1, 4096), rng.uniform(-1, 1, 4096)
-    product = TensealVector(values).times(factors.tolist())
+    product = TensealVector(values, chain).times(factors.tolist())
     np.testing.assert_allclose(product.decrypt(), values * factors, atol=1e-5)
 
 
