@@ -1,11 +1,13 @@
 """Packing: several signed integers in one plaintext, with headroom that is derived and kept.
 
     P = v_0 + v_1 * 2**w + v_2 * 2**(2 w) + ...        |v_j| <= limit < 2**b,   w = b + 2
- P is a signed integer, taken mod n when it is encrypted. Adding two P adds their slots, and multiplying P
+
+P is a signed integer, taken mod n when it is encrypted. Adding two P adds their slots, and multiplying P
 by an integer multiplies every slot by it, as long as no slot passes the plan's limit. The plan is made for
 a number of terms of a size and a multiplier of a size, says what that takes, and refuses more: a slot that
 overflowed would run into its neighbour and nobody would notice.
- Unpacking goes from low to high, each slot centred around 0 with its borrow handed on to the next; what is
+
+Unpacking goes from low to high, each slot centred around 0 with its borrow handed on to the next; what is
 left above the last slot has to be 0, or the plaintext was not one of this plan.
 """
 

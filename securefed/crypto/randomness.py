@@ -1,5 +1,6 @@
 """Integers from the operating system's generator.
- Everything that protects something is drawn here: masks uniform mod n, units mod n, exponents, prime
+
+Everything that protects something is drawn here: masks uniform mod n, units mod n, exponents, prime
 candidates. The functions with a public name read `os.urandom`; each is a thin wrapper around one that takes
 the byte source as an argument, which is what known-answer tests run. Uniform means uniform: candidates
 above the bound are rejected, never reduced.

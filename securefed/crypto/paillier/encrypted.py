@@ -1,7 +1,8 @@
 """An array of Paillier ciphertexts, one value each, and what can be done to it without the secret key.
 
     E(a) * E(b) = E(a + b)        E(a) * (1 + n b) = E(a + b)        E(a) ** t = E(a t)        all mod n**2
- Results of arithmetic are exact integers at a known scale. They are not re-randomised: whoever computed
+
+Results of arithmetic are exact integers at a known scale. They are not re-randomised: whoever computed
 them and lets them go calls `rerandomise` or `mask` first, since the key-holder can read multipliers out of
 randomness that was only raised to powers.
 """

@@ -1,5 +1,6 @@
 """What is public about the integers behind an array of ciphertexts: their scale and how large they can be.
- An extent follows from declared ranges and from operations, never from values, and it is checked against
+
+An extent follows from declared ranges and from operations, never from values, and it is checked against
 the key before anything is computed: integers reach at most (n - 1) / 2 in magnitude, so that signs survive
 and nothing wraps.
 """

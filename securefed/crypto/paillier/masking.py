@@ -1,5 +1,6 @@
 """Masks and openings: exact, packed, one uniform integer mod n per ciphertext.
- The requester packs its results (Horner's rule on ciphertexts: c_hi ** (2**w) * c_lo), multiplies each
+
+The requester packs its results (Horner's rule on ciphertexts: c_hi ** (2**w) * c_lo), multiplies each
 packed ciphertext by (1 + n * mask) * r**n with the mask uniform mod n and r uniform in Z_n*, and sends
 that. The key-holder decrypts to value + mask mod n, which is uniform whatever the value is, and under
 randomness that is fresh, so that the ciphertext says nothing about multipliers either. It returns the whole

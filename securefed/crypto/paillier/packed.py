@@ -1,5 +1,6 @@
 """Packed arrays: many values a ciphertext, for what treats all of them alike.
- Slots of one ciphertext share one multiplier, so a packed array can be added to, multiplied by one integer,
+
+Slots of one ciphertext share one multiplier, so a packed array can be added to, multiplied by one integer,
 and masked, and no more: an operand whose entries meet different multipliers stays one value a ciphertext
 (encrypted.py). Its `plan` says how much fits.
 """

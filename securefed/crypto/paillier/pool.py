@@ -1,7 +1,9 @@
 """r**n ahead of time: a bounded store that a background thread fills while its party waits for others.
- r**n is nearly all of the cost of encrypting and of re-randomising, and does not depend on what is
+
+r**n is nearly all of the cost of encrypting and of re-randomising, and does not depend on what is
 encrypted. Taken from a filled pool, a ciphertext costs two multiplications.
- Each value is handed out once: taking removes it, under a lock. A copy of the store would break that, so
+
+Each value is handed out once: taking removes it, under a lock. A copy of the store would break that, so
 there is none: a pool cannot be pickled or copied, and in a process that was forked off it is empty. An
 empty pool is never waited for; what is missing is computed by whoever asks.
 """

@@ -1,5 +1,6 @@
 """Primes for Paillier keys, of the form p = 2 k r + 1 with r prime and k small.
- The form costs nothing in strength (r has all but about 20 bits of p, so p - 1 is as far from smooth as it
+
+The form costs nothing in strength (r has all but about 20 bits of p, so p - 1 is as far from smooth as it
 gets, and p keeps more than a thousand bits of entropy) and gives the key's owner what encryption needs: the
 factors of p - 1, and with them a generator of Z_p*, and with that the p-th residues mod p**2 as powers of
 one fixed base (residues.py).
@@ -20,7 +21,7 @@ from securefed.crypto.randomness import ByteSource, _below_from, _bits_from
 __all__ = ["FactoredPrime", "PrimePair", "check_primes", "is_prime", "small_factor"]
 
 ROUNDS = 40
-"""Miller-Rabin rounds on top of GMP's Baillie-PSW test."""
+"""GMP's count: a Baillie-PSW test, and Miller-Rabin rounds for what is above 24."""
 MOST_COFACTOR_BITS = 24
 SMALL_PRIMES_BELOW = 1 << 16
 

@@ -1,4 +1,9 @@
-"""The public side of a Paillier key: encrypts, computes, reads what arrives."""
+"""The public side of a Paillier key: encrypts, computes, reads what arrives.
+
+Whoever has it learns n and, of an encrypted array, its shape, its scale and the declared bound on its values.
+What arrives is validated before any arithmetic: keys for the forms that are known to be weak, ciphertexts for
+being units mod n**2, every block for its announced length.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
 """n-th residues mod n**2: the randomness of Paillier ciphertexts, drawn by anybody and, faster, by the
 key's owner.
- A ciphertext of m is (1 + n m) * r**n mod n**2 with r uniform in Z_n*. What the sampler has to produce is
+
+A ciphertext of m is (1 + n m) * r**n mod n**2 with r uniform in Z_n*. What the sampler has to produce is
 r**n.
 
 *Anybody* draws r and raises it to the n-th power.
- *The owner* draws from the same distribution by knowing its structure. r**n mod n**2 depends on r mod n
+
+*The owner* draws from the same distribution by knowing its structure. r**n mod n**2 depends on r mod n
 alone, and r -> r**n is one to one because gcd(n, phi(n)) = 1 (checked for every key): r**n is uniform over
 the phi(n) n-th residues. By the Chinese remainder theorem that group is the product of the n-th residues
 mod p**2 and those mod q**2. Z_{p^2}* is cyclic of order p (p - 1) and gcd(n, p (p - 1)) = p, so the n-th
@@ -14,9 +16,11 @@ residues mod p**2 are the p-th residues, the subgroup of order p - 1. Uniform th
   look-ups and one multiplication for every eight bits of x. It takes the factors of p - 1, which keys made
   here have.
 - y**p with y uniform in 1 .. p - 1, one to one again: for keys from elsewhere.
- Both give exactly the standard distribution; neither is the short-exponent variant of Damgard, Jurik and
+
+Both give exactly the standard distribution; neither is the short-exponent variant of Damgard, Jurik and
 Nielsen, and no assumption is added.
- *The multiplication.* Every residue mod p**2 is a (1 + p e) with a < p, and the e add up under products.
+
+*The multiplication.* Every residue mod p**2 is a (1 + p e) with a < p, and the e add up under products.
 Tables hold (a, e), so one step multiplies by a number of the size of p, for 0.6 of the cost, and adds an e.
 """
 

@@ -1,4 +1,8 @@
-"""A Paillier key pair: generation, the owner's encryption, opening."""
+"""A Paillier key pair: generation, the owner's encryption, opening.
+
+The owner opens masked blocks only, and what comes out are integers mod n that are uniform to it. Its own
+encryptions have exactly the distribution that everybody's have (residues.py).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from numpy.typing import ArrayLike
 from securefed.crypto.errors import BadKey, FormatError, WrongKey
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
+from securefed.crypto.paillier.extent import Extent
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, receive_disclosed
 from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
@@ -25,6 +30,7 @@ from securefed.crypto.paillier.public import (
     encrypt_array_packed,
 )
 from securefed.crypto.paillier.residues import OwnerResidues
+from securefed.crypto.paillier.slots import HiddenSlots
 from securefed.crypto.scheme import Floats, SecretKey
 from securefed.crypto.wire import Frame, Kind
 
@@ -90,6 +96,18 @@ class PaillierSecretKey(SecretKey):
             pieces = [(self._factors(), piece) for piece in cut(ciphertexts, mapper.workers)]
             plaintexts = [m for piece in mapper.map(owner_decrypt, pieces) for m in piece]
         return PaillierOpened(self.public, masked.shape, plaintexts)
+
+    def open_slots(self, hidden: HiddenSlots) -> list[int]:
+        """value + mask, slot by slot (securefed.crypto.paillier.slots)."""
+        return hidden.read(
+            self.open(PaillierMasked(self.public, hidden.shape, hidden.slots._ciphertexts))._plaintexts
+        )
+
+    def encrypt_integers(self, integers: Sequence[int], extent: Extent) -> PaillierEncrypted:
+        """Integers of any size that fits, at a scale that both sides know."""
+        self.public.admit(extent)
+        ciphertexts = self.public.combine([mpz(m) for m in integers], self.draw(len(integers)))
+        return PaillierEncrypted(self.public, (len(integers),), ciphertexts, extent)
 
     def receive(self, masked: PaillierMasked, disclosure: bytes) -> Floats:
         return receive_disclosed(self.public, self.open(masked), disclosure)

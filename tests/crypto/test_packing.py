@@ -1,0 +1,137 @@
+"""Packing: exact for everything that the plan admits, an error for everything else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from securefed.crypto.errors import CapacityError, RangeError, ShapeError
+from securefed.crypto.packing import PackingPlan, pack, slots_for, unpack
+
+
+def naive_pack(values: list[int], width: int) -> int:
+    return sum(value << (width * place) for place, value in enumerate(values))
+
+
+def naive_unpack(packed: int, width: int, count: int) -> list[int]:
+    """Low to high, centred, with borrows: the definition."""
+    values = []
+    for _ in range(count):
+        digit = packed % (1 << width)
+        if digit >= 1 << (width - 1):
+            digit -= 1 << width
+        values.append(digit)
+        packed = (packed - digit) >> width
+    assert packed == 0
+    return values
+
+
+@st.composite
+def slot_lists(draw: st.DrawFn) -> tuple[int, list[int]]:
+    width = draw(st.integers(2, 130))
+    largest = (1 << (width - 1)) - 1
+    return width, draw(st.lists(st.integers(-largest, largest), min_size=1, max_size=40))
+
+
+@settings(deadline=None)
+@given(slot_lists())
+def test_packing_is_the_weighted_sum_and_comes_back(case: tuple[int, list[int]]) -> None:
+    width, values = case
+    packed = pack(values, width)
+    assert packed == naive_pack(values, width)
+    assert unpack(packed, width, len(values)) == values == naive_unpack(int(packed), width, len(values))
+
+
+@settings(deadline=None)
+@given(slot_lists(), st.integers(-1000, 1000))
+def test_slots_add_and_scale_by_themselves(case: tuple[int, list[int]], factor: int) -> None:
+    width, values = case
+    wide = width + 12
+    total = pack(values, wide) + factor * pack(values[::-1], wide)
+    expected = [a + factor * b for a, b in zip(values, values[::-1], strict=True)]
+    assert unpack(total, wide, len(values)) == expected
+
+
+@settings(deadline=None)
+@given(slot_lists(), st.integers(1, 1 << 20), st.booleans())
+def test_anything_above_the_last_slot_is_an_error(
+    case: tuple[int, list[int]], extra: int, negative: bool
+) -> None:
+    width, values = case
+    foreign = pack(values, width) + (-extra if negative else extra) * (1 << (width * len(values)))
+    with pytest.raises(RangeError, match="remainder"):
+        unpack(foreign, width, len(values))
+
+
+@pytest.mark.parametrize("value", [8, -8, 100])
+def test_a_value_that_does_not_fit_its_slot_is_refused(value: int) -> None:
+    with pytest.raises(CapacityError, match="slot of 4 bits"):
+        pack([1, value], 4)
+
+
+def test_empty_and_senseless_arguments_are_refused() -> None:
+    with pytest.raises(ShapeError):
+        pack([], 8)
+    with pytest.raises(ShapeError):
+        unpack(0, 8, 0)
+    with pytest.raises(RangeError):
+        pack([1], 1)
+    with pytest.raises(RangeError):
+        unpack(1, 0, 1)
+
+
+def test_the_plan_of_the_threat_notes() -> None:
+    """24-bit values times 24-bit multipliers, 1024 terms: 60-bit slots, 34 of them at 2048 and 51 at 3072."""
+    plan = PackingPlan(2048, (1 << 24) - 1, terms=1024, multiplier=(1 << 24) - 1)
+    assert (plan.value_bits, plan.width, plan.slots) == (58, 60, 34)
+    assert PackingPlan(3072, (1 << 24) - 1, 1024, (1 << 24) - 1).slots == 51
+    assert plan.ciphertexts(34) == 1 and plan.ciphertexts(35) == 2 and plan.ciphertexts(1) == 1
+
+
+@settings(deadline=None)
+@given(st.integers(64, 4096), st.integers(1, 1 << 40), st.integers(1, 100), st.integers(1, 1000))
+def test_full_slots_at_the_limit_stay_in_the_signed_plaintext_space(
+    bits: int, magnitude: int, terms: int, multiplier: int
+) -> None:
+    try:
+        plan = PackingPlan(bits, magnitude, terms, multiplier)
+    except CapacityError:
+        assert (magnitude * terms * multiplier).bit_length() > bits - 2
+        return
+    full = [plan.limit if place % 2 else -plan.limit for place in range(plan.slots)]
+    packed = pack(full, plan.width)
+    assert 2 * abs(packed) < 1 << (bits - 1)  # n is at least that
+    assert unpack(packed, plan.width, plan.slots) == full
+
+
+def test_a_plan_counts_terms_and_refuses_more() -> None:
+    plan = PackingPlan(2048, magnitude=1000, terms=3, multiplier=5)
+    assert plan.limit == 15_000
+    assert plan.terms_left(1000) == 14
+    assert plan.terms_left(15_000) == 0
+    assert plan.admit(15_000) == 15_000
+    with pytest.raises(CapacityError, match=r"15001.*up to 15000"):
+        plan.admit(15_001)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"modulus_bits": 0},
+        {"magnitude": 0},
+        {"terms": 0},
+        {"multiplier": -1},
+        {"terms": 2.5},
+        {"magnitude": True},
+    ],
+)
+def test_plans_refuse_bad_settings_by_name(bad: dict[str, int]) -> None:
+    settings_ = {"modulus_bits": 2048, "magnitude": 100} | bad
+    with pytest.raises(RangeError, match=next(iter(bad))):
+        PackingPlan(**settings_)
+
+
+def test_there_is_always_one_slot() -> None:
+    assert slots_for(2048, 5000) == 1
+    assert slots_for(2048, 60) == 34
