@@ -4,6 +4,7 @@
     |-- RangeError        a value is not finite, or outside the declared range      (also a ValueError)
     |-- ShapeError        arrays that do not fit together                           (also a ValueError)
     |-- CapacityError     a sum or product would leave the plaintext space
+    |   `-- Diverged      encrypted values have left their declared range
     |-- FormatError       bytes that are not what they announce                     (also a ValueError)
     |-- BadKey            a key that is malformed, too small or weak                (also a ValueError)
     |-- BadCiphertext     a ciphertext that no honest party makes                   (also a ValueError)
@@ -31,6 +32,7 @@ __all__ = [
     "CapacityError",
     "CryptoError",
     "DamagedKeyFile",
+    "Diverged",
     "FormatError",
     "KeyFileError",
     "MaskError",
@@ -58,6 +60,10 @@ class ShapeError(CryptoError, ValueError):
 
 class CapacityError(CryptoError):
     """The result would not fit the plaintext space; nothing was computed."""
+
+
+class Diverged(CapacityError):
+    """Values that stay encrypted have grown out of their declared range."""
 
 
 class FormatError(CryptoError, ValueError):

@@ -7,7 +7,9 @@ for the audit. What it returns is still masked; what it sees is uniform.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -26,7 +28,7 @@ class OpeningRecord:
     shape: tuple[int, ...]
     ciphertexts: int
     purpose: str
-    """"opened" for the requester, or "received" as this key-holder's own result."""
+    """"opened" for the requester, "received" as this key-holder's own result, or "read under masks"."""
 
 
 class KeyHolder:
@@ -56,6 +58,15 @@ class KeyHolder:
         """Open a masked block that was computed for this key-holder, with the mask that came along."""
         self._admit(masked, "received")
         return self._secret.receive(masked, disclosure)
+
+    def open_slots(self, hidden: Masked) -> list[int]:
+        """value + mask, slot by slot, of a hidden block (blind training); what is read is still masked."""
+        self._admit(hidden, "read under masks")
+        return self._secret.open_slots(hidden)
+
+    def encrypt_integers(self, integers: Sequence[int], extent: Any) -> Any:
+        """What was read under masks, encrypted again at another scale (blind training)."""
+        return self._secret.encrypt_integers(integers, extent)
 
     def _admit(self, masked: Masked, purpose: str) -> None:
         if not isinstance(masked, Masked):
