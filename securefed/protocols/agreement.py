@@ -50,6 +50,10 @@ class Agreement:
     evaluate_every: int = 0
     exact: bool = False
     allow_determined: bool = False
+    reveal: Literal["own-gradient", "nothing"] = "own-gradient"
+    """What training shows a party: its own aggregated gradients, or nothing (blind training)."""
+    release: bool = False
+    """Blind training: open each party's own parameters to it at the end."""
     details: tuple[tuple[str, Any], ...] = ()
     """Whatever else has to be equal at all parties (loss, gamma, l2, ...), by name."""
 
@@ -69,6 +73,17 @@ class Agreement:
             raise SettingError(f"key_holder: none given, {len(names)} parties need one")
         if self.exact and self.scheme != "plain":
             raise SettingError(f"exact: only possible with scheme 'plain', {self.scheme!r} given")
+        check_choice("reveal", self.reveal, ("own-gradient", "nothing"))
+        if self.reveal == "nothing" and (
+            self.objective != "linear" or not all(m.affine for m in self.members)
+        ):
+            raise SettingError("reveal: 'nothing' takes linear local models; 'own-gradient' takes all")
+        if self.reveal == "nothing" and self.scheme != "paillier":
+            raise SettingError(f"reveal: 'nothing' takes scheme 'paillier', {self.scheme!r} given")
+        if self.release and self.reveal != "nothing":
+            raise SettingError(
+                "release: only where reveal is 'nothing'; else parties know their own parameters"
+            )
         watches = self.stopping.target is not None or self.stopping.patience is not None
         if watches and not self.evaluate_every:
             raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
@@ -127,6 +142,8 @@ class Agreement:
             "evaluate_every": self.evaluate_every,
             "exact": self.exact,
             "allow_determined": self.allow_determined,
+            "reveal": self.reveal,
+            "release": self.release,
             **dict(self.details),
         }
 

@@ -51,6 +51,31 @@ _TABLE = (
     MessageKind(
         "opening", "the gradient, still masked", "opened", "the requester's own aggregated parameter gradient"
     ),
+    MessageKind("margin", "the sender's H, packed", "ciphertext", "nothing without the key; shapes"),
+    MessageKind(
+        "masked-margin",
+        "the sender's H, every slot under a mask",
+        "masked",
+        "nothing, up to 2**-40: masked slots; shapes",
+    ),
+    MessageKind(
+        "converted",
+        "the receiver's H under the sender's key, with masks and labels",
+        "ciphertext",
+        "nothing without the key; shapes",
+    ),
+    MessageKind(
+        "refresh-request",
+        "residuals or parameters, every slot under a mask",
+        "masked",
+        "nothing, up to 2**-40: masked slots; shapes",
+    ),
+    MessageKind(
+        "refreshed",
+        "the same, encrypted again at a smaller scale",
+        "ciphertext",
+        "nothing without the key; shapes",
+    ),
     MessageKind(
         "verdict", "go on or stop", "public", "whether the label party saw its target or no progress"
     ),

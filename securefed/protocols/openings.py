@@ -9,7 +9,7 @@ parameters. The key-holder books each opening in the ledger first, and refuses p
 
 from __future__ import annotations
 
-from securefed.crypto import KeyHolder
+from securefed.crypto import Encrypted, KeyHolder
 from securefed.crypto.errors import ShapeError
 from securefed.crypto.scheme import Floats, Mask
 from securefed.protocols.agreement import Agreement
@@ -18,15 +18,20 @@ from securefed.protocols.keyring import Keyring
 from securefed.protocols.ledger import Ledger
 from securefed.transport import Link
 
-__all__ = ["ask", "book", "fix_ledger", "serve", "take"]
+__all__ = ["ask", "ask_sums", "book", "fix_ledger", "serve", "take"]
 
 
-def ask(link: Link, keys: Keyring, held: Held, multipliers: Floats, round_: int, step: int) -> Mask:
-    """Send an opening request for the sums; keep the mask."""
+def ask_sums(link: Link, keys: Keyring, held: Held, multipliers: Floats, round_: int, step: int) -> Mask:
+    """Send an opening request for the sums of products; keep the mask."""
     with link.activity("products"):
         sums = held.encrypted.contract(multipliers)
+    return ask(link, keys, sums, round_, step)
+
+
+def ask(link: Link, keys: Keyring, encrypted: Encrypted, round_: int, step: int) -> Mask:
+    """Send an opening request; keep the mask."""
     with link.activity("mask"):
-        masked, mask = sums.mask()
+        masked, mask = encrypted.mask()
     shape, count = masked.shape, masked.ciphertexts
     link.transcript.note(
         "requested", "opening", keys.opener, round_, step, link.phase, shape=list(shape), ciphertexts=count
@@ -46,12 +51,14 @@ async def serve(
     link: Link,
     agreement: Agreement,
     holder: KeyHolder,
-    ledger: Ledger,
+    ledger: Ledger | None,
     requester: str,
     round_: int,
     step: int,
 ) -> None:
-    """The key-holder's part of one opening."""
+    """The key-holder's part of one opening; without a ledger where what is opened is the run's agreed
+    result.
+    """
     blob = await link.receive("opening-request", requester, round=round_, step=step)
     member = next(m for m in agreement.members if m.name == requester)
     with link.activity("open"):
@@ -61,7 +68,8 @@ async def serve(
             entries *= size
         if entries != member.equations:
             raise ShapeError(f"{requester} asks to open {entries} sums, {member.equations} were agreed")
-        book(ledger, agreement, requester)
+        if ledger is not None:
+            book(ledger, agreement, requester)
         opened = holder.open(masked).to_bytes()
     link.transcript.note(
         "opened",

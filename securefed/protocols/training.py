@@ -29,14 +29,22 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.exchange import Exchange, Held
 from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.ledger import Ledger
-from securefed.protocols.openings import ask, fix_ledger, serve, take
+from securefed.protocols.openings import ask_sums, fix_ledger, serve, take
 from securefed.protocols.optimisers import Optimiser
 from securefed.protocols.prediction import scores, serve_scores
 from securefed.protocols.schedules import Reason, proximal_pull
 from securefed.protocols.sides import Side
 from securefed.transport import Link
 
-__all__ = ["DataParty", "Evaluation", "KeyHolderParty", "Outcome", "Round"]
+__all__ = [
+    "DataParty",
+    "Evaluation",
+    "KeyHolderParty",
+    "Outcome",
+    "Round",
+    "receive_verdict",
+    "send_verdict",
+]
 
 Array = NDArray[np.float64]
 
@@ -171,7 +179,7 @@ class DataParty:
             if held is not None and agreement.opens_at(link.name, q):
                 with link.activity("local model"):
                     multipliers = side.multipliers()
-                mask = ask(link, keys, held, multipliers, t, q)
+                mask = ask_sums(link, keys, held, multipliers, t, q)
             for name in peers:
                 if keys.own is not None and agreement.opens_at(name, q):
                     await serve(link, agreement, keys.own, ledger, name, t, q)
@@ -208,15 +216,18 @@ class DataParty:
             return self._tracker.update(t, metric)
         if link.name != agreement.label_party:
             return await receive_verdict(link, agreement, t)
-        reason = self._tracker.update(t, metric)
-        code = VERDICTS.index(reason).to_bytes(1, "little")
-        everybody = [*agreement.names[:-1], *([] if agreement.mutual else [str(agreement.key_holder)])]
-        for name in everybody:
-            link.send(name, "verdict", code, round=t)
-        return reason
+        return send_verdict(link, agreement, t, self._tracker.update(t, metric))
 
 
 VERDICTS: tuple[Reason | None, ...] = (None, "target", "rounds", "no progress")
+
+
+def send_verdict(link: Link, agreement: Agreement, t: int, reason: Reason | None) -> Reason | None:
+    """The label party tells everybody whether to go on."""
+    code = VERDICTS.index(reason).to_bytes(1, "little")
+    for name in [*agreement.names[:-1], *([] if agreement.mutual else [str(agreement.key_holder)])]:
+        link.send(name, "verdict", code, round=t)
+    return reason
 
 
 async def receive_verdict(link: Link, agreement: Agreement, t: int) -> Reason | None:

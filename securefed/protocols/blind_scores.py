@@ -1,0 +1,113 @@
+"""Scores from a blind model: the label party learns the scores, and nobody anything else.
+
+With a key-holder party C:
+
+    1. k -> label party       margin: [[X_k theta_k]] of the rows to score, packed
+    2. label party -> C       score-request: the sum of all, under a uniform mask
+    3. C -> label party       score-opening
+
+With two parties, A (labels) and B:
+
+    1. B -> A                 masked-margin: [[X_B theta_B]] under A's key, slots masked; A reads v = H^B +
+       r_B
+    2. A -> B                 score-request: [[X_A theta_A + v]] under B's key, under a uniform mask
+    3. B -> A                 score-opening: that in the clear less r_B, still under A's mask
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto import KeyHolder
+from securefed.crypto.errors import ShapeError
+from securefed.crypto.paillier import PaillierEncrypted, PaillierPublicKey
+from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened
+from securefed.crypto.paillier.slots import HiddenSlots, PaillierSlots, pack_plain
+from securefed.errors import SettingError
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.keyring import Keyring
+from securefed.transport import Link
+
+__all__ = ["BlindScorer", "blind_scores", "serve_blind_scores"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BlindScorer:
+    """A party's encrypted part of the model."""
+
+    plan: BlindPlan
+    theta: PaillierEncrypted
+
+
+async def blind_scores(
+    link: Link, agreement: Agreement, keys: Keyring, scorer: BlindScorer, features: Array, round_: int
+) -> Array | None:
+    """One data party's part; the label party gets the scores, the others None."""
+    label_party = agreement.label_party
+    slots = scorer.plan.margins(scorer.theta, features)
+    if agreement.mutual:
+        if keys.own is None:
+            raise SettingError("scores: two parties hold keys for each other")
+        if link.name == label_party:
+            return await _ask_peer(link, keys.own, keys, slots, round_)
+        await _answer_peer(link, keys.own, label_party, slots, round_)
+        return None
+    if link.name != label_party:
+        link.send(label_party, "margin", slots.rerandomise().to_bytes(), round=round_)
+        return None
+    for name in agreement.names[:-1]:
+        blob = await link.receive("margin", name, round=round_)
+        slots = slots + PaillierSlots.from_bytes(slots.public, blob, slots)
+    return await _ask(link, keys, slots, round_)
+
+
+async def _ask(link: Link, keys: Keyring, slots: PaillierSlots, round_: int) -> Array:
+    masked, mask = slots.mask()
+    link.send(keys.opener, "score-request", masked.to_bytes(), round=round_)
+    return mask.remove(
+        keys.public.load_opened(await link.receive("score-opening", keys.opener, round=round_))
+    )
+
+
+async def _ask_peer(link: Link, own: KeyHolder, keys: Keyring, slots: PaillierSlots, round_: int) -> Array:
+    blob = await link.receive("masked-margin", keys.opener, round=round_)
+    if not isinstance(own.public, PaillierPublicKey):
+        raise SettingError("scores: a blind model takes Paillier keys")
+    hidden = HiddenSlots.from_bytes(own.public, blob)
+    if hidden.shape != (slots.count,):
+        raise ShapeError(f"{keys.opener} scores {hidden.shape[0]} rows, {slots.count} are due")
+    return await _ask(link, keys, slots.add_plain(own.open_slots(hidden)), round_)
+
+
+async def _answer_peer(
+    link: Link, own: KeyHolder, label_party: str, slots: PaillierSlots, round_: int
+) -> None:
+    hidden, masks = slots.hide()
+    link.send(label_party, "masked-margin", hidden.to_bytes(), round=round_)
+    masked = own.public.load_masked(await link.receive("score-request", label_party, round=round_))
+    opened = own.open(masked)
+    if not isinstance(opened, PaillierOpened) or not isinstance(own.public, PaillierPublicKey):
+        raise SettingError("scores: a blind model takes Paillier keys")
+    if masked.shape != (slots.count,):
+        raise ShapeError(f"{label_party} asks for {masked.shape[0]} scores, {slots.count} are due")
+    packed = pack_plain(own.public, masks, slots.width)
+    if len(packed) != len(opened.integers()):
+        raise ShapeError(f"{label_party} sent {len(opened.integers())} packed scores, {len(packed)} are due")
+    # Still under the label party's uniform mask; only this party's own mask goes.
+    less = [(m - p) % own.public.n for m, p in zip(opened.integers(), packed, strict=True)]
+    reply = PaillierOpened(own.public, opened.shape, less)
+    link.send(label_party, "score-opening", reply.to_bytes(), round=round_)
+
+
+async def serve_blind_scores(link: Link, holder: KeyHolder, label_party: str, round_: int) -> None:
+    """The key-holder party's part."""
+    masked = holder.public.load_masked(await link.receive("score-request", label_party, round=round_))
+    if not isinstance(masked, PaillierMasked):
+        raise SettingError("scores: a blind model takes Paillier keys")
+    link.send(label_party, "score-opening", holder.open(masked).to_bytes(), round=round_)
