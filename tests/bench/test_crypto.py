@@ -51,6 +51,13 @@ def test_a_ratio_is_how_often_the_peer_takes_our_time(monkeypatch: pytest.Monkey
     ]
 
 
+def test_a_ratio_just_below_its_bar_is_not_rounded_up_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crypto, "take_turns", lambda tasks, repeats: {"": 1.0, "phe": 14.9999})
+    task = Task(lambda: None, 1)
+    (found,) = Case("operation", "paillier-2048", task, {"phe": (task, 15)}, 3).rows()
+    assert (found.ratio, found.verdict) == (14.99, "MISSED")
+
+
 def test_a_directory_that_is_not_there_is_said_before_measuring(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["crypto", "--json", "no/such/out.json"]) == 2
     printed = capsys.readouterr()
