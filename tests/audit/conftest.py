@@ -1,0 +1,29 @@
+"""Keys of real size, made once for each test process."""
+
+from __future__ import annotations
+
+import phe
+import pytest
+
+from securefed.crypto import KeyHolder, generate
+from tests.audit.naive import paillier as naive
+
+
+@pytest.fixture(scope="session")
+def paillier() -> KeyHolder:
+    return generate("paillier", key_bits=2048)
+
+
+@pytest.fixture(scope="session")
+def ckks() -> KeyHolder:
+    return generate("ckks")
+
+
+@pytest.fixture(scope="session")
+def naive_paillier() -> naive.Key:
+    return naive.generate(2048)
+
+
+@pytest.fixture(scope="session")
+def phe_key() -> phe.PaillierPrivateKey:
+    return phe.generate_paillier_keypair(n_length=2048)[1]
