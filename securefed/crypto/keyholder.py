@@ -47,7 +47,9 @@ class KeyHolder:
         """The owner's encryption: as `public.encrypt`, faster."""
         array = checked_array(values)
         fixed.check(array)
-        return self._secret.encrypt(array, fixed)
+        encrypted = self._secret.encrypt(array, fixed)
+        encrypted.origin = "fresh"
+        return encrypted
 
     def open(self, masked: Masked) -> Opened:
         """Open a masked block for its requester."""
@@ -66,7 +68,9 @@ class KeyHolder:
 
     def encrypt_integers(self, integers: Sequence[int], extent: Any) -> Any:
         """What was read under masks, encrypted again at another scale (blind training)."""
-        return self._secret.encrypt_integers(integers, extent)
+        encrypted = self._secret.encrypt_integers(integers, extent)
+        encrypted.origin = "fresh"
+        return encrypted
 
     def _admit(self, masked: Masked, purpose: str) -> None:
         if not isinstance(masked, Masked):

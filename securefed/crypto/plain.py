@@ -168,6 +168,9 @@ class PlainMask(Mask):
     def _disclose(self) -> bytes:
         return b""
 
+    def _material(self) -> list[bytes]:
+        return [bytes(1)]
+
 
 class PlainSecretKey(SecretKey):
     """The form of a secret key; it opens what anybody can read."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,9 +29,24 @@ from securefed.crypto.errors import CapacityError, MaskError, RangeError, ShapeE
 from securefed.crypto.fixed import FixedPoint, checked_array
 from securefed.crypto.wire import Frame, Kind, Scheme
 
-__all__ = ["SERIAL", "Encrypted", "Mapper", "Mask", "Masked", "Opened", "PublicKey", "SecretKey", "Serial"]
+__all__ = [
+    "SERIAL",
+    "Encrypted",
+    "Mapper",
+    "Mask",
+    "Masked",
+    "Opened",
+    "Origin",
+    "PublicKey",
+    "SecretKey",
+    "Serial",
+]
 
 Floats = NDArray[np.float64]
+Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
+"""Where a ciphertext's randomness comes from. What leaves a party is fresh or re-randomised: whoever knows the
+randomness of what was computed on (its sender, its key-holder) reads multipliers out of "computed" ones.
+"""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -74,7 +89,9 @@ class PublicKey(ABC):
         """
         array = checked_array(values)
         fixed.check(array)
-        return self._encrypt(array, fixed)
+        encrypted = self._encrypt(array, fixed)
+        encrypted.origin = "fresh"
+        return encrypted
 
     @abstractmethod
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted: ...
@@ -89,7 +106,9 @@ class PublicKey(ABC):
         found = frame.expect_array()
         if shape is not None and found != shape:
             raise ShapeError(f"ciphertexts of shape {found} given, {shape} expected")
-        return self._load(frame)
+        encrypted = self._load(frame)
+        encrypted.origin = "arrived"
+        return encrypted
 
     def load_masked(self, blob: bytes) -> Masked:
         frame = self._frame(blob, Kind.MASKED)
@@ -135,6 +154,10 @@ class Encrypted(ABC):
     shape: tuple[int, ...]
     bound: float
     """Public bound on every |value|; it depends on declared ranges and operations, never on values."""
+    origin: Origin = "computed"
+    """For the audit; arithmetic gives "computed", except that a sum keeps the freshness of a fresh term."""
+    shown: bool = False
+    """It was sent to somebody, so that its randomness re-randomises nothing any more."""
 
     @property
     def rows(self) -> int:
@@ -155,7 +178,9 @@ class Encrypted(ABC):
         """
         if isinstance(other, Encrypted):
             self._same(other)
-            return self._add(other)
+            total: Encrypted = self._add(other)
+            total.origin = self._lent(other)
+            return total
         return self._add_plain(self._addend(other))
 
     __radd__ = __add__
@@ -257,6 +282,14 @@ class Encrypted(ABC):
         if other.shape != self.shape:
             raise ShapeError(f"shapes {self.shape} and {other.shape} do not add up")
 
+    def _lent(self, other: Encrypted) -> Origin:
+        """A term whose randomness nobody has seen re-randomises a sum, once: it is not fresh afterwards."""
+        for term in (self, other):
+            if term.origin in ("fresh", "re-randomised") and not term.shown:
+                term.origin = "computed"
+                return "fresh"
+        return "computed"
+
     def _addend(self, other: ArrayLike) -> Floats:
         value = (
             np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape) if np.ndim(other) == 0 else other
@@ -282,6 +315,7 @@ class Masked(ABC):
 
     public: PublicKey
     shape: tuple[int, ...]
+    origin: Origin = "computed"
 
     @property
     @abstractmethod
@@ -312,19 +346,45 @@ class Mask(ABC):
     def remove(self, opened: Opened) -> Floats:
         """The value under the mask: the requester's output of the opening."""
         self._spend()
-        return self._remove(opened)
+        try:
+            return self._remove(opened)
+        finally:
+            self._destroy()
 
     def disclose(self) -> bytes:
         """Give the value to the key-holder instead (a score, for the label party). A frame of kind
         DISCLOSURE.
         """
         self._spend()
-        return self._disclose()
+        try:
+            return self._disclose()
+        finally:
+            self._destroy()
 
     def _spend(self) -> None:
         if self._spent:
             raise MaskError("this mask was used already; each opening takes a fresh one")
         self._spent = True
+
+    def _destroy(self) -> None:
+        """Let go of everything: nothing of a used mask stays reachable."""
+        for name in [name for name in vars(self) if name != "_spent"]:
+            delattr(self, name)
+
+    @property
+    def destroyed(self) -> bool:
+        return vars(self).keys() == {"_spent"}
+
+    def material(self) -> list[bytes]:
+        """The secret numbers, a piece for each independent draw; for a keyed fingerprint that tells two uses
+        of one mask (securefed.transport.transcript), and for nothing else.
+        """
+        if self._spent:
+            raise MaskError("this mask was used already; nothing of it is left")
+        return self._material()
+
+    @abstractmethod
+    def _material(self) -> list[bytes]: ...
 
     @abstractmethod
     def _remove(self, opened: Any) -> Floats: ...

@@ -141,6 +141,9 @@ class CkksMask(Mask):
             raise MaskError("this is the answer to another question: its mask is another one")
         return decode(self._layout, subtract(opened.residues, self._residues), self._scale)
 
+    def _material(self) -> list[bytes]:
+        return [self._residues.tobytes()]
+
     def _disclose(self) -> bytes:
         residues = add(self._residues, flood(self._layout, self._noise))
         payload = self._digest + residues.astype("<u8").tobytes()

@@ -70,7 +70,9 @@ class PaillierEncrypted(Encrypted):
     def _times_residues(self, residues: Sequence[mpz]) -> PaillierEncrypted:
         square = self.public.square
         fresh = [c * residue % square for c, residue in zip(self._ciphertexts, residues, strict=True)]
-        return PaillierEncrypted(self.public, self.shape, fresh, self.extent)
+        result = PaillierEncrypted(self.public, self.shape, fresh, self.extent)
+        result.origin = "computed" if 1 in residues else "re-randomised"
+        return result
 
     def mask(self) -> tuple[PaillierMasked, PaillierMask]:
         layout = Layout.of(self.public.bits, self.shape, self.extent)

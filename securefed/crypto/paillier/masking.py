@@ -115,7 +115,9 @@ def mask_packed(
         c * (1 + n * mask) % square * residue % square
         for c, mask, residue in zip(packed, masks, residues, strict=True)
     ]
-    return PaillierMasked(public, layout.shape, hidden), PaillierMask(public, layout, masks)
+    masked = PaillierMasked(public, layout.shape, hidden)
+    masked.origin = "computed" if 1 in residues else "re-randomised"
+    return masked, PaillierMask(public, layout, masks)
 
 
 class PaillierMasked(Masked):
@@ -195,6 +197,9 @@ class PaillierMask(Mask):
                 f"this mask is for {self._layout.shape} in {len(self._masks)}"
             )
         return _unmasked(self._public.n, self._layout, opened._plaintexts, self._masks)
+
+    def _material(self) -> list[bytes]:
+        return [mask.to_bytes(self._public.plaintext_bytes, "big") for mask in self._masks]
 
     def _disclose(self) -> bytes:
         payload = join_integers(self._masks, self._public.plaintext_bytes)

@@ -39,7 +39,7 @@ from securefed.crypto.paillier.masking import (
     mask_packed,
 )
 from securefed.crypto.randomness import uniform_bits, uniform_many_below
-from securefed.crypto.scheme import Masked
+from securefed.crypto.scheme import Masked, Origin
 from securefed.crypto.wire import Frame, Kind
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ def add_integers(encrypted: PaillierEncrypted, integers: Sequence[int], extent: 
     extent = public.admit(extent)
     n, square = public.n, public.square
     sums = [c * (1 + n * m) % square for c, m in zip(encrypted._ciphertexts, integers, strict=True)]
-    return PaillierEncrypted(public, encrypted.shape, sums, extent)
+    result = PaillierEncrypted(public, encrypted.shape, sums, extent)
+    result.origin = "arrived" if encrypted.origin == "arrived" else "computed"
+    return result
 
 
 class PaillierSlots:
@@ -83,6 +85,8 @@ class PaillierSlots:
             )
         self.public = public
         self.count, self.width, self.bits, self.fraction_bits = count, width, bits, fraction_bits
+        self.origin: Origin = "computed"
+        self.shown = False
         self._ciphertexts = list(ciphertexts)
 
     @classmethod
@@ -129,7 +133,9 @@ class PaillierSlots:
     def rerandomise(self) -> PaillierSlots:
         square = self.public.square
         residues = self.public.draw(self.ciphertexts)
-        return self._with([c * r % square for c, r in zip(self._ciphertexts, residues, strict=True)])
+        fresh = self._with([c * r % square for c, r in zip(self._ciphertexts, residues, strict=True)])
+        fresh.origin = "computed" if 1 in residues else "re-randomised"
+        return fresh
 
     def hide(self) -> tuple[HiddenSlots, list[int]]:
         """Masked and re-randomised, for the key-holder; and the masks, to keep."""
@@ -224,6 +230,7 @@ class HiddenSlots(Masked):
         self.public = public
         self.shape = (slots.count,)
         self.slots = slots
+        self.origin = slots.origin
 
     @property
     def ciphertexts(self) -> int:
