@@ -5,6 +5,7 @@ Nothing here computes what a test checks; the oracles are in reference.py and er
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -288,3 +289,8 @@ class Recorder:
 
     def of(self, kind: str) -> list[Message]:
         return [message for message in self.messages if message.kind == kind]
+
+
+def replaced(agreement: Agreement, **changes: Any) -> Agreement:
+    """The same agreement but for these."""
+    return dataclasses.replace(agreement, **changes)
