@@ -163,6 +163,8 @@ class CkksEncrypted(Encrypted):
         target = rows.contracted(multipliers.shape[1])
         largest = float(np.max(np.abs(multipliers)))
         form, scale = product_form(self.form, target, largest, fixed, rows.ciphertexts, self.rows)
+        # Copies that no output needs repeat the others: the sum is as many times larger, and so more precise.
+        form = replace(form, scale=form.scale + (rows.copies // target.copies).bit_length() - 1)
         scaled = np.ldexp(multipliers, scale)
         held = [self._unit(target, rows, scaled, unit) for unit in range(target.units)]
         return self._make(form, held)
@@ -185,7 +187,9 @@ class CkksEncrypted(Encrypted):
         computed, and the key-holder can see it: to the key-holder goes only what `mask` makes.
         """
         form = replace(self.form, noise=replace(self.form.noise, terms=self.form.noise.terms + 1))
-        return self._make(form, [self._sum(item, self.public.zero()) for item in self._seal])
+        result = self._make(form, [self._sum(item, self.public.zero()) for item in self._seal])
+        result.origin = "re-randomised"
+        return result
 
     def mask(self) -> tuple[CkksMasked, CkksMask]:
         """Merged, an encryption of zero added, and a uniform mask over the coefficients that are sent.
@@ -200,6 +204,7 @@ class CkksEncrypted(Encrypted):
         c0 = add(np.concatenate(chosen, axis=1), mask)
         c1 = np.stack([block[1] for block in blocks])
         masked = CkksMasked(self.public, layout, self.form.noise, c0, c1)
+        masked.origin = "re-randomised"
         return masked, CkksMask(masked, mask, self.form.scale)
 
     def _merged(self) -> Sequence[Any]:
@@ -257,9 +262,10 @@ def _unit_slots(target: Sums, rows: Rows, multipliers: Floats, unit: int) -> Com
     table = np.zeros((size, rows.ciphertexts * rows.height, rows.width))
     table[: len(chosen), : rows.rows, : rows.columns] = chosen
     halves = table.reshape(2, target.copies, rows.ciphertexts, rows.height, rows.width)
-    slots = np.zeros((rows.ciphertexts, rows.height, rows.copies, rows.width), dtype=np.complex128)
-    slots[:, :, : target.copies].real = halves[0].transpose(1, 2, 0, 3)
-    slots[:, :, : target.copies].imag = halves[1].transpose(1, 2, 0, 3)
+    shape = (rows.ciphertexts, rows.height, rows.copies // target.copies, target.copies, rows.width)
+    slots = np.empty(shape, dtype=np.complex128)
+    slots.real = halves[0].transpose(1, 2, 0, 3)[:, :, None]
+    slots.imag = halves[1].transpose(1, 2, 0, 3)[:, :, None]
     return slots.reshape(rows.ciphertexts, SLOTS)
 
 

@@ -12,7 +12,7 @@ from math import frexp, isfinite, log2
 import numpy as np
 
 from securefed.crypto.ckks.layout import Layout, Rows
-from securefed.crypto.ckks.noise import FRESH, MOST_MULTIPLIER_BITS, Noise
+from securefed.crypto.ckks.noise import FRESH, MOST_MULTIPLIER_BITS, MOST_TERMS, Noise
 from securefed.crypto.ckks.parameters import (
     ALIGNMENT_BITS,
     CAPACITY_BITS,
@@ -97,7 +97,10 @@ def added(low: Form, high: Form) -> tuple[Form, int]:
         bits = declared, declared
     if max(bits) > MOST_MULTIPLIER_BITS:
         raise CapacityError(f"the scales of the two arrays are 2^{lift} apart: too far to add them up")
-    noise = Noise(low.noise.terms + high.noise.terms, max(bits), max(low.noise.blocks, high.noise.blocks))
+    terms = low.noise.terms + high.noise.terms
+    if terms > MOST_TERMS:
+        raise CapacityError(f"a sum of {terms} encryptions given, at most {MOST_TERMS} are allowed")
+    noise = Noise(terms, max(bits), max(low.noise.blocks, high.noise.blocks))
     return (
         Form(
             low.layout,

@@ -35,8 +35,9 @@ def automorphism(polynomial: Integers, element: int) -> Integers:
 def public_parts(ternary: Integers) -> tuple[bytes, Words]:
     """A fresh seed and the (PARTS, 3, N) residues b in NTT form that belong to a secret key."""
     seed = os.urandom(SEED_BYTES)
-    polynomials = np.stack([ternary, *(automorphism(ternary, element) for element in ELEMENTS)])
-    key, *turned = to_ntt(from_pieces(polynomials, 0, primes=len(PRIMES)))
+    images = [ternary, *(automorphism(ternary, element) for element in ELEMENTS)]
+    # One by one: the transforms are permutations of each other, and together they would be compressed.
+    key, *turned = (to_ntt(from_pieces(image[None], 0, primes=len(PRIMES)))[0] for image in images)
     zero = np.zeros_like(key)
     noise = to_ntt(from_pieces(errors(PARTS * RING).reshape(PARTS, RING), 0, primes=len(PRIMES)))
     masks = expand(seed, PARTS, len(PRIMES))

@@ -13,7 +13,7 @@ from math import log, sqrt
 from securefed.crypto.ckks.parameters import CAPACITY_BITS, ERROR_DEVIATION, MOST_REPLIES, RING, SECURITY_BITS
 from securefed.crypto.errors import CapacityError, FormatError
 
-__all__ = ["FRESH", "MOST_MULTIPLIER_BITS", "Noise", "flood_deviation", "noise_bound"]
+__all__ = ["FRESH", "MOST_MULTIPLIER_BITS", "MOST_TERMS", "Noise", "flood_deviation", "noise_bound"]
 
 _KEY_NORM = 2 * RING / 3 + 6 * sqrt(2 * RING / 9)
 """Squared norm of a uniform ternary key, six deviations above its mean."""
@@ -23,7 +23,7 @@ _TAIL = sqrt(2 * SECURITY_BITS * log(2))
 MOST_FLOOD_BITS = CAPACITY_BITS - 12
 """A larger flood would leave nothing of any value."""
 MOST_MULTIPLIER_BITS = 60
-_MOST_TERMS = 1 << 20
+MOST_TERMS = 1 << 30
 _MOST_BLOCKS = 1 << 20
 
 
@@ -40,7 +40,7 @@ class Noise:
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
-            ("terms", self.terms, 1, _MOST_TERMS),
+            ("terms", self.terms, 1, MOST_TERMS),
             ("multiplier bits", self.multiplier_bits, 0, MOST_MULTIPLIER_BITS),
             ("blocks", self.blocks, 1, _MOST_BLOCKS),
         ):

@@ -19,11 +19,13 @@ SEAL's own scales are set to 1 throughout: the scales are ours to track.
 
 from __future__ import annotations
 
+import atexit
 import os
 import struct
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -67,8 +69,14 @@ class _Scratch(threading.local):
                 self._path = f"/proc/self/fd/{self._handle}"
             else:
                 self._handle, self._path = tempfile.mkstemp(prefix="securefed-")
+                atexit.register(_remove, self._path)
             self._owner = os.getpid()
         return self._handle, self._path
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 _SCRATCH = _Scratch()

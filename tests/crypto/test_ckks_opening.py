@@ -1,0 +1,188 @@
+"""Openings: what is returned, what is refused, what each side sees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from securefed.crypto import FixedPoint
+from securefed.crypto.ckks import CkksEncrypted, CkksMasked, CkksOpened, CkksSecretKey
+from securefed.crypto.ckks.noise import flood_deviation
+from securefed.crypto.ckks.parameters import DATA_PRIMES, RING
+from securefed.crypto.ckks.residues import add, centred, multiply, subtract
+from securefed.crypto.ckks.sealbytes import from_ntt
+from securefed.crypto.errors import CryptoError, MaskError, OpeningRefused, ShapeError
+from securefed.crypto.scheme import Encrypted
+from securefed.crypto.wire import HEADER, Frame, Kind
+from tests.crypto.ckks_cases import ONE, Desk, numbers, tolerance
+
+
+@pytest.fixture(scope="module")
+def desk() -> Desk:
+    return Desk.fresh()
+
+
+def masked_of(encrypted: Encrypted) -> CkksMasked:
+    masked, _ = encrypted.mask()
+    assert isinstance(masked, CkksMasked)
+    return masked
+
+
+def test_sums_come_back_and_nothing_finer(desk: Desk) -> None:
+    """Two inputs of equal sums: what is returned differs by less than the flood, all the rest by much."""
+    matrix = np.ones((1, 4096))
+    values = numbers(4096)
+    other = np.roll(values, 1)
+    phases, whole = [], []
+    for chosen in (values, other):
+        result = matrix @ desk.holder.encrypt(chosen, ONE)
+        assert isinstance(result, CkksEncrypted)
+        phases.append(desk.phase(result))
+        c0, c1 = result.residues()[0]
+        whole.append(_phase(desk, c0, c1))
+    layout = result.form.layout
+    flood = flood_deviation(result.form.noise, layout.coefficients, layout.units, layout.levels)
+    assert phases[0].shape == (2, 2)
+    assert np.abs(centred(subtract(*phases))).max() < flood
+    elsewhere = np.abs(centred(subtract(*whole)))
+    assert np.median(elsewhere) > 2.0**10 * flood
+
+
+def _phase(desk: Desk, c0: np.ndarray, c1: np.ndarray) -> np.ndarray:
+    return from_ntt(add(c0, multiply(c1, desk.secret._key))[None])[0]
+
+
+def test_sizes_of_the_messages(desk: Desk) -> None:
+    exchange = desk.holder.encrypt(numbers(1032, 32), ONE)
+    sent = exchange.to_bytes()
+    assert exchange.ciphertexts == 9
+    assert len(sent) < 1.15 * 2**20
+    masked, _ = exchange.contract(numbers(32, 19, 1032)).mask()
+    request = masked.to_bytes()
+    reply = desk.holder.open(masked).to_bytes()
+    assert masked.ciphertexts == 1
+    assert len(request) + len(reply) < 0.14 * len(sent)
+    # Of c0 only what will be returned is sent.
+    assert isinstance(masked, CkksMasked)
+    assert masked.c0.shape == (2, 640)
+    assert masked.c1.shape == (1, 2, RING)
+
+
+def test_what_the_key_holder_sees_is_uniform(desk: Desk) -> None:
+    """The same value many times: the opened residues fill every prime evenly, high bits and low bits."""
+    encrypted = desk.holder.encrypt(np.full(4096, 0.75), ONE)
+    product = encrypted.multiply(np.full(4096, 0.5))
+    for source in (encrypted, product):
+        seen = [desk.secret._phase(masked_of(source)) for _ in range(6)]
+        residues = np.concatenate(seen, axis=1)
+        count = residues.shape[1]
+        for row, prime in zip(residues, DATA_PRIMES, strict=True):
+            for cells in (row // np.uint64(prime // 64 + 1), row & np.uint64(63)):
+                histogram = np.bincount(cells.astype(np.intp), minlength=64)
+                chi = float(((histogram - count / 64) ** 2).sum() / (count / 64))
+                assert 63 - 60 < chi < 63 + 90
+
+
+def test_masked_blocks_of_one_array_have_nothing_in_common(desk: Desk) -> None:
+    result = numbers(3, 50) @ desk.holder.encrypt(numbers(50), ONE)
+    first, second = masked_of(result), masked_of(result)
+    assert not (first.c0 == second.c0).any()
+    assert np.count_nonzero(first.c1 == second.c1) <= 1
+
+
+def test_a_masked_block_shows_nothing_of_the_multipliers(desk: Desk) -> None:
+    encrypted = desk.holder.encrypt(numbers(50), ONE)
+    headers = set()
+    for factor in (1e-20, 0.3, 0.0, 1.0, 7e15):
+        blob = masked_of((numbers(3, 50) * factor) @ encrypted).to_bytes()
+        headers.add((len(blob), blob[: HEADER.size - 16]))  # the checksum is of the payload, too
+    assert len(headers) == 1
+
+
+def test_answers_belong_to_their_question(desk: Desk) -> None:
+    encrypted = desk.holder.encrypt(numbers(5), ONE)
+    first, mask = encrypted.mask()
+    second, _ = encrypted.mask()
+    with pytest.raises(MaskError, match="another question"):
+        mask.remove(desk.holder.open(second))
+    with pytest.raises(MaskError, match="used already"):
+        mask.remove(desk.holder.open(first))
+
+
+def test_an_answer_is_read_once_and_exactly(desk: Desk) -> None:
+    masked, mask = desk.holder.encrypt(numbers(5), ONE).mask()
+    opened = desk.holder.open(masked)
+    assert isinstance(opened, CkksOpened)
+    again = desk.public.load_opened(opened.to_bytes())
+    assert isinstance(again, CkksOpened)
+    assert (again.residues == opened.residues).all()
+    assert again.digest == opened.digest
+    assert np.abs(mask.remove(again) - numbers(5)).max() < 1e-6
+
+
+def test_replies_are_counted_and_capped(desk: Desk) -> None:
+    secret = CkksSecretKey(desk.secret._secret, desk.public, most_replies=2)
+    encrypted = desk.public.encrypt(numbers(3), ONE)
+    for _ in range(2):
+        secret.open(masked_of(encrypted))
+    with pytest.raises(OpeningRefused, match="has answered 2 openings, at most 2 are safe: replace the key"):
+        secret.open(masked_of(encrypted))
+    assert secret.replies == 2
+
+
+def test_the_cap_holds_over_a_key_file(desk: Desk) -> None:
+    secret = CkksSecretKey(desk.secret._secret, desk.public, replies=(1 << 20) - 1)
+    secret.open(masked_of(desk.public.encrypt(numbers(3), ONE)))
+    again = CkksSecretKey.from_frame(Frame.from_bytes(secret.to_bytes(), Kind.SECRET_KEY))
+    assert again.replies == 1 << 20
+    with pytest.raises(OpeningRefused, match="replace the key"):
+        again.open(masked_of(desk.public.encrypt(numbers(3), ONE)))
+
+
+@pytest.mark.parametrize("fixed", [None, FixedPoint(2.0, 20)])
+def test_a_result_for_the_key_holder(desk: Desk, fixed: FixedPoint | None) -> None:
+    values, multipliers = numbers(32), numbers(1, 40, 32, seed=1)
+    result = desk.public.load(desk.holder.encrypt(values, ONE).to_bytes()).contract(multipliers, fixed)
+    masked, mask = result.mask()
+    found = desk.holder.receive(desk.public.load_masked(masked.to_bytes()), mask.disclose())
+    assert np.abs(found - multipliers[0] @ values).max() <= tolerance(result, 32)
+
+
+def test_a_disclosure_is_flooded(desk: Desk) -> None:
+    """The key-holder knows its own errors: without a flood it would see them times the multipliers."""
+    result = numbers(1, 4096) @ desk.holder.encrypt(np.zeros(4096), ONE)
+    assert isinstance(result, CkksEncrypted)
+    layout = result.form.layout
+    flood = flood_deviation(result.form.noise, layout.coefficients, layout.units, layout.levels)
+    seen = []
+    for _ in range(40):
+        masked, mask = result.mask()
+        blob = mask.disclose()
+        disclosed = np.frombuffer(blob[-16 * layout.coefficients :], dtype="<u8").reshape(2, -1)
+        seen.append(centred(subtract(desk.secret._phase(masked), disclosed)))
+    spread = float(np.std(seen))
+    assert 0.6 * flood < spread < 1.5 * flood
+
+
+def test_disclosures_that_do_not_fit(desk: Desk) -> None:
+    encrypted = desk.holder.encrypt(numbers(6), ONE)
+    masked, _ = encrypted.mask()
+    _, other = encrypted.mask()
+    with pytest.raises(MaskError, match="another masked block"):
+        desk.secret.receive(masked, other.disclose())
+    _, longer = desk.holder.encrypt(numbers(7), ONE).mask()
+    with pytest.raises(ShapeError, match=r"shape \(7,\) given, \(6,\) expected"):
+        desk.secret.receive(masked, longer.disclose())
+    with pytest.raises(CryptoError):
+        desk.secret.receive(masked, b"")
+
+
+def test_seeded_ciphertexts_are_half_the_size_and_the_same_when_written_out(desk: Desk) -> None:
+    encrypted = desk.holder.encrypt(numbers(300), ONE)
+    blob = encrypted.to_bytes()
+    assert len(blob) < 0.51 * len(desk.public.encrypt(numbers(300), ONE).to_bytes())
+    loaded = desk.public.load(blob)
+    assert isinstance(loaded, CkksEncrypted) and isinstance(encrypted, CkksEncrypted)
+    assert (loaded.residues() == encrypted.residues()).all()
+    assert loaded.to_bytes() == blob
+    assert desk.holder.encrypt(numbers(300), ONE).to_bytes() != blob

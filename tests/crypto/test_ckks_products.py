@@ -1,0 +1,255 @@
+"""What CKKS computes, against numpy, with tolerances derived from flooding and rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from securefed.crypto import FixedPoint
+from securefed.crypto.ckks import CkksEncrypted
+from securefed.crypto.ckks.parameters import CAPACITY_BITS, MULTIPLIER_BITS
+from securefed.crypto.errors import CapacityError, RangeError, ShapeError
+from tests.crypto.ckks_cases import ONE, Desk, numbers, tolerance
+
+
+@pytest.fixture(scope="module")
+def desk() -> Desk:
+    return Desk.fresh()
+
+
+def expected(multipliers: np.ndarray, values: np.ndarray) -> np.ndarray:
+    table = values.reshape(len(values), -1)
+    result = np.einsum("jai,ij->aj", multipliers, table)
+    return result if values.ndim == 2 else result[:, 0]
+
+
+def check(desk: Desk, shape: tuple[int, ...], outputs: int, seed: int = 0) -> float:
+    values = numbers(*shape, seed=seed)
+    columns = shape[1] if len(shape) == 2 else 1
+    multipliers = numbers(columns, outputs, shape[0], seed=seed + 1, bound=3.0)
+    result = desk.public.load(desk.holder.encrypt(values, ONE).to_bytes()).contract(multipliers)
+    opened = desk.open(result)
+    assert opened.shape == ((outputs, columns) if len(shape) == 2 else (outputs,))
+    error = float(np.abs(opened - expected(multipliers, values)).max())
+    allowed = tolerance(result, shape[0])
+    assert error <= allowed
+    return error / allowed
+
+
+@pytest.mark.parametrize("columns", [0, 1, 2, 3, 32, 33])
+@pytest.mark.parametrize("rows", [1, 2, 5, 129])
+@pytest.mark.parametrize("outputs", [1, 2, 3, 16])
+def test_contraction(desk: Desk, rows: int, columns: int, outputs: int) -> None:
+    check(desk, (rows, columns) if columns else (rows,), outputs)
+
+
+@pytest.mark.parametrize(
+    ("shape", "outputs"),
+    [
+        ((1032, 32), 19),
+        ((4095,), 7),
+        ((4096,), 50),
+        ((4097,), 2),
+        ((5000, 3), 4),
+        ((64,), 70),
+        ((2048,), 70),
+        ((3, 4096), 3),
+        ((9, 2048), 2),
+        ((17, 1025), 5),
+    ],
+)
+def test_contraction_of_larger_arrays(desk: Desk, shape: tuple[int, ...], outputs: int) -> None:
+    # The tolerance is no blank cheque: the largest error of many entries comes close to it.
+    assert check(desk, shape, outputs) > 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "outputs"), [((5000, 33), 70), ((4096,), 2500), ((20_000, 8), 40)])
+def test_contraction_of_large_arrays(desk: Desk, shape: tuple[int, ...], outputs: int) -> None:
+    check(desk, shape, outputs)
+
+
+def test_the_two_ways_to_encrypt_open_to_the_same(desk: Desk) -> None:
+    values = numbers(300, 5)
+    for encryptor in (desk.public, desk.holder):
+        encrypted = encryptor.encrypt(values, ONE)
+        assert np.abs(desk.open(encrypted) - values).max() <= tolerance(encrypted)
+        assert np.abs(desk.open(encrypted.rerandomise()) - values).max() <= 2 * tolerance(encrypted)
+
+
+@pytest.mark.parametrize("bound", [2.0**-400, 1e-9, 0.7, 1.0, 3.0, 1e12, 2.0**400])
+def test_any_declared_range_has_the_same_relative_precision(desk: Desk, bound: float) -> None:
+    fixed = FixedPoint(bound, 40 - int(np.ceil(np.log2(bound))))
+    values = np.array([bound, -bound, 0.0, bound / 3])
+    encrypted = desk.holder.encrypt(values, fixed)
+    assert np.abs(desk.open(encrypted) - values).max() <= tolerance(encrypted) < bound * 2.0**-20
+    total = encrypted.contract(np.array([[[1.0, 1.0, 5.0, 2.0]]]))
+    assert np.abs(desk.open(total) - 2 * bound / 3).max() <= tolerance(total, 4, bound)
+
+
+@pytest.mark.parametrize("factor", [2.0**-1070, 1e-30, 1.0, 1e30])
+def test_any_size_of_multipliers_has_the_same_relative_precision(desk: Desk, factor: float) -> None:
+    values, matrix = numbers(40), numbers(3, 40, seed=1)
+    result = (matrix * factor) @ desk.holder.encrypt(values, ONE)
+    opened = desk.open(result)
+    error = np.abs(opened - (matrix * factor) @ values).max()
+    if factor < 1e-300:  # below 2^-512 multipliers lose their precision, and never more than that
+        assert error <= 2.0**-500
+    else:
+        assert error <= tolerance(result, 40) <= factor * 1e-4
+
+
+def test_products_entry_by_entry(desk: Desk) -> None:
+    values, factors = numbers(600, 9), numbers(600, 9, seed=1, bound=50.0)
+    encrypted = desk.public.encrypt(values, ONE)
+    for product in (encrypted * factors, encrypted.multiply(factors, FixedPoint(64.0, 20))):
+        assert np.abs(desk.open(product) - values * factors).max() <= tolerance(product)
+    third = encrypted * 0.3
+    assert np.abs(desk.open(third) - 0.3 * values).max() <= tolerance(third)
+
+
+def test_multipliers_that_are_zero(desk: Desk) -> None:
+    values = numbers(1032, 32)
+    encrypted = desk.holder.encrypt(values, ONE)
+    multipliers = np.zeros((32, 4, 1032))
+    multipliers[:, 1, 500:700] = numbers(32, 200, seed=1)  # other blocks, and other outputs, are zero
+    for chosen in (multipliers, np.zeros((32, 3, 1032))):
+        result = encrypted.contract(chosen)
+        assert np.abs(desk.open(result) - expected(chosen, values)).max() <= tolerance(result, 1032)
+    assert np.abs(desk.open(encrypted * 0.0)).max() <= tolerance(encrypted * 0.0)
+    # One multiplier too small to be seen beside another: its block is zero after rounding.
+    multipliers = np.zeros((1, 1, 5000))
+    multipliers[0, 0, 0], multipliers[0, 0, 4999] = 1.0, 1e-30
+    long = desk.holder.encrypt(numbers(5000), ONE).contract(multipliers)
+    assert np.abs(desk.open(long) - numbers(5000)[0]).max() <= tolerance(long, 5000)
+
+
+def test_sums_and_differences(desk: Desk) -> None:
+    a, b, c = (numbers(50, 3, seed=s) for s in range(3))
+    x, y = desk.public.encrypt(a, ONE), desk.holder.encrypt(b, ONE)
+    for total, plain in (
+        (x + y, a + b),
+        (x - y, a - b),
+        (x + c, a + c),
+        (x - c, a - c),
+        (x + y + c - x, b + c),
+        (x + 0.5, a + 0.5),
+        (x - x, 0 * a),
+        (x + x, 2 * a),
+    ):
+        assert isinstance(total, CkksEncrypted)
+        assert np.abs(desk.open(total) - plain).max() <= tolerance(total)
+        assert np.abs(plain).max() <= total.bound
+
+
+def test_bounds_are_declared_and_not_measured(desk: Desk) -> None:
+    x = desk.public.encrypt(numbers(4) * 1e-6, ONE)
+    assert (x + x).bound == 2.0
+    assert (x + 0.0).bound == 2.0
+    assert x.contract(np.full((1, 2, 4), 1e-6), ONE).bound == 4.0
+    with pytest.raises(RangeError, match="at most 1 is allowed"):
+        x + 1.001
+
+
+def test_arrays_of_different_ranges_add_up_and_can_still_be_multiplied(desk: Desk) -> None:
+    a, b = numbers(20), numbers(20, seed=1, bound=100.0)
+    small, large = desk.holder.encrypt(a, ONE), desk.holder.encrypt(b, FixedPoint(100.0, 30))
+    total = small + large
+    assert isinstance(total, CkksEncrypted)
+    assert total.bound == 101.0
+    assert np.abs(desk.open(total) - (a + b)).max() <= tolerance(total)
+    matrix = numbers(3, 20, seed=2)
+    product = matrix @ total
+    assert isinstance(product, CkksEncrypted)
+    assert np.abs(desk.open(product) - matrix @ (a + b)).max() <= tolerance(product, 20, 128.0)
+    far = desk.holder.encrypt(a * 1e-9, FixedPoint(1e-9, 60)) + large
+    assert np.abs(desk.open(far) - b).max() <= tolerance(far)
+    with pytest.raises(CapacityError, match="too far"):
+        desk.holder.encrypt(a * 1e-30, FixedPoint(1e-30, 120)) + large
+
+
+def test_sums_of_products(desk: Desk) -> None:
+    a, b = numbers(60, 2), numbers(60, 2, seed=1)
+    s, t = numbers(2, 5, 60, seed=2), numbers(2, 5, 60, seed=3, bound=7.0)
+    x, y = desk.holder.encrypt(a, ONE), desk.public.encrypt(b, ONE)
+    wanted = expected(s, a) + expected(t, b)
+    fixed = FixedPoint(8.0, 20)
+    for total in (
+        x.contract(s) + y.contract(t),
+        x.contract(s, fixed) + y.contract(t, fixed),
+        y.contract(t) + x.contract(s, ONE),
+    ):
+        assert np.abs(desk.open(total) - wanted).max() <= 2 * tolerance(total, 120)
+    plain = numbers(5, 2, seed=4)
+    more = x.contract(s) + plain + y.contract(t) - y.contract(t) - plain
+    assert np.abs(desk.open(more) - expected(s, a)).max() <= 4 * tolerance(more, 240)
+
+
+def test_private_scales_that_lie_far_apart_are_refused(desk: Desk) -> None:
+    x = desk.holder.encrypt(numbers(8), ONE)
+    matrix = numbers(2, 8, seed=1)
+    (matrix @ x) + ((12 * matrix) @ x)
+    with pytest.raises(CapacityError, match="give both a public `fixed`"):
+        (matrix @ x) + ((40 * matrix) @ x)
+
+
+def test_what_a_sum_of_private_scales_declares_does_not_depend_on_them(desk: Desk) -> None:
+    x = desk.holder.encrypt(numbers(8), ONE)
+    matrix = numbers(2, 8, seed=1)
+    declared = set()
+    for factor in (0.13, 1.0, 3.0, 12.0):
+        for total in ((matrix @ x) + ((factor * matrix) @ x), ((factor * matrix) @ x) + (matrix @ x)):
+            assert isinstance(total, CkksEncrypted)
+            once_more = total + (matrix @ x)
+            assert isinstance(once_more, CkksEncrypted)
+            declared.add((total.form.noise, total.form.magnitude, once_more.form.noise))
+    assert len(declared) == 1
+
+
+def test_arrays_that_lie_differently_do_not_add_up(desk: Desk) -> None:
+    sums = numbers(4, 300) @ desk.holder.encrypt(numbers(300), ONE)
+    with pytest.raises(ShapeError, match="lie differently"):
+        sums + desk.holder.encrypt(numbers(4), ONE)
+    with pytest.raises(ShapeError, match="lie differently"):
+        sums + numbers(4, 4096) @ desk.holder.encrypt(numbers(4096), ONE)
+
+
+def test_one_product_and_no_second(desk: Desk) -> None:
+    encrypted = desk.holder.encrypt(numbers(8), ONE)
+    for product in (encrypted * 0.5, np.ones((8, 8)) @ encrypted, (encrypted * 0.5) + encrypted):
+        with pytest.raises(CapacityError, match="one product is possible"):
+            product * 0.5
+        with pytest.raises(CapacityError, match="one product is possible"):
+            np.ones((2, 8)) @ product
+
+
+def test_sums_stop_where_the_modulus_ends_and_never_wrap(desk: Desk) -> None:
+    values = np.full(4, 1.0)
+    total = desk.holder.encrypt(values, ONE)
+    doublings = 0
+    with pytest.raises(CapacityError, match="a sum of 2147483648 encryptions"):
+        while True:
+            total = total + total
+            doublings += 1
+    assert doublings == 30
+    assert np.abs(desk.open(total) / 2.0**doublings - 1).max() < 2.0**-20
+    # Plain addends add no noise, but size.
+    full = desk.holder.encrypt(values, ONE)
+    with pytest.raises(CapacityError, match="add fewer arrays"):
+        while True:
+            full, doublings = full + full.bound, doublings + 1
+    assert doublings == 30 + int(CAPACITY_BITS) - 76
+    assert np.abs(desk.open(full) / full.bound - 1).max() < 2.0**-40
+    # Products give up bits of the multipliers before they give up.
+    encrypted = desk.holder.encrypt(values, ONE)
+    bits = []
+    with pytest.raises(CapacityError, match="bits are left for multipliers"):
+        while True:
+            product = encrypted * 1.0
+            assert isinstance(product, CkksEncrypted)
+            bits.append(product.form.noise.multiplier_bits - encrypted.form.noise.multiplier_bits)
+            assert np.abs(desk.open(product) / encrypted.bound - 1).max() < 2.0**-8
+            encrypted = encrypted + encrypted
+    assert bits[0] == MULTIPLIER_BITS
+    assert bits[-1] == 16
+    assert sorted(bits, reverse=True) == bits

@@ -1,0 +1,119 @@
+"""Randomness: ranges, statistics at several sizes, and that low bits are filled.
+
+The statistics have bounds of six deviations or more: a sound sampler fails them less than once in 10^8 runs.
+"""
+
+from __future__ import annotations
+
+from math import erf, sqrt
+
+import numpy as np
+import pytest
+
+from securefed.crypto.ckks import sampling
+from securefed.crypto.ckks.parameters import DATA_PRIMES, PRIMES, RING
+from securefed.crypto.ckks.residues import centred
+from securefed.crypto.ckks.sampling import (
+    errors,
+    expand,
+    gaussian,
+    gaussian_integers,
+    normal,
+    ternary,
+    uniform,
+)
+
+
+def bit_counts(words: np.ndarray, bits: int) -> np.ndarray:
+    return np.array([np.count_nonzero(words >> np.uint64(b) & np.uint64(1)) for b in range(bits)])
+
+
+def within(found: float, expected: float, deviation: float, deviations: float = 6.0) -> bool:
+    return abs(found - expected) <= deviations * deviation
+
+
+def test_uniform_residues_fill_each_prime() -> None:
+    drawn = uniform(40_000, 3)
+    for row, prime in zip(drawn, PRIMES, strict=True):
+        assert int(row.max()) < prime
+        cells = np.bincount((row >> np.uint64(54)).astype(np.intp), minlength=64)
+        chi = float(((cells - 625.0) ** 2 / 625.0).sum())
+        assert chi < 63 + 8 * sqrt(2 * 63)
+        for count in bit_counts(row, 60):
+            assert within(count, 20_000, sqrt(10_000))
+    assert not (drawn[0] == drawn[1]).any()
+
+
+def test_words_that_are_not_below_the_prime_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted = [
+        np.array([DATA_PRIMES[0], 5, (1 << 60) - 1, DATA_PRIMES[1] - 1], dtype=np.uint64),
+        np.array([DATA_PRIMES[0] - 1, DATA_PRIMES[1]], dtype=np.uint64),
+        np.array([7], dtype=np.uint64),
+    ]
+    monkeypatch.setattr(sampling, "_words", lambda count: scripted.pop(0)[:count].copy())
+    assert uniform(2).tolist() == [[DATA_PRIMES[0] - 1, 5], [7, DATA_PRIMES[1] - 1]]
+
+
+def test_expansion_is_a_function_of_the_seed() -> None:
+    a, b = expand(bytes(32), 2, 3), expand(bytes(32), 3, 3)
+    assert (a == b[:2]).all()
+    assert not (a[0] == a[1]).any()
+    assert not (a == expand(b"\1" + bytes(31), 2, 3)).any()
+    assert (a < np.array(PRIMES, dtype=np.uint64)[:, None]).all()
+    # A known answer: the first words of SHAKE-128, cut to 60 bits.
+    assert expand(bytes(range(32)), 1)[0, :, 0].tolist() == [KNOWN_FIRST, KNOWN_SECOND]
+
+
+KNOWN_FIRST, KNOWN_SECOND = 0x8E7483BD4B9A1F1, 0xCE048EFFC197F5F
+
+
+def test_normal_numbers() -> None:
+    drawn = normal(100_001)
+    assert drawn.shape == (100_001,)
+    count = len(drawn)
+    assert within(drawn.mean(), 0, 1 / sqrt(count))
+    assert within(drawn.var(), 1, sqrt(2 / count))
+    assert within((drawn**4).mean(), 3, sqrt(96 / count))
+    for z in (-2.5, -1.0, 0.0, 0.5, 2.0):
+        share = (1 + erf(z / sqrt(2))) / 2
+        assert within((drawn < z).mean(), share, sqrt(share * (1 - share) / count))
+    half = count // 2
+    assert within(float(np.mean(drawn[:half] * drawn[half + 1 :])), 0, 1 / sqrt(half))
+
+
+@pytest.mark.parametrize("power", [1.7, 10, 40, 48, 49, 50, 60, 76, 85, 105])
+def test_gaussians_of_every_size(power: float) -> None:
+    deviation, count = 2.0**power, 20_000
+    residues = gaussian(count, deviation, 3)
+    values = centred(residues[:2])
+    rounding = 1 / 12 / deviation**2
+    assert within(values.mean() / deviation, 0, 1 / sqrt(count))
+    assert within(values.var() / deviation**2, 1 + rounding, sqrt(2 / count))
+    # The same integer modulo every prime.
+    high, shift, low = gaussian_integers(50, deviation)
+    whole = [h * 2**shift + v for h, v in zip(high.tolist(), low.tolist(), strict=True)]
+    assert shift == max(0, int(power) - 48)
+    assert all(0 <= v < 2**shift for v in low.tolist())
+    from_three = sampling.from_pieces(high, shift, low, 3)
+    assert from_three.tolist() == [[v % p for v in whole] for p in PRIMES]
+
+
+def test_the_low_bits_of_a_wide_gaussian_are_uniform() -> None:
+    """A float64 times 2^76 would end in 24 zeros, and leave the noise below them bare."""
+    high, shift, low = gaussian_integers(20_000, 2.0**76)
+    assert shift == 28
+    for count in bit_counts(low.view(np.uint64), shift):
+        assert within(count, 10_000, sqrt(5_000))
+    # And the lowest bits of the upper part are not those of a short mantissa either.
+    for count in bit_counts(high.view(np.uint64), 40):
+        assert within(count, 10_000, sqrt(5_000))
+
+
+def test_errors_and_keys() -> None:
+    drawn = errors(RING * 4)
+    assert within(drawn.var(), 3.2**2 + 1 / 12, 3.2**2 * sqrt(2 / len(drawn)))
+    assert np.abs(drawn).max() < 32
+    key = ternary(30_000)
+    assert set(key.tolist()) == {-1, 0, 1}
+    for value in (-1, 0, 1):
+        assert within(np.count_nonzero(key == value), 10_000, sqrt(30_000 * 2 / 9))
