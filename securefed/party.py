@@ -6,43 +6,52 @@ Everything is checked here, once: what cannot be used is refused in one line tha
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
 from securefed.errors import DataError, SettingError
 
 __all__ = ["Party", "align", "label_party"]
 
 Array = NDArray[np.float64]
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
 class Party:
     """An organisation's columns about some people, and its labels if it has them.
 
-    features: rows x columns of finite numbers. labels: one per row (transfer learning: NaN or None where
-    unknown). ids: one per row, to align rows with the other parties'; without ids all parties must have
-    the same people in the same order.
+    features: rows x columns of finite numbers, or whatever `transform` takes. labels: one per row (transfer
+    learning: NaN or None where unknown). ids: one per row, to align rows with the other parties'; without
+    ids all parties must have the same people in the same order. transform: a scikit-learn transformer or
+    pipeline that the party fits on its own columns alone (binning, one-hot, splines, PCA, ...); strong
+    columns make a linear model strong, and nobody else learns how they came about.
     """
 
     def __init__(
-        self, name: str, features: ArrayLike, labels: ArrayLike | None = None, ids: ArrayLike | None = None
+        self,
+        name: str,
+        features: ArrayLike,
+        labels: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+        *,
+        transform: Any = None,
     ) -> None:
-        if (
-            not isinstance(name, str)
-            or not name
-            or not all(c.isalnum() or c in "-_." for c in name)
-            or name[0] == "."
-        ):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise SettingError(f"name: {name!r} given, letters, digits and - _ . are allowed")
         self.name = name
-        self.columns = (
-            [str(c) for c in columns] if (columns := getattr(features, "columns", None)) is not None else None
-        )
-        self.features = self._features(features)
+        columns = getattr(features, "columns", None)
+        self.columns = None if columns is None else [str(c) for c in columns]
+        if transform is not None and not hasattr(transform, "transform"):
+            raise SettingError(f"{name}: transform is {transform!r}, a scikit-learn transformer is allowed")
+        self.transform = transform
+        self.features: Any = self._features(features) if transform is None else _table(name, features)
         self.ids = None if ids is None else self._ids(ids)
         self.labels = None if labels is None else self._labels(labels)
 
@@ -95,16 +104,56 @@ class Party:
 
     def take(self, rows: NDArray[np.intp]) -> Party:
         """The party with these rows only, in this order."""
-        party = Party.__new__(Party)
-        party.name, party.columns = self.name, self.columns
-        party.features = self.features[rows]
+        party = copy(self)
+        party.features = self.features.iloc[rows] if hasattr(self.features, "iloc") else self.features[rows]
         party.ids = None if self.ids is None else self.ids[rows]
         party.labels = None if self.labels is None else self.labels[rows]
         return party
 
+    def fitted(self) -> tuple[Party, Any]:
+        """This party with its transform fitted on its own rows and applied; and the fitted transform."""
+        if self.transform is None:
+            return self, None
+        transform = clone(self.transform)
+        try:
+            transform.fit(self.features)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{self.name}: transform cannot be fitted ({_line(error)})") from None
+        return self.transformed(transform), transform
+
+    def transformed(self, transform: Any) -> Party:
+        """This party's rows through a fitted transform (None: as they are, which have to be numbers)."""
+        party = copy(self)
+        party.transform = None
+        if transform is None:
+            party.features = self._features(self.features)
+            return party
+        try:
+            found = transform.transform(self.features)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{self.name}: transform cannot be applied ({_line(error)})") from None
+        party.columns = None
+        party.features = party._features(found.toarray() if hasattr(found, "toarray") else found)
+        return party
+
     def __repr__(self) -> str:
         known = ", labels" if self.labels is not None else ""
-        return f"<Party {self.name}: {self.rows} rows, {self.features.shape[1]} columns{known}>"
+        return f"<Party {self.name}: {self.rows} rows, {np.shape(self.features)[1]} columns{known}>"
+
+
+def _table(name: str, features: Any) -> Any:
+    """Features for a transformer: a table or an array of anything, with rows and columns."""
+    table = features if hasattr(features, "iloc") else np.asarray(features)
+    if np.ndim(table) != 2 or 0 in np.shape(table):
+        raise DataError(
+            f"{name}: features have shape {np.shape(table)}, (rows, columns), none of them 0, is allowed"
+        )
+    return table
+
+
+def _line(error: Exception) -> str:
+    """The first line of what a foreign library says."""
+    return str(error).strip().split("\n", 1)[0]
 
 
 def label_party(parties: Sequence[Party]) -> Party:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path as FilePath
 from typing import Any
@@ -16,54 +17,41 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics import roc_auc_score
 from tqdm import tqdm
 
-from securefed.checks import check_choice, check_flag, check_integer, check_number
-from securefed.crypto import SCHEMES, KeyHolder, Mapper, generate
+from securefed.checks import check_flag, check_integer
+from securefed.crypto import KeyHolder, generate
 from securefed.engine import Engine, get_engine
 from securefed.errors import DataError, SettingError
 from securefed.party import Party
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.messages import KINDS
-from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
-from securefed.protocols.training import KeyHolderParty, Round
+from securefed.protocols.training import Round
 from securefed.result import RunResult
 from securefed.transport import LocalRun, Program, get_network, run_local
 
-__all__ = ["KEY_HOLDER", "Federated", "auc", "binary_labels", "check_parties", "read_shards", "write_shard"]
+__all__ = ["Federated", "auc", "binary_labels", "check_parties", "read_shards", "write_shard"]
 
 Array = NDArray[np.float64]
 Keys = Mapping[str, KeyHolder]
 Shard = dict[str, NDArray[np.generic]]
-KEY_HOLDER = "key-holder"
 
 
 class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """The base of the estimators. Parameters are checked by `fit`, as in scikit-learn."""
 
     scheme: str
-    algorithm: Algorithm
     key_bits: int
     network: Any
-    seed: int
     engine: Any
     progress: bool | None
-    rounds: int
-    l2: float
 
     result_: RunResult
     """The run that `fit` made."""
+    parties_: list[str]
+    """The parties in the order of their turns, the label party last."""
 
-    def _check_common(self) -> None:
-        check_choice("scheme", self.scheme, SCHEMES)
-        check_integer("key_bits", self.key_bits, least=2048, most=16384)
-        check_integer("seed", self.seed, least=0)
-        check_number("l2", self.l2, least=0.0)
-        if self.progress is not None:
-            check_flag("progress", self.progress)
-        if not isinstance(self.algorithm, FedSGD | FedBCD):
-            raise SettingError(f"algorithm: {self.algorithm!r} given, FedSGD(...) or FedBCD(...) is allowed")
-
-    def _keys(self, names: Sequence[str], keys: Keys | None) -> dict[str, KeyHolder]:
-        """A key-holder for each of `names`: as given, or fresh."""
+    def _keys(self, agreement: Agreement, keys: Keys | None) -> dict[str, KeyHolder]:
+        """A key-holder for whoever holds keys in this run: as given, or fresh."""
+        names = list(agreement.names) if agreement.mutual else [str(agreement.key_holder)]
         given = dict(keys or {})
         for name, holder in given.items():
             if name not in names:
@@ -72,45 +60,45 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
                 raise SettingError(f"keys: {name} has {holder!r}, a {self.scheme} key-holder is allowed")
         return {name: given.get(name) or generate(self.scheme, key_bits=self.key_bits) for name in names}
 
+    def _check_simulation(self) -> None:
+        """The settings of the run in this process; the recipe has checked those of the training."""
+        check_integer("key_bits", self.key_bits, least=2048, most=8192)
+        get_network(self.network)
+        if self.progress is not None:
+            check_flag("progress", self.progress)
+
     def _mapper(self) -> Engine:
         return get_engine(self.engine, self.scheme)
 
     def _run(self, programs: Mapping[str, Program]) -> LocalRun:
         return run_local(programs, run=secrets.token_hex(8), kinds=KINDS, network=get_network(self.network))
 
-    def _finish(self, agreement: Agreement, run: LocalRun) -> None:
-        self.result_ = RunResult.of(agreement, run)
-
-    def _key_holder_program(
-        self, agreement: Agreement, keys: Mapping[str, KeyHolder], mapper: Mapper
-    ) -> dict[str, Program]:
-        if agreement.mutual:
-            return {}
-        return {KEY_HOLDER: KeyHolderParty(agreement, keys[KEY_HOLDER], mapper=mapper).run}
-
-    def _bar(self, agreement: Agreement) -> tuple[Callable[[Round], None] | None, Callable[[], None]]:
-        """A progress bar for the label party: round, metric, time left; shown at a terminal unless told
+    @contextmanager
+    def _bar(self, agreement: Agreement) -> Iterator[Callable[[Round], None] | None]:
+        """A progress bar at the label party: round, metric, time left; at a terminal unless told
         otherwise.
         """
         show = self.progress if self.progress is not None else sys.stderr.isatty()
         if not show:
-            return None, lambda: None
-        bar = tqdm(total=agreement.stopping.rounds, unit="round", desc=agreement.algorithm.name)
+            yield None
+            return
+        with tqdm(total=agreement.stopping.rounds, unit="round", desc=agreement.algorithm.name) as bar:
 
-        def on_round(state: Round) -> None:
-            facts = {} if state.metric is None else {"metric": f"{state.metric:.4f}"}
-            bar.set_postfix(
-                **facts,
-                comp=f"{state.link.path.computation:.1f}s",
-                comm=f"{state.link.path.communication:.1f}s",
-            )
-            bar.update()
+            def on_round(state: Round) -> None:
+                facts = {} if state.metric is None else {"metric": f"{state.metric:.4f}"}
+                path = state.link.path
+                bar.set_postfix(**facts, comp=f"{path.computation:.1f}s", comm=f"{path.communication:.1f}s")
+                bar.update()
 
-        return on_round, bar.close
+            yield on_round
 
     def _fitted(self) -> None:
         if not hasattr(self, "shards_"):
             raise DataError(f"this {type(self).__name__} is not fitted; call fit or load first")
+
+    def _transformed(self, party: Party) -> Party:
+        """A party's rows through the transform that it fitted in training."""
+        return party.transformed(getattr(self, "transforms_", {}).get(party.name))
 
 
 def binary_labels(labels: NDArray[Any], party: str, *, allow_missing: bool) -> tuple[Array, NDArray[Any]]:

@@ -1,6 +1,6 @@
 """The generalised linear estimator (equation 2): K parties, logistic, linear or squared-hinge loss.
 
-    model = GeneralisedLinear(scheme="ckks", algorithm=FedBCD(local_steps=5))
+    model = GeneralisedLinear(algorithm=FedBCD(local_steps=20))
     model.fit([Party("shop", X1), Party("bank", X2, labels=y)])
     model.predict_proba([Party("shop", X1_new), Party("bank", X2_new)])
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path as FilePath
 from typing import Any, Self
@@ -21,28 +22,30 @@ from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score, r2_score
 
 from securefed import models
-from securefed.checks import check_choice, check_flag, check_number
 from securefed.crypto import KeyHolder
 from securefed.errors import DataError, SettingError
 from securefed.estimators.common import (
-    KEY_HOLDER,
     Federated,
+    Shard,
     auc,
     binary_labels,
     check_parties,
     read_shards,
     write_shard,
 )
-from securefed.models import Linear, LocalModel, Network
+from securefed.models import LocalModel
 from securefed.party import Party, align, label_party
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.losses import Loss, get_loss
-from securefed.protocols.optimisers import get_optimiser
-from securefed.protocols.prediction_run import predict_programs
-from securefed.protocols.schedules import Algorithm, Batches, FedBCD, LearningRate, Stopping, as_learning_rate
-from securefed.protocols.scorers import LinearScorer
-from securefed.protocols.sides import LinearSide
-from securefed.protocols.training import DataParty, Evaluation
+from securefed.protocols.blind import BlindParty
+from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.losses import Logistic, Loss, get_loss
+from securefed.protocols.prediction_run import BlindShard, predict_programs
+from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
+from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate
+from securefed.protocols.scorers import LinearScorer, Scorer
+from securefed.protocols.training import Evaluation
+from securefed.result import RunResult
+from securefed.transport import Program
 
 __all__ = ["GeneralisedLinear"]
 
@@ -50,30 +53,37 @@ Array = NDArray[np.float64]
 
 
 class GeneralisedLinear(Federated):
-    """Vertical federated (logistic, linear, squared-hinge) regression with linear or network local models.
+    """Vertical federated (logistic, linear, squared-hinge) regression.
 
     Parameters
     ----------
     loss: "logistic", "linear" or "squared_hinge".
     algorithm: FedSGD() or FedBCD(local_steps, order, proximal).
-    scheme: "ckks", "paillier", or "plain" for no protection at all.
+    scheme: "paillier", "ckks", or "plain" for no protection at all.
+    reveal: "nothing": parameters stay encrypted for the whole training, local steps are free (Paillier,
+        linear models, SGD); or "own-gradient", the paper's way: each party sees its own aggregated gradients.
+    release: at the end of a training that revealed nothing, open each party's own parameters to it.
     local_model: "linear", "network", or a mapping from party names to these words or to models of your own
-    (a LocalModel; torch
-        modules through securefed.models.torch.TorchModel, in plain).
+        (a LocalModel; torch modules through securefed.models.torch.TorchModel, in plain).
     loss_form: "taylor" (second-order polynomial, the only one that can be encrypted), "exact" (plain
-    only), "auto". margin_bound: the largest |H^k| that a party may reach; a public bound, past which
-    training stops with an error. evaluate_every: every so many rounds the label party sees the scores of
-    the evaluation rows (0: never). With two parties, scores of
-        a linear model show the other party's part of H for those rows.
-    allow_determined: open gradients even where the ledger says that they determine another party's residuals.
+        only), "auto".
+    margin_bound, feature_bound, parameter_bound: public bounds on |H^k|, |x| and |theta|, past which the run
+        stops with an error.
+    evaluate_every: every so many rounds the label party sees the scores of the evaluation rows (0: never).
+        With two parties, scores of a linear model show the other party's part of H for those rows.
+    allow_determined: open gradients even where the ledger says that they determine another's residuals.
+    key_bits: of Paillier keys. network: a profile for the clock, see securefed.transport.get_network.
+    engine: parallel work, see securefed.engine. progress: a bar; None shows it at a terminal.
     """
 
     def __init__(
         self,
         loss: str = "logistic",
         algorithm: Algorithm = FedBCD(local_steps=5),  # noqa: B008  # a frozen value
-        scheme: str = "ckks",
+        scheme: str = "paillier",
         *,
+        reveal: str = "nothing",
+        release: bool = False,
         local_model: str | Mapping[str, str | LocalModel] = "linear",
         hidden: Sequence[int] = (16,),
         activation: str = "tanh",
@@ -82,13 +92,15 @@ class GeneralisedLinear(Federated):
         learning_rate: float | LearningRate = 0.5,
         optimiser: Any = "sgd",
         batch_size: int | None = None,
-        rounds: int = 30,
+        rounds: int = 20,
         target: float | None = None,
         patience: int | None = None,
         evaluate_every: int | None = None,
         exchange: str = "star",
         loss_form: str = "auto",
         margin_bound: float = 64.0,
+        feature_bound: float = 64.0,
+        parameter_bound: float = 64.0,
         allow_determined: bool = False,
         key_bits: int = 3072,
         network: Any = "lan",
@@ -99,6 +111,8 @@ class GeneralisedLinear(Federated):
         self.loss = loss
         self.algorithm = algorithm
         self.scheme = scheme
+        self.reveal = reveal
+        self.release = release
         self.local_model = local_model
         self.hidden = hidden
         self.activation = activation
@@ -114,12 +128,19 @@ class GeneralisedLinear(Federated):
         self.exchange = exchange
         self.loss_form = loss_form
         self.margin_bound = margin_bound
+        self.feature_bound = feature_bound
+        self.parameter_bound = parameter_bound
         self.allow_determined = allow_determined
         self.key_bits = key_bits
         self.network = network
         self.engine = engine
         self.seed = seed
         self.progress = progress
+
+    def _recipe(self) -> LinearRecipe:
+        simulation = {"key_bits", "network", "engine", "progress"}
+        settings = {k: v for k, v in self.get_params(deep=False).items() if k not in simulation}
+        return LinearRecipe(**settings)
 
     def fit(
         self,
@@ -128,70 +149,66 @@ class GeneralisedLinear(Federated):
         validation: Sequence[Party] | None = None,
         keys: Mapping[str, KeyHolder] | None = None,
     ) -> Self:
-        """Train. `validation` (same parties, other rows) is what evaluations look at; without it, the
-        training rows.
+        """Train. `validation` (same parties, other rows) is what evaluations look at; else the training
+        rows.
         """
-        self._check_common()
-        check_flag("fit_intercept", self.fit_intercept)
-        check_flag("allow_determined", self.allow_determined)
-        check_number("margin_bound", self.margin_bound, above=0.0)
-        loss = get_loss(self.loss)
-        exact = self._exact()
+        recipe = self._recipe()
+        self._check_simulation()
         parties = check_parties(parties)
-        holder_of_labels = label_party(parties)
-        aligned = align(parties, holder_of_labels.name)
+        last = label_party(parties).name
         # Turns are taken in this order; the paper's party K, with the labels, is last.
-        ordered = sorted(aligned, key=lambda p: p.name == holder_of_labels.name)
-        targets = self._targets(ordered[-1], loss)
-        sides = {
-            party.name: LinearSide(
-                self._model(party, index, last=index == len(ordered) - 1),
-                party.features,
-                targets if index == len(ordered) - 1 else None,
-                loss,
-                l2=self.l2,
-                exact=exact,
-                margin_bound=self.margin_bound,
-            )
-            for index, party in enumerate(ordered)
+        aligned = sorted(align(parties, last), key=lambda p: p.name == last)
+        ordered, self.transforms_ = [], {}
+        for party in aligned:
+            ready, self.transforms_[party.name] = party.fitted()
+            ordered.append(ready)
+        targets = self._targets(ordered[-1], recipe.loss_function)
+        local = {
+            p.name: recipe.model(p.name, p.features.shape[1], last=p.name == last, index=i)
+            for i, p in enumerate(ordered)
         }
-        members = tuple(Member(name, side.equations, side.affine) for name, side in sides.items())
-        agreement = self._agreement(members, ordered[0].rows, exact=exact)
-        evaluations = self._evaluations(agreement, ordered, targets, validation, loss)
-        names = list(agreement.names) if agreement.mutual else [KEY_HOLDER]
-        holders = self._keys(names, keys)
-        on_round, close = self._bar(agreement)
-        with self._mapper() as mapper:
-            programs = {
-                party.name: DataParty(
+        members = tuple(recipe.member(name, model) for name, model in local.items())
+        agreement = recipe.agreement(members, ordered[0].rows)
+        evaluations = self._evaluations(agreement, ordered, targets, validation, recipe.loss_function)
+        holders = self._keys(agreement, keys)
+        with self._mapper() as mapper, self._bar(agreement) as on_round:
+            data_parties = {
+                p.name: recipe.party(
                     agreement,
-                    sides[party.name],
-                    get_optimiser(self.optimiser),
-                    holder=holders.get(party.name),
-                    evaluation=evaluations.get(party.name),
-                    mapper=mapper,
-                    on_round=on_round if party is ordered[-1] else None,
-                ).run
-                for party in ordered
+                    p.name,
+                    local[p.name],
+                    p.features,
+                    targets if p.name == last else None,
+                    Surroundings(
+                        holders.get(p.name),
+                        mapper,
+                        evaluations.get(p.name),
+                        on_round if p.name == last else None,
+                    ),
+                )
+                for p in ordered
             }
-            programs |= self._key_holder_program(agreement, holders, mapper)
-            try:
-                run = self._run(programs)
-            finally:
-                close()
-        self._finish(agreement, run)
+            programs: dict[str, Program] = {name: party.run for name, party in data_parties.items()}
+            if agreement.key_holder is not None:
+                around = Surroundings(holders[KEY_HOLDER], mapper)
+                programs[KEY_HOLDER] = recipe.key_holder(agreement, around).run
+            run = self._run(programs)
+        self.result_ = RunResult.of(agreement, run)
         self.parties_ = list(agreement.names)
-        self.shards_: dict[str, LocalModel] = {name: side.model for name, side in sides.items()}
         self._holders = holders
+        self.shards_: dict[str, LocalModel | BlindShard] = {}
+        for name, trained in data_parties.items():
+            self.shards_[name] = local[name]
+            if isinstance(trained, BlindParty):
+                self.shards_[name] = self._blind_shard(recipe.plan(agreement), trained, local[name])
         return self
 
-    def _exact(self) -> bool:
-        check_choice("loss_form", self.loss_form, ("auto", "exact", "taylor"))
-        if self.loss_form == "exact" and self.scheme != "plain":
-            raise SettingError(
-                f"loss_form: 'exact' is only possible with scheme 'plain', {self.scheme!r} given"
-            )
-        return self.scheme == "plain" and self.loss_form != "taylor"
+    def _blind_shard(self, plan: BlindPlan, party: BlindParty, model: LocalModel) -> LocalModel | BlindShard:
+        """What a party keeps of a blind run: its parameters if they were released, else ciphertexts."""
+        if party.parameters is None:
+            return BlindShard(plan, party.theta.to_bytes(), party.theta.rows)
+        model.parameters = party.parameters
+        return model
 
     def _targets(self, party: Party, loss: Loss) -> Array:
         if party.labels is None:
@@ -209,36 +226,6 @@ class GeneralisedLinear(Federated):
                 f"{self.margin_bound:g} is allowed; scale them or raise it"
             )
         return targets
-
-    def _model(self, party: Party, index: int, *, last: bool) -> LocalModel:
-        kind = self.local_model
-        chosen = kind if isinstance(kind, str) else kind.get(party.name, "linear")
-        if not isinstance(chosen, str):
-            return chosen
-        check_choice("local_model", chosen, ("linear", "network"))
-        columns = party.features.shape[1]
-        if chosen == "linear":
-            return Linear(columns, bias=bool(last and self.fit_intercept))
-        return Network(columns, tuple(self.hidden), self.activation, seed=self.seed * 1000 + index)
-
-    def _agreement(self, members: tuple[Member, ...], rows: int, *, exact: bool) -> Agreement:
-        watched = self.target is not None or self.patience is not None
-        every = self.evaluate_every if self.evaluate_every is not None else int(watched)
-        return Agreement(
-            objective="linear",
-            scheme=self.scheme,
-            members=members,
-            algorithm=self.algorithm,
-            learning_rate=as_learning_rate(self.learning_rate),
-            batches=Batches(rows, self.batch_size, self.seed),
-            stopping=Stopping(self.rounds, self.target, self.patience),
-            exchange=self.exchange,  # type: ignore[arg-type]  # checked by Agreement
-            key_holder=None if len(members) == 2 else KEY_HOLDER,
-            evaluate_every=every,
-            exact=exact,
-            allow_determined=self.allow_determined,
-            details=(("loss", self.loss), ("l2", self.l2), ("margin_bound", self.margin_bound)),
-        )
 
     def _evaluations(
         self,
@@ -261,41 +248,54 @@ class GeneralisedLinear(Federated):
         }
 
     def _match(self, parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
-        """The same parties as in training, aligned, in the order of training."""
+        """The same parties as in training, aligned and transformed, in the order of training."""
         by_name = {party.name: party for party in check_parties(parties)}
         if set(by_name) != set(names):
             raise DataError(f"parties: {', '.join(sorted(by_name))} given, the model has {', '.join(names)}")
-        return align([by_name[name] for name in names], names[-1])
+        return [self._transformed(party) for party in align([by_name[name] for name in names], names[-1])]
 
     def decision_function(self, parties: Sequence[Party]) -> Array:
         """H for new rows, by an encrypted run; the label party learns these scores and nobody else
         anything.
         """
         self._fitted()
+        recipe = self._recipe()
         rows = self._match(parties, self.parties_)
+        parts: dict[str, Scorer | BlindShard] = {}
+        features = {}
         for party in rows:
-            columns = getattr(self.shards_[party.name], "columns", party.features.shape[1])
-            if party.features.shape[1] != columns:
-                raise DataError(
-                    f"{party.name}: {party.features.shape[1]} columns given, the model has {columns}"
-                )
-        scorers = {name: LinearScorer(model, self.margin_bound) for name, model in self.shards_.items()}
-        members = tuple(Member(name, model.size, model.is_linear) for name, model in self.shards_.items())
-        agreement = self._agreement(members, rows[0].rows, exact=False)
-        names = list(agreement.names) if agreement.mutual else [KEY_HOLDER]
-        self._holders = self._keys(names, getattr(self, "_holders", None))
-        features = {party.name: party.features for party in rows}
+            shard, columns = self.shards_[party.name], party.features
+            last = party.name == self.parties_[-1]
+            if isinstance(shard, BlindShard):
+                columns, parts[party.name] = recipe.augmented(columns, last=last), shard
+            else:
+                parts[party.name] = LinearScorer(shard, self.margin_bound)
+            given, due = columns.shape[1], _columns(shard)
+            if due not in (None, given):
+                raise DataError(f"{party.name}: {given} columns given, the model has {due}")
+            features[party.name] = columns
+        agreement = self._prediction_agreement(recipe, parts)
+        self._holders = self._keys(agreement, getattr(self, "_holders", None))
         with self._mapper() as mapper:
-            programs = predict_programs(agreement, scorers, features, self._holders, mapper)
-            run = self._run(programs)
+            run = self._run(predict_programs(agreement, parts, features, self._holders, mapper))
         scores: Array = run.outcomes[agreement.label_party]
         return scores
+
+    def _prediction_agreement(
+        self, recipe: LinearRecipe, parts: Mapping[str, Scorer | BlindShard]
+    ) -> Agreement:
+        blind = any(isinstance(part, BlindShard) for part in parts.values())
+        members = tuple(Member(name, 1, blind) for name in self.parties_)
+        settings = replace(recipe, batch_size=None, local_model="linear", target=None, patience=None)
+        if recipe.blind and not blind:  # released parameters are scored like any linear model
+            settings = replace(settings, reveal="own-gradient", release=False)
+        return settings.agreement(members, 1)
 
     def predict_proba(self, parties: Sequence[Party]) -> Array:
         """Probabilities of the two classes (logistic loss)."""
         if self.loss != "logistic":
             raise SettingError(f"predict_proba: the loss 'logistic' has probabilities, {self.loss!r} given")
-        positive = get_loss("logistic").predict_proba(self.decision_function(parties))  # type: ignore[attr-defined]
+        positive = Logistic().predict_proba(self.decision_function(parties))
         return np.column_stack([1.0 - positive, positive])
 
     def predict(self, parties: Sequence[Party]) -> NDArray[Any]:
@@ -308,41 +308,89 @@ class GeneralisedLinear(Federated):
 
     def score(self, parties: Sequence[Party]) -> float:
         """Accuracy, or R^2 for the linear loss, on rows whose labels are given."""
-        labelled = label_party(list(parties))
-        aligned = self._match(parties, self.parties_)
-        labels = next(p for p in aligned if p.name == labelled.name).labels
+        last = label_party(check_parties(parties)).name
+        labels = next(p.labels for p in align(list(parties), self.parties_[-1]) if p.name == last)
         predicted = self.predict(parties)
-        if not get_loss(self.loss).binary:
-            return float(r2_score(labels, predicted))
-        return float(accuracy_score(labels, predicted))
+        measure = accuracy_score if get_loss(self.loss).binary else r2_score
+        return float(measure(labels, predicted))
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """One file a party, with its own parameters only, and what all know."""
+        """One file a party, with its own part of the model only, and what all know.
+
+        Parts of a blind model are ciphertexts; who holds the keys saves them with securefed.crypto.save_key.
+        A party's fitted transform is not saved: it is the party's own, and goes to `load` again.
+        """
         self._fitted()
-        public = {
+        public: dict[str, Any] = {
             "estimator": "generalised-linear",
             "parties": self.parties_,
             "loss": self.loss,
             "margin_bound": self.margin_bound,
+            "fit_intercept": self.fit_intercept,
             "classes": self.classes_.tolist() if get_loss(self.loss).binary else None,
         }
-        for name, model in self.shards_.items():
-            write_shard(FilePath(folder), name, {**model.to_arrays(), "public": np.array(json.dumps(public))})
+        for shard in self.shards_.values():
+            if isinstance(shard, BlindShard):
+                plan = shard.plan
+                public["blind"] = [plan.columns, plan.l2, plan.feature_bound, plan.parameter_bound]
+        note = np.array(json.dumps(public))
+        for name, shard in self.shards_.items():
+            if isinstance(shard, BlindShard):
+                arrays: Shard = {"theta": np.frombuffer(shard.theta, np.uint8), "size": np.array(shard.size)}
+            else:
+                arrays = dict(shard.to_arrays())
+            write_shard(FilePath(folder), name, {**arrays, "public": note})
 
     @classmethod
-    def load(cls, folder: str | PathLike[str], **parameters: Any) -> Self:
-        """The estimator with the shards that `save` wrote; `parameters` as for the constructor (scheme,
-        network, ...).
+    def load(
+        cls,
+        folder: str | PathLike[str],
+        *,
+        keys: Mapping[str, KeyHolder] | None = None,
+        transforms: Mapping[str, Any] | None = None,
+        **parameters: Any,
+    ) -> Self:
+        """The estimator with the shards that `save` wrote.
+
+        `keys`: the key-holders of a blind model. `transforms`: the fitted ones, by party. `parameters` as
+        for the constructor (scheme, network, ...).
         """
         public, shards = read_shards(folder, "generalised-linear")
-        self = cls(public["loss"], margin_bound=public["margin_bound"], **parameters)
+        bounds = {"margin_bound": public["margin_bound"], "fit_intercept": public["fit_intercept"]}
+        plan: BlindPlan | None = None
+        if "blind" in public:
+            columns, l2, feature_bound, parameter_bound = public["blind"]
+            bounds |= {"l2": l2, "feature_bound": feature_bound, "parameter_bound": parameter_bound}
+            loss = get_loss(public["loss"])
+            count = len(public["parties"])
+            plan = BlindPlan(loss, count, columns, l2, feature_bound, parameter_bound, public["margin_bound"])
+        self = cls(public["loss"], **bounds, **parameters)
         self.parties_ = public["parties"]
-        self.shards_ = {}
-        for name in self.parties_:
-            model = models.from_arrays(shards[name])
-            if isinstance(model, models.HiddenLayer):
-                raise DataError(f"{folder}: the shard of {name} holds a hidden layer, not a local model")
-            self.shards_[name] = model
+        self.transforms_ = dict(transforms or {})
+        if keys is not None:
+            self._holders = dict(keys)
+        self.shards_ = {name: _shard(folder, name, shards[name], plan) for name in self.parties_}
         if public["classes"] is not None:
             self.classes_ = np.array(public["classes"])
         return self
+
+
+def _columns(shard: LocalModel | BlindShard) -> int | None:
+    """Columns that a part of the model takes, where it says so (a blind one counts the intercept's)."""
+    if isinstance(shard, BlindShard):
+        return shard.size
+    columns: int | None = getattr(shard, "columns", None)
+    return columns
+
+
+def _shard(
+    folder: str | PathLike[str], name: str, arrays: Shard, plan: BlindPlan | None
+) -> LocalModel | BlindShard:
+    if plan is not None:
+        if arrays.keys() != {"theta", "size"} or arrays["theta"].dtype != np.uint8:
+            raise DataError(f"{folder}: the shard of {name} does not hold an encrypted model")
+        return BlindShard(plan, arrays["theta"].tobytes(), int(arrays["size"]))
+    model = models.from_arrays(arrays)
+    if isinstance(model, models.HiddenLayer):
+        raise DataError(f"{folder}: the shard of {name} holds a hidden layer, not a local model")
+    return model

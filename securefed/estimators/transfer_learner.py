@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path as FilePath
 from typing import Any, Self
@@ -18,19 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import accuracy_score
 
-from securefed.checks import check_flag, check_integer, check_number
 from securefed.crypto import KeyHolder
 from securefed.errors import DataError
 from securefed.estimators.common import Federated, auc, binary_labels, check_parties, read_shards, write_shard
 from securefed.models import HiddenLayer
 from securefed.party import Party, align, label_party
-from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.optimisers import get_optimiser
+from securefed.protocols.agreement import Agreement
 from securefed.protocols.prediction_run import predict_programs
-from securefed.protocols.schedules import Algorithm, Batches, FedBCD, LearningRate, Stopping, as_learning_rate
-from securefed.protocols.scorers import TransferScorer
-from securefed.protocols.training import DataParty, Evaluation
-from securefed.protocols.transfer import TransferSide
+from securefed.protocols.recipe import Surroundings
+from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate
+from securefed.protocols.training import Evaluation
+from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.result import RunResult
 
 __all__ = ["TransferLearner"]
 
@@ -95,6 +95,10 @@ class TransferLearner(Federated):
         self.seed = seed
         self.progress = progress
 
+    def _recipe(self) -> TransferRecipe:
+        simulation = {"key_bits", "network", "engine", "progress"}
+        return TransferRecipe(**{k: v for k, v in self.get_params(deep=False).items() if k not in simulation})
+
     def fit(
         self,
         parties: Sequence[Party],
@@ -102,62 +106,45 @@ class TransferLearner(Federated):
         validation: Sequence[Party] | None = None,
         keys: Mapping[str, KeyHolder] | None = None,
     ) -> Self:
-        """Train on the shared people. `validation`: B's rows and A's labels for them; without it, the
-        shared labelled ones.
+        """Train on the shared people.
+
+        `validation`: B's rows and A's labels for them; without it, the shared labelled people.
         """
-        self._check_common()
-        check_integer("hidden", self.hidden, least=1, most=4096)
-        check_number("gamma", self.gamma, least=0.0)
-        check_number("activation_bound", self.activation_bound, above=0.0)
-        check_flag("allow_determined", self.allow_determined)
+        recipe = self._recipe()
+        self._check_simulation()
         a, b = self._pair(parties)
+        self.transforms_ = {}
+        a, self.transforms_[a.name] = a.fitted()
+        b, self.transforms_[b.name] = b.fitted()
         signs, self.classes_ = binary_labels(_labels(a), a.name, allow_missing=True)
         rows_a, rows_b = _overlap(a, b)
         labelled = ~np.isnan(signs[rows_a])
         if not labelled.any():
             raise DataError(f"{a.name}: none of the {len(rows_a)} people shared with {b.name} has a label")
-
-        def side(party: Party, rows: NDArray[np.intp], labels: Array | None, index: int) -> TransferSide:
-            layer = HiddenLayer(
-                party.features.shape[1], self.hidden, self.activation, seed=self.seed * 1000 + index
-            )
-            return TransferSide(
-                layer,
-                party.features,
-                rows,
-                labelled,
-                labels,
-                gamma=self.gamma,
-                l2=self.l2,
-                activation_bound=self.activation_bound,
-            )
-
-        sides = {b.name: side(b, rows_b, None, 0), a.name: side(a, rows_a, signs, 1)}
-        members = tuple(Member(name, s.equations, s.affine) for name, s in sides.items())
-        agreement = self._agreement(members, len(rows_a))
+        layers = {p.name: recipe.layer(p.features.shape[1], index) for index, p in enumerate((b, a))}
+        sides = {
+            b.name: recipe.side(layers[b.name], b.features, rows_b, labelled, None),
+            a.name: recipe.side(layers[a.name], a.features, rows_a, labelled, signs),
+        }
+        members = tuple(recipe.member(name, layer) for name, layer in layers.items())
+        agreement = recipe.agreement(members, len(rows_a))
         evaluations = self._evaluations(agreement, a, b, signs, rows_a, rows_b, validation)
-        holders = self._keys(agreement.names, keys)
-        on_round, close = self._bar(agreement)
-        with self._mapper() as mapper:
+        holders = self._keys(agreement, keys)
+        with self._mapper() as mapper, self._bar(agreement) as on_round:
             programs = {
-                name: DataParty(
+                name: recipe.party(
                     agreement,
-                    sides[name],
-                    get_optimiser(self.optimiser),
-                    holder=holders[name],
-                    evaluation=evaluations.get(name),
-                    mapper=mapper,
-                    on_round=on_round if name == a.name else None,
+                    side,
+                    Surroundings(
+                        holders[name], mapper, evaluations.get(name), on_round if name == a.name else None
+                    ),
                 ).run
-                for name in agreement.names
+                for name, side in sides.items()
             }
-            try:
-                run = self._run(programs)
-            finally:
-                close()
-        self._finish(agreement, run)
+            run = self._run(programs)
+        self.result_ = RunResult.of(agreement, run)
         self.parties_ = list(agreement.names)
-        self.shards_: dict[str, HiddenLayer] = {name: s.model for name, s in sides.items()}
+        self.shards_: dict[str, HiddenLayer] = layers
         self._phi = sides[a.name].phi()  # A's, kept with A's shard
         self._holders = holders
         return self
@@ -169,27 +156,6 @@ class TransferLearner(Federated):
         a = label_party(listed)
         (b,) = (party for party in listed if party is not a)
         return a, b
-
-    def _agreement(self, members: tuple[Member, ...], overlap: int) -> Agreement:
-        watched = self.target is not None or self.patience is not None
-        return Agreement(
-            objective="transfer",
-            scheme=self.scheme,
-            members=members,
-            algorithm=self.algorithm,
-            learning_rate=as_learning_rate(self.learning_rate),
-            batches=Batches(overlap, self.batch_size if overlap > 1 else None, self.seed),
-            stopping=Stopping(self.rounds, self.target, self.patience),
-            columns=self.hidden,
-            evaluate_every=self.evaluate_every if self.evaluate_every is not None else int(watched),
-            allow_determined=self.allow_determined,
-            details=(
-                ("activation", self.activation),
-                ("gamma", self.gamma),
-                ("l2", self.l2),
-                ("activation_bound", self.activation_bound),
-            ),
-        )
 
     def _evaluations(
         self,
@@ -215,6 +181,7 @@ class TransferLearner(Federated):
                 f"validation: {other_a.name} and {other_b.name} given, {a.name} and {b.name} expected"
             )
         other_a, other_b = align([other_a, other_b], other_a.name)
+        other_b = self._transformed(other_b)
         other_signs, _ = binary_labels(_labels(other_a), a.name, allow_missing=False)
         return {a.name: Evaluation(None, auc(other_signs)), b.name: Evaluation(other_b.features)}
 
@@ -226,27 +193,20 @@ class TransferLearner(Federated):
         found = [p for p in given if p.name == b_name]
         if len(found) != 1:
             raise DataError(f"parties: {', '.join(p.name for p in given)} given, rows of {b_name} are needed")
-        features = found[0].features
-        if features.shape[1] != self.shards_[b_name].columns:
-            raise DataError(
-                f"{b_name}: {features.shape[1]} columns given, the model has {self.shards_[b_name].columns}"
-            )
-        scorers = {name: self._scorer(name) for name in self.parties_}
-        agreement = self._agreement(self._members(), overlap=1)
-        self._holders = self._keys(agreement.names, getattr(self, "_holders", None))
+        features = self._transformed(found[0]).features
+        layer = self.shards_[b_name]
+        if features.shape[1] != layer.columns:
+            raise DataError(f"{b_name}: {features.shape[1]} columns given, the model has {layer.columns}")
+        recipe = replace(self._recipe(), batch_size=None, target=None, patience=None)
+        phis = {a_name: self._phi, b_name: None}
+        scorers = {name: recipe.scorer(self.shards_[name], phis[name]) for name in self.parties_}
+        members = tuple(recipe.member(name, self.shards_[name]) for name in self.parties_)
+        agreement = recipe.agreement(members, 1)
+        self._holders = self._keys(agreement, getattr(self, "_holders", None))
         with self._mapper() as mapper:
-            programs = predict_programs(agreement, scorers, {b_name: features}, self._holders, mapper)
-            run = self._run(programs)
+            run = self._run(predict_programs(agreement, scorers, {b_name: features}, self._holders, mapper))
         scores: Array = run.outcomes[a_name]
         return scores
-
-    def _scorer(self, name: str) -> TransferScorer:
-        layer = self.shards_[name]
-        bound = self.activation_bound if layer.activation == "relu" else 1.0
-        return TransferScorer(layer, self._phi if name == self.parties_[1] else None, bound)
-
-    def _members(self) -> tuple[Member, ...]:
-        return tuple(Member(name, self.shards_[name].size, False) for name in self.parties_)
 
     def predict_proba(self, party: Party | Sequence[Party]) -> Array:
         """Probabilities of the two classes: the logistic function of the score."""

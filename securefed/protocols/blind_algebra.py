@@ -81,9 +81,9 @@ class BlindPlan:
 
     @property
     def margin_reach(self) -> int:
-        """Bits that margins can take when parameters and features are in range."""
-        largest = self.columns * self.feature_bound * self.parameter_bound + self.margin_total
-        return bits_of(largest, MARGIN_BITS) + 1
+        """Bits that margins can take when parameters and features are in range; the same at all parties."""
+        products = self.columns * self.parameter_extent().magnitude << self.features.magnitude_bits
+        return max(products.bit_length(), bits_of(self.margin_total, MARGIN_BITS)) + 1
 
     @property
     def features(self) -> FixedPoint:

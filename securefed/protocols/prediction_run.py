@@ -1,23 +1,43 @@
-"""A run that only predicts: keys, then scores (securefed.protocols.prediction)."""
+"""A run that only predicts: keys, then scores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from securefed.crypto import KeyHolder, Mapper
 from securefed.crypto.scheme import Floats
+from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.keyring import distribute_keys
+from securefed.protocols.blind import loaded, paillier
+from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blind_scores import BlindScorer, blind_scores, serve_blind_scores
+from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.prediction import scores, serve_scores
 from securefed.protocols.scorers import Scorer
 from securefed.transport import Link, Program
 
-__all__ = ["predict_programs"]
+__all__ = ["BlindShard", "predict_programs"]
+
+
+@dataclass(frozen=True)
+class BlindShard:
+    """A party's part of a blind model: ciphertexts under a key that it lacks. Safe to keep on disk."""
+
+    plan: BlindPlan
+    theta: bytes
+    size: int
+
+    def scorer(self, keys: Keyring) -> BlindScorer:
+        """With the key-holder's public key; WrongKey if the model is under another."""
+        return BlindScorer(
+            self.plan, loaded(paillier(keys), self.theta, (self.size,), self.plan.parameter_extent())
+        )
 
 
 def predict_programs(
     agreement: Agreement,
-    scorers: Mapping[str, Scorer],
+    parts: Mapping[str, Scorer | BlindShard],
     features: Mapping[str, Floats],
     holders: Mapping[str, KeyHolder],
     mapper: Mapper,
@@ -28,7 +48,13 @@ def predict_programs(
         async def program(link: Link) -> Floats | None:
             keys = await distribute_keys(link, agreement, holders.get(name), mapper)
             link.phase = "prediction"
-            return await scores(link, agreement, keys, scorers[name], features.get(name), 0)
+            part = parts[name]
+            if not isinstance(part, BlindShard):
+                return await scores(link, agreement, keys, part, features.get(name), 0)
+            if name not in features:
+                raise DataError(f"{name}: no rows to score")
+            part.plan.check_features(features[name], name)
+            return await blind_scores(link, agreement, keys, part.scorer(keys), features[name], 0)
 
         return program
 
@@ -36,7 +62,10 @@ def predict_programs(
         holder = holders[str(agreement.key_holder)]
         await distribute_keys(link, agreement, holder, mapper)
         link.phase = "prediction"
-        await serve_scores(link, holder, agreement.label_party, None, 0)
+        if agreement.reveal == "nothing":
+            await serve_blind_scores(link, holder, agreement.label_party, 0)
+        else:
+            await serve_scores(link, holder, agreement.label_party, None, 0)
 
     programs: dict[str, Program] = {name: data_party(name) for name in agreement.names}
     if agreement.key_holder is not None:

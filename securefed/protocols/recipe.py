@@ -1,0 +1,284 @@
+"""From settings to programs: what a run is made of, the same for a simulation and for parties in processes
+of their own.
+
+A recipe holds the settings that all parties share. With it, and with what the others say about themselves
+in public (`Member`), each party builds the agreement and its own program; nobody needs anybody else's data
+for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.checks import check_choice, check_flag, check_integer, check_number
+from securefed.crypto import SCHEMES, KeyHolder, Mapper
+from securefed.errors import DataError, SettingError
+from securefed.models import Linear, LocalModel, Network
+from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.blind import BlindKeyHolder, BlindParty
+from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.losses import Loss, get_loss
+from securefed.protocols.optimisers import get_optimiser
+from securefed.protocols.schedules import (
+    Algorithm,
+    Batches,
+    FedBCD,
+    FedSGD,
+    LearningRate,
+    Stopping,
+    as_learning_rate,
+)
+from securefed.protocols.sides import LinearSide
+from securefed.protocols.training import DataParty, Evaluation, KeyHolderParty, Outcome, Round
+from securefed.transport import Link
+
+__all__ = ["KEY_HOLDER", "LinearRecipe", "PartyProgram", "Recipe", "Surroundings"]
+
+Array = NDArray[np.float64]
+KEY_HOLDER = "key-holder"
+
+
+class PartyProgram(Protocol):
+    """A party of a training run."""
+
+    async def run(self, link: Link) -> Outcome: ...
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a party's program needs besides settings and data: keys, workers, somebody to tell about
+    progress.
+    """
+
+    holder: KeyHolder | None = None
+    mapper: Mapper | None = None
+    evaluation: Evaluation | None = None
+    on_round: Callable[[Round], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Settings that both objectives have."""
+
+    scheme: str
+    algorithm: Algorithm = field(default_factory=FedBCD)
+    l2: float = 0.0
+    learning_rate: float | LearningRate = 0.1
+    optimiser: Any = "sgd"
+    batch_size: int | None = None
+    rounds: int = 30
+    target: float | None = None
+    patience: int | None = None
+    evaluate_every: int | None = None
+    allow_determined: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("scheme", self.scheme, SCHEMES)
+        check_integer("seed", self.seed, least=0)
+        check_number("l2", self.l2, least=0.0)
+        check_flag("allow_determined", self.allow_determined)
+        if not isinstance(self.algorithm, FedSGD | FedBCD):
+            raise SettingError(f"algorithm: {self.algorithm!r} given, FedSGD(...) or FedBCD(...) is allowed")
+        if self.batch_size is not None:
+            check_integer("batch_size", self.batch_size, least=1)
+        get_optimiser(self.optimiser)
+        as_learning_rate(self.learning_rate)
+        self.stopping()
+
+    def stopping(self) -> Stopping:
+        return Stopping(self.rounds, self.target, self.patience)
+
+    def evaluations(self) -> int:
+        """evaluate_every; where it is not given, 1 if something has to be watched."""
+        if self.evaluate_every is not None:
+            return self.evaluate_every
+        return int(self.target is not None or self.patience is not None)
+
+    def batches(self, rows: int) -> Batches:
+        if self.batch_size is not None and self.batch_size > rows:
+            raise SettingError(f"batch_size: {self.batch_size} given, at most the {rows} rows are allowed")
+        return Batches(rows, self.batch_size, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearRecipe(Recipe):
+    """The generalised linear objective (equation 2)."""
+
+    loss: str = "logistic"
+    reveal: str = "nothing"
+    release: bool = False
+    local_model: str | Mapping[str, str | LocalModel] = "linear"
+    hidden: tuple[int, ...] = (16,)
+    activation: str = "tanh"
+    fit_intercept: bool = True
+    exchange: str = "star"
+    loss_form: str = "auto"
+    margin_bound: float = 64.0
+    feature_bound: float = 64.0
+    parameter_bound: float = 64.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        get_loss(self.loss)
+        check_choice("reveal", self.reveal, ("nothing", "own-gradient"))
+        check_choice("loss_form", self.loss_form, ("auto", "exact", "taylor"))
+        check_choice("exchange", self.exchange, ("star", "pairwise"))
+        check_flag("fit_intercept", self.fit_intercept)
+        check_flag("release", self.release)
+        for name in ("margin_bound", "feature_bound", "parameter_bound"):
+            check_number(name, getattr(self, name), above=0.0)
+        if self.loss_form == "exact" and self.scheme != "plain":
+            raise SettingError(f"loss_form: 'exact' takes scheme 'plain', {self.scheme!r} given")
+        if self.reveal == "nothing" and self.scheme != "plain":
+            self._check_blind()
+
+    def _check_blind(self) -> None:
+        """What blind training cannot do is refused with the word that says so openly."""
+        remedy = "; reveal='own-gradient' takes it, and shows each party its own gradients"
+        if self.scheme != "paillier":
+            raise SettingError(f"reveal: 'nothing' takes scheme 'paillier', {self.scheme!r} given{remedy}")
+        words = [self.local_model] if isinstance(self.local_model, str) else list(self.local_model.values())
+        if any(word != "linear" and not isinstance(word, Linear) for word in words):
+            raise SettingError(f"reveal: 'nothing' takes linear models, {self.local_model!r} given{remedy}")
+        if type(get_optimiser(self.optimiser)).__name__ != "SGD":
+            raise SettingError(f"reveal: 'nothing' takes optimiser 'sgd', {self.optimiser!r} given{remedy}")
+        if self.exchange != "star":
+            raise SettingError(f"reveal: 'nothing' takes exchange 'star', {self.exchange!r} given{remedy}")
+
+    @property
+    def blind(self) -> bool:
+        return self.reveal == "nothing" and self.scheme != "plain"
+
+    @property
+    def exact(self) -> bool:
+        return self.scheme == "plain" and self.loss_form != "taylor"
+
+    @property
+    def loss_function(self) -> Loss:
+        return get_loss(self.loss)
+
+    def model(self, name: str, columns: int, *, last: bool, index: int) -> LocalModel:
+        """A party's local model before training. Only the label party has an intercept."""
+        words = self.local_model
+        chosen = words if isinstance(words, str) else words.get(name, "linear")
+        if not isinstance(chosen, str):
+            return chosen
+        check_choice("local_model", chosen, ("linear", "network"))
+        if chosen == "linear":
+            return Linear(columns, bias=bool(last and self.fit_intercept))
+        return Network(columns, tuple(self.hidden), self.activation, seed=self.seed * 1000 + index)
+
+    def member(self, name: str, model: LocalModel) -> Member:
+        return Member(name, model.size, model.is_linear)
+
+    def agreement(self, members: tuple[Member, ...], rows: int) -> Agreement:
+        """`members` in the order of turns, the label party last."""
+        names = {member.name for member in members}
+        if not isinstance(self.local_model, str) and not set(self.local_model) <= names:
+            unknown = ", ".join(sorted(set(self.local_model) - names))
+            raise SettingError(f"local_model: {unknown} given, the parties are {', '.join(sorted(names))}")
+        return Agreement(
+            objective="linear",
+            scheme=self.scheme,
+            members=members,
+            algorithm=self.algorithm,
+            learning_rate=as_learning_rate(self.learning_rate),
+            batches=self.batches(rows),
+            stopping=self.stopping(),
+            exchange=self.exchange,  # type: ignore[arg-type]  # checked above
+            key_holder=None if len(members) == 2 else KEY_HOLDER,
+            evaluate_every=self.evaluations(),
+            exact=self.exact,
+            allow_determined=self.allow_determined,
+            reveal="nothing" if self.blind else "own-gradient",
+            release=self.release and self.blind,
+            details=(
+                ("loss", self.loss),
+                ("l2", self.l2),
+                ("margin_bound", self.margin_bound),
+                ("feature_bound", self.feature_bound),
+                ("parameter_bound", self.parameter_bound),
+            ),
+        )
+
+    def plan(self, agreement: Agreement) -> BlindPlan:
+        return BlindPlan(
+            self.loss_function,
+            len(agreement.members),
+            sum(member.equations for member in agreement.members),
+            self.l2,
+            self.feature_bound,
+            self.parameter_bound,
+            self.margin_bound,
+        )
+
+    def augmented(self, features: Array, *, last: bool) -> Array:
+        """The columns of a blind party: the label party's intercept is a column of ones."""
+        if last and self.fit_intercept:
+            return np.hstack([features, np.ones((len(features), 1))])
+        return features
+
+    def party(
+        self,
+        agreement: Agreement,
+        name: str,
+        model: LocalModel,
+        features: Array,
+        targets: Array | None,
+        around: Surroundings,
+    ) -> DataParty | BlindParty:
+        """One party's program."""
+        last = name == agreement.label_party
+        if last and targets is None:
+            raise DataError(f"{name}: the label party has no labels")
+        if self.blind:
+            columns = self.augmented(features, last=last)
+            plan = self.plan(agreement)
+            plan.check_features(columns, name)
+            evaluation = around.evaluation
+            if evaluation is not None and evaluation.features is not None:
+                seen = self.augmented(evaluation.features, last=last)
+                plan.check_features(seen, name)
+                evaluation = Evaluation(seen, evaluation.metric)
+            return BlindParty(
+                agreement,
+                plan,
+                columns,
+                targets,
+                holder=around.holder,
+                evaluation=evaluation,
+                mapper=around.mapper,
+                on_round=around.on_round,
+            )
+        side = LinearSide(
+            model,
+            features,
+            targets,
+            self.loss_function,
+            l2=self.l2,
+            exact=self.exact,
+            margin_bound=self.margin_bound,
+        )
+        return DataParty(
+            agreement,
+            side,
+            get_optimiser(self.optimiser),
+            holder=around.holder,
+            evaluation=around.evaluation,
+            mapper=around.mapper,
+            on_round=around.on_round,
+        )
+
+    def key_holder(self, agreement: Agreement, around: Surroundings) -> KeyHolderParty | BlindKeyHolder:
+        """The program of the party that only holds the key."""
+        if around.holder is None:
+            raise SettingError(f"keys: {KEY_HOLDER} has no key")
+        if self.blind:
+            return BlindKeyHolder(agreement, self.plan(agreement), around.holder, mapper=around.mapper)
+        return KeyHolderParty(agreement, around.holder, mapper=around.mapper)
