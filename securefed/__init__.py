@@ -1,13 +1,72 @@
 """Vertical federated learning under homomorphic encryption.
 
-Organisations that hold different columns about the same people train and use one model together; what each of
-them sees is its own data and what the protocol reveals to it by design.
+Organisations that hold different columns about the same people train and use one model together; what each
+of them sees is its own data and what the protocol reveals to it by design.
 
+    from securefed import FedBCD, GeneralisedLinear, Party
+
+    shop = Party("shop", shop_columns)
+    bank = Party("bank", bank_columns, labels=defaulted)
+    model = GeneralisedLinear(algorithm=FedBCD(local_steps=20)).fit([shop, bank])
+    print(model.result_)
+
+`GeneralisedLinear` takes two or more parties, `TransferLearner` two that share only some people.
 `securefed.crypto` is the layer below everything and is usable by itself.
 """
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING, Any
+
+from securefed.errors import DataError, MissingExtra, SecurefedError, SettingError
+
+if TYPE_CHECKING:
+    from securefed.estimators import GeneralisedLinear, TransferLearner
+    from securefed.party import Party
+    from securefed.protocols import SGD, Adam, Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
+    from securefed.result import RunResult
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "Constant",
+    "DataError",
+    "FedBCD",
+    "FedSGD",
+    "GeneralisedLinear",
+    "InverseSqrt",
+    "InverseSqrtParties",
+    "MissingExtra",
+    "Party",
+    "RunResult",
+    "SecurefedError",
+    "SettingError",
+    "TransferLearner",
+    "__version__",
+]
 
 __version__ = "0.1.0"
+
+# Loaded when first used, so that `import securefed.crypto` does not load everything above it.
+_HOMES = {
+    "GeneralisedLinear": "securefed.estimators",
+    "TransferLearner": "securefed.estimators",
+    "Party": "securefed.party",
+    "RunResult": "securefed.result",
+    **dict.fromkeys(
+        ["SGD", "Adam", "Constant", "FedBCD", "FedSGD", "InverseSqrt", "InverseSqrtParties"],
+        "securefed.protocols",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'securefed' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
