@@ -13,7 +13,7 @@ from gmpy2 import mpz
 
 from securefed.crypto.paillier import generate_secret_key
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
-from securefed.crypto.paillier.residues import FEW, OwnerResidues, PublicResidues, invert_all
+from securefed.crypto.paillier.residues import OwnerResidues, PublicResidues, invert_all
 
 P = 0xC57665EF6AE364F4555607AB86494D25
 Q = 0xC27125374415D6E0F4C8B66AD09ED491
@@ -78,12 +78,11 @@ def test_owner_draws_have_a_known_answer() -> None:
     ]
 
 
-@pytest.mark.parametrize("number", [1, FEW - 1, FEW, 3 * FEW])
-def test_fixed_base_powers_are_powers(number: int) -> None:
-    """Against Python's own pow, in both orders of going through the tables."""
+def test_fixed_base_powers_are_powers() -> None:
+    """Against Python's own pow."""
     owner = OwnerResidues(FACTORED)
-    source = stream(f"choices {number}")
-    choices = [(owner._p.choose(source), owner._q.choose(source)) for _ in range(number)]
+    source = stream("choices")
+    choices = [(owner._p.choose(source), owner._q.choose(source)) for _ in range(20)]
     n = P * Q
     for (x, y), residue in zip(choices, owner._residues(choices), strict=True):
         for prime, exponent, factored in ((P, x, FACTORED.p), (Q, y, FACTORED.q)):
