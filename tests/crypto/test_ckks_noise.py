@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log, sqrt
+from math import sqrt
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from securefed.crypto.ckks.merging import merge
 from securefed.crypto.ckks.noise import (
     FRESH_DEVIATION,
     SWITCH_DEVIATION,
+    TAIL,
     Noise,
     flood_deviation,
     noise_bound,
@@ -70,9 +71,9 @@ def test_measured_noise_is_below_the_bound_and_not_far(desk: Desk, name: str) ->
         assert noise.shape == (result.form.layout.coefficients,)
         ratios.append(float(np.linalg.norm(noise)) / bound_of(result))
     assert max(ratios) <= 1.0
-    # The bound is the typical norm plus a tail of 2^-40; what is typical has to be typical.
+    # The bound is the typical norm plus a tail of 2^-60; what is typical has to be typical.
     layout = result.form.layout
-    tail = sqrt(layout.units) * sqrt(2 * SECURITY_BITS * log(2))
+    tail = sqrt(layout.units) * TAIL
     typical = sqrt(layout.coefficients) / (sqrt(layout.coefficients) + tail)
     least = 0.5 if layout.coefficients > 16 else 0.1  # few coefficients: a few draws of one Gaussian
     assert least * typical <= np.mean(ratios) <= 2.0 * typical

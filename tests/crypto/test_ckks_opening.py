@@ -120,6 +120,23 @@ def test_an_answer_is_read_once_and_exactly(desk: Desk) -> None:
     assert np.abs(mask.remove(again) - numbers(5)).max() < 1e-6
 
 
+def test_a_ciphertext_is_opened_once_whatever_stands_beside_it(desk: Desk) -> None:
+    """The same c1 under another c0 would be the same noise under another flood."""
+    first, mask = desk.public.encrypt(numbers(5), ONE).mask()
+    second = masked_of(desk.public.encrypt(numbers(5), ONE))
+    assert isinstance(first, CkksMasked)
+    desk.holder.open(first)
+    changed = CkksMasked(desk.public, first.layout, first.noise, second.c0, first.c1)
+    with pytest.raises(OpeningRefused, match="opened before"):
+        desk.holder.open(desk.public.load_masked(changed.to_bytes()))
+    with pytest.raises(OpeningRefused, match="opened before"):
+        desk.secret.receive(first, mask.disclose())
+    twice = masked_of(desk.public.encrypt(numbers(5000), ONE))
+    twice.c1[1] = twice.c1[0]
+    with pytest.raises(OpeningRefused, match="opened before"):
+        desk.holder.open(twice)
+
+
 def test_replies_are_counted_and_capped(desk: Desk) -> None:
     secret = CkksSecretKey(desk.secret._secret, desk.public, most_replies=2)
     encrypted = desk.public.encrypt(numbers(3), ONE)

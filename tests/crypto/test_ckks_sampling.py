@@ -58,6 +58,7 @@ def test_expansion_is_a_function_of_the_seed() -> None:
     a, b = expand(bytes(32), 2, 3), expand(bytes(32), 3, 3)
     assert (a == b[:2]).all()
     assert not (a[0] == a[1]).any()
+    assert (a[1] == expand(bytes(32), 1, 3, first=1)[0]).all()
     assert not (a == expand(b"\1" + bytes(31), 2, 3)).any()
     assert (a < np.array(PRIMES, dtype=np.uint64)[:, None]).all()
     # A known answer: the first words of SHAKE-128, cut to 60 bits.

@@ -134,11 +134,13 @@ def product_form(
             f"{bits} bits are left for multipliers, {LEAST_MULTIPLIER_BITS} at least are needed: "
             f"{blocks} blocks of rows at {form.magnitude:.1f} bits are too many"
         )
-    limit = fixed.bound if fixed else largest
-    scale = bits - (power_above(limit) if limit else 0)
+    # A private limit is known by its power of two alone: a bound to the last digit would show the largest.
+    power = power_above(fixed.bound if fixed else largest or 1.0)
+    limit = fixed.bound if fixed else 2.0**power
+    scale = bits - power
     result = Form(
         layout,
-        form.bound * (limit or 1.0) * terms,
+        form.bound * limit * terms,
         form.scale + scale,
         form.magnitude + bits + growth,
         Noise(form.noise.terms, form.noise.multiplier_bits + bits, blocks),

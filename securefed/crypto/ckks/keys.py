@@ -7,6 +7,7 @@ key never becomes an object of SEAL's: opening is one multiplication in numpy.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 from typing import Any, ClassVar
@@ -43,6 +44,7 @@ from securefed.crypto.ckks.sealbytes import (
 )
 from securefed.crypto.errors import BadCiphertext, BadKey, FormatError, MaskError, OpeningRefused, ShapeError
 from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.progress import progress
 from securefed.crypto.scheme import Floats, PublicKey, SecretKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
@@ -51,6 +53,8 @@ __all__ = ["CkksPublicKey", "CkksSecretKey", "generate_secret_key"]
 _PUBLIC_BYTES = SEED_BYTES + 8 * PARTS * len(PRIMES) * RING
 _COUNTER = struct.Struct("<Q")
 _MOST_ERROR = 64.0
+_CHUNK = 15
+"""Blocks that are transformed at once."""
 
 
 class CkksPublicKey(PublicKey):
@@ -103,9 +107,10 @@ class CkksPublicKey(PublicKey):
         form = fresh_form(values.shape, fixed)
         encryptor = seal.Encryptor(engine().context, self._key)
         held: list[Any] = []
-        for polynomial in _polynomials(values):
+        slots = Rows(values.shape).slots(values)
+        for block in progress(slots, "encrypting", len(slots)):
             encrypted = seal.Ciphertext()
-            message = to_ntt(from_floats(polynomial, form.scale)[None])[0]
+            message = to_ntt(from_floats(coefficients(block), form.scale)[None])[0]
             encryptor.encrypt(plaintext(message), encrypted)
             held.append(encrypted)
         return CkksEncrypted(self, form, held=held)
@@ -135,11 +140,6 @@ class CkksPublicKey(PublicKey):
         return CkksOpened.from_frame(self, frame)
 
 
-def _polynomials(values: Floats) -> Floats:
-    """(blocks, N) coefficients of the polynomials that carry the values."""
-    return coefficients(Rows(values.shape).slots(values))
-
-
 class CkksSecretKey(SecretKey):
     """A ternary polynomial s, and the number of openings that it has answered."""
 
@@ -149,16 +149,22 @@ class CkksSecretKey(SecretKey):
         self.public: CkksPublicKey = public
         self.replies = replies
         self._most_replies = most_replies
+        self._seen: set[bytes] = set()
         self._secret = secret
         self._key = to_ntt(from_pieces(secret[None], 0))[0]
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         """c1 from a fresh public seed, c0 = m + e - c1 s: less noise, and half the bytes."""
-        form = fresh_form(values.shape, fixed)
-        polynomials, seed = _polynomials(values), os.urandom(SEED_BYTES)
-        messages = np.stack([from_floats(p, form.scale, errors(RING)) for p in polynomials])
-        mixed = np.stack([multiply(a, self._key) for a in expand(seed, len(polynomials))])
-        return CkksEncrypted(self.public, form, seeded=Seeded(seed, subtract(to_ntt(messages), mixed)))
+        form, seed = fresh_form(values.shape, fixed), os.urandom(SEED_BYTES)
+        slots = Rows(values.shape).slots(values)
+        c0 = np.empty((len(slots), 2, RING), dtype=np.uint64)
+        starts = range(0, len(slots), _CHUNK)
+        for start in progress(starts, "encrypting", len(starts)):
+            chunk = coefficients(slots[start : start + _CHUNK])
+            messages = np.stack([from_floats(p, form.scale, errors(RING)) for p in chunk])
+            for i, message in enumerate(to_ntt(messages), start):
+                c0[i] = subtract(message, multiply(expand(seed, 1, first=i)[0], self._key))
+        return CkksEncrypted(self.public, form, seeded=Seeded(seed, c0))
 
     def open(self, masked: CkksMasked) -> CkksOpened:
         if self.replies >= self._most_replies:
@@ -167,6 +173,7 @@ class CkksSecretKey(SecretKey):
                 f"replace the key"
             )
         drowning = flood(masked.layout, masked.noise)
+        self._admit(masked)
         self.replies += 1
         return CkksOpened(self.public, masked.layout, masked.digest, add(self._phase(masked), drowning))
 
@@ -183,7 +190,17 @@ class CkksSecretKey(SecretKey):
         scale = frame.numbers[0]
         if abs(scale) > MOST_SCALE:
             raise FormatError(f"scale {scale} given, at most {MOST_SCALE} is allowed")
+        self._admit(masked)
         return decode(masked.layout, subtract(self._phase(masked), residues), scale)
+
+    def _admit(self, masked: CkksMasked) -> None:
+        """Every c1 once, whatever stands beside it: an honest one is fresh."""
+        seen = {hashlib.sha256(block.tobytes()).digest() for block in masked.c1}
+        if len(seen) < len(masked.c1) or not seen.isdisjoint(self._seen):
+            raise OpeningRefused(
+                "a ciphertext of this block was opened before; each opening takes a fresh mask"
+            )
+        self._seen |= seen
 
     def _phase(self, masked: CkksMasked) -> Words:
         """c0 + c1 s at the coefficients that the layout says, and at no others."""

@@ -8,7 +8,7 @@ multiple of a bound on the noise; the bound depends on public numbers alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log, sqrt
+from math import log, log2, sqrt
 
 from securefed.crypto.ckks.parameters import CAPACITY_BITS, ERROR_DEVIATION, MOST_REPLIES, RING, SECURITY_BITS
 from securefed.crypto.errors import CapacityError, FormatError
@@ -19,7 +19,8 @@ _KEY_NORM = 2 * RING / 3 + 6 * sqrt(2 * RING / 9)
 """Squared norm of a uniform ternary key, six deviations above its mean."""
 FRESH_DEVIATION = sqrt((1 + _KEY_NORM) / 12)
 SWITCH_DEVIATION = sqrt(ERROR_DEVIATION**2 * 2 * RING / 3 + FRESH_DEVIATION**2)
-_TAIL = sqrt(2 * SECURITY_BITS * log(2))
+TAIL = sqrt(2 * (SECURITY_BITS + log2(MOST_REPLIES)) * log(2))
+"""Deviations that no reply of a key exceeds, but for 2^-s: 2^-(s + log2 tau) for each."""
 MOST_FLOOD_BITS = CAPACITY_BITS - 12
 """A larger flood would leave nothing of any value."""
 MOST_MULTIPLIER_BITS = 60
@@ -69,7 +70,7 @@ def noise_bound(noise: Noise, coefficients: int, units: int, levels: int) -> flo
     5. With a the root of the sum of squares, the vector of n returned coefficients from U units is a linear
        image of independent errors, of Frobenius norm at most a sqrt(n) and operator norm at most a sqrt(U).
        By Gaussian concentration its norm exceeds a (sqrt(n) + sqrt(U) sqrt(2 k ln 2)) with probability below
-       2^-k; k is the security parameter.
+       2^-k; with k = s + log2 tau none of the key's replies does, but for 2^-s.
 
     Heuristic in two places: the errors are taken as Gaussian and as white (the spectrum of s is flat up to a
     small factor, and the multipliers do not know it).
@@ -78,7 +79,7 @@ def noise_bound(noise: Noise, coefficients: int, units: int, levels: int) -> flo
     computed = noise.terms * FRESH_DEVIATION * factor * sqrt(noise.blocks)
     switched = SWITCH_DEVIATION * 2.0**levels if levels else 0.0
     total = sqrt(computed**2 + switched**2 + FRESH_DEVIATION**2)
-    return total * (sqrt(coefficients) + sqrt(units) * _TAIL)
+    return total * (sqrt(coefficients) + sqrt(units) * TAIL)
 
 
 def flood_deviation(noise: Noise, coefficients: int, units: int, levels: int) -> float:

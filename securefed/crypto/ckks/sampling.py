@@ -37,7 +37,7 @@ def uniform(count: int, primes: int = 2) -> Words:
     return residues
 
 
-def expand(seed: bytes, polynomials: int, primes: int = 2) -> Words:
+def expand(seed: bytes, polynomials: int, primes: int = 2, first: int = 0) -> Words:
     """(polynomials, primes, N) residues from a public seed: SHAKE-128, 60 bits of each word, rejection.
 
     For each polynomial and prime a stream of its own, a little longer than needed: a word is refused with a
@@ -46,7 +46,9 @@ def expand(seed: bytes, polynomials: int, primes: int = 2) -> Words:
     result = np.empty((polynomials, primes, RING), dtype=np.uint64)
     for i in range(polynomials):
         for j in range(primes):
-            stream = hashlib.shake_128(seed + i.to_bytes(4, "little") + bytes([j])).digest(8 * (RING + 8))
+            stream = hashlib.shake_128(seed + (first + i).to_bytes(4, "little") + bytes([j])).digest(
+                8 * (RING + 8)
+            )
             words = np.frombuffer(stream, dtype="<u8").astype(np.uint64) & _LOW60
             result[i, j] = words[words < PRIMES[j]][:RING]
     return result
