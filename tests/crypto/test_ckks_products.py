@@ -99,6 +99,14 @@ def test_any_size_of_multipliers_has_the_same_relative_precision(desk: Desk, fac
         assert error <= tolerance(result, 40) <= factor * 1e-4
 
 
+def test_multipliers_that_no_scale_fits(desk: Desk) -> None:
+    encrypted = desk.holder.encrypt(numbers(4), ONE)
+    with pytest.raises(CapacityError, match="above 2\\^1000"):
+        np.full((1, 4), 1.7e308) @ encrypted
+    with pytest.raises(CapacityError, match="out of range"):
+        desk.holder.encrypt(numbers(4), FixedPoint(2.0**1000, -970)) * 2.0**999
+
+
 def test_products_entry_by_entry(desk: Desk) -> None:
     values, factors = numbers(600, 9), numbers(600, 9, seed=1, bound=50.0)
     encrypted = desk.public.encrypt(values, ONE)

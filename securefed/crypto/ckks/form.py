@@ -26,7 +26,7 @@ from securefed.crypto.fixed import FixedPoint
 __all__ = ["MOST_SCALE", "Form", "added", "fresh_form", "plain_added", "product_form"]
 
 MOST_SCALE = 1200
-_LEAST_POWER = -512
+_LEAST_POWER, _MOST_POWER = -512, 1000
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,8 @@ def product_form(
         )
     # A private limit is known by its power of two alone: a bound to the last digit would show the largest.
     power = power_above(fixed.bound if fixed else largest or 1.0)
+    if power > _MOST_POWER:
+        raise CapacityError(f"multipliers above 2^{_MOST_POWER} given: declare smaller ones")
     limit = fixed.bound if fixed else 2.0**power
     scale = bits - power
     result = Form(

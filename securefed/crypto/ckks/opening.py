@@ -10,6 +10,12 @@ The key-holder sees uniform residues and a fresh c1. It returns the coefficients
 for sums are as many as there are sums, so the requester learns the sums, blurred by the flood, and neither
 single rows nor the noise. For a disclosure the requester floods instead, and hands over the mask: then the
 key-holder learns the values and nothing of how they were computed.
+
+Where this ends: the parties follow the protocol. A requester that announces less noise than it made, or
+sends a c1 of its own choosing, gets an answer that is flooded too little; the layout limits how many
+coefficients it gets, not what they are. The noise bound is heuristic (securefed.crypto.ckks.noise), and with
+inputs of both parties in one result independent flooding meets a weaker simulation notion than a sum that
+one party alone computed. SEAL's product by a plaintext does not run in constant time.
 """
 
 from __future__ import annotations
