@@ -1,7 +1,9 @@
 """Time per item of two ways to do the same, taken in turns.
 
 A shared machine is slower at one moment than at the next. Taking turns gives both sides the same moments, and
-the median keeps one bad moment from deciding; what counts is the ratio, not the microseconds.
+the median keeps one bad moment from deciding; what counts is the ratio, not the microseconds. What is measured
+is processor time, over all threads of the process: for work on one thread it is the time on an idle machine,
+whoever else runs, and a side that secretly used more threads would gain nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
+from time import process_time
 
 __all__ = ["Task", "per_item_us", "take_turns"]
 
@@ -30,9 +32,9 @@ def per_item_us(task: Task) -> float:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        begin = perf_counter()
+        begin = process_time()
         task.work(*inputs)
-        return (perf_counter() - begin) * 1e6 / task.items
+        return (process_time() - begin) * 1e6 / task.items
     finally:
         if was_on:
             gc.enable()
