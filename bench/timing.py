@@ -1,9 +1,9 @@
 """Time per item of two ways to do the same, taken in turns.
 
 A shared machine is slower at one moment than at the next. Taking turns gives both sides the same moments, and
-the median keeps one bad moment from deciding; what counts is the ratio, not the microseconds. What is measured
-is processor time, over all threads of the process: for work on one thread it is the time on an idle machine,
-whoever else runs, and a side that secretly used more threads would gain nothing.
+the median keeps one bad moment from deciding; what counts is the ratio, not the microseconds. Measured is
+processor time, over all threads of the process: for work on one thread it is the time on an idle machine,
+whoever else runs, and a side that used more threads would gain nothing.
 """
 
 from __future__ import annotations
