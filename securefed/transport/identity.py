@@ -1,0 +1,356 @@
+"""Who a party is on the network: its TLS key, its certificate, and the certificates of its peers.
+
+A party makes its own key and a self-signed certificate (ECDSA on P-256, SHA-256). Its operator hands the
+certificate to the other operators by a way they trust, and each of them pins it: no other certificate speaks
+for that party. Parties that have a certificate authority can name that one for a peer instead; then every
+certificate that it issued directly for the peer's name is taken.
+
+    TransportError
+    `-- IdentityError        a key or certificate cannot be used
+        `-- ExpiredIdentity  this party's own certificate is past its last day, or not valid yet
+
+The private key is in no repr and in no error message; its file has mode 0600 and is under a passphrase if
+one is given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from secrets import token_hex
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from securefed.checks import check_integer
+from securefed.errors import SettingError
+from securefed.transport.message import TransportError
+
+__all__ = [
+    "CERTIFICATE_FILE",
+    "KEY_FILE",
+    "Certificate",
+    "ExpiredIdentity",
+    "Identity",
+    "IdentityError",
+    "Peer",
+    "check_party_name",
+    "parse_address",
+]
+
+KEY_FILE = "tls-key.pem"
+CERTIFICATE_FILE = "certificate.pem"
+MOST_PEM = 1 << 16
+# It is the name in the certificate and is compared as a host name is.
+NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
+# What the X.509 parser raises for bytes that are not a certificate, or not one that it knows.
+UNREADABLE = (
+    ValueError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+PEM_BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+
+class IdentityError(TransportError):
+    """A key or a certificate cannot be used as given."""
+
+
+class ExpiredIdentity(IdentityError):
+    """A certificate outside its days."""
+
+
+def check_party_name(name: object) -> str:
+    """A name that fits into a certificate: letters, digits, - and _, at most 63."""
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        raise SettingError(
+            f"name: {name!r} given, 1 to 63 letters, digits, '-' and '_' are allowed, "
+            "with a letter or digit at both ends"
+        )
+    return name
+
+
+def parse_address(address: object) -> tuple[str, int]:
+    """HOST:PORT, with an IPv6 address in brackets. Port 0 asks for a free one where one listens."""
+    host, colon, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    bracketed = host.startswith("[") and host.endswith("]")
+    plain = bool(host) and not set(host) & set("[]/:% ")
+    if not colon or not (bracketed or plain) or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise SettingError(f"address: {address!r} given, HOST:PORT is allowed (an IPv6 host in brackets)")
+    return (host[1:-1] if bracketed else host), int(port)
+
+
+@dataclass(frozen=True, repr=False)
+class Certificate:
+    """A public certificate. Two are equal if they are the same bytes."""
+
+    der: bytes
+
+    @classmethod
+    def from_pem(cls, pem: bytes | str) -> Certificate:
+        """The first certificate of a PEM text, which is the one of its holder."""
+        data = pem.encode() if isinstance(pem, str) else pem
+        if len(data) > MOST_PEM:
+            raise IdentityError(f"certificate: {len(data)} bytes given, at most {MOST_PEM} are allowed")
+        if b"PRIVATE KEY" in data:
+            raise IdentityError("certificate: this text holds a private key; hand over the certificate only")
+        block = PEM_BLOCK.search(data)
+        if block is None:
+            raise IdentityError("certificate: no PEM certificate in what was given")
+        try:
+            parsed = x509.load_pem_x509_certificate(block.group())
+            found = cls(parsed.public_bytes(serialization.Encoding.DER))
+            _ = found.name, found.names, found.is_authority, found.ends  # all of it readable, or refused here
+        except UNREADABLE:
+            raise IdentityError("certificate: what was given is not a readable X.509 certificate") from None
+        return found
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Certificate:
+        try:
+            with open(path, "rb") as file:
+                return cls.from_pem(file.read(MOST_PEM + 1))
+        except OSError as error:
+            raise IdentityError(f"cannot read {path}: {error.strerror}") from None
+
+    @property
+    def _x509(self) -> x509.Certificate:
+        return x509.load_der_x509_certificate(self.der)
+
+    @property
+    def pem(self) -> bytes:
+        return self._x509.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def name(self) -> str:
+        """The common name."""
+        names = self._x509.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return str(names[0].value) if names else ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The DNS names that it is valid for."""
+        try:
+            found = self._x509.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        except x509.ExtensionNotFound:
+            return ()
+        return tuple(found.value.get_values_for_type(x509.DNSName))
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the DER form, for operators to compare by telephone."""
+        digest = self._x509.fingerprint(hashes.SHA256()).hex()
+        return ":".join(digest[i : i + 2] for i in range(0, len(digest), 2))
+
+    @property
+    def begins(self) -> datetime:
+        return self._x509.not_valid_before_utc
+
+    @property
+    def ends(self) -> datetime:
+        return self._x509.not_valid_after_utc
+
+    @property
+    def is_authority(self) -> bool:
+        try:
+            found = self._x509.extensions.get_extension_for_class(x509.BasicConstraints)
+        except x509.ExtensionNotFound:
+            return False
+        return bool(found.value.ca)
+
+    def issued(self, other: Certificate) -> bool:
+        """Whether this one's key signed the other, directly."""
+        try:
+            other._x509.verify_directly_issued_by(self._x509)
+        except (*UNREADABLE, TypeError, InvalidSignature):
+            return False
+        return True
+
+    def check_days(self, now: datetime | None = None) -> None:
+        moment = now or datetime.now(UTC)
+        if moment >= self.ends:
+            raise ExpiredIdentity(f"the certificate of {self.name!r} ended on {self.ends:%Y-%m-%d %H:%M} UTC")
+        if moment < self.begins:
+            raise ExpiredIdentity(
+                f"the certificate of {self.name!r} begins on {self.begins:%Y-%m-%d %H:%M} UTC; "
+                "is this machine's clock right?"
+            )
+
+    def __repr__(self) -> str:
+        short = self.fingerprint[:23]
+        return f"<certificate of {self.name!r} until {self.ends:%Y-%m-%d}, SHA-256 {short}...>"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another party as its operator described it: where it listens, and its certificate (or the authority
+    whose certificates for that name are taken).
+    """
+
+    address: str
+    certificate: Certificate | None = None
+    authority: Certificate | None = None
+
+    def __post_init__(self) -> None:
+        _, port = parse_address(self.address)
+        if port == 0:
+            raise SettingError(f"address: {self.address!r} given, a peer needs a port from 1 to 65535")
+        if (self.certificate is None) == (self.authority is None):
+            raise SettingError("peer: exactly one of certificate and authority has to be given")
+        if self.certificate is not None and self.certificate.is_authority:
+            # Whoever holds an authority's key can make certificates, so pinning one pins nothing.
+            raise IdentityError(
+                f"certificate: {self.certificate.name!r} is a certificate authority; name it as the "
+                "peer's authority, or pin the party's own certificate"
+            )
+        if self.authority is not None and not self.authority.is_authority:
+            raise IdentityError(
+                f"authority: {self.authority.name!r} is not a certificate authority; pin it as the "
+                "peer's certificate"
+            )
+
+    @property
+    def anchor(self) -> Certificate:
+        """What TLS trusts for this peer: the pinned certificate itself, or the authority."""
+        anchor = self.certificate or self.authority
+        if anchor is None:
+            raise SettingError("peer: exactly one of certificate and authority has to be given")
+        return anchor
+
+    def speaks(self, name: str, shown: Certificate) -> bool:
+        """Whether who shows this certificate is the peer of that name."""
+        if self.certificate is not None:
+            return shown == self.certificate
+        return self.anchor.issued(shown) and not shown.is_authority and name in shown.names
+
+
+class Identity:
+    """A party's own key and certificate."""
+
+    def __init__(self, certificate: Certificate, key: PrivateKey, chain: bytes = b"") -> None:
+        self.certificate = certificate
+        self.name = check_party_name(certificate.name)
+        self.chain = chain or certificate.pem
+        """The PEM text to show: the certificate, and its issuers' if an authority made it."""
+        self._key = key
+        public = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        of_certificate = certificate._x509.public_key().public_bytes(*public)
+        if key.public_key().public_bytes(*public) != of_certificate:
+            raise IdentityError(f"the key is not the one of the certificate of {self.name!r}")
+
+    @classmethod
+    def generate(cls, name: str, *, days: int = 825, now: datetime | None = None) -> Identity:
+        """A new key and a self-signed certificate that is valid from yesterday on, for `days` days."""
+        check_party_name(name)
+        check_integer("days", days, least=1, most=3650)
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        moment = now or datetime.now(UTC)
+        usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            # A day of grace for a peer whose clock is behind.
+            .not_valid_before(moment - timedelta(days=1))
+            .not_valid_after(moment + timedelta(days=days))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usage), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(Certificate(certificate.public_bytes(serialization.Encoding.DER)), key)
+
+    @classmethod
+    def from_pem(
+        cls, certificate: bytes | str, key: bytes, passphrase: str | bytes | None = None
+    ) -> Identity:
+        """From PEM texts, for a certificate that an authority issued; the key may be an ECDSA or RSA one."""
+        chain = certificate.encode() if isinstance(certificate, str) else certificate
+        secret = passphrase.encode() if isinstance(passphrase, str) else passphrase
+        try:
+            loaded = serialization.load_pem_private_key(key, secret or None)
+        except TypeError:
+            given = "it is not encrypted, and a passphrase was given" if secret else "it needs a passphrase"
+            raise IdentityError(f"the TLS key cannot be read: {given}") from None
+        except UNREADABLE:
+            word = "the passphrase is wrong or the text is damaged" if secret else "the text is damaged"
+            raise IdentityError(f"the TLS key cannot be read: {word}") from None
+        if not isinstance(loaded, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+            raise IdentityError("the TLS key is neither an ECDSA nor an RSA one")
+        return cls(Certificate.from_pem(chain), loaded, chain)
+
+    def key_pem(self, passphrase: str | bytes | None = None) -> bytes:
+        """The private key as PKCS#8, encrypted if a passphrase is given. Never to be sent to anybody."""
+        secret = passphrase.encode() if isinstance(passphrase, str) else passphrase
+        protection = serialization.BestAvailableEncryption(secret) if secret else serialization.NoEncryption()
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        return self._key.private_bytes(*form, protection)
+
+    def save(self, folder: str | os.PathLike[str], passphrase: str | bytes | None = None) -> None:
+        """Write the key and the certificate into a folder; files that are there are kept."""
+        directory = Path(folder)
+        _write_new(directory / KEY_FILE, self.key_pem(passphrase), 0o600)
+        _write_new(directory / CERTIFICATE_FILE, self.chain, 0o644)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], passphrase: str | bytes | None = None) -> Identity:
+        """Read what `save` wrote."""
+        directory = Path(folder)
+        key = _read_bounded(directory / KEY_FILE, private=True)
+        return cls.from_pem(_read_bounded(directory / CERTIFICATE_FILE, private=False), key, passphrase)
+
+    def __repr__(self) -> str:
+        return f"<identity of {self.name!r}: {self.certificate!r}>"
+
+
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    """A file that appears whole or not at all and replaces nothing."""
+    temporary = path.with_name(f".{path.name}.{token_hex(8)}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)  # whatever the umask
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            os.link(temporary, path)  # unlike rename, this fails if the name is taken
+        finally:
+            temporary.unlink(missing_ok=True)
+    except FileExistsError:
+        raise IdentityError(f"{path} exists already and is kept") from None
+    except OSError as error:
+        raise IdentityError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _read_bounded(path: Path, *, private: bool) -> bytes:
+    try:
+        # Not blocking, so that a pipe in the file's place is refused and not waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise IdentityError(f"{path} is not a regular file")
+            if private and found.st_mode & 0o077:
+                mode = stat.S_IMODE(found.st_mode)
+                raise IdentityError(f"{path} has mode {mode:04o}, others can reach it; chmod 600 it")
+            data = file.read(MOST_PEM + 1)
+    except OSError as error:
+        raise IdentityError(f"cannot read {path}: {error.strerror}") from None
+    if len(data) > MOST_PEM:
+        raise IdentityError(f"{path} is larger than any key or certificate: at most {MOST_PEM} bytes")
+    return data
