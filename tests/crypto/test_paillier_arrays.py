@@ -197,12 +197,26 @@ class TestArithmetic:
             assert total.fraction_bits == 30
             assert opened(secret, total).tolist() == [1.75, -2.0 + 1 / 1024]
 
-    def test_bounds_are_those_of_the_declaration_not_of_the_values(self, secret: PaillierSecretKey) -> None:
+    def test_extents_are_those_of_the_declaration_not_of_the_values(self, secret: PaillierSecretKey) -> None:
+        """Of binary, zero and arbitrary multipliers alike; sums and differences are known to be that."""
         small, large = (secret.encrypt(np.full(3, value), FIXED) for value in (0.001, 4.0))
         rng = np.random.default_rng(0)
-        for t in (rng.normal(size=(1, 2, 3)), 1e-6 * rng.normal(size=(1, 2, 3))):
+        normal = rng.normal(size=(1, 2, 3))
+        for t in (normal, 1e-6 * normal, np.ones((1, 2, 3)), np.zeros((1, 2, 3)), np.eye(3)[None, :2]):
             for left in (small, large):
                 assert left.contract(t).extent.magnitude == (4 << 20) * (1 << 24) * 3
+        assert (small * 2.0).extent.magnitude == (small * 0.7).extent.magnitude == (4 << 20) * (1 << 24)
+        assert small.sum().extent.magnitude == (4 << 20) * 3
+        assert (small - large).extent.magnitude == (4 << 20) * 2
+
+    def test_a_private_scale_shows_as_a_power_of_two_at_most(self, secret: PaillierSecretKey) -> None:
+        encrypted = secret.encrypt(np.ones(3), FIXED)
+        for largest in (5.1, 6.7, 7.9):
+            assert encrypted.contract(np.full((1, 1, 3), largest)).bound == 8.0 * 3 * FIXED.bound
+
+    def test_huge_multipliers_are_refused_by_name(self, secret: PaillierSecretKey) -> None:
+        with pytest.raises(CapacityError):
+            secret.encrypt(np.array([1.0]), FIXED) * 1.7e308
 
     def test_capacity_is_refused_before_it_is_needed(self, secret: PaillierSecretKey) -> None:
         """Multiply by public 62-bit numbers until the 256 bits are full: exact up to there, then refused."""

@@ -19,6 +19,7 @@ from securefed.crypto.errors import (
     CryptoError,
     FormatError,
     MaskError,
+    OpeningRefused,
     RangeError,
     ShapeError,
     WrongKey,
@@ -130,6 +131,16 @@ def test_masks_are_used_once(secret: PaillierSecretKey) -> None:
             again()
 
 
+def test_a_ciphertext_is_opened_once_whatever_stands_beside_it(secret: PaillierSecretKey) -> None:
+    masked, _ = secret.encrypt(np.ones(24), FIXED).mask()
+    first, second, third = masked._ciphertexts
+    secret.open(PaillierMasked(secret.public, (20,), [first, second]))
+    for again in ([first, second], [second, first], [third, second], [first], [third, third]):
+        with pytest.raises(OpeningRefused, match="opened before"):
+            secret.open(PaillierMasked(secret.public, (20,), again))
+    secret.open(PaillierMasked(secret.public, (20,), [third]))
+
+
 def test_replies_that_are_not_this_masks(secret: PaillierSecretKey) -> None:
     encrypted = secret.encrypt(np.ones(12), FIXED)
 
@@ -186,7 +197,6 @@ def test_disclosures_that_do_not_belong(secret: PaillierSecretKey) -> None:
     frame = Frame.from_bytes(mask.disclose(), Kind.DISCLOSURE)
     f, width, bits, _ = frame.numbers
     wrong: list[tuple[bytes, type[CryptoError]]] = [
-        (encrypted.mask()[1].disclose(), MaskError),
         (secret.encrypt(np.ones(11), FIXED).mask()[1].disclose(), MaskError),
         (replace(frame, payload=frame.payload[:32]).to_bytes(), MaskError),
         (replace(frame, payload=frame.payload[:-1]).to_bytes(), FormatError),
@@ -201,6 +211,9 @@ def test_disclosures_that_do_not_belong(secret: PaillierSecretKey) -> None:
         (replace(frame, key=bytes(16)).to_bytes(), WrongKey),
         (b"", FormatError),
         (masked.to_bytes(), FormatError),
+        # Fits in form: found out by opening, which cannot be tried again.
+        (encrypted.mask()[1].disclose(), MaskError),
+        (frame.to_bytes(), OpeningRefused),
     ]
     for disclosure, error in wrong:
         with pytest.raises(error):
@@ -256,7 +269,7 @@ def test_values_as_wide_as_the_plaintext_take_one_ciphertext_each() -> None:
 
 def test_results_beyond_float64_are_an_error(secret: PaillierSecretKey) -> None:
     encrypted = secret.encrypt(np.array([4.0]), FIXED) * 2.0**900
-    assert encrypted.bound == 2.0**902
+    assert encrypted.bound == 2.0**903  # the power of two above the multiplier
     with pytest.raises(CapacityError):
         encrypted * 2.0**123
     with pytest.raises(RangeError, match="float64"):

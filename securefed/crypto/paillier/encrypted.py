@@ -10,10 +10,12 @@ randomness that was only raised to powers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gmpy2
+import numpy as np
 from gmpy2 import mpz
+from numpy.typing import ArrayLike
 
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.paillier.extent import Extent, multipliers_of, to_integers
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from securefed.crypto.paillier.public import PaillierPublicKey
 
 __all__ = ["PaillierEncrypted", "each_power"]
+
+WHOLE = FixedPoint(bound=1.0, fraction_bits=0)
+"""The scale of 1 and -1, which are nobody's secret."""
 
 
 class PaillierEncrypted(Encrypted):
@@ -63,6 +68,16 @@ class PaillierEncrypted(Encrypted):
     def integers(self) -> list[int]:
         """The ciphertexts as whole numbers mod n**2, row by row."""
         return [int(c) for c in self._ciphertexts]
+
+    def __sub__(self, other: Encrypted | ArrayLike) -> Encrypted:
+        if isinstance(other, Encrypted):
+            self._same(other)
+            negated: Any = other.multiply(-1.0, WHOLE)
+            return self._add(negated)
+        return super().__sub__(other)
+
+    def sum(self) -> Encrypted:
+        return self.contract(np.ones((self.columns, 1, self.rows)), WHOLE)
 
     def rerandomise(self) -> PaillierEncrypted:
         return self._times_residues(self.public.draw(self.ciphertexts))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from fractions import Fraction
-from math import frexp, isfinite
+from math import frexp, inf, isfinite, ldexp
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,9 +100,8 @@ class Multipliers:
 def multipliers_of(values: Floats, fixed: FixedPoint | None) -> Multipliers:
     """At a public scale if one is given; else with 24 significant bits at a scale that stays with the caller.
 
-    In the second case the limit is still public (2**24, or 1 when all multipliers are the same power of two
-    up to sign, as in sums and differences), so that the number of ciphertexts that a masked result takes
-    says nothing about the multipliers.
+    In the second case the limit is 2**24 whatever the multipliers are, so that the number of ciphertexts of a
+    masked result says nothing about them, and the bound is the power of two that belongs to the scale.
     """
     if fixed is not None:
         flat = fixed.encode(values.reshape(1, -1), "multipliers")
@@ -113,12 +112,12 @@ def multipliers_of(values: Floats, fixed: FixedPoint | None) -> Multipliers:
             fixed.bound,
         )
     integers, exponent = quantise(values, PRIVATE_BITS)
-    bound = float(np.max(np.abs(values))) or 1.0
-    sizes = np.abs(integers)
-    largest = int(sizes.max())
-    if largest & (largest - 1) == 0 and bool(np.all((sizes == 0) | (sizes == largest))):
-        return Multipliers(np.sign(integers), exponent - max(0, largest.bit_length() - 1), 1, bound)
-    return Multipliers(integers, exponent, 1 << PRIVATE_BITS, bound)
+    # The last power of two that all have in common only costs squarings: it goes into the scale.
+    merged = int(np.bitwise_or.reduce(np.abs(integers), axis=None))
+    twos = max(0, (merged & -merged).bit_length() - 1)
+    above = PRIVATE_BITS - exponent
+    bound = ldexp(1.0, above) if above < 1024 else inf  # an extent without a finite bound is not admitted
+    return Multipliers(integers >> twos, exponent - twos, 1 << PRIVATE_BITS, bound)
 
 
 def to_integers(values: Floats, fraction_bits: int) -> list[int]:

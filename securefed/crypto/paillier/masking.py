@@ -35,6 +35,7 @@ __all__ = [
     "horner",
     "mask_packed",
     "pack_ciphertexts",
+    "read_disclosure",
 ]
 
 
@@ -196,7 +197,8 @@ class PaillierMask(Mask):
                 f"an opening of shape {opened.shape} in {len(opened.integers())} parts given, "
                 f"this mask is for {self._layout.shape} in {len(self._masks)}"
             )
-        return _unmasked(self._public.n, self._layout, opened._plaintexts, self._masks)
+        n, pairs = self._public.n, zip(opened._plaintexts, self._masks, strict=True)
+        return self._layout.decode([(plaintext - mask) % n for plaintext, mask in pairs], n)
 
     def _material(self) -> list[bytes]:
         return [mask.to_bytes(self._public.plaintext_bytes, "big") for mask in self._masks]
@@ -207,8 +209,9 @@ class PaillierMask(Mask):
         return self._public.frame(Kind.DISCLOSURE, payload, self._layout.shape, numbers).to_bytes()
 
 
-def receive_disclosed(public: PaillierPublicKey, opened: PaillierOpened, disclosure: bytes) -> Floats:
-    """What a masked block holds, for the key-holder to whom its mask was disclosed."""
+def read_disclosure(masked: PaillierMasked, disclosure: bytes) -> PaillierMask:
+    """The mask of a block, from what its maker disclosed; checked before the block is opened."""
+    public = masked.public
     frame = Frame.from_bytes(disclosure, Kind.DISCLOSURE).expect(
         public.scheme, public.parameters, public.key_id
     )
@@ -218,18 +221,12 @@ def receive_disclosed(public: PaillierPublicKey, opened: PaillierOpened, disclos
         raise FormatError(f"a disclosure with layout {frame.numbers} given: not one of this key")
     layout = Layout(public.bits, shape, width, fraction_bits, (1 << bits) - 1)
     masks = _read_plaintexts(public, frame.payload, _block_count(frame, public.plaintext_bytes))
-    if shape != opened.shape or not len(masks) == len(opened.integers()) == layout.ciphertexts:
+    if shape != masked.shape or not len(masks) == masked.ciphertexts == layout.ciphertexts:
         raise MaskError(
             f"a disclosure for shape {shape} in {len(masks)} parts given, "
-            f"the block has shape {opened.shape} in {len(opened.integers())}"
+            f"the block has shape {masked.shape} in {masked.ciphertexts}"
         )
-    return _unmasked(public.n, layout, opened._plaintexts, masks)
-
-
-def _unmasked(n: mpz, layout: Layout, plaintexts: Iterable[mpz], masks: Iterable[mpz]) -> Floats:
-    return layout.decode(
-        [(plaintext - mask) % n for plaintext, mask in zip(plaintexts, masks, strict=True)], n
-    )
+    return PaillierMask(public, layout, masks)
 
 
 def join_integers(integers: Iterable[mpz], width: int) -> bytes:

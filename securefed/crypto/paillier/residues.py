@@ -27,7 +27,7 @@ Tables hold (a, e), so that two table entries make one factor below p**2 without
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import getitem
 from typing import Protocol
 
@@ -135,10 +135,11 @@ class _FixedBase:
     def _power(self, choice: mpz) -> mpz:
         digits, square = choice.to_bytes(self._bytes, "little"), self._square
         power = mpz(1)
-        factors = map(getitem, self._factors, digits)
+        factors: Iterator[mpz] = map(getitem, self._factors, digits)
         for first, second in zip(factors, factors, strict=True):
             power = power * (first * second) % square  # two at a time: their product is not yet above p**2
-        return power * (1 + self._p * sum(map(getitem, self._shares, digits), mpz(0))) % square
+        part = sum(map(getitem, self._shares, digits), mpz(0))
+        return power * (1 + self._p * part) % square
 
     def _tables(self) -> tuple[list[list[mpz]], list[list[mpz]]]:
         """a and e of g**(d * 256**i), for every place i and byte d."""

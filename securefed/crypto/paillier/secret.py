@@ -6,6 +6,7 @@ encryptions have exactly the distribution that everybody's have (residues.py).
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,11 +15,11 @@ import gmpy2
 from gmpy2 import mpz
 from numpy.typing import ArrayLike
 
-from securefed.crypto.errors import BadKey, FormatError, WrongKey
+from securefed.crypto.errors import BadKey, FormatError, OpeningRefused, WrongKey
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.extent import Extent
-from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, receive_disclosed
+from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure
 from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
 from securefed.crypto.paillier.public import (
@@ -57,6 +58,7 @@ class PaillierSecretKey(SecretKey):
         self.public = PaillierPublicKey(primes.n, allow_small=allow_small)
         self._residues = OwnerResidues(primes)
         self._opener = _Opener(primes.p.p, primes.q.p)
+        self._seen: set[bytes] = set()
 
     @classmethod
     def from_primes(cls, p: int, q: int, *, allow_small: bool = False) -> PaillierSecretKey:
@@ -89,6 +91,7 @@ class PaillierSecretKey(SecretKey):
             raise WrongKey(f"masked under {masked.public!r}, this is {self!r}")
         # Once more, whatever way it came here: decrypting 0 or a multiple of p gives away the factors of n.
         ciphertexts = self.public.checked(masked._ciphertexts)
+        self._admit(ciphertexts)
         mapper = self.public.mapper
         if mapper.workers == 1:
             plaintexts = self._opener.decrypt(ciphertexts)
@@ -96,6 +99,16 @@ class PaillierSecretKey(SecretKey):
             pieces = [(self._factors(), piece) for piece in cut(ciphertexts, mapper.workers)]
             plaintexts = [m for piece in mapper.map(owner_decrypt, pieces) for m in piece]
         return PaillierOpened(self.public, masked.shape, plaintexts)
+
+    def _admit(self, ciphertexts: Sequence[mpz]) -> None:
+        """Every ciphertext once, whatever stands beside it or above it: an honest one is fresh."""
+        width = self.public.ciphertext_bytes
+        seen = {hashlib.sha256(c.to_bytes(width, "big")).digest() for c in ciphertexts}
+        if len(seen) < len(ciphertexts) or not seen.isdisjoint(self._seen):
+            raise OpeningRefused(
+                "a ciphertext of this block was opened before; each opening takes a fresh mask"
+            )
+        self._seen |= seen
 
     def open_slots(self, hidden: HiddenSlots) -> list[int]:
         """value + mask, slot by slot (securefed.crypto.paillier.slots)."""
@@ -110,7 +123,7 @@ class PaillierSecretKey(SecretKey):
         return PaillierEncrypted(self.public, (len(integers),), ciphertexts, extent)
 
     def receive(self, masked: PaillierMasked, disclosure: bytes) -> Floats:
-        return receive_disclosed(self.public, self.open(masked), disclosure)
+        return read_disclosure(masked, disclosure).remove(self.open(masked))
 
     def to_bytes(self) -> bytes:
         p, q = self._primes.p, self._primes.q
