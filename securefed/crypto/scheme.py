@@ -44,8 +44,8 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
-"""Where a ciphertext's randomness comes from. What leaves a party is fresh or re-randomised: whoever knows the
-randomness of what was computed on (its sender, its key-holder) reads multipliers out of "computed" ones.
+"""Where a ciphertext's randomness comes from. What leaves a party is fresh or re-randomised: whoever knows
+the randomness of what was computed on (its sender, its key-holder) reads multipliers out of "computed" ones.
 """
 T = TypeVar("T")
 R = TypeVar("R")

@@ -42,9 +42,11 @@ from securefed.crypto.paillier import PaillierEncrypted, PaillierPublicKey
 from securefed.crypto.paillier.extent import Extent
 from securefed.crypto.paillier.slots import HiddenSlots, PaillierSlots, add_integers
 from securefed.errors import SettingError
+from securefed.protocols import evidence
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind_algebra import RESIDUAL_BITS, BlindPlan
 from securefed.protocols.blind_scores import BlindScorer, blind_scores, serve_blind_scores
+from securefed.protocols.evidence import checked, leaving, spent_slots
 from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.ledger import Ledger
 from securefed.protocols.openings import ask, serve, take
@@ -167,17 +169,21 @@ class BlindParty:
             if link.name in senders:
                 with link.activity("products"):
                     margin = plan.margins(self.theta, rows).rerandomise()
-                link.send(label_party, "margin", margin.to_bytes(), round=t, step=position)
+                facts = leaving(margin)
+                link.send(label_party, "margin", margin.to_bytes(), round=t, step=position, facts=facts)
             if link.name not in active:
                 return None
             blob = await link.receive("residual", label_party, round=t, step=position)
-            return loaded(public, blob, (len(rows),), extent)
+            residuals = loaded(public, blob, (len(rows),), extent)
+            checked(link, "residual", label_party, t, position, "shape", "scale", "ciphertexts")
+            return residuals
         with link.activity("products"):
             total = plan.margins(self.theta, rows)
         for name in senders:
             if name != label_party:
                 blob = await link.receive("margin", name, round=t, step=position)
                 self._received[name] = PaillierSlots.from_bytes(public, blob, total)
+                checked(link, "margin", name, t, position, "layout", "ciphertexts")
         for part in self._received.values():
             total = total + part
         if labels is None:
@@ -186,7 +192,8 @@ class BlindParty:
         residuals = await self._refresh(link, keys, total, plan.margin_shift, extent, t, 2 * position)
         for name in active:
             if name != label_party:
-                link.send(name, "residual", residuals.to_bytes(), round=t, step=position)
+                facts = leaving(residuals, source=keys.opener)
+                link.send(name, "residual", residuals.to_bytes(), round=t, step=position, facts=facts)
         return residuals
 
     async def _pair_residuals(
@@ -198,7 +205,8 @@ class BlindParty:
             raise SettingError("two parties hold keys for each other")
         with link.activity("products"):
             hidden, masks = plan.margins(self.theta, rows).hide()
-        link.send(peer, "masked-margin", hidden.to_bytes(), round=t, step=position)
+        facts = evidence.hidden(link, hidden, masks)
+        link.send(peer, "masked-margin", hidden.to_bytes(), round=t, step=position, facts=facts)
         shift = plan.margin_shift
         arrived = HiddenSlots.from_bytes(
             own_key(own), await link.receive("masked-margin", peer, round=t, step=position)
@@ -206,7 +214,9 @@ class BlindParty:
         expect_slots(arrived, hidden, peer)
         with link.activity("open"):
             read = [slot >> shift for slot in own.open_slots(arrived)]
+        checked(link, "masked-margin", peer, t, position, "layout", "ciphertexts", "not seen")
         cut = [mask >> shift for mask in masks]
+        spent_slots(link, "masked-margin", peer, t, position, masks)
         targets = [0] * len(read)
         if labels is not None:
             targets = plan.label_integers(labels, RESIDUAL_BITS, margin_units=False)
@@ -216,9 +226,10 @@ class BlindParty:
             message = own.encrypt_integers(
                 [v - r + y for v, r, y in zip(read, cut, targets, strict=True)], wide
             )
-        link.send(peer, "converted", message.to_bytes(), round=t, step=position)
+        link.send(peer, "converted", message.to_bytes(), round=t, step=position, facts=leaving(message))
         blob = await link.receive("converted", peer, round=t, step=position)
         converted = loaded(paillier(keys), blob, (len(rows),), wide)
+        checked(link, "converted", peer, t, position, "shape", "scale", "ciphertexts")
         mine = [v - r + y for v, r, y in zip(read, cut, targets, strict=True)]
         return add_integers(converted, mine, extent)
 
@@ -250,7 +261,8 @@ class BlindParty:
     def _send_refresh(self, link: Link, keys: Keyring, slots: PaillierSlots, t: int, step: int) -> list[int]:
         with link.activity("mask"):
             hidden, masks = slots.hide()
-        link.send(keys.opener, "refresh-request", hidden.to_bytes(), round=t, step=step)
+        facts = evidence.hidden(link, hidden, masks)
+        link.send(keys.opener, "refresh-request", hidden.to_bytes(), round=t, step=step, facts=facts)
         return masks
 
     async def _take_refreshed(
@@ -259,7 +271,10 @@ class BlindParty:
         blob = await link.receive("refreshed", keys.opener, round=t, step=step)
         wide = self._plan.hidden_extent(extent, shift)
         fresh = loaded(paillier(keys), blob, (len(masks),), wide)
-        return add_integers(fresh, [-(mask >> shift) for mask in masks], extent)
+        checked(link, "refreshed", keys.opener, t, step, "shape", "scale", "ciphertexts")
+        cut = [-(mask >> shift) for mask in masks]
+        spent_slots(link, "refreshed", keys.opener, t, step, masks)
+        return add_integers(fresh, cut, extent)
 
     async def _serve_refresh(self, link: Link, holder: KeyHolder, peer: str, t: int, position: int) -> None:
         plan, member = self._plan, next(m for m in self._agreement.members if m.name == peer)
@@ -387,7 +402,8 @@ async def serve_refresh(
     with link.activity("refresh"):
         shifted = [slot >> shift for slot in holder.open_slots(hidden)]
         fresh: Any = holder.encrypt_integers(shifted, plan.hidden_extent(extent, shift))
-    link.send(requester, "refreshed", fresh.to_bytes(), round=t, step=step)
+    checked(link, "refresh-request", requester, t, step, "as many as agreed", "ciphertexts", "not seen")
+    link.send(requester, "refreshed", fresh.to_bytes(), round=t, step=step, facts=leaving(fresh))
 
 
 def paillier(keys: Keyring) -> PaillierPublicKey:

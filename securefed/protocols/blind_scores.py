@@ -27,9 +27,12 @@ from securefed.crypto.paillier import PaillierEncrypted, PaillierPublicKey
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened
 from securefed.crypto.paillier.slots import HiddenSlots, PaillierSlots, pack_plain
 from securefed.errors import SettingError
+from securefed.protocols import evidence
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.evidence import checked, leaving, spent_slots
 from securefed.protocols.keyring import Keyring
+from securefed.protocols.prediction import note_scores_opened, open_scores
 from securefed.transport import Link
 
 __all__ = ["BlindScorer", "blind_scores", "serve_blind_scores"]
@@ -59,20 +62,14 @@ async def blind_scores(
         await _answer_peer(link, keys.own, label_party, slots, round_)
         return None
     if link.name != label_party:
-        link.send(label_party, "margin", slots.rerandomise().to_bytes(), round=round_)
+        part = slots.rerandomise()
+        link.send(label_party, "margin", part.to_bytes(), round=round_, facts=leaving(part))
         return None
     for name in agreement.names[:-1]:
         blob = await link.receive("margin", name, round=round_)
         slots = slots + PaillierSlots.from_bytes(slots.public, blob, slots)
-    return await _ask(link, keys, slots, round_)
-
-
-async def _ask(link: Link, keys: Keyring, slots: PaillierSlots, round_: int) -> Array:
-    masked, mask = slots.mask()
-    link.send(keys.opener, "score-request", masked.to_bytes(), round=round_)
-    return mask.remove(
-        keys.public.load_opened(await link.receive("score-opening", keys.opener, round=round_))
-    )
+        checked(link, "margin", name, round_, 0, "layout", "ciphertexts")
+    return await open_scores(link, keys, *slots.mask(), round_)
 
 
 async def _ask_peer(link: Link, own: KeyHolder, keys: Keyring, slots: PaillierSlots, round_: int) -> Array:
@@ -82,14 +79,17 @@ async def _ask_peer(link: Link, own: KeyHolder, keys: Keyring, slots: PaillierSl
     hidden = HiddenSlots.from_bytes(own.public, blob)
     if hidden.shape != (slots.count,):
         raise ShapeError(f"{keys.opener} scores {hidden.shape[0]} rows, {slots.count} are due")
-    return await _ask(link, keys, slots.add_plain(own.open_slots(hidden)), round_)
+    read = own.open_slots(hidden)
+    checked(link, "masked-margin", keys.opener, round_, 0, "shape", "ciphertexts", "not seen")
+    return await open_scores(link, keys, *slots.add_plain(read).mask(), round_)
 
 
 async def _answer_peer(
     link: Link, own: KeyHolder, label_party: str, slots: PaillierSlots, round_: int
 ) -> None:
     hidden, masks = slots.hide()
-    link.send(label_party, "masked-margin", hidden.to_bytes(), round=round_)
+    facts = evidence.hidden(link, hidden, masks)
+    link.send(label_party, "masked-margin", hidden.to_bytes(), round=round_, facts=facts)
     masked = own.public.load_masked(await link.receive("score-request", label_party, round=round_))
     opened = own.open(masked)
     if not isinstance(opened, PaillierOpened) or not isinstance(own.public, PaillierPublicKey):
@@ -97,11 +97,13 @@ async def _answer_peer(
     if masked.shape != (slots.count,):
         raise ShapeError(f"{label_party} asks for {masked.shape[0]} scores, {slots.count} are due")
     packed = pack_plain(own.public, masks, slots.width)
+    spent_slots(link, "masked-margin", label_party, round_, 0, masks)
     if len(packed) != len(opened.integers()):
         raise ShapeError(f"{label_party} sent {len(opened.integers())} packed scores, {len(packed)} are due")
     # Still under the label party's uniform mask; only this party's own mask goes.
     less = [(m - p) % own.public.n for m, p in zip(opened.integers(), packed, strict=True)]
     reply = PaillierOpened(own.public, opened.shape, less)
+    note_scores_opened(link, label_party, masked, round_)
     link.send(label_party, "score-opening", reply.to_bytes(), round=round_)
 
 
@@ -110,4 +112,6 @@ async def serve_blind_scores(link: Link, holder: KeyHolder, label_party: str, ro
     masked = holder.public.load_masked(await link.receive("score-request", label_party, round=round_))
     if not isinstance(masked, PaillierMasked):
         raise SettingError("scores: a blind model takes Paillier keys")
-    link.send(label_party, "score-opening", holder.open(masked).to_bytes(), round=round_)
+    opened = holder.open(masked).to_bytes()
+    note_scores_opened(link, label_party, masked, round_)
+    link.send(label_party, "score-opening", opened, round=round_)

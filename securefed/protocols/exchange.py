@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from securefed.crypto import Encrypted
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.evidence import checked, leaving
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.sides import Side
 from securefed.transport import Link
@@ -122,12 +123,15 @@ class Exchange:
             return self._keys.encrypt(values, self._side.fixed())
 
     def _send(self, receiver: str, kind: str, encrypted: Encrypted, round_: int, step: int = 0) -> None:
-        self._link.send(receiver, kind, encrypted.to_bytes(), round=round_, step=step)
+        facts = leaving(encrypted)
+        self._link.send(receiver, kind, encrypted.to_bytes(), round=round_, step=step, facts=facts)
 
     async def _receive(self, kind: str, sender: str, round_: int, step: int = 0) -> Encrypted:
         blob = await self._link.receive(kind, sender, round=round_, step=step)
         with self._link.activity("validate"):
-            return self._keys.public.load(blob, self._side.peer_shape())
+            encrypted = self._keys.public.load(blob, self._side.peer_shape())
+        checked(self._link, kind, sender, round_, step, "shape", "ciphertexts")
+        return encrypted
 
     def _sum(self, parts: list[Encrypted]) -> Encrypted:
         with self._link.activity("add"):

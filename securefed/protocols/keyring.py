@@ -13,6 +13,7 @@ from securefed.crypto import Encrypted, FixedPoint, KeyHolder, Mapper, PublicKey
 from securefed.crypto.scheme import Floats
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.evidence import checked
 from securefed.transport import Link
 
 __all__ = ["Keyring", "distribute_keys"]
@@ -39,6 +40,7 @@ async def distribute_keys(
     link: Link, agreement: Agreement, own: KeyHolder | None, mapper: Mapper, *, allow_small: bool = False
 ) -> Keyring:
     """Send and receive public keys: message 1 of every protocol."""
+    note_agreement(link, agreement)
     if agreement.mutual:
         (peer,) = (name for name in agreement.names if name != link.name)
         if own is None:
@@ -47,6 +49,7 @@ async def distribute_keys(
         link.send(peer, "public-key", own.public.to_bytes())
         public = load_public_key(await link.receive("public-key", peer), allow_small=allow_small)
         _check_scheme(public, agreement, peer)
+        checked(link, "public-key", peer, 0, 0, "key form and size")
         public.mapper = mapper
         return Keyring(own, peer, public)
     holder = str(agreement.key_holder)
@@ -60,8 +63,26 @@ async def distribute_keys(
         return Keyring(own, holder, own.public)
     public = load_public_key(await link.receive("public-key", holder), allow_small=allow_small)
     _check_scheme(public, agreement, holder)
+    checked(link, "public-key", holder, 0, 0, "key form and size")
     public.mapper = mapper
     return Keyring(None, holder, public)
+
+
+def note_agreement(link: Link, agreement: Agreement) -> None:
+    """Write down what this party runs by: all of it is public."""
+    link.transcript.note(
+        "agreed",
+        "agreement",
+        "",
+        0,
+        0,
+        link.phase,
+        digest=agreement.digest(),
+        settings=agreement.to_dict(),
+        rows=agreement.batches.rows,
+        batch=agreement.batches.effective_size,
+        unknowns=agreement.unknowns(),
+    )
 
 
 def _check_scheme(public: PublicKey, agreement: Agreement, sender: str) -> None:

@@ -1,7 +1,7 @@
 """Every kind of message that a protocol sends, what protects it and what its receiver can learn from it.
 
-Nothing else is ever sent: a link refuses kinds that are not in this table. docs/protocols.md says in which
-order they go.
+Nothing else is ever sent: a link refuses kinds that are not in this table. The audit's claims are checked
+against it (securefed.audit), and docs/threat-model.md shows it. docs/protocols.md says in what order they go.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-__all__ = ["KINDS", "MessageKind"]
+__all__ = ["KINDS", "SCORING", "MessageKind"]
+
+SCORING = ("evaluation", "prediction")
+"""Phases in which scores are computed for the label party."""
+
+HOLDS = {"ciphertext": ("encrypted",), "masked": ("masked",), "opened": ("opened",)}
 
 
 @dataclass(frozen=True)
@@ -18,81 +23,180 @@ class MessageKind:
     """One kind of message.
 
     `protection`: public (nothing to protect), ciphertext (under a key that the receiver lacks), masked (a
-    re-randomised ciphertext of value + uniform mask, for its key-holder), opened (value + mask in the
-    clear, for whoever has the mask), or result (for the one who may learn it).
+    re-randomised ciphertext of value + mask, for its key-holder), opened (value + mask in the clear, for
+    whoever has the mask), or result (for the one who may learn it).
+
+    `sender`, `receiver`: "any", "data party", "label party", or "key-holder" (whoever has the secret key of
+    the ciphertexts at hand). `phases`: when it may be sent; empty for always. `holds`: the frames that it
+    consists of, "bytes:n" for n bytes outside of frames; what `protection` says if None.
     """
 
     name: str
     carries: str
     protection: str
     reveals: str
+    sender: str = "any"
+    receiver: str = "any"
+    phases: tuple[str, ...] = ()
+    holds: tuple[str, ...] | None = None
+
+    @property
+    def contents(self) -> tuple[str, ...] | None:
+        """The frames that a message of this kind consists of; None where the table does not say."""
+        return self.holds if self.holds is not None else HOLDS.get(self.protection)
+
+    @property
+    def scoring(self) -> bool:
+        """It belongs to the computation of scores."""
+        return any(phase in SCORING for phase in self.phases)
 
 
 _TABLE = (
-    MessageKind("public-key", "a public key", "public", "nothing"),
+    MessageKind(
+        "public-key",
+        "a public key",
+        "public",
+        "nothing",
+        sender="key-holder",
+        phases=("setup",),
+        holds=("public-key",),
+    ),
     MessageKind(
         "contribution",
         "the sender's part of H for the batch",
         "ciphertext",
         "nothing without the key; shapes",
+        sender="data party",
+        receiver="data party",
+        phases=("training",),
     ),
     MessageKind(
         "residual",
         "the sum of all parts, from the label party",
         "ciphertext",
         "nothing without the key; shapes",
+        sender="label party",
+        receiver="data party",
+        phases=("training",),
     ),
     MessageKind(
         "opening-request",
         "a parameter gradient under a mask",
         "masked",
         "nothing: uniform to the key-holder; shapes",
+        sender="data party",
+        receiver="key-holder",
+        phases=("training", "release"),
     ),
     MessageKind(
-        "opening", "the gradient, still masked", "opened", "the requester's own aggregated parameter gradient"
+        "opening",
+        "the gradient, still masked",
+        "opened",
+        "the requester's own aggregated parameter gradient (its parameters, in the phase release)",
+        sender="key-holder",
+        receiver="data party",
+        phases=("training", "release"),
     ),
-    MessageKind("margin", "the sender's H, packed", "ciphertext", "nothing without the key; shapes"),
+    MessageKind(
+        "margin",
+        "the sender's H, packed",
+        "ciphertext",
+        "nothing without the key; shapes",
+        sender="data party",
+        receiver="label party",
+        phases=("training", *SCORING),
+    ),
     MessageKind(
         "masked-margin",
         "the sender's H, every slot under a mask",
         "masked",
         "nothing, up to 2**-40: masked slots; shapes",
+        sender="data party",
+        receiver="key-holder",
+        phases=("training", *SCORING),
     ),
     MessageKind(
         "converted",
         "the receiver's H under the sender's key, with masks and labels",
         "ciphertext",
         "nothing without the key; shapes",
+        sender="data party",
+        receiver="data party",
+        phases=("training",),
     ),
     MessageKind(
         "refresh-request",
         "residuals or parameters, every slot under a mask",
         "masked",
         "nothing, up to 2**-40: masked slots; shapes",
+        sender="data party",
+        receiver="key-holder",
+        phases=("training",),
     ),
     MessageKind(
         "refreshed",
         "the same, encrypted again at a smaller scale",
         "ciphertext",
         "nothing without the key; shapes",
+        sender="key-holder",
+        receiver="data party",
+        phases=("training",),
     ),
     MessageKind(
-        "verdict", "go on or stop", "public", "whether the label party saw its target or no progress"
+        "verdict",
+        "go on or stop",
+        "public",
+        "whether the label party saw its target or no progress",
+        sender="label party",
+        phases=("training",),
+        holds=("bytes:1",),
     ),
     MessageKind(
-        "score-part", "the sender's part of the scores", "ciphertext", "nothing without the key; shapes"
+        "score-part",
+        "the sender's part of the scores",
+        "ciphertext",
+        "nothing without the key; shapes",
+        sender="data party",
+        receiver="label party",
+        phases=SCORING,
     ),
     MessageKind(
         "score-request",
         "scores under a mask",
         "masked",
         "nothing: uniform to the key-holder; how many scores",
+        sender="label party",
+        receiver="key-holder",
+        phases=SCORING,
     ),
-    MessageKind("score-opening", "the scores, still masked", "opened", "the scores, to the label party"),
     MessageKind(
-        "score-model", "the label party's part of the model", "ciphertext", "nothing without the key; shapes"
+        "score-opening",
+        "the scores, still masked",
+        "opened",
+        "the scores, to the label party",
+        sender="key-holder",
+        receiver="label party",
+        phases=SCORING,
     ),
-    MessageKind("scores", "scores and the mask they are under", "result", "the scores, to the label party"),
+    MessageKind(
+        "score-model",
+        "the label party's part of the model",
+        "ciphertext",
+        "nothing without the key; shapes",
+        sender="label party",
+        receiver="data party",
+        phases=SCORING,
+    ),
+    MessageKind(
+        "scores",
+        "scores and the mask they are under",
+        "result",
+        "the scores, to the label party",
+        sender="data party",
+        receiver="label party",
+        phases=SCORING,
+        holds=("bytes:8", "masked", "disclosure"),
+    ),
 )
 
 KINDS: Mapping[str, MessageKind] = MappingProxyType({kind.name: kind for kind in _TABLE})

@@ -13,6 +13,7 @@ from securefed.crypto import Encrypted, KeyHolder
 from securefed.crypto.errors import ShapeError
 from securefed.crypto.scheme import Floats, Mask
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.evidence import checked, hidden, row_by_row, spent
 from securefed.protocols.exchange import Held
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.ledger import Ledger
@@ -21,22 +22,28 @@ from securefed.transport import Link
 __all__ = ["ask", "ask_sums", "book", "fix_ledger", "serve", "take"]
 
 
-def ask_sums(link: Link, keys: Keyring, held: Held, multipliers: Floats, round_: int, step: int) -> Mask:
-    """Send an opening request for the sums of products; keep the mask."""
+def ask_sums(
+    link: Link, keys: Keyring, held: Held, multipliers: Floats, batch: int, round_: int, step: int
+) -> Mask:
+    """Send an opening request for sums of products over the `batch` rows; keep the mask."""
     with link.activity("products"):
         sums = held.encrypted.contract(multipliers)
-    return ask(link, keys, sums, round_, step)
+    single = row_by_row(multipliers, batch)
+    return ask(link, keys, sums, round_, step, single=single)
 
 
-def ask(link: Link, keys: Keyring, encrypted: Encrypted, round_: int, step: int) -> Mask:
-    """Send an opening request; keep the mask."""
+def ask(
+    link: Link, keys: Keyring, encrypted: Encrypted, round_: int, step: int, *, single: bool = False
+) -> Mask:
+    """Send an opening request; keep the mask. `single`: the values are of single rows, for the transcript."""
     with link.activity("mask"):
         masked, mask = encrypted.mask()
     shape, count = masked.shape, masked.ciphertexts
     link.transcript.note(
         "requested", "opening", keys.opener, round_, step, link.phase, shape=list(shape), ciphertexts=count
     )
-    link.send(keys.opener, "opening-request", masked.to_bytes(), round=round_, step=step)
+    facts = hidden(link, masked, mask, single=single)
+    link.send(keys.opener, "opening-request", masked.to_bytes(), round=round_, step=step, facts=facts)
     return mask
 
 
@@ -44,7 +51,12 @@ async def take(link: Link, keys: Keyring, mask: Mask, round_: int, step: int) ->
     """The reply, without its mask."""
     blob = await link.receive("opening", keys.opener, round=round_, step=step)
     with link.activity("unmask"):
-        return mask.remove(keys.public.load_opened(blob))
+        opened = keys.public.load_opened(blob)
+        pieces = mask.material()
+        values = mask.remove(opened)
+    checked(link, "opening", keys.opener, round_, step, "fits its mask")
+    spent(link, "opening", keys.opener, round_, step, mask, pieces)
+    return values
 
 
 async def serve(
@@ -71,6 +83,7 @@ async def serve(
         if ledger is not None:
             book(ledger, agreement, requester)
         opened = holder.open(masked).to_bytes()
+    checked(link, "opening-request", requester, round_, step, "ciphertexts", "as many as agreed", "not seen")
     link.transcript.note(
         "opened",
         "opening",

@@ -25,14 +25,15 @@ import struct
 
 from securefed.crypto import KeyHolder
 from securefed.crypto.errors import FormatError, ShapeError
-from securefed.crypto.scheme import Floats
+from securefed.crypto.scheme import Floats, Mask, Masked
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.evidence import checked, hidden, leaving, spent
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.scorers import LinearScorer, Scorer, TransferScorer
 from securefed.transport import Link
 
-__all__ = ["scores", "serve_scores"]
+__all__ = ["note_scores_opened", "open_scores", "scores", "serve_scores"]
 
 SIZES = struct.Struct("<Q")
 
@@ -62,22 +63,32 @@ async def _linear_scores(
 ) -> Floats | None:
     own, label_party = scorer.part(features), agreement.label_party
     if link.name != label_party:
-        link.send(label_party, "score-part", keys.encrypt(own, scorer.fixed).to_bytes(), round=round_)
+        part = keys.encrypt(own, scorer.fixed)
+        link.send(label_party, "score-part", part.to_bytes(), round=round_, facts=leaving(part))
         if agreement.mutual and keys.own is not None:
             await serve_scores(link, keys.own, label_party, len(own), round_)
         return None
-    others = [
-        keys.public.load(await link.receive("score-part", name, round=round_), own.shape)
-        for name in agreement.names[:-1]
-    ]
+    others = []
+    for name in agreement.names[:-1]:
+        others.append(keys.public.load(await link.receive("score-part", name, round=round_), own.shape))
+        checked(link, "score-part", name, round_, 0, "shape", "ciphertexts")
     total = others[0] + own
     for part in others[1:]:
         total = total + part
     masked, mask = total.mask()
-    link.send(keys.opener, "score-request", masked.to_bytes(), round=round_)
-    return mask.remove(
-        keys.public.load_opened(await link.receive("score-opening", keys.opener, round=round_))
-    )
+    return await open_scores(link, keys, masked, mask, round_)
+
+
+async def open_scores(link: Link, keys: Keyring, masked: Masked, mask: Mask, round_: int) -> Floats:
+    """The label party's part of the opening of scores."""
+    facts = hidden(link, masked, mask)
+    link.send(keys.opener, "score-request", masked.to_bytes(), round=round_, facts=facts)
+    opened = keys.public.load_opened(await link.receive("score-opening", keys.opener, round=round_))
+    pieces = mask.material()
+    values = mask.remove(opened)
+    checked(link, "score-opening", keys.opener, round_, 0, "fits its mask")
+    spent(link, "score-opening", keys.opener, round_, 0, mask, pieces)
+    return values
 
 
 async def serve_scores(
@@ -89,20 +100,33 @@ async def serve_scores(
     masked = holder.public.load_masked(await link.receive("score-request", label_party, round=round_))
     if rows is not None and masked.shape != (rows,):
         raise ShapeError(f"{label_party} asks for scores of shape {masked.shape}, ({rows},) expected")
-    link.send(label_party, "score-opening", holder.open(masked).to_bytes(), round=round_)
+    opened = holder.open(masked).to_bytes()
+    note_scores_opened(link, label_party, masked, round_)
+    link.send(label_party, "score-opening", opened, round=round_)
+
+
+def note_scores_opened(link: Link, label_party: str, masked: Masked, round_: int) -> None:
+    checked(link, "score-request", label_party, round_, 0, "shape", "ciphertexts", "not seen")
+    shape, count = list(masked.shape), masked.ciphertexts
+    link.transcript.note(
+        "opened", "score-opening", label_party, round_, 0, link.phase, shape=shape, ciphertexts=count
+    )
 
 
 async def _transfer_ask(link: Link, b: str, own: KeyHolder, scorer: TransferScorer, round_: int) -> Floats:
     """A's part."""
     if scorer.phi is None:
         raise DataError("scores: the label party's shard has no Phi")
-    link.send(b, "score-model", own.encrypt(scorer.phi, scorer.fixed).to_bytes(), round=round_)
+    model = own.encrypt(scorer.phi, scorer.fixed)
+    link.send(b, "score-model", model.to_bytes(), round=round_, facts=leaving(model))
     blob = await link.receive("scores", b, round=round_)
     if len(blob) < SIZES.size:
         raise FormatError(f"scores: cut short, {len(blob)} bytes")
     (length,) = SIZES.unpack_from(blob)
     end = SIZES.size + length
-    return own.receive(own.public.load_masked(blob[SIZES.size : end]), blob[end:])
+    values = own.receive(own.public.load_masked(blob[SIZES.size : end]), blob[end:])
+    checked(link, "scores", b, round_, 0, "ciphertexts", "fits its mask", "not seen")
+    return values
 
 
 async def _transfer_answer(
@@ -110,6 +134,9 @@ async def _transfer_answer(
 ) -> None:
     """B's part."""
     model = keys.public.load(await link.receive("score-model", a, round=round_), (scorer.layer.width,))
+    checked(link, "score-model", a, round_, 0, "shape", "ciphertexts")
     masked, mask = (scorer.layer.forward(features) @ model).mask()
+    facts, pieces = hidden(link, masked, mask), mask.material()
     request = masked.to_bytes()
-    link.send(a, "scores", SIZES.pack(len(request)) + request + mask.disclose(), round=round_)
+    link.send(a, "scores", SIZES.pack(len(request)) + request + mask.disclose(), round=round_, facts=facts)
+    spent(link, "scores", a, round_, 0, mask, pieces)

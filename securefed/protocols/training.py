@@ -179,7 +179,7 @@ class DataParty:
             if held is not None and agreement.opens_at(link.name, q):
                 with link.activity("local model"):
                     multipliers = side.multipliers()
-                mask = ask_sums(link, keys, held, multipliers, t, q)
+                mask = ask_sums(link, keys, held, multipliers, agreement.batches.effective_size, t, q)
             for name in peers:
                 if keys.own is not None and agreement.opens_at(name, q):
                     await serve(link, agreement, keys.own, ledger, name, t, q)

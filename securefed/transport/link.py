@@ -14,9 +14,9 @@ what it sent.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from securefed.transport.clock import Network, Path
 from securefed.transport.message import Message, OutOfOrder, WrongKind, WrongRound, WrongRun, WrongSender
@@ -62,7 +62,7 @@ class Link:
         self.peers = tuple(peers)
         self.run = run
         self.phase = "setup"
-        self.transcript = Transcript(name)
+        self.transcript = Transcript(name, run)
         self.outbox: list[Message] = []
         self.path = Path()
         self.paused = Path()
@@ -76,8 +76,19 @@ class Link:
         self._sent: dict[str, int] = {}
         self._taken: dict[str, int] = {}
 
-    def send(self, receiver: str, kind: str, payload: bytes, *, round: int = 0, step: int = 0) -> None:
-        """Hand a message to the transport; it does not wait."""
+    def send(
+        self,
+        receiver: str,
+        kind: str,
+        payload: bytes,
+        *,
+        round: int = 0,
+        step: int = 0,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Hand a message to the transport; it does not wait. `facts` go into this party's transcript: what it
+        did to protect the payload (securefed.protocols.evidence).
+        """
         if receiver not in self.peers:
             raise WrongSender(f"{self.name} has no peer {receiver!r}; its peers are {', '.join(self.peers)}")
         if kind not in self._kinds:
@@ -93,7 +104,7 @@ class Link:
         self._busy[receiver] = free
         arrival = free.travel(self._network.latency)
         message = Message(kind, self.run, round, step, self.name, receiver, sequence, payload, arrival)
-        self.transcript.message("sent", message, self.phase)
+        self.transcript.message("sent", message, self.phase, facts)
         self.outbox.append(message)
 
     async def receive(self, kind: str, sender: str, *, round: int = 0, step: int = 0) -> bytes:

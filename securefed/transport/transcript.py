@@ -1,20 +1,54 @@
-"""What one party sent, received and opened, in order. Digests and sizes; never a value."""
+"""What one party sent, received, opened and checked, in order. Digests and sizes; never a value.
+
+Each entry is a line of JSON, and each line holds the hash of all lines before it and of itself (`chain`): an
+entry that is altered, dropped or slipped in later breaks every one that follows. A pair of parties compares
+`Roots` at the end: what one sent is what the other received, under the same agreement and keys.
+
+Events:
+
+    agreed      the settings that this party runs by, and their digest
+    sent        a message, with what its bytes consist of and what the sender did to protect it
+    received    a message, with what its bytes consist of
+    checked     what arrived was validated before use; which checks
+    requested   an opening was asked for
+    opened      an opening was answered, for a peer
+    spent       a mask was used: removed or disclosed, and destroyed
+    resumed     the run went on from a checkpoint
+
+A mask is known here by a fingerprint under a key that never leaves this process: equal masks show, and nobody
+can test a guess at one (an unkeyed hash would let the key-holder, who sees value + mask, try values).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
+import os
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, Any
 
+from securefed.errors import DataError
+from securefed.transport.contents import Part, parts_of
 from securefed.transport.message import Message
 
-__all__ = ["Entry", "Transcript"]
+__all__ = ["Entry", "MaskPrint", "Roots", "Transcript", "canonical"]
+
+VERSION = 1
+PRINT_BYTES = 12
+
+
+def canonical(value: Any) -> bytes:
+    """One form of a JSON value, to hash."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One event: `event` is sent, received, requested (an opening, by this party) or opened (for another)."""
+    """One event; see the module for what events there are."""
 
     event: str
     kind: str
@@ -24,44 +58,118 @@ class Entry:
     bytes: int
     digest: str
     phase: str
-    """training, evaluation, prediction or setup"""
+    """training, evaluation, prediction, release or setup"""
     detail: dict[str, Any]
+    chain: str = ""
+
+    @property
+    def parts(self) -> list[Part]:
+        """What the message consists of."""
+        return [Part.from_dict(part) for part in self.detail.get("parts", ())]
+
+    def linked(self, before: str) -> Entry:
+        """The entry with its place in a chain."""
+        content = {name: value for name, value in asdict(self).items() if name != "chain"}
+        digest = hashlib.sha256(before.encode() + canonical(content)).hexdigest()
+        return replace(self, chain=digest)
+
+
+@dataclass(frozen=True)
+class MaskPrint:
+    """Fingerprints of one mask's independent pieces; `blank` counts pieces that are all zero."""
+
+    pieces: tuple[str, ...]
+    blank: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"pieces": list(self.pieces), "blank": self.blank}
+
+
+@dataclass(frozen=True)
+class Roots:
+    """What a party shows a peer to compare: one hash over what it sent there, one over what it got from
+    there, and under which agreement.
+    """
+
+    party: str
+    peer: str
+    sent: str
+    received: str
+    agreement: str
 
 
 class Transcript:
-    """The entries of one party."""
+    """The entries of one party, append-only."""
 
-    def __init__(self, party: str) -> None:
+    def __init__(self, party: str, run: str = "") -> None:
         self.party = party
+        self.run = run
         self.entries: list[Entry] = []
+        self.ending: tuple[int, str] | None = None
+        """What the last line of its file says, if it was read from one: entries, and the end of the chain."""
+        self._read = False
+        self._secret = os.urandom(32)
+        self._stream: IO[str] | None = None
 
-    def message(self, event: str, message: Message, phase: str) -> None:
+    @property
+    def header(self) -> dict[str, Any]:
+        return {"transcript": VERSION, "party": self.party, "run": self.run}
+
+    @property
+    def start(self) -> str:
+        """What the chain begins with."""
+        return hashlib.sha256(canonical(self.header)).hexdigest()
+
+    @property
+    def head(self) -> str:
+        """The end of the chain: stands for everything before it."""
+        return self.entries[-1].chain if self.entries else self.start
+
+    def message(
+        self, event: str, message: Message, phase: str, facts: Mapping[str, Any] | None = None
+    ) -> None:
+        """A message sent or received. `facts`: what the sender did to it (origin, mask fingerprints)."""
         peer = message.receiver if event == "sent" else message.sender
-        self.entries.append(
-            Entry(
-                event,
-                message.kind,
-                peer,
-                message.round,
-                message.step,
-                message.size,
-                message.digest,
-                phase,
-                {"sequence": message.sequence},
-            )
-        )
+        detail: dict[str, Any] = {
+            "sequence": message.sequence,
+            "parts": [part.to_dict() for part in parts_of(message.payload)],
+        }
+        if facts:
+            detail["facts"] = dict(facts)
+        place = (event, message.kind, peer, message.round, message.step)
+        self._append(Entry(*place, message.size, message.digest, phase, detail))
 
     def note(
         self, event: str, kind: str, peer: str, round_: int, step: int, phase: str, **detail: Any
     ) -> None:
-        """An event that is not a message: an opening requested or served."""
-        self.entries.append(Entry(event, kind, peer, round_, step, 0, "", phase, detail))
+        """An event that is not a message."""
+        self._append(Entry(event, kind, peer, round_, step, 0, "", phase, detail))
+
+    def _append(self, entry: Entry) -> None:
+        linked = entry.linked(self.head)
+        self.entries.append(linked)
+        if self._stream is not None:
+            self._stream.write(_line(linked))
+            self._stream.flush()
+
+    def mask_print(self, pieces: Iterable[bytes]) -> MaskPrint:
+        """The fingerprints of a mask."""
+        found, blank = [], 0
+        for piece in pieces:
+            if any(piece):
+                found.append(hmac.digest(self._secret, piece, "sha256")[:PRINT_BYTES].hex())
+            else:
+                blank += 1
+        return MaskPrint(tuple(found), blank)
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def of(self, event: str) -> list[Entry]:
+        return [entry for entry in self.entries if entry.event == event]
 
     def count(self, event: str = "sent", phase: str | None = None) -> Counter[str]:
         """Messages by kind."""
@@ -77,3 +185,108 @@ class Transcript:
 
     def rows(self) -> list[dict[str, Any]]:
         return [asdict(entry) for entry in self.entries]
+
+    def fault(self) -> str:
+        """What is wrong with the chain, in words; empty if it is whole."""
+        before = self.start
+        for place, entry in enumerate(self.entries):
+            if entry.linked(before).chain != entry.chain:
+                return f"entry {place} ({entry.event} {entry.kind}) does not fit the chain"
+            before = entry.chain
+        if self._read and self.ending is None:
+            return "cut short: its last line is missing"
+        if self._read and self.ending != (len(self.entries), self.head):
+            return f"{len(self.entries)} entries are there, its last line says otherwise"
+        return ""
+
+    def roots(self, peer: str) -> Roots:
+        """What to compare with that peer's `roots(self.party)`."""
+        agreed = [str(entry.detail.get("digest", "")) for entry in self.of("agreed")]
+        return Roots(
+            self.party, peer, self._root("sent", peer), self._root("received", peer), ",".join(agreed)
+        )
+
+    def _root(self, event: str, peer: str) -> str:
+        whole = hashlib.sha256(self.run.encode())
+        for entry in self.entries:
+            if entry.event == event and entry.peer == peer:
+                fields = [entry.kind, entry.round, entry.step, entry.bytes, entry.digest]
+                whole.update(canonical([entry.detail.get("sequence"), *fields]))
+        return whole.hexdigest()
+
+    # Files
+
+    def stream_to(self, path: str | Path) -> None:
+        """Write the lines so far, and each further one as it happens."""
+        self.close()
+        self._stream = Path(path).open("w", encoding="utf-8")  # noqa: SIM115  # kept open
+        self._stream.write(canonical(self.header).decode() + "\n")
+        for entry in self.entries:
+            self._stream.write(_line(entry))
+        self._stream.flush()
+
+    def close(self) -> None:
+        """End a file that `stream_to` began: its last line says how many entries there are, so that a cut
+        shows.
+        """
+        if self._stream is not None:
+            end = {"end": len(self.entries), "chain": self.head}
+            self._stream.write(canonical(end).decode() + "\n")
+            self._stream.close()
+            self._stream = None
+
+    def save(self, path: str | Path) -> None:
+        """The whole transcript as JSON lines."""
+        self.stream_to(path)
+        self.close()
+
+    @classmethod
+    def read(cls, path: str | Path) -> Transcript:
+        """A transcript out of a file. Its form is checked here; `fault` says whether anybody touched it."""
+        where = Path(path)
+        try:
+            lines = [json.loads(line) for line in where.read_text(encoding="utf-8").splitlines() if line]
+        except (OSError, ValueError) as error:
+            raise DataError(f"{where}: not a transcript ({error})") from None
+        if not lines or not all(isinstance(line, dict) for line in lines):
+            raise DataError(f"{where}: not a transcript: empty, or a line is not an object")
+        head, *rest = lines
+        if head.get("transcript") != VERSION or not isinstance(head.get("party"), str):
+            raise DataError(f"{where}: not a transcript of version {VERSION}: its first line is another")
+        end = rest.pop() if rest and "end" in rest[-1] else None
+        transcript = cls(head["party"], str(head.get("run", "")))
+        try:
+            transcript.entries = [_entry(line) for line in rest]
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{where}: an entry is malformed ({error})") from None
+        transcript._read = True
+        if end is not None:
+            transcript.ending = (end["end"], str(end.get("chain", "")))
+        return transcript
+
+
+FIELDS: dict[str, type] = {
+    "event": str,
+    "kind": str,
+    "peer": str,
+    "round": int,
+    "step": int,
+    "bytes": int,
+    "digest": str,
+    "phase": str,
+    "detail": dict,
+    "chain": str,
+}
+
+
+def _entry(line: dict[str, Any]) -> Entry:
+    if line.keys() != FIELDS.keys():
+        raise ValueError(f"fields {', '.join(sorted(line))} given")
+    for name, kind in FIELDS.items():
+        if not isinstance(line[name], kind) or isinstance(line[name], bool):
+            raise ValueError(f"{name}: {line[name]!r} given")
+    return Entry(**line)
+
+
+def _line(entry: Entry) -> str:
+    return canonical(asdict(entry)).decode() + "\n"

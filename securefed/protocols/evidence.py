@@ -1,0 +1,83 @@
+"""What a party writes down about its own protection: the facts in its transcript beside each message.
+
+    origin   where the randomness of what it sends comes from: "fresh" or "re-randomised", or "forwarded" for
+             the key-holder's own fresh ciphertexts, passed on to somebody who has not seen them
+    mask     fingerprints of the mask that a block is under (securefed.transport.transcript), never the mask
+    checked  which checks an arrival passed before it was used
+
+Nothing here is secret, and nothing here depends on a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from securefed.crypto.scheme import Floats, Mask, Masked, Origin
+from securefed.transport import Link
+
+__all__ = ["checked", "hidden", "leaving", "row_by_row", "slot_pieces", "spent", "spent_slots"]
+
+
+class Leaving(Protocol):
+    """Ciphertexts on their way out."""
+
+    origin: Origin
+    shown: bool
+
+
+def leaving(encrypted: Leaving, *, source: str | None = None) -> dict[str, Any]:
+    """For ciphertexts that are about to be sent. `source`: who encrypted what is passed on."""
+    encrypted.shown = True
+    if encrypted.origin == "arrived" and source is not None:
+        return {"origin": "forwarded", "source": source}
+    return {"origin": encrypted.origin}
+
+
+def hidden(link: Link, masked: Masked, mask: Mask | Iterable[int], **more: Any) -> dict[str, Any]:
+    """For a masked block that is about to be sent to its key-holder."""
+    pieces = mask.material() if isinstance(mask, Mask) else slot_pieces(mask)
+    found = link.transcript.mask_print(pieces)
+    return {
+        "origin": masked.origin,
+        "mask": found.to_dict(),
+        "ciphertexts": masked.ciphertexts,
+        **more,
+    }
+
+
+def slot_pieces(masks: Iterable[int]) -> list[bytes]:
+    """The masks of slots, as the pieces of a fingerprint."""
+    return [mask.to_bytes((mask.bit_length() + 7) // 8 or 1, "big") for mask in masks]
+
+
+def spent(link: Link, kind: str, peer: str, round_: int, step: int, mask: Mask, pieces: list[bytes]) -> None:
+    """Note a mask's end; `pieces` is its material from before, to name it."""
+    _note_spent(link, kind, peer, round_, step, pieces, mask.destroyed)
+
+
+def spent_slots(link: Link, kind: str, peer: str, round_: int, step: int, masks: list[int]) -> None:
+    """The end of the masks of slots: noted, and forgotten."""
+    pieces = slot_pieces(masks)
+    masks.clear()
+    _note_spent(link, kind, peer, round_, step, pieces, not masks)
+
+
+def _note_spent(
+    link: Link, kind: str, peer: str, round_: int, step: int, pieces: list[bytes], destroyed: bool
+) -> None:
+    mask = link.transcript.mask_print(pieces).to_dict()
+    link.transcript.note("spent", kind, peer, round_, step, link.phase, mask=mask, destroyed=destroyed)
+
+
+def checked(link: Link, kind: str, peer: str, round_: int, step: int, *checks: str) -> None:
+    """Note that an arrival was validated. The frame's checksum, scheme, parameter set and key always are."""
+    made = ["frame", "scheme", "parameters", "key", *checks]
+    link.transcript.note("checked", kind, peer, round_, step, link.phase, checks=made)
+
+
+def row_by_row(multipliers: Floats, rows: int) -> bool:
+    """Whether sums of products are none: no output takes more than one of the first `rows` rows."""
+    return rows > 1 and int(np.count_nonzero(multipliers[:, :, :rows], axis=2).max(initial=0)) <= 1
