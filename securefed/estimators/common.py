@@ -120,7 +120,14 @@ def auc(signs: Array) -> Callable[[Array], float]:
     """The metric of binary objectives: area under the ROC curve."""
     if len(np.unique(signs)) < 2:
         raise DataError("evaluation: the labels of the rows to evaluate on are all of one class")
-    return lambda scores: float(roc_auc_score(signs, scores))
+
+    def metric(scores: Array) -> float:
+        # The other party decides how many scores it sends.
+        if scores.shape != signs.shape:
+            raise DataError(f"evaluation: scores of shape {scores.shape} given for {len(signs)} labels")
+        return float(roc_auc_score(signs, scores))
+
+    return metric
 
 
 def write_shard(folder: FilePath, party: str, arrays: Shard) -> None:
