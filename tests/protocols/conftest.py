@@ -1,4 +1,4 @@
-"""Keys for the whole session, made when a test first asks for them."""
+"""Keys for the whole session."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from securefed.protocols.ledger import LedgerWarning
-from tests.protocols.federation import Keys
+from tests.protocols.federation import KEYS, Keys
 
 
 @pytest.fixture(scope="session")
 def keys() -> Keys:
-    return Keys()
+    return KEYS
 
 
 @pytest.fixture(autouse=True)

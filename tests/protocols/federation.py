@@ -44,6 +44,10 @@ class Keys:
         return KeyHolder(self._made[place]._secret)
 
 
+KEYS = Keys()
+"""For the whole session; a fixture gives them too, which Hypothesis and tables cannot take."""
+
+
 @dataclass
 class Federation:
     """The parties of one run, before it."""

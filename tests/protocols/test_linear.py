@@ -16,10 +16,9 @@ from securefed.errors import DataError
 from securefed.protocols.optimisers import SGD, Adam
 from securefed.protocols.schedules import Algorithm, Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
 from tests.protocols import federation, reference
-from tests.protocols.federation import Federation, Keys, blobs, split
+from tests.protocols.federation import KEYS, Federation, blobs, split
 
 Array = NDArray[np.float64]
-KEYS = Keys()  # plain keys cost nothing, and Hypothesis does not take fixtures of a test's scope
 ROWS, COLUMNS = 40, 20
 
 

@@ -14,10 +14,9 @@ from securefed.errors import DataError
 from securefed.protocols.optimisers import SGD, Adam
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from tests.protocols import federation, reference
-from tests.protocols.federation import Federation, Keys, Shared, shared_people
+from tests.protocols.federation import KEYS, Federation, Shared, shared_people
 
 Array = NDArray[np.float64]
-KEYS = Keys()
 WIDTH, GAMMA, L2 = 3, 0.05, 0.01
 PEOPLE = {
     "all shared, all labelled": shared_people(more_a=0, more_b=0, unlabelled=0),
