@@ -121,8 +121,8 @@ class _FixedBase:
         self._p = prime.p
         self._square = prime.p**2
         self._bytes = 2 * ((self._p.bit_length() + 15) // 16)
-        self._factors: list[list[mpz]] = []
-        self._shares: list[list[mpz]] = []
+        self._factors: list[tuple[mpz, ...]] = []
+        self._shares: list[tuple[mpz, ...]] = []
 
     def choose(self, source: ByteSource) -> mpz:
         return _below_from(source, self._p - 1)
@@ -141,7 +141,7 @@ class _FixedBase:
         part = sum(map(getitem, self._shares, digits), mpz(0))
         return power * (1 + self._p * part) % square
 
-    def _tables(self) -> tuple[list[list[mpz]], list[list[mpz]]]:
+    def _tables(self) -> tuple[list[tuple[mpz, ...]], list[tuple[mpz, ...]]]:
         """a and e of g**(d * 256**i), for every place i and byte d."""
         p, square = self._p, self._square
         step = gmpy2.powmod(self._prime.primitive_root(), p, square)
@@ -153,9 +153,13 @@ class _FixedBase:
             step = powers[-1] * step % square
             factors = [power % p for power in powers]
             shares = [w // p * s % p for w, s in zip(powers, invert_all(factors, p), strict=True)]
-            # Through int, for results of arithmetic keep room for their larger operands.
-            all_factors.append([mpz(int(factor)) for factor in factors])
-            all_shares.append([mpz(int(share)) for share in shares])
+            # Made anew and side by side: results of arithmetic lie scattered and keep room for larger ones,
+            # and most of the time of a look-up goes into waiting for memory.
+            pairs = [
+                (mpz(int(factor)), mpz(int(share))) for factor, share in zip(factors, shares, strict=True)
+            ]
+            all_factors.append(tuple(factor for factor, _ in pairs))
+            all_shares.append(tuple(share for _, share in pairs))
         return all_factors, all_shares
 
 
