@@ -69,7 +69,8 @@ class Entry:
 
     def linked(self, before: str) -> Entry:
         """The entry with its place in a chain."""
-        content = {name: value for name, value in asdict(self).items() if name != "chain"}
+        # `asdict` would copy the details in depth, for every message of a run.
+        content = {name: value for name, value in vars(self).items() if name != "chain"}
         digest = hashlib.sha256(before.encode() + canonical(content)).hexdigest()
         return replace(self, chain=digest)
 
