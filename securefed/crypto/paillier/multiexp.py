@@ -43,11 +43,13 @@ Integers = NDArray[np.int64]
 
 # Costs in multiplications mod n**2, measured at 2048 and 3072 bits; they only have to rank the plans.
 STEP = 0.6
-"""Multiplication by a half-size factor."""
+"""Multiplication by a half-size factor at hand."""
+TABLE_STEP = 0.75
+"""Multiplication by a half-size factor that has to be fetched from a large table."""
 SQUARING = 0.87
 HALVING = 1.8
 """Bringing one base into half-size form."""
-TABLE_ENTRY = 1.1
+TABLE_ENTRY = 1.4
 MOST_TABLE_BYTES = 1 << 28
 STRAUS_WINDOWS = range(2, 9)
 PIPPENGER_WINDOWS = range(2, 13)
@@ -110,7 +112,9 @@ def choose_plan(shape: tuple[int, ...], terms: int, bits: int, width: int) -> Pl
             break
         tables = rows * (HALVING + TABLE_ENTRY * (entries - (entries == 1)))
         digits = terms * (bits + 1) / (window + 1)
-        plans.append(Plan("straus", window, tables + STEP * digits + outputs * (2 * SQUARING * bits + 3)))
+        plans.append(
+            Plan("straus", window, tables + TABLE_STEP * digits + outputs * (2 * SQUARING * bits + 3))
+        )
     for window in PIPPENGER_WINDOWS:
         levels = -(-bits // window)
         sizes = [1 << (window - 1)] * (levels - 1) + [1 << (bits - window * (levels - 1))]
