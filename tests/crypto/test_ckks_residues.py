@@ -46,7 +46,7 @@ def test_sum_difference_and_product(a: list[list[int]], b: list[list[int]]) -> N
 
 @given(st.lists(st.integers(-(2**60) + 1, 2**60 - 1), min_size=1, max_size=9), st.integers(1, 60), st.data())
 def test_long_integers_from_pieces(high: list[int], shift: int, data: st.DataObject) -> None:
-    low = [data.draw(st.integers(-(2**20) + 1, 2**shift - 1)) for _ in high]
+    low = [data.draw(st.integers(-(2**59) + 1, 2**60 - 1)) for _ in high]
     whole = [h * 2**shift + v for h, v in zip(high, low, strict=True)]
     pieces = np.array(high, dtype=np.int64), shift, np.array(low, dtype=np.int64)
     assert from_pieces(*pieces, primes=3).tolist() == residues(whole, PRIMES).tolist()

@@ -22,6 +22,7 @@ from securefed.crypto.ckks.sampling import (
     ternary,
     uniform,
 )
+from securefed.crypto.errors import RangeError
 
 
 def bit_counts(words: np.ndarray, bits: int) -> np.ndarray:
@@ -82,32 +83,58 @@ def test_normal_numbers() -> None:
     assert within(float(np.mean(drawn[:half] * drawn[half + 1 :])), 0, 1 / sqrt(half))
 
 
-@pytest.mark.parametrize("power", [1.7, 10, 40, 48, 49, 50, 60, 76, 85, 105])
+def whole(parts: tuple[np.ndarray, int, np.ndarray]) -> list[int]:
+    high, shift, low = parts
+    return [h * 2**shift + v for h, v in zip(high.tolist(), low.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("power", [1.7, 9.9, 10.1, 12, 40, 46, 49.9, 50.1, 60, 76, 85, 95])
 def test_gaussians_of_every_size(power: float) -> None:
     deviation, count = 2.0**power, 20_000
-    residues = gaussian(count, deviation, 3)
-    values = centred(residues[:2])
+    values = centred(gaussian(count, deviation))
     rounding = 1 / 12 / deviation**2
     assert within(values.mean() / deviation, 0, 1 / sqrt(count))
     assert within(values.var() / deviation**2, 1 + rounding, sqrt(2 / count))
-    # The same integer modulo every prime.
-    high, shift, low = gaussian_integers(50, deviation)
-    whole = [h * 2**shift + v for h, v in zip(high.tolist(), low.tolist(), strict=True)]
-    assert shift == max(0, int(power) - 48)
-    assert all(0 <= v < 2**shift for v in low.tolist())
-    from_three = sampling.from_pieces(high, shift, low, 3)
-    assert from_three.tolist() == [[v % p for v in whole] for p in PRIMES]
+    assert within((values**4).mean() / deviation**4, 3 + 6 * rounding, sqrt(96 / count), 8.0)
+    for z in (-1.0, 0.5):
+        share = (1 + erf(z / sqrt(2))) / 2
+        edge = np.floor(z * deviation) + 0.5
+        exact = (1 + erf(edge / deviation / sqrt(2))) / 2
+        assert within((values < edge).mean(), exact, sqrt(share * (1 - share) / count))
 
 
-def test_the_low_bits_of_a_wide_gaussian_are_uniform() -> None:
-    """A float64 times 2^76 would end in 24 zeros, and leave the noise below them bare."""
-    high, shift, low = gaussian_integers(20_000, 2.0**76)
-    assert shift == 28
-    for count in bit_counts(low.view(np.uint64), shift):
-        assert within(count, 10_000, sqrt(5_000))
-    # And the lowest bits of the upper part are not those of a short mantissa either.
-    for count in bit_counts(high.view(np.uint64), 40):
-        assert within(count, 10_000, sqrt(5_000))
+@pytest.mark.parametrize("power", [3, 30, 76])
+def test_the_same_integer_modulo_every_prime(power: int) -> None:
+    parts = gaussian_integers(50, 2.0**power)
+    expected = [[v % p for v in whole(parts)] for p in PRIMES]
+    high, shift, low = parts
+    assert sampling.from_pieces(high, shift, low, 3).tolist() == expected
+
+
+@pytest.mark.parametrize("power", [12, 40, 49, 55, 76, 85, 95])
+def test_no_bit_of_a_wide_gaussian_is_uneven(power: int) -> None:
+    """A float64 times 2^76 would end in 23 zeros, and leave the noise below them bare."""
+    count = 200_000
+    high, shift, low = gaussian_integers(count, 2.0**power)
+    # The integer modulo 2^64, and its bits from 2^44 on: int64 wraps around as it should.
+    bottom = (high.astype(np.uint64) << np.uint64(shift)) + low.astype(np.uint64)
+    top = (high + (low >> shift)).astype(np.uint64)
+    for bit, ones in enumerate(bit_counts(bottom, min(power - 2, 62))):
+        assert within(ones, count / 2, sqrt(count) / 2), bit
+    for bit, ones in enumerate(bit_counts(top, max(power - 2 - shift, 0))):
+        assert within(ones, count / 2, sqrt(count) / 2), bit + shift
+
+
+def test_one_float_alone_would_be_uneven() -> None:
+    """What the sum of several avoids: rounded at 48 bits, every second integer is rarer."""
+    drawn = np.rint(normal(800_000) * 2.0**48).astype(np.int64)
+    assert not within(np.count_nonzero(drawn & 1), 400_000, sqrt(200_000))
+
+
+def test_deviations_that_cannot_be_made() -> None:
+    for bad in (0.0, -1.0, 2.0**96, float("inf")):
+        with pytest.raises(RangeError, match="deviation"):
+            gaussian_integers(3, bad)
 
 
 def test_errors_and_keys() -> None:

@@ -65,6 +65,16 @@ def test_the_transform_turns_products_of_polynomials_into_products_of_values() -
     assert (from_ntt(multiply(to_ntt(a), to_ntt(b))) == c).all()
 
 
+def test_structured_polynomials_are_read_at_full_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sparse = np.zeros((2, 2, RING), dtype=np.uint64)
+    sparse[0, :, ::1024] = 7
+    expected = to_ntt(sparse)
+    slow: list[int] = []
+    monkeypatch.setattr(sealbytes.np, "fromiter", lambda *args, **kwargs: slow.append(1))
+    assert (to_ntt(sparse, structured=True) == expected).all()
+    assert slow == []
+
+
 def test_zero_is_transformed_too() -> None:
     zero = np.zeros((3, 2, RING), dtype=np.uint64)
     assert not to_ntt(zero).any()

@@ -137,7 +137,7 @@ class CkksEncrypted(Encrypted):
         polynomials = (
             coefficients(layout.slots(values)) if isinstance(layout, Rows) else layout.polynomials(values)
         )
-        addends = to_ntt(from_floats(polynomials, self.form.scale))
+        addends = to_ntt(from_floats(polynomials, self.form.scale), structured=True)
         held = [
             _apply("add_plain", item, plaintext(addend))
             for item, addend in zip(self._seal, addends, strict=True)

@@ -110,7 +110,7 @@ class CkksPublicKey(PublicKey):
         slots = Rows(values.shape).slots(values)
         for block in progress(slots, "encrypting", len(slots)):
             encrypted = seal.Ciphertext()
-            message = to_ntt(from_floats(coefficients(block), form.scale)[None])[0]
+            message = to_ntt(from_floats(coefficients(block), form.scale)[None], structured=True)[0]
             encryptor.encrypt(plaintext(message), encrypted)
             held.append(encrypted)
         return CkksEncrypted(self, form, held=held)

@@ -31,7 +31,7 @@ __all__ = ["constant", "merge", "merges_of"]
 def _monomial(exponent: int) -> Any:
     polynomial = np.zeros((1, 2, RING), dtype=np.uint64)
     polynomial[..., exponent] = 1
-    return plaintext(to_ntt(polynomial)[0])
+    return plaintext(to_ntt(polynomial, structured=True)[0])
 
 
 def constant(number: int) -> Any:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log, log2, sqrt
 
-from securefed.crypto.ckks.parameters import CAPACITY_BITS, ERROR_DEVIATION, MOST_REPLIES, RING, SECURITY_BITS
+from securefed.crypto.ckks.parameters import ERROR_DEVIATION, MOST_REPLIES, RING, SECURITY_BITS
+from securefed.crypto.ckks.sampling import MOST_DEVIATION_BITS
 from securefed.crypto.errors import CapacityError, FormatError
 
 __all__ = ["FRESH", "MOST_MULTIPLIER_BITS", "MOST_TERMS", "Noise", "flood_deviation", "noise_bound"]
@@ -21,8 +22,6 @@ FRESH_DEVIATION = sqrt((1 + _KEY_NORM) / 12)
 SWITCH_DEVIATION = sqrt(ERROR_DEVIATION**2 * 2 * RING / 3 + FRESH_DEVIATION**2)
 TAIL = sqrt(2 * (SECURITY_BITS + log2(MOST_REPLIES)) * log(2))
 """Deviations that no reply of a key exceeds, but for 2^-s: 2^-(s + log2 tau) for each."""
-MOST_FLOOD_BITS = CAPACITY_BITS - 12
-"""A larger flood would leave nothing of any value."""
 MOST_MULTIPLIER_BITS = 60
 MOST_TERMS = 1 << 30
 _MOST_BLOCKS = 1 << 20
@@ -90,6 +89,6 @@ def flood_deviation(noise: Noise, coefficients: int, units: int, levels: int) ->
     """
     bound = noise_bound(noise, coefficients, units, levels)
     deviation = sqrt(12 * MOST_REPLIES) * 2.0 ** (SECURITY_BITS / 2) * bound
-    if deviation > 2.0**MOST_FLOOD_BITS:
+    if deviation > 2.0**MOST_DEVIATION_BITS:
         raise CapacityError(f"noise of {noise} cannot be flooded below the modulus")
     return float(deviation)

@@ -43,7 +43,7 @@ def _fold(high: Integers, low: Integers, moduli: Integers, deltas: Integers) -> 
 def from_pieces(integers: Integers, shift: int, low: Integers | int = 0, primes: int = 2) -> Words:
     """Residues of integers * 2^shift + low, (..., n) to (..., primes, n).
 
-    shift <= 60, -2^20 < low < 2^60; |integers * 2^shift| < 2^121; without a shift |integers| < 2^59.
+    shift <= 60, -2^59 < low < 2^60; |integers * 2^shift| < 2^121; without a shift |integers| < 2^59.
     """
     moduli, deltas = _MODULI[:primes], _DELTAS[:primes]
     if shift == 0:  # below every prime

@@ -8,20 +8,33 @@ from __future__ import annotations
 
 import hashlib
 import os
-from math import floor, log2
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.ckks.parameters import ERROR_DEVIATION, PRIMES, RING
 from securefed.crypto.ckks.residues import Integers, Words, from_pieces
+from securefed.crypto.errors import RangeError
 
-__all__ = ["SEED_BYTES", "errors", "expand", "gaussian", "gaussian_integers", "normal", "ternary", "uniform"]
+__all__ = [
+    "MOST_DEVIATION_BITS",
+    "SEED_BYTES",
+    "errors",
+    "expand",
+    "gaussian",
+    "gaussian_integers",
+    "normal",
+    "ternary",
+    "uniform",
+]
 
 SEED_BYTES = 32
 _LOW60 = np.uint64((1 << 60) - 1)
-# Significant bits that a Gaussian takes from floating point; below them it is filled up with uniform bits.
-_FLOAT_BITS = 48
+# The parts of a wide Gaussian: see `gaussian_integers`. Each shift is the deviation below it less three bits.
+_LOWEST, _MIDDLE, _MIDDLE_SHIFT, _TOP_SHIFT = 2.0**10, 2.0**40, 7, 44
+MOST_DEVIATION_BITS = 95
+"""Above, the steps of the highest part would be wider than what blurs them."""
 
 
 def _words(count: int) -> Words:
@@ -65,17 +78,33 @@ def normal(count: int) -> NDArray[np.float64]:
 def gaussian_integers(count: int, deviation: float) -> tuple[Integers, int, Integers]:
     """(high, shift, low) with high * 2^shift + low a rounded Gaussian of the given standard deviation.
 
-    A float64 has no more than 53 significant bits, and a flood whose low bits are all zero would leave what
-    lies there bare. So a deviation above 2^49 is cut: high is a rounded Gaussian of deviation * 2^-shift (48
-    to 49 bits), low is uniform over 2^shift. The density is that of the Gaussian averaged over cells of
-    width 2^shift; its logarithm is off by at most |z| * 2^-48 at z deviations, which costs at most 2^-90 of
-    divergence a sample, that is nothing over 2^20 replies of 2^13 samples.
+    A float64 has 53 significant bits. One multiplied by 2^76 ends in zeros, and would leave what lies there
+    bare; filled up with uniform bits it still shows steps where it was rounded (ties go to even numbers, so
+    that every second step is a few percent lower), and noise could be told by how it moves them. So a wide
+    Gaussian is the sum of up to three independent ones, each a rounded float times a power of two:
+
+        2^44 * N(0, ..) + 2^7 * N(0, 2^40) + N(0, 2^10)      (the second from 2^10 on, the first from 2^50)
+
+    The deviation of what lies below is eight steps of what lies above, which blurs the steps and whatever is
+    uneven about them: a pattern of period two steps is damped by exp(-pi^2 8^2 / 2) < 2^-450, and the steps
+    themselves by more. The lowest one has steps of 1, each made of 2^39 floats or more, so its probabilities
+    are off by 2^-39 of themselves at most, and a sample's divergence by the square of that: 2^-78, over 2^20
+    replies of 2^13 samples 2^-45.
     """
-    shift = max(0, floor(log2(deviation)) - _FLOAT_BITS)
-    high = np.rint(normal(count) * (deviation / 2.0**shift)).astype(np.int64)
-    if shift == 0:
-        return high, 0, np.zeros(count, dtype=np.int64)
-    return high, shift, (_words(count) & np.uint64((1 << shift) - 1)).view(np.int64)
+    if not 0 < deviation <= 2.0**MOST_DEVIATION_BITS:
+        raise RangeError(f"deviation: {deviation:.3g} given, up to 2^{MOST_DEVIATION_BITS} is allowed")
+    if deviation <= _LOWEST:
+        return _rounded(count, deviation), 0, np.zeros(count, dtype=np.int64)
+    low = _rounded(count, _LOWEST)
+    if deviation <= 8 * 2.0**_MIDDLE_SHIFT * _MIDDLE:
+        return _rounded(count, sqrt(deviation**2 - _LOWEST**2) / 2.0**_MIDDLE_SHIFT), _MIDDLE_SHIFT, low
+    low += _rounded(count, _MIDDLE) << _MIDDLE_SHIFT
+    below = _LOWEST**2 + (2.0**_MIDDLE_SHIFT * _MIDDLE) ** 2
+    return _rounded(count, sqrt(deviation**2 - below) / 2.0**_TOP_SHIFT), _TOP_SHIFT, low
+
+
+def _rounded(count: int, deviation: float) -> Integers:
+    return np.rint(normal(count) * deviation).astype(np.int64)
 
 
 def errors(count: int) -> Integers:

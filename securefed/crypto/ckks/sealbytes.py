@@ -33,7 +33,7 @@ import numpy as np
 import tenseal.sealapi as seal
 
 from securefed.crypto.ckks.parameters import PRIMES, RING, engine, wide_engine
-from securefed.crypto.ckks.residues import Words
+from securefed.crypto.ckks.residues import Words, add, subtract
 from securefed.crypto.ckks.sampling import expand
 from securefed.crypto.errors import BadCiphertext
 
@@ -214,8 +214,19 @@ def check_residues(residues: Words, what: str) -> Words:
 
 @cache
 def _filler(primes: int) -> Words:
-    """SEAL takes two polynomials at least, and refuses to work when all but the first are zero."""
+    """A polynomial without structure that everybody may know."""
     return expand(b"filler", 1, primes)
+
+
+@cache
+def _padding(primes: int) -> Words:
+    """Another one: what repeats itself is compressed."""
+    return expand(b"padding", 1, primes)
+
+
+@cache
+def _filler_transformed(primes: int) -> Words:
+    return _transform(_filler(primes), True)
 
 
 def _transform(polynomials: Words, forward: bool) -> Words:
@@ -225,16 +236,25 @@ def _transform(polynomials: Words, forward: bool) -> Words:
     results: list[Words] = []
     for start in range(0, len(polynomials), _MOST_POLYNOMIALS - 1):
         chunk = polynomials[start : start + _MOST_POLYNOMIALS - 1]
-        padded = chunk if chunk[1:].any() else np.concatenate([chunk, _filler(primes)])
+        # SEAL takes two polynomials at least, and refuses to work when all but the first are zero.
+        padded = chunk if chunk[1:].any() else np.concatenate([chunk, _padding(primes)])
         held = ciphertext(padded, ntt=not forward)
         change(held)
         results.append(read(held, held.dyn_array()).reshape(padded.shape)[: len(chunk)])
     return np.concatenate(results) if len(results) > 1 else results[0]
 
 
-def to_ntt(polynomials: Words) -> Words:
-    """(k, 2 or 3, N) coefficients to values at the roots, in SEAL's order."""
-    return _transform(polynomials, True)
+def to_ntt(polynomials: Words, *, structured: bool = False) -> Words:
+    """(k, 2 or 3, N) coefficients to values at the roots, in SEAL's order.
+
+    Structured polynomials (constants, sparse ones) have transforms that repeat themselves, are compressed and
+    then read slowly; they are transformed with a random one added.
+    """
+    if not structured:
+        return _transform(polynomials, True)
+    filler, transformed = _filler(polynomials.shape[1]), _filler_transformed(polynomials.shape[1])
+    shifted = add(polynomials, np.broadcast_to(filler, polynomials.shape))
+    return subtract(_transform(shifted, True), np.broadcast_to(transformed, polynomials.shape))
 
 
 def from_ntt(polynomials: Words) -> Words:
