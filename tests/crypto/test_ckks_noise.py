@@ -90,7 +90,7 @@ def test_the_deviation_of_a_fresh_encryption(desk: Desk) -> None:
     encrypted = desk.public.encrypt(np.zeros(4096 * 4), ONE)
     noise = centred(desk.phase(encrypted))
     # Two of them, since masking adds one. The key's norm is six deviations above its mean in the constant.
-    assert 0.9 * FRESH_DEVIATION < noise.std() / sqrt(2) < FRESH_DEVIATION
+    assert 0.9 * FRESH_DEVIATION < noise.std() / sqrt(2) < 1.03 * FRESH_DEVIATION
 
 
 @pytest.mark.parametrize(("outputs", "rows"), [(4, 4096), (50, 4096), (6, 2048), (1001, 2048)])
