@@ -19,7 +19,9 @@ from securefed.protocols.keyring import Keyring
 from securefed.protocols.ledger import Ledger
 from securefed.transport import Link
 
-__all__ = ["ask", "ask_sums", "book", "fix_ledger", "serve", "take"]
+__all__ = ["ALL_LABELS", "ask", "ask_sums", "block_of", "book", "fix_ledger", "serve", "take"]
+
+ALL_LABELS = "labels over all rounds"
 
 
 def ask_sums(
@@ -99,7 +101,7 @@ async def serve(
 
 def fix_ledger(ledger: Ledger, agreement: Agreement, party: str) -> None:
     """An exchange gave `party` new values to open sums of."""
-    ledger.fix(party, _block(agreement, party))
+    ledger.fix(party, block_of(agreement.objective, party == agreement.label_party))
 
 
 def book(ledger: Ledger, agreement: Agreement, party: str) -> None:
@@ -107,12 +109,14 @@ def book(ledger: Ledger, agreement: Agreement, party: str) -> None:
     labels.
     """
     member = next(m for m in agreement.members if m.name == party)
-    ledger.count(party, _block(agreement, party), member.equations, agreement.unknowns())
-    if party != agreement.label_party:
-        ledger.count(party, "labels over all rounds", member.equations, agreement.batches.rows, advisory=True)
+    labels = party == agreement.label_party
+    ledger.count(party, block_of(agreement.objective, labels), member.equations, agreement.unknowns())
+    if not labels:
+        ledger.count(party, ALL_LABELS, member.equations, agreement.batches.rows, advisory=True)
 
 
-def _block(agreement: Agreement, party: str) -> str:
-    if agreement.objective == "linear":
+def block_of(objective: str, labels: bool) -> str:
+    """The secrets that a party (`labels`: the label party) opens sums of."""
+    if objective == "linear":
         return "residuals of a batch"
-    return "C and M of the label party" if party != agreement.label_party else "u and its outer products"
+    return "u and its outer products" if labels else "C and M of the label party"

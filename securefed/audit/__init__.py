@@ -1,0 +1,28 @@
+"""What each party saw, claims about it that can be checked, and attacks on it.
+
+report = audit(result.transcripts, result.to_dict())     # of a run in this process
+report = audit(*read_run(folder))                        # of a run directory
+print(report.to_text()); report.passed
+"""
+
+from __future__ import annotations
+
+from securefed.audit.claim import Claim
+from securefed.audit.files import read_run, write_transcripts
+from securefed.audit.receipt import Receipt, compare, receipts
+from securefed.audit.recorded import Recorded
+from securefed.audit.report import CLAIMS, AuditReport, Seen, audit
+
+__all__ = [
+    "CLAIMS",
+    "AuditReport",
+    "Claim",
+    "Receipt",
+    "Recorded",
+    "Seen",
+    "audit",
+    "compare",
+    "read_run",
+    "receipts",
+    "write_transcripts",
+]

@@ -1,0 +1,81 @@
+"""What a claim is: one plain sentence about a run, and a check of its transcripts that looks for violations.
+
+What each kind of message may hold, who may send it to whom and when, comes from the one table of kinds
+(securefed.protocols.messages): a new kind of message is covered as soon as it stands there, and one that
+does not stand there fails the claim `named`.
+
+Transcripts are written by the parties themselves. They show mistakes of software and of configuration, and
+receipts show whether one end tells another story than the other. A malicious party that lies about itself in
+a consistent way is outside of what they can show.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from securefed.audit.recorded import Recorded
+from securefed.transport import Entry
+
+__all__ = ["Check", "Claim", "Findings", "Statement", "places"]
+
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement about one run, and whether its transcripts bear it out."""
+
+    name: str
+    text: str
+    passed: bool
+    evidence: str
+    """What was looked at, or the first violations."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Findings:
+    """What a check writes down."""
+
+    violations: list[str] = field(default_factory=list)
+    looked_at: str = ""
+
+    def against(self, violation: str) -> None:
+        self.violations.append(violation)
+
+    @property
+    def evidence(self) -> str:
+        if not self.violations:
+            return self.looked_at
+        more = len(self.violations) - SHOWN
+        return "; ".join(self.violations[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+Check = Callable[[Recorded, Findings], None]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A claim before it is checked."""
+
+    name: str
+    text: str
+    check: Check
+
+    def about(self, recorded: Recorded) -> Claim:
+        findings = Findings()
+        self.check(recorded, findings)
+        return Claim(self.name, self.text, not findings.violations, findings.evidence)
+
+
+Place = tuple[str, str, int, int, str]
+
+
+def places(entries: Iterable[Entry], kind: str | None = None) -> Counter[Place]:
+    """Where in a run entries lie: kind, peer, round, step and phase; `kind` instead of their own."""
+    return Counter((kind or e.kind, e.peer, e.round, e.step, e.phase) for e in entries)

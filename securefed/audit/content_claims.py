@@ -1,0 +1,121 @@
+"""Claims about what travelled: nothing in the clear, everything under the right keys and fresh."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from securefed.audit.claim import Findings, Statement
+from securefed.audit.recorded import Recorded
+from securefed.crypto.wire import fingerprint
+from securefed.transport.contents import Part
+
+__all__ = ["CONTENT"]
+
+
+def _clear(recorded: Recorded, found: Findings) -> None:
+    seen = 0
+    for message in (*recorded.messages("sent"), *recorded.messages("received")):
+        if message.kind is None:
+            continue
+        seen += 1
+        due = message.kind.contents
+        held = tuple(_name(part) for part in message.parts)
+        bare = [part for part in message.parts if part.protection == "clear"]
+        if bare:
+            why = "no encryption" if bare[0].scheme == "plain" else "not what a ciphertext looks like"
+            found.against(f"{message} is in the clear ({why})")
+        elif due is not None and held != due:
+            found.against(f"{message} holds {', '.join(held) or 'nothing'} where {', '.join(due)} is due")
+    found.looked_at = f"{seen} messages sent or received: ciphertexts, masked values or public data only"
+
+
+def _name(part: Part) -> str:
+    return f"bytes:{part.size}" if part.frame == "bytes" else part.frame
+
+
+def _encrypted(recorded: Recorded, found: Findings) -> None:
+    scheme = str(recorded.settings["scheme"])
+    if scheme == "plain":
+        found.against("the scheme is 'plain', which protects nothing")
+    strengths = set()
+    for key, (actual, parameters) in recorded.parameters.items():
+        strength = strong_parameters(actual).get(parameters)
+        strengths.add(strength or actual)
+        if actual != scheme:
+            found.against(f"key {key[:8]} of {recorded.owners[key]} is {actual}, {scheme} was agreed")
+        elif strength is None and actual != "plain":
+            found.against(f"key {key[:8]} of {recorded.owners[key]} is weaker than what is documented")
+    used = {part.key for message in recorded.everything for part in message.parts if part.key}
+    for key in sorted(used - recorded.owners.keys()):
+        found.against(f"key {key[:8]} was used, and nobody had sent it around")
+    found.looked_at = f"{len(recorded.owners)} keys: {', '.join(sorted(strengths))}"
+
+
+def strong_parameters(scheme: str) -> dict[str, str]:
+    """Parameter sets of documented strength (docs/security.md), by fingerprint."""
+    if scheme == "paillier":
+        from securefed.crypto.paillier.public import LEAST_BITS, MOST_BITS
+
+        return {
+            fingerprint(b"paillier", b"g = n + 1", bits.to_bytes(4, "little")).hex(): f"paillier {bits} bits"
+            for bits in range(LEAST_BITS, MOST_BITS + 1)
+        }
+    if scheme == "ckks":
+        from securefed.crypto.ckks.parameters import PARAMETERS, RING
+
+        return {PARAMETERS.hex(): f"ckks, ring {RING}, the pinned parameter set"}
+    return {}
+
+
+def _foreign_key(recorded: Recorded, found: Findings) -> None:
+    seen = 0
+    for message in recorded.everything:
+        for part in message.parts:
+            if part.frame != "encrypted":
+                continue
+            seen += 1
+            if part.scheme == "plain":
+                found.against(f"{message} is under no key")
+            elif recorded.owners.get(part.key) == message.receiver:
+                found.against(f"{message} is under {message.receiver}'s own key")
+    found.looked_at = f"{seen} ciphertext blocks, each under a key of somebody else than its receiver"
+
+
+def _fresh(recorded: Recorded, found: Findings) -> None:
+    seen = 0
+    arrived: Counter[tuple[str, str]] = Counter()
+    for message in recorded.messages("sent"):
+        if not any(part.frame in ("encrypted", "masked") for part in message.parts):
+            continue
+        seen += 1
+        origin = message.facts.get("origin", "not noted")
+        if origin == "forwarded":
+            source = message.facts.get("source")
+            if source == message.receiver or recorded.owners.get(message.parts[0].key) != source:
+                found.against(f"{message} was passed on to somebody who had seen it")
+        elif origin not in ("fresh", "re-randomised"):
+            found.against(f"{message} left under randomness that was {origin}")
+        arrived[message.receiver, message.entry.digest] += 1
+        if arrived[message.receiver, message.entry.digest] > 1:
+            found.against(f"{message} is a ciphertext that {message.receiver} had already")
+    found.looked_at = f"{seen} ciphertext messages, fresh, re-randomised, or the key-holder's, passed on once"
+
+
+CONTENT = (
+    Statement(
+        "clear",
+        "No features, labels, parameters, H, residuals or per-sample gradients were sent in the clear.",
+        _clear,
+    ),
+    Statement(
+        "encrypted",
+        "The run was encrypted, under keys of full strength that were exchanged at its start.",
+        _encrypted,
+    ),
+    Statement(
+        "foreign-key",
+        "Every ciphertext that a party received is under a key whose secret half it lacks.",
+        _foreign_key,
+    ),
+    Statement("fresh", "Every ciphertext that left a party was fresh or re-randomised.", _fresh),
+)

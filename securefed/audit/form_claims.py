@@ -1,0 +1,111 @@
+"""Claims about form: only what the protocol names, all of it checked, one agreement, one story, untouched."""
+
+from __future__ import annotations
+
+from securefed.audit.claim import Findings, Statement, places
+from securefed.audit.receipt import receipts
+from securefed.audit.recorded import Recorded
+from securefed.protocols.messages import SCORING
+from securefed.transport.transcript import canonical
+
+__all__ = ["FORM"]
+
+
+def _named(recorded: Recorded, found: Findings) -> None:
+    for message in recorded.everything:
+        kind, phase = message.kind, message.entry.phase
+        if kind is None:
+            found.against(f"{message} is of no kind that the protocol names")
+            continue
+        if kind.phases and phase not in kind.phases and phase not in SCORING:
+            found.against(f"{message} has no place in {phase}")
+        if not recorded.has_role(message.sender, kind.sender, message):
+            found.against(f"{message} comes from somebody who is not its {kind.sender}")
+        # Who gets scores is a claim of its own.
+        scores = kind.scoring and kind.protection in ("opened", "result")
+        if not scores and not recorded.has_role(message.receiver, kind.receiver, message):
+            found.against(f"{message} goes to somebody who is not its {kind.receiver}")
+    kinds = sorted({message.entry.kind for message in recorded.everything})
+    found.looked_at = f"{len(recorded.everything)} messages of {len(kinds)} kinds: {', '.join(kinds)}"
+
+
+def _checked(recorded: Recorded, found: Findings) -> None:
+    seen = 0
+    for party, transcript in recorded.transcripts.items():
+        made = places(transcript.of("checked"))
+        for entry in transcript.of("received"):
+            if all(part.frame == "bytes" for part in entry.parts):
+                continue  # a verdict: the program takes it as one of a few values or stops
+            seen += 1
+            place = (entry.kind, entry.peer, entry.round, entry.step, entry.phase)
+            if not made[place]:
+                found.against(f"{party} used {entry.kind} of {entry.peer} (round {entry.round}) unchecked")
+            made[place] -= 1
+    found.looked_at = f"{seen} arrivals: frame, checksum, scheme, parameter set, key, shape, every number"
+
+
+def _agreed(recorded: Recorded, found: Findings) -> None:
+    digests = {name: str(recorded.agreed(name).get("digest")) for name in recorded.transcripts}
+    first, expected = next(iter(digests.items()))
+    for name, digest in digests.items():
+        if recorded.agreement_digest(name) != digest:
+            found.against(f"{name}'s settings are not those that its agreement was hashed from")
+        elif digest != expected:
+            found.against(f"{name} ran by other settings than {first}: {_difference(recorded, name)}")
+    found.looked_at = f"agreement {expected[:16]} at {', '.join(digests)}"
+
+
+def _difference(recorded: Recorded, name: str) -> str:
+    theirs, ours = recorded.agreed(name).get("settings", {}), recorded.settings
+    return ", ".join(key for key in {**ours, **theirs} if theirs.get(key) != ours.get(key))
+
+
+def _receipts(recorded: Recorded, found: Findings) -> None:
+    listed = receipts(recorded)
+    for receipt in listed:
+        problems = [problem for problem in receipt.problems if "agreements" not in problem]
+        if problems:
+            found.against(f"{receipt.first.party} and {receipt.first.peer}: {'; '.join(problems)}")
+    done = sum(receipt.compared for receipt in listed)
+    rest = len(listed) - done
+    found.looked_at = f"{done} links compared" + (f"; {rest} not, one transcript is missing" if rest else "")
+
+
+def _whole(recorded: Recorded, found: Findings) -> None:
+    for name, transcript in recorded.transcripts.items():
+        fault = transcript.fault()
+        if fault:
+            found.against(f"{name}: {fault}")
+    entries = sum(len(transcript) for transcript in recorded.transcripts.values())
+    found.looked_at = f"{entries} entries in {len(recorded.transcripts)} hash chains"
+
+
+def _result(recorded: Recorded, found: Findings) -> None:
+    if recorded.result is None:
+        found.looked_at = "no result to compare with"
+        return
+    if canonical(recorded.result.get("settings")) != canonical(recorded.settings):
+        found.against("the result names other settings than the transcripts")
+    if recorded.result.get("protected") is not (recorded.settings["scheme"] != "plain"):
+        found.against("the result says otherwise about whether the run was protected")
+    counted = sorted((e.party, e.block, e.equations, e.unknowns) for e in recorded.ledger())
+    written = sorted(
+        (e["party"], e["block"], e["equations"], e["unknowns"]) for e in recorded.result.get("ledger", ())
+    )
+    if counted != written:
+        found.against("the result's ledger is not what the openings in the transcripts add up to")
+    found.looked_at = "settings, protection and ledger are those of the transcripts"
+
+
+FORM = (
+    Statement(
+        "named",
+        "Nothing was sent that the protocol does not name, by or to anybody it does not name.",
+        _named,
+    ),
+    Statement("checked", "Everything that arrived was checked before it was used.", _checked),
+    Statement("agreed", "All parties ran by the same agreement.", _agreed),
+    Statement("receipts", "Both ends of every link wrote down the same messages.", _receipts),
+    Statement("whole", "No transcript was altered after it was written.", _whole),
+    Statement("result", "The result says what the transcripts say.", _result),
+)

@@ -1,0 +1,128 @@
+"""Claims about what was opened: only masked values, each mask once, sums and scores only, below the line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+
+from securefed.audit.claim import Findings, Statement, places
+from securefed.audit.recorded import Recorded
+from securefed.protocols.messages import SCORING
+
+__all__ = ["OPENINGS"]
+
+REQUESTS = {"opening": "opening-request", "score-opening": "score-request"}
+"""What an opening answers."""
+
+
+def _masked(recorded: Recorded, found: Findings) -> None:
+    seen = 0
+    for message in recorded.messages("sent"):
+        for part in message.parts:
+            if part.frame != "masked":
+                continue
+            seen += 1
+            mask = message.facts.get("mask", {})
+            pieces, blank = len(mask.get("pieces", ())), int(mask.get("blank", 0))
+            due = int(message.facts.get("ciphertexts", 1)) if part.scheme == "paillier" else 1
+            if blank or pieces < due:
+                found.against(f"{message} is under {pieces} masks, {max(due, pieces + blank)} are due")
+    for party, transcript in recorded.transcripts.items():
+        asked = places(transcript.of("received"))
+        for entry in transcript.of("opened"):
+            request = REQUESTS.get(entry.kind, entry.kind)
+            place = (request, entry.peer, entry.round, entry.step, entry.phase)
+            if not asked[place]:
+                found.against(f"{party} opened {entry.kind} (round {entry.round}) without a masked request")
+            asked[place] -= 1
+    absent = f"; what {', '.join(recorded.missing)} masked is not here" if recorded.missing else ""
+    found.looked_at = f"{seen} masked blocks, each under masks of its own in every part{absent}"
+
+
+def _mask_once(recorded: Recorded, found: Findings) -> None:
+    made = 0
+    for party, transcript in recorded.transcripts.items():
+        used: Counter[str] = Counter()
+        for entry in transcript.of("sent"):
+            used.update(entry.detail.get("facts", {}).get("mask", {}).get("pieces", ()))
+        made += used.total()
+        for count in (count for count in used.values() if count > 1):
+            found.against(f"{party} used one mask {count} times")
+        for entry in transcript.of("spent"):
+            pieces = entry.detail.get("mask", {}).get("pieces", ())
+            place = f"{entry.kind} (round {entry.round}, step {entry.step})"
+            if not entry.detail.get("destroyed"):
+                found.against(f"{party} kept a mask after {place}")
+            if any(not used[piece] for piece in pieces):
+                found.against(f"{party} removed a mask at {place} that it had used up, or never sent")
+            used.subtract(pieces)
+    found.looked_at = f"{made} masks, all different, none kept"
+
+
+def _sums(recorded: Recorded, found: Findings) -> None:
+    for message in recorded.everything:
+        if message.entry.kind != "opening-request":
+            continue
+        if message.facts.get("single"):
+            found.against(f"{message} asks for values of single rows")
+        due = recorded.equations(message.sender)
+        for part in message.parts:
+            if prod(part.shape) != due:
+                numbers = f"{prod(part.shape)} numbers"
+                found.against(f"{message} asks for {numbers}, {message.sender} has {due} parameters")
+    opened = 0
+    for party, transcript in recorded.transcripts.items():
+        asked = places(transcript.of("received"))
+        for entry in (entry for entry in transcript.of("sent") if entry.kind == "opening"):
+            opened += 1
+            place = (REQUESTS["opening"], entry.peer, entry.round, entry.step, entry.phase)
+            if not asked[place]:
+                found.against(f"{party} opened for {entry.peer} what it had not asked for ({entry.phase})")
+            asked[place] -= 1
+    found.looked_at = f"{opened} gradients opened, each to its owner and of its owner's size"
+
+
+def _ledger(recorded: Recorded, found: Findings) -> None:
+    entries = [entry for entry in recorded.ledger() if not entry.advisory]
+    for entry in entries:
+        if entry.ratio >= 1.0:
+            numbers = f"{entry.equations} equations for {entry.unknowns} unknowns ({entry.block})"
+            found.against(f"{entry.party} holds {numbers}: determined")
+    worst = max((entry.ratio for entry in entries), default=0.0)
+    found.looked_at = f"at most {worst:.2f} equations an unknown" if entries else "nothing opened in training"
+
+
+def _scores(recorded: Recorded, found: Findings) -> None:
+    numbers, label = 0, recorded.label_party
+    for message in recorded.everything:
+        kind = message.kind
+        if message.entry.phase in SCORING and kind is not None and not kind.scoring:
+            found.against(f"{message} has no place in {message.entry.phase}")
+        if kind is None or not kind.scoring or kind.protection not in ("opened", "result"):
+            continue
+        if message.receiver != label:
+            found.against(f"{message}: scores are for {label}")
+        for part in (part for part in message.parts if part.frame in ("opened", "masked")):
+            numbers += prod(part.shape)
+            if len(part.shape) != 1:
+                found.against(f"{message} holds more than one number a row")
+    for party, transcript in recorded.transcripts.items():
+        for entry in transcript.of("opened"):
+            if entry.kind == "score-opening" and entry.peer != label:
+                found.against(f"{party} opened scores for {entry.peer}")
+    found.looked_at = f"{numbers} scores, one a row, to {label}" if numbers else "no scores in this run"
+
+
+OPENINGS = (
+    Statement("masked", "The key-holders opened only masked values.", _masked),
+    Statement("mask-once", "No mask was used twice, and each was destroyed after its use.", _mask_once),
+    Statement(
+        "sums",
+        "Every opened gradient is a sum over the batch, of its owner's size, and was asked for by its owner.",
+        _sums,
+    ),
+    Statement("ledger", "Opened equations stayed below the unknowns in every exchange.", _ledger),
+    Statement(
+        "scores", "Prediction and evaluation revealed scores only, and to the label party only.", _scores
+    ),
+)

@@ -1,0 +1,207 @@
+"""A recorded run: the transcripts of some or all of its parties, and what follows from them.
+
+Everything public about a run stands in each transcript (the event `agreed`, and the headers of frames), so an
+audit needs nothing else. A party that has only its own transcript can audit that; what takes both ends of a
+link is then said to be unchecked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from securefed.errors import DataError
+from securefed.protocols.ledger import LedgerEntry
+from securefed.protocols.messages import KINDS, MessageKind
+from securefed.protocols.openings import ALL_LABELS, block_of
+from securefed.transport import Entry, Transcript
+from securefed.transport.contents import Part
+
+__all__ = ["Recorded", "Sent"]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message as one end of the link wrote it down."""
+
+    sender: str
+    receiver: str
+    entry: Entry
+    seen_by: str
+
+    @property
+    def kind(self) -> MessageKind | None:
+        return KINDS.get(self.entry.kind)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        found = self.entry.detail.get("facts", {})
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def parts(self) -> list[Part]:
+        return self.entry.parts
+
+    def __str__(self) -> str:
+        e = self.entry
+        return f"{e.kind} {self.sender} to {self.receiver} (round {e.round}, step {e.step}, {e.phase})"
+
+
+class Recorded:
+    """The transcripts of one run, by party."""
+
+    def __init__(
+        self,
+        transcripts: Iterable[Transcript] | Mapping[str, Transcript],
+        result: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`result`: what the run's result.json says, to be compared."""
+        self.result = result
+        listed = transcripts.values() if isinstance(transcripts, Mapping) else transcripts
+        self.transcripts = {transcript.party: transcript for transcript in listed}
+        if not self.transcripts:
+            raise DataError("audit: no transcripts given")
+        for transcript in self.transcripts.values():
+            if not transcript.of("agreed"):
+                raise DataError(f"audit: the transcript of {transcript.party} does not say what was agreed")
+        runs = {transcript.run for transcript in self.transcripts.values()}
+        if len(runs) > 1:
+            raise DataError(f"audit: transcripts of {len(runs)} runs given ({', '.join(sorted(runs))})")
+
+    @property
+    def run(self) -> str:
+        return next(iter(self.transcripts.values())).run
+
+    # What was agreed
+
+    def agreed(self, party: str) -> dict[str, Any]:
+        return self.transcripts[party].of("agreed")[0].detail
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        found = next(iter(self.transcripts.values())).of("agreed")[0].detail.get("settings")
+        if not isinstance(found, dict) or not found.get("parties"):
+            raise DataError("audit: the transcripts do not name the parties of the run")
+        return found
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The data parties, the label party last."""
+        return tuple(str(member[0]) for member in self.settings["parties"])
+
+    @property
+    def label_party(self) -> str:
+        return self.names[-1]
+
+    @property
+    def key_holder(self) -> str | None:
+        found = self.settings.get("key_holder")
+        return None if found is None else str(found)
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        return self.names if self.key_holder is None else (*self.names, self.key_holder)
+
+    @property
+    def missing(self) -> list[str]:
+        """Parties whose transcripts are not here."""
+        return [name for name in self.everybody if name not in self.transcripts]
+
+    def equations(self, party: str) -> int:
+        return next((int(member[1]) for member in self.settings["parties"] if member[0] == party), 0)
+
+    def agreement_digest(self, party: str) -> str:
+        """Of the settings that stand in a transcript, computed here."""
+        text = json.dumps(self.agreed(party).get("settings"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    # Messages and keys
+
+    def messages(self, event: str) -> Iterator[Sent]:
+        """Every message that was `sent` or `received`, by who wrote it down."""
+        for party, transcript in self.transcripts.items():
+            for entry in transcript.entries:
+                if entry.event == event:
+                    ends = (party, entry.peer) if event == "sent" else (entry.peer, party)
+                    yield Sent(*ends, entry, party)
+
+    @cached_property
+    def everything(self) -> list[Sent]:
+        """Each message once: as its sender wrote it down, or its receiver where the sender's is missing."""
+        received = [m for m in self.messages("received") if m.sender not in self.transcripts]
+        return [*self.messages("sent"), *received]
+
+    @cached_property
+    def owners(self) -> dict[str, str]:
+        """Key fingerprint -> who sent it around as its own."""
+        return {
+            part.key: message.sender
+            for message in self.everything
+            for part in message.parts
+            if part.frame == "public-key"
+        }
+
+    @cached_property
+    def parameters(self) -> dict[str, tuple[str, str]]:
+        """Key fingerprint -> (scheme, parameter set)."""
+        return {
+            part.key: (part.scheme, part.parameters)
+            for message in self.everything
+            for part in message.parts
+            if part.frame == "public-key"
+        }
+
+    def has_role(self, party: str, role: str, message: Sent) -> bool:
+        """Whether the party may appear there, by the words of the table of kinds."""
+        if role == "data party":
+            return party in self.names
+        if role == "label party":
+            return party == self.label_party
+        if role == "key-holder":
+            keys = [part.key for part in message.parts if part.key]
+            return bool(keys) and all(self.owners.get(key) == party for key in keys)
+        return party in self.everybody
+
+    # The ledger, counted again
+
+    def openings(self) -> dict[str, list[Entry]]:
+        """Gradients opened for each party in training: by its own requests, or else by its openers'
+        records.
+        """
+        found: dict[str, list[Entry]] = {}
+        for name in self.names:
+            if name in self.transcripts:
+                notes = [e for e in self.transcripts[name].of("requested") if e.kind == "opening"]
+            else:
+                notes = [
+                    entry
+                    for transcript in self.transcripts.values()
+                    for entry in transcript.of("opened")
+                    if entry.kind == "opening" and entry.peer == name
+                ]
+            found[name] = [entry for entry in notes if entry.phase == "training"]
+        return found
+
+    def ledger(self) -> list[LedgerEntry]:
+        """Equations against unknowns, at the worst exchange, as securefed.protocols.ledger counts them."""
+        agreed = self.agreed(next(iter(self.transcripts)))
+        objective = str(self.settings["objective"])
+        entries: list[LedgerEntry] = []
+        for party, opened in self.openings().items():
+            rounds: dict[int, int] = {}
+            for entry in opened:
+                rounds[entry.round] = rounds.get(entry.round, 0) + prod(entry.detail.get("shape", [0]))
+            if not rounds:
+                continue
+            labels = party == self.label_party
+            block = block_of(objective, labels)
+            entries.append(LedgerEntry(party, block, max(rounds.values()), int(agreed["unknowns"]), False))
+            if not labels:
+                total = sum(rounds.values())
+                entries.append(LedgerEntry(party, ALL_LABELS, total, int(agreed["rows"]), True))
+        return sorted(entries, key=lambda e: (e.advisory, -e.ratio))

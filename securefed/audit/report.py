@@ -1,0 +1,179 @@
+"""The audit of a run: claims, ledger, receipts, and what each party saw.
+
+    report = audit(result.transcripts, result.to_dict())
+    print(report.to_text())
+    report.passed
+
+`to_html` gives a section for the run's report.html (securefed.audit.page).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from textwrap import wrap
+from typing import Any
+
+from securefed.audit.claim import Claim, Statement
+from securefed.audit.content_claims import CONTENT
+from securefed.audit.form_claims import FORM
+from securefed.audit.opening_claims import OPENINGS
+from securefed.audit.receipt import Receipt, receipts
+from securefed.audit.recorded import Recorded
+from securefed.protocols.ledger import LedgerEntry
+from securefed.protocols.messages import KINDS
+from securefed.transport import Transcript
+
+__all__ = ["CLAIMS", "AuditReport", "Seen", "audit"]
+
+CLAIMS: tuple[Statement, ...] = (*CONTENT, *OPENINGS, *FORM)
+WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a party received of one kind from one peer."""
+
+    peer: str
+    kind: str
+    messages: int
+    bytes: int
+    protection: str
+    """As found in the bytes: ciphertext, masked, opened, public-key, clear, ..."""
+    key: str
+    """Whose key it is under."""
+    reveals: str
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """The outcome of an audit."""
+
+    recorded: Recorded
+    claims: list[Claim]
+    ledger: list[LedgerEntry]
+    receipts: list[Receipt]
+    seen: dict[str, list[Seen]]
+
+    @property
+    def passed(self) -> bool:
+        return all(claim.passed for claim in self.claims)
+
+    @property
+    def failed(self) -> list[str]:
+        """Names of the claims that do not hold."""
+        return [claim.name for claim in self.claims if not claim.passed]
+
+    def claim(self, name: str) -> Claim:
+        return next(claim for claim in self.claims if claim.name == name)
+
+    @property
+    def verdict(self) -> str:
+        if self.recorded.settings["scheme"] == "plain":
+            return "NOT PROTECTED: this run was plain, everybody saw everything"
+        broken = len(self.failed)
+        return f"{broken} CLAIMS FAILED: {', '.join(self.failed)}" if broken else "all claims hold"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "run": self.recorded.run,
+            "passed": self.passed,
+            "verdict": self.verdict,
+            "claims": [claim.to_dict() for claim in self.claims],
+            "ledger": [{**asdict(e), "ratio": e.ratio, "verdict": e.verdict} for e in self.ledger],
+            "receipts": [receipt.to_dict() for receipt in self.receipts],
+            "seen": {name: [asdict(row) for row in rows] for name, rows in self.seen.items()},
+            "missing": self.recorded.missing,
+        }
+
+    def to_text(self) -> str:
+        """For a terminal."""
+        settings = self.recorded.settings
+        lines = [
+            f"audit of run {self.recorded.run or '(unnamed)'}: {settings['algorithm']}, "
+            f"{settings['objective']}, {settings['scheme']}",
+            self.verdict,
+        ]
+        if self.recorded.missing:
+            lines.append(f"transcripts not here: {', '.join(self.recorded.missing)}")
+        for name, rows in self.seen.items():
+            lines += ["", f"what {name} saw", *_table(rows)]
+            lines += [f"  {line}" for line in self._own(name)]
+        lines += ["", "claims"]
+        for claim in self.claims:
+            lines.append(f"  {'pass' if claim.passed else 'FAIL'}  {claim.text}")
+            lines += [f"        {line}" for line in wrap(claim.evidence, WIDTH - 8)]
+        lines += ["", "ledger: equations opened against unknowns, at the worst exchange"]
+        for entry in self.ledger:
+            note = ", over all rounds, an estimate" if entry.advisory else ""
+            numbers = f"{entry.equations} for {entry.unknowns} ({entry.ratio:.2f}{note})"
+            lines.append(f"  {entry.party}: {entry.block}: {numbers}: {entry.verdict}")
+        if not self.ledger:
+            lines.append("  empty: no gradient was opened to anybody")
+        lines += ["", "receipts", *(f"  {receipt}" for receipt in self.receipts)]
+        return "\n".join(lines) + "\n"
+
+    def to_html(self) -> str:
+        """A section of HTML that needs nothing else: tables, and a diagram of the messages."""
+        from securefed.audit.page import section
+
+        return section(self)
+
+    def _own(self, name: str) -> list[str]:
+        """What a party opened for itself and for others."""
+        transcript, lines = self.recorded.transcripts[name], []
+        for kind, what in (("opening", "its own gradients"), ("score-opening", "scores")):
+            got = [e for e in transcript.of("received") if e.kind == kind]
+            numbers = sum(prod(part.shape) for e in got for part in e.parts)
+            if got:
+                lines.append(f"learned {numbers} numbers from {len(got)} openings of {what}")
+        served = transcript.of("opened")
+        if served:
+            lines.append(f"opened {len(served)} masked blocks for others, and saw masked numbers only")
+        return lines
+
+
+def audit(
+    transcripts: Iterable[Transcript] | Mapping[str, Transcript], result: Mapping[str, Any] | None = None
+) -> AuditReport:
+    """Check every claim against the transcripts of a run. `result`: its RunResult.to_dict(), to compare."""
+    recorded = Recorded(transcripts, result)
+    return AuditReport(
+        recorded,
+        [statement.about(recorded) for statement in CLAIMS],
+        recorded.ledger(),
+        receipts(recorded),
+        {name: _seen(recorded, name) for name in recorded.transcripts},
+    )
+
+
+def _seen(recorded: Recorded, party: str) -> list[Seen]:
+    groups: dict[tuple[str, str, str, str], list[int]] = {}
+    for message in recorded.messages("received"):
+        if message.receiver != party:
+            continue
+        parts = [part for part in message.parts if part.frame != "bytes"] or message.parts
+        protection = "+".join(part.protection for part in parts) or "empty"
+        owner = recorded.owners.get(parts[0].key, "") if parts else ""
+        place = (message.sender, message.entry.kind, protection, owner)
+        groups.setdefault(place, []).append(message.entry.bytes)
+    rows = []
+    for (peer, kind, protection, owner), sizes in groups.items():
+        known = KINDS.get(kind)
+        reveals = "everything in it" if "clear" in protection or known is None else known.reveals
+        rows.append(Seen(peer, kind, len(sizes), sum(sizes), protection, owner, reveals))
+    return rows
+
+
+def _table(rows: list[Seen]) -> list[str]:
+    if not rows:
+        return ["  nothing"]
+    lines = []
+    for row in rows:
+        under = f" under {row.key}'s key" if row.key and "public" not in row.protection else ""
+        what = f"{row.messages:>6} x {row.kind:<16} {row.bytes:>14,} bytes  from {row.peer}: {row.protection}"
+        lines.append(f"{what}{under}")
+        lines.append(f"         reveals {row.reveals}")
+    return lines

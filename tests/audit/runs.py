@@ -1,0 +1,179 @@
+"""Small runs of every protocol, recorded: what the claims and their mutation tests look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from securefed.audit import AuditReport, audit
+from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.blind import BlindKeyHolder, BlindParty
+from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.losses import get_loss
+from securefed.protocols.messages import KINDS
+from securefed.protocols.schedules import Algorithm, Batches, Constant, FedBCD, FedSGD, Stopping
+from securefed.protocols.training import Evaluation
+from securefed.result import RunResult
+from securefed.transport import Program, Transcript, get_network, run_local
+from tests.protocols.federation import Federation, Keys, blobs, linear, shared_people, split, transfer
+
+__all__ = ["ALGORITHMS", "PROTOCOLS", "Made", "blind", "keys", "record", "report"]
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "FedSGD": FedSGD(),
+    "FedBCD-p": FedBCD(2),
+    "FedBCD-s": FedBCD(2, "sequential"),
+}
+ROWS, BATCH, ROUNDS = 24, 12, 2
+
+
+@lru_cache(maxsize=1)
+def keys() -> Keys:
+    return Keys()
+
+
+class Made:
+    """A run before it starts: its agreement and a program for each party."""
+
+    def __init__(self, agreement: Agreement, programs: dict[str, Program], sides: dict[str, Any]) -> None:
+        self.agreement, self.programs, self.sides = agreement, programs, sides
+
+    def run(self, **options: Any) -> tuple[dict[str, Transcript], dict[str, Any]]:
+        """The transcripts, and the result as result.json has it."""
+        settings = {"run": "run-1", "kinds": KINDS, "network": get_network("lan"), **options}
+        done = run_local(self.programs, **settings)
+        result = RunResult.of(self.agreement, done)
+        return result.transcripts, result.to_dict()
+
+
+def mean(scores: Any) -> float:
+    return float(np.mean(scores))
+
+
+def _made(federation: Federation) -> Made:
+    programs = {name: party.run for name, party in federation.parties().items()}
+    return Made(federation.agreement, programs, federation.sides)
+
+
+def generalised(
+    parties: int, exchange: str, local: str
+) -> Callable[[str, Algorithm], Made]:
+    def make(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
+        features, labels = blobs(ROWS, 2 * parties)
+        blocks = split(features, parties)
+        names = [f"p{k}" for k in range(parties)]
+        evaluations = {
+            name: Evaluation(block[:6], mean if name == names[-1] else None)
+            for name, block in zip(names, blocks, strict=True)
+        }
+        settings = {
+            "rounds": ROUNDS,
+            "batch": BATCH,
+            "evaluate_every": 2,
+            "patience": 5,
+            "evaluations": evaluations,
+            "allow_determined": False,
+            "hidden": (1,),
+            **changes,
+        }
+        return _made(
+            linear(
+                blocks,
+                labels,
+                keys(),
+                scheme=scheme,
+                algorithm=algorithm,
+                exchange=exchange,
+                local=local,
+                **settings,
+            )
+        )
+
+    return make
+
+
+def transferred(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
+    people = shared_people(n=10)
+    rows = people.b[people.rows_b][:5]
+    evaluations = {"A": Evaluation(None, mean), "B": Evaluation(rows)}
+    settings = {"rounds": ROUNDS, "width": 2, "evaluate_every": 2, "allow_determined": False, **changes}
+    return _made(
+        transfer(people, keys(), scheme=scheme, algorithm=algorithm, evaluations=evaluations, **settings)
+    )
+
+
+def blind(parties: int, release: bool = False) -> Callable[[str, Algorithm], Made]:
+    def make(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
+        features, labels = blobs(ROWS, 2 * parties)
+        blocks = split(features, parties)
+        names = [f"p{k}" for k in range(parties)]
+        loss = get_loss("logistic")
+        members = tuple(
+            Member(name, block.shape[1], True) for name, block in zip(names, blocks, strict=True)
+        )
+        mutual = parties == 2
+        agreement = replace(
+            Agreement(
+                "linear",
+                scheme,
+                members,
+                algorithm,
+                Constant(0.25),
+                Batches(ROWS, BATCH, 1),
+                Stopping(ROUNDS),
+                key_holder=None if mutual else "C",
+                evaluate_every=2,
+                reveal="nothing",
+                release=release,
+            ),
+            **changes,
+        )
+        plan = BlindPlan(loss, parties, features.shape[1], 0.01, 8.0, 8.0, 16.0)
+        owners = names if mutual else ["C"]
+        holders = {name: keys().holder(scheme, index) for index, name in enumerate(owners)}
+        programs: dict[str, Program] = {}
+        for k, name in enumerate(names):
+            last = k == parties - 1
+            programs[name] = BlindParty(
+                agreement,
+                plan,
+                blocks[k],
+                labels if last else None,
+                holder=holders.get(name),
+                evaluation=Evaluation(blocks[k][:6], mean if last else None),
+            ).run
+        if not mutual:
+            programs["C"] = BlindKeyHolder(agreement, plan, holders["C"]).run
+        return Made(agreement, programs, {})
+
+    return make
+
+
+PROTOCOLS: dict[str, Callable[..., Made]] = {
+    "linear, two parties": generalised(2, "star", "linear"),
+    "linear, three, star": generalised(3, "star", "linear"),
+    "linear, three, pairwise": generalised(3, "pairwise", "linear"),
+    "network, two parties": generalised(2, "star", "network"),
+    "transfer": transferred,
+    "blind, two parties": blind(2),
+    "blind, three": blind(3),
+    "blind, released": blind(3, release=True),
+}
+
+
+@lru_cache(maxsize=64)
+def _recorded(protocol: str, scheme: str, algorithm: str) -> tuple[dict[str, Transcript], dict[str, Any]]:
+    return PROTOCOLS[protocol](scheme, ALGORITHMS[algorithm]).run()
+
+
+def record(protocol: str, scheme: str, algorithm: str = "FedBCD-p") -> dict[str, Transcript]:
+    """The transcripts of an honest run; made once. Tests that alter them take copies."""
+    return _recorded(protocol, scheme, algorithm)[0]
+
+
+def report(protocol: str, scheme: str, algorithm: str = "FedBCD-p") -> AuditReport:
+    return audit(*_recorded(protocol, scheme, algorithm))

@@ -1,0 +1,48 @@
+"""The claims hold for every protocol, scheme and schedule, and fail loudly for a plain run."""
+
+from __future__ import annotations
+
+import pytest
+
+from securefed.audit import CLAIMS
+from tests.audit.runs import ALGORITHMS, PROTOCOLS, report
+
+pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+OPEN = [name for name in PROTOCOLS if not name.startswith("blind")]
+BLIND = [name for name in PROTOCOLS if name.startswith("blind")]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+@pytest.mark.parametrize("protocol", OPEN)
+def test_every_claim_holds(protocol: str, scheme: str, algorithm: str) -> None:
+    found = report(protocol, scheme, algorithm)
+    assert found.failed == [], found.to_text()
+    assert [claim.name for claim in found.claims] == [statement.name for statement in CLAIMS]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("protocol", BLIND)
+def test_every_claim_holds_for_blind_training(protocol: str, algorithm: str) -> None:
+    found = report(protocol, "paillier", algorithm)
+    assert found.failed == [], found.to_text()
+    # Nothing was opened to anybody in training, so there is nothing to count.
+    assert found.ledger == []
+
+
+@pytest.mark.parametrize("protocol", OPEN)
+def test_a_plain_run_fails_loudly(protocol: str) -> None:
+    found = report(protocol, "plain")
+    assert {"clear", "encrypted", "foreign-key", "fresh", "masked"} <= set(found.failed)
+    assert found.verdict.startswith("NOT PROTECTED")
+    assert "in the clear (no encryption)" in found.claim("clear").evidence
+    # And nothing fails that has nothing to do with protection.
+    assert not set(found.failed) & {"named", "checked", "agreed", "receipts", "whole", "result", "sums"}
+
+
+def test_the_claims_say_what_was_looked_at() -> None:
+    """No claim passes by looking at nothing."""
+    for protocol in ("linear, three, star", "transfer"):
+        for claim in report(protocol, "paillier").claims:
+            assert claim.evidence
+            assert not claim.evidence.startswith("0 "), claim
