@@ -51,7 +51,14 @@ from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.ledger import Ledger
 from securefed.protocols.openings import ask, serve, take
 from securefed.protocols.schedules import Reason
-from securefed.protocols.training import Evaluation, Outcome, Round, receive_verdict, send_verdict
+from securefed.protocols.training import (
+    Evaluation,
+    Outcome,
+    Round,
+    checkpoint_round,
+    receive_verdict,
+    send_verdict,
+)
 from securefed.transport import Link
 
 __all__ = ["BlindKeyHolder", "BlindParty"]
@@ -94,10 +101,10 @@ class BlindParty:
         return {"round": np.array(self._first_round), "theta": theta, **tracker}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        prefix = "stopping."
+        first_round, prefix = checkpoint_round(state, "theta"), "stopping."
         self._tracker.restore({n[len(prefix) :]: a for n, a in state.items() if n.startswith(prefix)})
         self._saved = np.asarray(state["theta"], dtype=np.uint8).tobytes()
-        self._first_round = int(state["round"])
+        self._first_round = first_round
 
     async def run(self, link: Link) -> Outcome:
         agreement = self._agreement

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper, Serial
 from securefed.crypto.plain import PlainEncrypted
-from securefed.errors import SettingError
+from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.exchange import Exchange, Held
 from securefed.protocols.keyring import Keyring, distribute_keys
@@ -123,10 +123,11 @@ class DataParty:
         def part(prefix: str) -> dict[str, NDArray[np.generic]]:
             return {name[len(prefix) :]: array for name, array in state.items() if name.startswith(prefix)}
 
+        first_round = checkpoint_round(state, "parameters")
         self._optimiser.restore(part("optimiser."))
         self._tracker.restore(part("stopping."))
         self._side.parameters = np.asarray(state["parameters"], dtype=np.float64)
-        self._first_round = int(state["round"])
+        self._first_round = first_round
 
     async def run(self, link: Link) -> Outcome:
         """The party's program."""
@@ -217,6 +218,17 @@ class DataParty:
         if link.name != agreement.label_party:
             return await receive_verdict(link, agreement, t)
         return send_verdict(link, agreement, t, self._tracker.update(t, metric))
+
+
+def checkpoint_round(state: Mapping[str, NDArray[np.generic]], *names: str) -> int:
+    """The round to go on with, from a checkpoint that also has these."""
+    for name in ("round", *names):
+        if name not in state:
+            raise DataError(f"checkpoint has no {name!r}; it holds {', '.join(sorted(state)) or 'nothing'}")
+    found = np.asarray(state["round"])
+    if found.shape != () or found.dtype.kind not in "iu" or int(found) < 0:
+        raise DataError(f"checkpoint's 'round' must be one integer of at least 0, not {found!r}")
+    return int(found)
 
 
 VERDICTS: tuple[Reason | None, ...] = (None, "target", "rounds", "no progress")
