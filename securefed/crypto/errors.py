@@ -18,7 +18,8 @@
         |   `-- AlteredKeyFile
         `-- UnsafeKeyFile
 
-A check raises before any arithmetic is done on what it checks. Messages never contain a secret.
+A check raises before any arithmetic is done on what it checks. Messages contain no key, no mask and nothing
+of another party; a range error does say how large the caller's own value was.
 """
 
 from __future__ import annotations

@@ -7,8 +7,10 @@ for the audit. What it returns is still masked; what it sees is uniform.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -37,6 +39,7 @@ class KeyHolder:
     def __init__(self, secret: SecretKey) -> None:
         self._secret = secret
         self._seen: set[str] = set()
+        self._lock = Lock()
         self.records: list[OpeningRecord] = []
 
     @property
@@ -53,18 +56,18 @@ class KeyHolder:
 
     def open(self, masked: Masked) -> Opened:
         """Open a masked block for its requester."""
-        self._admit(masked, "opened")
-        return self._secret.open(masked)
+        with self._admitted(masked, "opened"):
+            return self._secret.open(masked)
 
     def receive(self, masked: Masked, disclosure: bytes) -> Floats:
         """Open a masked block that was computed for this key-holder, with the mask that came along."""
-        self._admit(masked, "received")
-        return self._secret.receive(masked, disclosure)
+        with self._admitted(masked, "received"):
+            return self._secret.receive(masked, disclosure)
 
     def open_slots(self, hidden: Masked) -> list[int]:
         """value + mask, slot by slot, of a hidden block (blind training); what is read is still masked."""
-        self._admit(hidden, "read under masks")
-        return self._secret.open_slots(hidden)
+        with self._admitted(hidden, "read under masks"):
+            return self._secret.open_slots(hidden)
 
     def encrypt_integers(self, integers: Sequence[int], extent: Any) -> Any:
         """What was read under masks, encrypted again at another scale (blind training)."""
@@ -72,7 +75,9 @@ class KeyHolder:
         encrypted.origin = "fresh"
         return encrypted
 
-    def _admit(self, masked: Masked, purpose: str) -> None:
+    @contextmanager
+    def _admitted(self, masked: Masked, purpose: str) -> Iterator[None]:
+        """One opening at a time: checked before, recorded after it was done."""
         if not isinstance(masked, Masked):
             raise OpeningRefused(
                 f"a {type(masked).__name__} given; a key-holder opens only masked ciphertexts"
@@ -80,12 +85,14 @@ class KeyHolder:
         if masked.public.key_id != self.public.key_id:
             raise WrongKey(f"masked under {masked.public!r}, this key-holder has {self.public!r}")
         digest = hashlib.sha256(masked.to_bytes()).hexdigest()
-        if digest in self._seen:
-            raise OpeningRefused(
-                f"ciphertext {digest[:12]} was opened before; each opening takes a fresh mask"
-            )
-        self._seen.add(digest)
-        self.records.append(OpeningRecord(digest, masked.shape, masked.ciphertexts, purpose))
+        with self._lock:
+            if digest in self._seen:
+                raise OpeningRefused(
+                    f"ciphertext {digest[:12]} was opened before; each opening takes a fresh mask"
+                )
+            self._seen.add(digest)
+            yield
+            self.records.append(OpeningRecord(digest, masked.shape, masked.ciphertexts, purpose))
 
     def __repr__(self) -> str:
         return f"<key-holder of {self.public!r}, {len(self.records)} openings>"

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from securefed.crypto.errors import FormatError, ShapeError, WrongKey
@@ -66,7 +66,7 @@ class Frame:
     scheme: Scheme
     parameters: bytes
     key: bytes
-    payload: bytes
+    payload: bytes = field(repr=False)
     shape: tuple[int, ...] = ()
     numbers: tuple[int, int, int, int] = (0, 0, 0, 0)
 

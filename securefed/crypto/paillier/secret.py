@@ -87,6 +87,8 @@ class PaillierSecretKey(SecretKey):
 
     def open(self, masked: PaillierMasked) -> PaillierOpened:
         """Whole integers mod n, as they are: how the requester's values lie in them is not known here."""
+        if not isinstance(masked, PaillierMasked):
+            raise OpeningRefused(f"a {type(masked).__name__} given, a block under a uniform mask is allowed")
         if masked.public.key_id != self.public.key_id:
             raise WrongKey(f"masked under {masked.public!r}, this is {self!r}")
         # Once more, whatever way it came here: decrypting 0 or a multiple of p gives away the factors of n.
@@ -112,6 +114,8 @@ class PaillierSecretKey(SecretKey):
 
     def open_slots(self, hidden: HiddenSlots) -> list[int]:
         """value + mask, slot by slot (securefed.crypto.paillier.slots)."""
+        if not isinstance(hidden, HiddenSlots):
+            raise OpeningRefused(f"a {type(hidden).__name__} given, hidden slots are allowed")
         return hidden.read(
             self.open(PaillierMasked(self.public, hidden.shape, hidden.slots._ciphertexts))._plaintexts
         )
