@@ -90,8 +90,8 @@ class KeyHolder:
                 raise OpeningRefused(
                     f"ciphertext {digest[:12]} was opened before; each opening takes a fresh mask"
                 )
-            self._seen.add(digest)
             yield
+            self._seen.add(digest)
             self.records.append(OpeningRecord(digest, masked.shape, masked.ciphertexts, purpose))
 
     def __repr__(self) -> str:
