@@ -156,6 +156,7 @@ def _seen(recorded: Recorded, party: str) -> list[Seen]:
             continue
         parts = [part for part in message.parts if part.frame != "bytes"] or message.parts
         protection = "+".join(part.protection for part in parts) or "empty"
+        protection = "public" if protection in ("bytes", "public-key") else protection
         owner = recorded.owners.get(parts[0].key, "") if parts else ""
         place = (message.sender, message.entry.kind, protection, owner)
         groups.setdefault(place, []).append(message.entry.bytes)
@@ -172,8 +173,9 @@ def _table(rows: list[Seen]) -> list[str]:
         return ["  nothing"]
     lines = []
     for row in rows:
-        under = f" under {row.key}'s key" if row.key and "public" not in row.protection else ""
-        what = f"{row.messages:>6} x {row.kind:<16} {row.bytes:>14,} bytes  from {row.peer}: {row.protection}"
+        under = f" under {row.key}'s key" if row.protection in ("ciphertext", "masked") else ""
+        how = "opened, still masked" if row.protection == "opened" else row.protection
+        what = f"{row.messages:>6} x {row.kind:<16} {row.bytes:>14,} bytes  from {row.peer}: {how}"
         lines.append(f"{what}{under}")
         lines.append(f"         reveals {row.reveals}")
     return lines

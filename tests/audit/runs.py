@@ -59,11 +59,9 @@ def _made(federation: Federation) -> Made:
     return Made(federation.agreement, programs, federation.sides)
 
 
-def generalised(
-    parties: int, exchange: str, local: str
-) -> Callable[[str, Algorithm], Made]:
+def generalised(parties: int, exchange: str, local: str) -> Callable[[str, Algorithm], Made]:
     def make(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
-        features, labels = blobs(ROWS, 2 * parties)
+        features, labels = blobs(ROWS, 2 * parties, changes.pop("data", 0))
         blocks = split(features, parties)
         names = [f"p{k}" for k in range(parties)]
         evaluations = {
@@ -97,7 +95,7 @@ def generalised(
 
 
 def transferred(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
-    people = shared_people(n=10)
+    people = shared_people(n=10, seed=changes.pop("data", 0))
     rows = people.b[people.rows_b][:5]
     evaluations = {"A": Evaluation(None, mean), "B": Evaluation(rows)}
     settings = {"rounds": ROUNDS, "width": 2, "evaluate_every": 2, "allow_determined": False, **changes}
@@ -108,13 +106,11 @@ def transferred(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
 
 def blind(parties: int, release: bool = False) -> Callable[[str, Algorithm], Made]:
     def make(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
-        features, labels = blobs(ROWS, 2 * parties)
+        features, labels = blobs(ROWS, 2 * parties, changes.pop("data", 0))
         blocks = split(features, parties)
         names = [f"p{k}" for k in range(parties)]
         loss = get_loss("logistic")
-        members = tuple(
-            Member(name, block.shape[1], True) for name, block in zip(names, blocks, strict=True)
-        )
+        members = tuple(Member(name, block.shape[1], True) for name, block in zip(names, blocks, strict=True))
         mutual = parties == 2
         agreement = replace(
             Agreement(
