@@ -135,6 +135,7 @@ class DataParty:
         keys = await distribute_keys(
             link, agreement, self._holder, self._mapper, allow_small=self._allow_small
         )
+        link.mark("setup")
         link.phase = "training"
         outcome = Outcome(ledger=Ledger(allow_determined=agreement.allow_determined))
         exchange = Exchange(link, agreement, keys, self._side)
@@ -142,6 +143,7 @@ class DataParty:
             self._side.begin(agreement.batches.batch(t))
             if agreement.algorithm.order == "parallel":
                 held = await exchange.all(t)
+                link.mark("exchange", t)
                 await self._local_steps(link, keys, outcome.ledger, held, t, agreement.names)
             else:
                 await self._turns(link, keys, outcome.ledger, exchange, t)
@@ -150,6 +152,7 @@ class DataParty:
                 outcome.history.append((t, metric))
             outcome.rounds = self._first_round = t + 1
             reason = await self._verdict(link, t, metric)
+            link.mark("round", t)
             if self._on_round is not None:
                 self._on_round(Round(t, metric, link))
             if reason is not None:
@@ -260,6 +263,7 @@ class KeyHolderParty:
     async def run(self, link: Link) -> Outcome:
         agreement, algorithm = self._agreement, self._agreement.algorithm
         await distribute_keys(link, agreement, self._holder, self._mapper)
+        link.mark("setup")
         link.phase = "training"
         outcome = Outcome(ledger=Ledger(allow_determined=agreement.allow_determined))
         for t in range(self.first_round, agreement.stopping.rounds):
@@ -276,7 +280,9 @@ class KeyHolderParty:
                 with link.off_the_clock("evaluation"):
                     await serve_scores(link, self._holder, agreement.label_party, None, t)
             outcome.rounds = t + 1
-            if agreement.watched and (reason := await receive_verdict(link, agreement, t)) is not None:
+            reason = await receive_verdict(link, agreement, t) if agreement.watched else None
+            link.mark("round", t)
+            if reason is not None:
                 outcome.reason = reason
                 break
         return outcome

@@ -4,7 +4,7 @@ carrier.
 
 from __future__ import annotations
 
-from securefed.transport.clock import NETWORKS, Network, Path, get_network
+from securefed.transport.clock import NETWORKS, Event, Network, Path, get_network
 from securefed.transport.link import Link
 from securefed.transport.local import LocalRun, Program, run_local
 from securefed.transport.message import (
@@ -24,6 +24,7 @@ __all__ = [
     "NETWORKS",
     "Deadlock",
     "Entry",
+    "Event",
     "IllegalMessage",
     "Link",
     "LocalRun",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from securefed.checks import check_number
 from securefed.errors import SettingError
 
-__all__ = ["NETWORKS", "Network", "Path", "get_network"]
+__all__ = ["NETWORKS", "Event", "Network", "Path", "get_network"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,22 @@ class Path:
 
     def since(self, start: Path) -> Path:
         return Path(self.computation - start.computation, self.communication - start.communication)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something on a party's clock: `seconds` of its work, then what ended them: a message "sent" or
+    "received", or a "mark" of its program. All parties' events say what the run takes on any network.
+    """
+
+    seconds: float
+    what: str
+    name: str
+    """The kind of the message, or the name of the mark."""
+    round: int = 0
+    step: int = 0
+    peer: str = ""
+    size: int = 0
 
 
 @dataclass(frozen=True)

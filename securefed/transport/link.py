@@ -18,7 +18,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from securefed.transport.clock import Network, Path
+from securefed.transport.clock import Event, Network, Path
 from securefed.transport.message import Message, OutOfOrder, WrongKind, WrongRound, WrongRun, WrongSender
 from securefed.transport.transcript import Transcript
 
@@ -69,9 +69,12 @@ class Link:
         """Time spent off the clock (evaluation)."""
         self.activities: dict[str, float] = {}
         """Seconds of this party's own work by activity."""
+        self.events: list[Event] = []
+        """What happened on the clock, in order; not what was off it."""
         self._kinds = frozenset(kinds)
         self._network = network
         self._timer = timer
+        self._worked = 0.0
         self._busy: dict[str, Path] = {}
         self._sent: dict[str, int] = {}
         self._taken: dict[str, int] = {}
@@ -104,6 +107,7 @@ class Link:
         self._busy[receiver] = free
         arrival = free.travel(self._network.latency)
         message = Message(kind, self.run, round, step, self.name, receiver, sequence, payload, arrival)
+        self._event("sent", kind, round, step, receiver, len(payload))
         self.transcript.message("sent", message, self.phase, facts)
         self.outbox.append(message)
 
@@ -115,6 +119,7 @@ class Link:
         self._check(message, kind, sender, round, step)
         self._taken[sender] = message.sequence + 1
         self.path = self.path.later(message.arrival)
+        self._event("received", kind, round, step, sender, len(message.payload))
         self.transcript.message("received", message, self.phase)
         return message.payload
 
@@ -145,10 +150,20 @@ class Link:
     def _work(self) -> None:
         now = self._timer()
         self.path = self.path.work(now - self._since)
+        self._worked += now - self._since
         self._since = now
 
     resume = _start
     settle = _work
+
+    def _event(self, what: str, name: str, round: int, step: int, peer: str = "", size: int = 0) -> None:
+        self.events.append(Event(self._worked, what, name, round, step, peer, size))
+        self._worked = 0.0
+
+    def mark(self, name: str, round: int = 0) -> None:
+        """The program has come to a point that its costs are told by: setup, exchange, round."""
+        self._work()
+        self._event("mark", name, round, 0)
 
     @contextmanager
     def activity(self, name: str) -> Iterator[None]:
@@ -166,6 +181,7 @@ class Link:
         """
         self._work()
         before, path, busy = self.phase, self.path, dict(self._busy)
+        worked, count = self._worked, len(self.events)
         self.phase = phase
         try:
             yield
@@ -176,3 +192,5 @@ class Link:
                 self.paused.computation + spent.computation, self.paused.communication + spent.communication
             )
             self.phase, self.path, self._busy = before, path, busy
+            self._worked = worked
+            del self.events[count:]
