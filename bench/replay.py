@@ -1,9 +1,9 @@
 """What a recorded run takes on a network: the clock of securefed.transport, run again over its events.
 
 A run is measured once. Its parties' events (how long each worked, then what it sent to whom and of which
-size) do not depend on the network, which is modelled anyway; so the critical path on another one follows from
-them, and the same rules as in `Link.send` and `Link.receive` give it: work adds computation, a message waits
-for its link, adds transfer and latency, and the receiver's clock becomes the later of its own and the arrival.
+size) do not depend on the network, which is modelled anyway; so the critical path on another one follows
+from them by the rules of `Link.send` and `Link.receive`: work adds computation, a message waits for its link,
+adds transfer and latency, and the receiver's clock becomes the later of its own and the arrival.
 
 Here a path also says what its seconds were for, so that a table can tell an exchange from a local step.
 """
@@ -109,7 +109,7 @@ def replay(events: Mapping[str, Sequence[Event]], network: Network) -> Replay:
         places[name] += 1
         return True
 
-    while any([advance(name) for name in events]):
+    while any(advance(name) for name in events):
         pass
     stuck = [name for name in events if places[name] < len(events[name])]
     if stuck:

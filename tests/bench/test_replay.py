@@ -85,34 +85,35 @@ def test_another_network_costs_what_a_run_on_it_would() -> None:
     assert found.rounds[-1].path == Path(pytest.approx(2 * 1.5), pytest.approx(sizes * 1e-6))
 
 
-def test_a_replay_of_any_run_is_what_its_links_measured() -> None:
+NAMES = ("a", "b", "c")
+
+
+def scripted(name: str, order: list[list[str]], work: list[float], clock: Clock) -> object:
+    async def run(link: Link) -> None:
+        for number, (sender, receiver) in enumerate(order):
+            clock.now += work[number * 3 + NAMES.index(name)]
+            if sender == name:
+                link.send(receiver, "contribution", bytes(100 * number), round=number)
+            elif receiver == name:
+                await link.receive("contribution", sender, round=number)
+        link.mark("round")
+
+    return run
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_replay_of_any_run_is_what_its_links_measured(seed: int) -> None:
     """Random work at three parties who send and receive in a random, agreed order."""
-    for seed in range(20):
-        random = Random(seed)
-        names = ["a", "b", "c"]
-        order = [tuple(random.sample(names, 2)) for _ in range(40)]
-        work = [random.random() for _ in range(200)]
-        clock = Clock()
-
-        def program(name: str, order: object, work: list[float], clock: Clock) -> object:
-            async def run(link: Link) -> None:
-                for number, (sender, receiver) in enumerate(order):  # type: ignore[call-overload]
-                    clock.now += work[(number * 3 + names.index(name)) % len(work)]
-                    if sender == name:
-                        link.send(receiver, "contribution", bytes(100 * number), round=number)
-                    elif receiver == name:
-                        await link.receive("contribution", sender, round=number)
-                link.mark("round")
-
-            return run
-
-        programs = {name: program(name, order, work, clock) for name in names}
-        run = run_local(programs, run="r", kinds=KINDS, network=SLOW, timer=clock)  # type: ignore[arg-type]
-        found = replay({name: link.events for name, link in run.links.items()}, SLOW)
-        for name, link in run.links.items():
-            assert found.ends[name].path.computation == pytest.approx(link.path.computation, abs=1e-9)
-            assert found.ends[name].path.communication == pytest.approx(link.path.communication, abs=1e-9)
-        assert found.rounds[-1].total == pytest.approx(run.critical.total, abs=1e-9)
+    random, clock = Random(seed), Clock()
+    order = [random.sample(NAMES, 2) for _ in range(40)]
+    work = [random.random() for _ in range(120)]
+    programs = {name: scripted(name, order, work, clock) for name in NAMES}
+    run = run_local(programs, run="r", kinds=KINDS, network=SLOW, timer=clock)  # type: ignore[arg-type]
+    found = replay({name: link.events for name, link in run.links.items()}, SLOW)
+    for name, link in run.links.items():
+        assert found.ends[name].path.computation == pytest.approx(link.path.computation, abs=1e-9)
+        assert found.ends[name].path.communication == pytest.approx(link.path.communication, abs=1e-9)
+    assert found.rounds[-1].total == pytest.approx(run.critical.total, abs=1e-9)
 
 
 @pytest.mark.parametrize("order", ["parallel", "sequential"])
