@@ -1,0 +1,152 @@
+"""To go on after an interruption: a party's own parameters and counters after each round, encrypted on disk.
+
+    alignment.sfc      once: which of the party's rows are common, in the agreed order
+    round-<n>.sfc      after round n: parameters (ciphertexts in blind training), optimiser, counters,
+    timeline
+
+The last few rounds are kept, since parties may be a round apart when one of them dies; all go back to the
+last one that every party has. A file appears whole or not at all. Each is AES-256-GCM under a random key
+that lies beside the party's other keys, under its passphrase; the header is authenticated, so that a file
+of another party, run, instance or round is refused.
+
+    magic 4 b"SFCP" | version 1 | header length 2 | header JSON | nonce 12 | ciphertext and tag
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import secrets
+import struct
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from numpy.typing import NDArray
+
+from securefed.errors import DataError
+from securefed.measure.files import make_folder, storage_error, write_atomically
+
+__all__ = ["KEPT", "Checkpoint", "CheckpointStore"]
+
+MAGIC = b"SFCP"
+VERSION = 1
+PREFIX = struct.Struct(">4sBH")
+NONCE = 12
+KEPT = 3
+"""Rounds that are kept. Two would do: nobody can be more than one round ahead."""
+NAME = re.compile(r"round-(\d{1,9})\.sfc")
+ALIGNMENT = "alignment.sfc"
+META = "meta"
+
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Arrays, and facts that JSON can hold."""
+
+    arrays: Arrays
+    meta: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<checkpoint of {len(self.arrays)} arrays>"
+
+
+class CheckpointStore:
+    """One party's checkpoints of one run."""
+
+    def __init__(self, folder: Path, key: bytes, *, party: str, run: str) -> None:
+        self._folder, self._cipher = folder, AESGCM(key)
+        self._party, self._run = party, run
+
+    def rounds(self) -> list[int]:
+        """Rounds that are there, ascending."""
+        if not self._folder.is_dir():
+            return []
+        found = (NAME.fullmatch(path.name) for path in self._folder.iterdir())
+        return sorted(int(match.group(1)) for match in found if match)
+
+    @property
+    def aligned(self) -> bool:
+        return (self._folder / ALIGNMENT).exists()
+
+    def write_alignment(self, checkpoint: Checkpoint) -> None:
+        """A new beginning: what was there before belongs to another instance of the run."""
+        self.clear()
+        self._write(ALIGNMENT, -1, checkpoint)
+
+    def read_alignment(self) -> Checkpoint:
+        return self._read(ALIGNMENT, -1)
+
+    def write(self, round_: int, checkpoint: Checkpoint) -> None:
+        """After `round_` rounds. Older ones go once the new one is on disk; so do later ones, which a run
+        that went back will write again.
+        """
+        self._write(f"round-{round_}.sfc", round_, checkpoint)
+        there = self.rounds()
+        keep = [number for number in there if number <= round_][-KEPT:]
+        for number in there:
+            if number not in keep:
+                (self._folder / f"round-{number}.sfc").unlink(missing_ok=True)
+
+    def read(self, round_: int) -> Checkpoint:
+        return self._read(f"round-{round_}.sfc", round_)
+
+    def clear(self) -> None:
+        for number in self.rounds():
+            (self._folder / f"round-{number}.sfc").unlink(missing_ok=True)
+        (self._folder / ALIGNMENT).unlink(missing_ok=True)
+
+    def _header(self, round_: int) -> bytes:
+        return json.dumps({"party": self._party, "run": self._run, "round": round_}, sort_keys=True).encode()
+
+    def _write(self, name: str, round_: int, checkpoint: Checkpoint) -> None:
+        buffer = io.BytesIO()
+        meta = np.array(json.dumps(dict(checkpoint.meta), allow_nan=False))
+        np.savez(buffer, allow_pickle=False, **{META: meta}, **checkpoint.arrays)
+        header, nonce = self._header(round_), secrets.token_bytes(NONCE)
+        front = PREFIX.pack(MAGIC, VERSION, len(header)) + header
+        sealed = self._cipher.encrypt(nonce, buffer.getvalue(), front)
+        make_folder(self._folder, private=True)
+        write_atomically(self._folder / name, front + nonce + sealed)
+
+    def _read(self, name: str, round_: int) -> Checkpoint:
+        path = self._folder / name
+        try:
+            blob = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        header = self._header(round_)
+        front = PREFIX.pack(MAGIC, VERSION, len(header)) + header
+        if blob[: len(front)] != front:
+            raise DataError(f"{path}: not a checkpoint of {self._party} in run {self._run!r}")
+        nonce, sealed = blob[len(front) : len(front) + NONCE], blob[len(front) + NONCE :]
+        try:
+            data = self._cipher.decrypt(nonce, sealed, front)
+        except (InvalidTag, ValueError):
+            raise DataError(f"{path}: damaged, or under another checkpoint key") from None
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as held:
+                arrays = {key: held[key] for key in held.files}
+            meta = json.loads(str(arrays.pop(META)))
+        except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+            raise DataError(f"{path}: not a checkpoint ({error})") from None
+        return Checkpoint(arrays, meta)
+
+
+def remove_folder(folder: Path) -> None:
+    """Checkpoints of a run that is over."""
+    if folder.is_dir():
+        try:
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+        except OSError as error:
+            raise storage_error(folder, error) from None

@@ -1,0 +1,115 @@
+"""The command line: one parser, one module a command, and what an exit code means.
+
+    0   good
+    1   a run failed, or was stopped; where it can go on, the last line says how
+    2   what the user got wrong: one line on stderr that says what was given and what is allowed
+
+Each command is a module with `add_arguments(parser)` and `run(args, terminal) -> int`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from securefed.cli.terminal import Terminal
+from securefed.errors import DataError, MissingExtra, SecurefedError, SettingError
+
+__all__ = ["COMMANDS", "USER_ERRORS", "Stopped", "build_parser", "main"]
+
+COMMANDS = {
+    "demo": "see it work: all parties as processes on this machine, on built-in data, encrypted",
+    "init": "make a party's folder: keys, certificate and a commented party.toml",
+    "party": "join a run as one party: align, train, write the run directory",
+    "predict": "score new rows together with the saved model",
+    "plan": "how long and how much, for each number of local steps and scheme, before you start",
+    "audit": "check what every party saw in a finished run",
+}
+
+DESCRIPTION = """\
+Vertical federated learning under homomorphic encryption: organisations that hold different columns about the
+same people train one model together, and nobody sees anybody else's data, labels, parameters or results."""
+
+EPILOGUE = """\
+A first look:           securefed demo
+Two organisations:      securefed init NAME at each, exchange certificates, edit party.toml,
+                        then securefed party NAME/party.toml at each. docs/deploy.md has every step.
+Exit codes:             0 good, 1 the run failed or was stopped, 2 something in what you gave is wrong."""
+
+USER_ERRORS = (SettingError, DataError, MissingExtra)
+"""What somebody got wrong, as opposed to what went wrong."""
+
+
+class Stopped(SecurefedError):
+    """The run was stopped on purpose; the message says how to go on."""
+
+
+def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """The parser with these commands filled in."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="securefed", description=DESCRIPTION, epilog=EPILOGUE, formatter_class=raw
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    subparsers = parser.add_subparsers(dest="command", metavar="command", title="commands")
+    for name, summary in COMMANDS.items():
+        command = subparsers.add_parser(name, help=summary, formatter_class=raw)
+        if name in commands:
+            module = import_module(f"securefed.cli.{name}")
+            command.description = module.DESCRIPTION
+            command.epilog = module.EPILOGUE
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+        _common(command)
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE, for machines")
+    group.add_argument("-q", "--quiet", action="store_true", help="nothing but the result and errors")
+    group.add_argument("-v", "--verbose", action="store_true", help="say more, a line a round")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the result is the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    named = [word for word in given if word in COMMANDS][:1]
+    args = build_parser(named).parse_args(given)
+    if args.version:
+        from securefed import __version__
+
+        print(f"securefed {__version__}")
+        return 0
+    if args.command is None:
+        build_parser([]).print_help()
+        return 2
+    with Terminal(quiet=args.quiet, verbose=args.verbose) as terminal:
+        return _guarded(args, terminal)
+
+
+def _guarded(args: argparse.Namespace, terminal: Terminal) -> int:
+    try:
+        return int(args.run(args, terminal))
+    except SecurefedError as error:
+        terminal.error(f"securefed {args.command}: {one_line(error)}")
+        return 2 if is_user_error(error) else 1
+    except BrokenPipeError:
+        return 1  # whoever read our output has gone
+    except KeyboardInterrupt:
+        terminal.error(f"securefed {args.command}: stopped")
+        return 1
+
+
+def is_user_error(error: SecurefedError) -> bool:
+    from securefed.crypto.errors import KeyFileError
+    from securefed.transport.identity import IdentityError
+
+    return isinstance(error, (*USER_ERRORS, KeyFileError, IdentityError))
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

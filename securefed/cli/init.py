@@ -1,0 +1,166 @@
+"""`securefed init NAME`: a party's folder, ready to be edited."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+
+from securefed.cli import passphrase as phrases
+from securefed.cli.keys import HE_SCHEMES, he_file, make_checkpoint_key, make_he_key
+from securefed.cli.template import party_toml
+from securefed.cli.terminal import Terminal
+from securefed.errors import SettingError
+from securefed.measure.files import make_folder, storage_error, write_atomically, write_json
+from securefed.transport.identity import (
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    Certificate,
+    Identity,
+    check_party_name,
+    parse_address,
+)
+
+__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "make_party_folder", "run"]
+
+DESCRIPTION = """\
+Make the folder of one party: a TLS key and certificate, the keys for homomorphic encryption and for
+checkpoints (all under one passphrase), and a commented party.toml to edit. Prints what to send to the other
+organisations, and what never to send to anybody."""
+
+EPILOGUE = """\
+examples:
+  securefed init bank                        folder ./bank
+  securefed init notary --key-holder         the party that holds the key for three or more others
+  securefed init bank --renew tls            a new certificate; the old one is kept beside it
+  securefed init bank --show                 the certificate's fingerprint, to compare by telephone"""
+
+RENEWABLE = ("tls", *HE_SCHEMES)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="of the party: letters, digits, - and _")
+    parser.add_argument("--folder", type=Path, help="where; default ./NAME")
+    parser.add_argument("--key-holder", action="store_true", help="a party without data that holds the key")
+    parser.add_argument("--scheme", choices=(*HE_SCHEMES, "both"), default="both", help="default %(default)s")
+    parser.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
+    parser.add_argument("--listen", default="0.0.0.0:7001", help="HOST:PORT to wait at; default %(default)s")
+    parser.add_argument("--days", type=int, default=825, help="that the certificate is valid; default 825")
+    parser.add_argument("--renew", choices=RENEWABLE, help="replace this key in an existing folder")
+    parser.add_argument("--show", action="store_true", help="show the certificate of an existing folder")
+    phrases.add_argument(parser)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    name = check_party_name(args.name)
+    folder = args.folder or Path(name)
+    if args.show:
+        return _show(folder, terminal, args.json)
+    passphrase = phrases.read_passphrase(args.passphrase_file, new=args.renew is None)
+    if args.renew:
+        _renew(folder, name, args.renew, args.key_bits, args.days, passphrase)
+        terminal.say(f"{folder}: a new {args.renew} key; the old one is kept beside it")
+        return _show(folder, terminal, args.json) if args.renew == "tls" else 0
+    schemes = HE_SCHEMES if args.scheme == "both" else (args.scheme,)
+    identity = make_party_folder(
+        folder,
+        name,
+        passphrase,
+        key_holder=args.key_holder,
+        schemes=schemes,
+        key_bits=args.key_bits,
+        listen=args.listen,
+        days=args.days,
+    )
+    _tell(folder, identity, args.listen, terminal)
+    if args.json:
+        write_json(args.json, _facts(folder, identity.certificate))
+    return 0
+
+
+def make_party_folder(
+    folder: Path,
+    name: str,
+    passphrase: str,
+    *,
+    key_holder: bool = False,
+    schemes: tuple[str, ...] = HE_SCHEMES,
+    key_bits: int = 3072,
+    listen: str = "0.0.0.0:7001",  # mutual TLS decides who gets in
+    days: int = 825,
+) -> Identity:
+    """The folder with everything in it; an existing party is never overwritten."""
+    parse_address(listen)
+    taken = [each for each in (KEY_FILE, CERTIFICATE_FILE, "party.toml") if (folder / each).exists()]
+    if taken:
+        raise SettingError(f"{folder} holds a party already ({taken[0]}); --renew replaces single keys")
+    make_folder(folder, private=True)
+    make_folder(folder / "peers")
+    identity = Identity.generate(name, days=days)
+    identity.save(folder, passphrase)
+    make_checkpoint_key(folder, passphrase)
+    for scheme in schemes:
+        make_he_key(folder, scheme, key_bits, passphrase)
+    text = party_toml(name, key_holder=key_holder, listen=listen)
+    write_atomically(folder / "party.toml", text.encode(), mode=0o644)
+    return identity
+
+
+def _renew(folder: Path, name: str, what: str, key_bits: int, days: int, passphrase: str) -> None:
+    files = [KEY_FILE, CERTIFICATE_FILE] if what == "tls" else [he_file(what)]
+    if not (folder / KEY_FILE).exists():
+        raise SettingError(f"{folder} holds no party; `securefed init {name}` makes one")
+    known = Identity.load(folder, passphrase)  # the passphrase has to be the old one's
+    if known.name != name:
+        raise SettingError(f"name: {name!r} given, {folder} is the party {known.name!r}")
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    for each in files:
+        path = folder / each
+        try:
+            if path.exists():
+                path.rename(path.with_name(f"{path.name}.old-{stamp}"))
+        except OSError as error:
+            raise storage_error(path, error) from None
+    if what == "tls":
+        Identity.generate(name, days=days).save(folder, passphrase)
+    else:
+        make_he_key(folder, what, key_bits, passphrase)
+
+
+def _facts(folder: Path, certificate: Certificate) -> dict[str, str]:
+    return {
+        "name": certificate.name,
+        "folder": str(folder),
+        "certificate": str(folder / CERTIFICATE_FILE),
+        "fingerprint": certificate.fingerprint,
+        "ends": f"{certificate.ends:%Y-%m-%d}",
+    }
+
+
+def _show(folder: Path, terminal: Terminal, json_file: Path | None) -> int:
+    certificate = Certificate.read(folder / CERTIFICATE_FILE)
+    terminal.result(f"{certificate.name}: certificate until {certificate.ends:%Y-%m-%d}")
+    terminal.result(f"SHA-256 {certificate.fingerprint}")
+    if json_file:
+        write_json(json_file, _facts(folder, certificate))
+    return 0
+
+
+def _tell(folder: Path, identity: Identity, listen: str, terminal: Terminal) -> None:
+    port = parse_address(listen)[1]
+    name = identity.name
+    terminal.result(f"{folder} is the party {name}.")
+    terminal.result("")
+    terminal.result("Send to the other organisations:", colour="green")
+    terminal.result(f"  {folder / CERTIFICATE_FILE}    they save it as peers/{name}.pem")
+    terminal.result(f"  the address where they reach this machine, HOST:{port}")
+    terminal.result("  by telephone, to compare, the certificate's fingerprint:")
+    terminal.result(f"  SHA-256 {identity.certificate.fingerprint}")
+    terminal.result("")
+    terminal.result("Never send to anybody:", colour="red")
+    terminal.result(f"  {folder / KEY_FILE}, {folder / '*.skf'}, the passphrase, your data file")
+    terminal.result("")
+    terminal.result(
+        f"Next: put the others' certificates into {folder / 'peers'}, edit {folder / 'party.toml'},"
+    )
+    terminal.result(f"then: securefed party {folder / 'party.toml'}")

@@ -1,0 +1,91 @@
+"""What every command that goes on the network has to do first: keys, address, log lines, signals."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+from securefed.cli.keys import PartyKeys
+from securefed.cli.settings import PartyFile
+from securefed.cli.terminal import Terminal, clock
+from securefed.errors import SettingError
+from securefed.transport.grpc import Endpoint, Timeouts, Waiting
+
+__all__ = ["load_keys", "open_endpoint", "spoken", "told", "waiting_note"]
+
+
+def load_keys(party: PartyFile, passphrase: str) -> PartyKeys:
+    holds = party.is_key_holder or party.shared.key_holder is None
+    keys = PartyKeys(party.keys_folder, passphrase, party.shared.scheme, holds=holds)
+    if keys.identity.name != party.own.name:
+        raise SettingError(
+            f"name: {party.own.name!r} given, the certificate in {party.keys_folder} is of "
+            f"{keys.identity.name!r}"
+        )
+    return keys
+
+
+def open_endpoint(party: PartyFile, keys: PartyKeys) -> Endpoint:
+    """The party's place on the network; the address is checked by listening on it."""
+    timeouts = replace(Timeouts(), join=party.own.wait, patience=party.own.patience)
+    return Endpoint(keys.identity, listen=party.own.listen, peers=party.peers, timeouts=timeouts)
+
+
+class _Lines(logging.Handler):
+    """Log lines of the transport, one by one, where a person sees them."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = " ".join(record.getMessage().split())
+        if record.levelno >= logging.WARNING:
+            self._terminal.warn(text)
+        else:
+            self._terminal.detail(text)
+
+
+@contextmanager
+def spoken(terminal: Terminal) -> Iterator[None]:
+    """Warnings and log lines go to the terminal, and SIGTERM is a Ctrl-C."""
+    logger = logging.getLogger("securefed")
+    handler, level, propagate = _Lines(terminal), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    with warnings.catch_warnings(), told():
+        warnings.simplefilter("once")
+        warnings.showwarning = lambda message, *_: terminal.warn(str(message))
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Whoever stops this process with SIGTERM gets the same clean end as with Ctrl-C."""
+
+    def stop(_: int, __: FrameType | None) -> Any:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def waiting_note(waiting: Waiting) -> str:
+    """A countdown."""
+    trouble = f" ({waiting.trouble})" if waiting.trouble else ""
+    return f"waiting for {waiting.peer}, {clock(max(0.0, waiting.left))} left{trouble}"

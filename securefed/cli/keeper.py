@@ -1,0 +1,155 @@
+"""What is kept of a run while it goes on: a checkpoint after each round, and the sums for the report.
+
+A checkpoint holds this party's own parameters and counters, and nothing that came from others but what blind
+training leaves with it: its parameters under somebody else's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.cli.checkpoints import Checkpoint, CheckpointStore
+from securefed.errors import DataError
+from securefed.measure.timeline import RoundPoint, Timeline
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.schedules import Reason
+from securefed.protocols.training import Round
+from securefed.transport import Entry, Link, Path, Transcript
+
+__all__ = ["Keeper", "RoundWatch", "Tally"]
+
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass
+class Tally:
+    """Sums over all attempts at a run, up to a checkpoint."""
+
+    timeline: Timeline = field(default_factory=Timeline)
+    interruptions: int = 0
+    alignment: Path = field(default_factory=Path)
+    evaluation: Path = field(default_factory=Path)
+    activities: Mapping[str, float] = field(default_factory=dict)
+
+    def with_link(self, link: Link, paused: Path) -> Tally:
+        """Together with what this attempt took so far; `paused` is where its evaluations began."""
+        spent = link.paused.since(paused)
+        names = {*self.activities, *link.activities}
+        return Tally(
+            self.timeline,
+            self.interruptions,
+            self.alignment,
+            Path(
+                self.evaluation.computation + spent.computation,
+                self.evaluation.communication + spent.communication,
+            ),
+            {name: self.activities.get(name, 0.0) + link.activities.get(name, 0.0) for name in names},
+        )
+
+    def to_meta(self) -> dict[str, Any]:
+        return {
+            "timeline": self.timeline.to_list(),
+            "interruptions": self.interruptions,
+            "alignment": [self.alignment.computation, self.alignment.communication],
+            "evaluation": [self.evaluation.computation, self.evaluation.communication],
+            "activities": dict(self.activities),
+        }
+
+    @classmethod
+    def from_meta(cls, meta: Any) -> Tally:
+        try:
+            return cls(
+                Timeline.from_list(meta["timeline"]),
+                int(meta["interruptions"]),
+                Path(*meta["alignment"]),
+                Path(*meta["evaluation"]),
+                dict(meta["activities"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"checkpoint: malformed ({error})") from None
+
+
+class Keeper:
+    """Follows one attempt. `state` gives the arrays of a checkpoint; a key-holder has none."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        agreement: Agreement,
+        instance: str,
+        tally: Tally,
+        link: Link,
+        *,
+        judges: bool,
+        follow: Callable[[RoundPoint], None] | None = None,
+    ) -> None:
+        """`judges`: this party sees the metric, and so knows why the training ends."""
+        self._store, self._agreement, self._instance = store, agreement, instance
+        self._tally, self._link, self._paused = tally, link, link.paused
+        self._tracker = agreement.stopping.tracker()
+        self._judges = judges or not agreement.watched
+        self._follow = follow
+        self.state: Callable[[], Arrays] = dict
+
+    def resume(self, arrays: Arrays) -> None:
+        """The counters of the checkpoint that this attempt goes on from."""
+        prefix = "stopping."
+        found = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+        if found:
+            self._tracker.restore(found)
+
+    def on_round(self, state: Round) -> None:
+        """The program's callback, after each round."""
+        with state.link.activity("checkpoint"):
+            point = self._tally.timeline.add(state)
+            ended = self._tracker.update(state.number, state.metric)
+            self.write(state.number + 1, ended if self._judges else None)
+        if self._follow is not None:
+            self._follow(point)
+
+    def write(self, rounds: int, ended: Reason | None, *, done: bool = False) -> None:
+        self._store.write(
+            rounds,
+            Checkpoint(
+                self.state(),
+                {
+                    "instance": self._instance,
+                    "ended": ended,
+                    "done": done,
+                    "members": [[m.name, m.equations, m.affine] for m in self._agreement.members],
+                    "tally": self.tally.to_meta(),
+                    "path": [self.path.computation, self.path.communication],
+                },
+            ),
+        )
+
+    @property
+    def tally(self) -> Tally:
+        return self._tally.with_link(self._link, self._paused)
+
+    @property
+    def path(self) -> Path:
+        """Of the whole run, as of now."""
+        return self._tally.timeline.path(self._link.path)
+
+
+class RoundWatch(Transcript):
+    """A key-holder's transcript: its program has no callback, and a new round shows in what it exchanges."""
+
+    def __init__(self, like: Transcript, on_round: Callable[[int], None]) -> None:
+        super().__init__(like.party, like.run)
+        self.__dict__.update(like.__dict__)
+        self._on_round = on_round
+        self._current: int | None = None
+
+    def _append(self, entry: Entry) -> None:
+        if entry.phase == "training" and entry.event == "received":
+            if self._current is not None and entry.round > self._current:
+                self._on_round(self._current)
+            self._current = entry.round
+        super()._append(entry)

@@ -1,0 +1,88 @@
+"""A party's keys on disk, all under one passphrase:
+
+    tls-key.pem, certificate.pem   who it is on the network (securefed.transport.identity)
+    he-paillier.skf, he-ckks.skf   the secret keys of the ciphertexts that others compute on
+    checkpoint-key.skf             a random key for checkpoints
+
+Nothing of this is printed, and only the certificate is ever handed to anybody.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from securefed.crypto import KeyHolder, generate, load_key, save_key
+from securefed.crypto.errors import KeyFileError
+from securefed.crypto.keyfile import read_key_file, write_key_file
+from securefed.errors import SettingError
+from securefed.transport.identity import Identity
+
+__all__ = ["CHECKPOINT_KEY", "HE_SCHEMES", "PartyKeys", "he_file", "make_he_key"]
+
+CHECKPOINT_KEY = "checkpoint-key.skf"
+HE_SCHEMES = ("paillier", "ckks")
+SAVE_EVERY = 1000
+"""Openings after which a CKKS key is written again: its file counts them, and a key answers so many."""
+
+
+def he_file(scheme: str) -> str:
+    return f"he-{scheme}.skf"
+
+
+def make_he_key(folder: Path, scheme: str, key_bits: int, passphrase: str, *, overwrite: bool = False) -> str:
+    """A fresh key in its file; its public name."""
+    holder = generate(scheme, key_bits=key_bits)
+    save_key(folder / he_file(scheme), holder, passphrase, overwrite=overwrite)
+    return holder.public.key_id.hex()
+
+
+def make_checkpoint_key(folder: Path, passphrase: str) -> None:
+    write_key_file(
+        folder / CHECKPOINT_KEY, secrets.token_bytes(32), passphrase, label="securefed checkpoints"
+    )
+
+
+class PartyKeys:
+    """What a party reads from its folder to take part in a run."""
+
+    def __init__(self, folder: Path, passphrase: str, scheme: str, *, holds: bool) -> None:
+        """`holds`: whether this party holds keys in the run (all do with two parties, else the
+        key-holder).
+        """
+        self._folder, self._passphrase, self._scheme = folder, passphrase, scheme
+        self.identity = Identity.load(folder, passphrase)
+        self.checkpoint_key = self._read_checkpoint_key()
+        self.holder = self._load_holder() if holds else None
+        self._saved = 0
+
+    def _read_checkpoint_key(self) -> bytes:
+        secret = read_key_file(self._folder / CHECKPOINT_KEY, self._passphrase).secret
+        if len(secret) != 32:
+            raise KeyFileError(f"{self._folder / CHECKPOINT_KEY}: {len(secret)} bytes, 32 are a key")
+        return secret
+
+    def _load_holder(self) -> KeyHolder:
+        if self._scheme == "plain":
+            return generate("plain")
+        path = self._folder / he_file(self._scheme)
+        if not path.exists():
+            raise SettingError(
+                f"{path}: no {self._scheme} key there; `securefed init --renew {self._scheme}` makes one"
+            )
+        holder = load_key(path, self._passphrase)
+        if holder.public.scheme.name.lower() != self._scheme:
+            raise SettingError(f"{path}: not a {self._scheme} key")
+        return holder
+
+    def keep_count(self, *, now: bool = False) -> None:
+        """Write a CKKS key again when it has answered many openings; `now` at the end of a run."""
+        if self.holder is None or self._scheme != "ckks":
+            return
+        opened = len(self.holder.records)
+        if opened - self._saved >= (1 if now else SAVE_EVERY):
+            save_key(self._folder / he_file("ckks"), self.holder, self._passphrase, overwrite=True)
+            self._saved = opened
+
+    def __repr__(self) -> str:
+        return f"<keys of {self.identity.name!r}>"

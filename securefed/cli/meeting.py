@@ -1,0 +1,150 @@
+"""Attempt after attempt until a run is over, and the last comparison between the parties.
+
+A peer that is lost, or starts again, ends an attempt; then all greet again. A peer that is still away when
+the waiting time is over ends the run here, with its checkpoints kept. A peer that left for a reason that
+will be the same next time (its data, a diverging training) ends it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from securefed.cli.alignment import ALIGNMENT_KINDS
+from securefed.cli.records import Events
+from securefed.cli.session import Session
+from securefed.measure.summary import PartyAccount
+from securefed.protocols.messages import KINDS
+from securefed.transport import Link, TransportError, WrongRun
+from securefed.transport.grpc import Endpoint, NetworkLink, PeerGone, PeerLeft, Waiting
+
+__all__ = ["ALL_KINDS", "PASSING", "close_run", "passes", "run_session"]
+
+ALL_KINDS = (*KINDS, *ALIGNMENT_KINDS)
+PASSING = frozenset(
+    {
+        "",
+        "ABSENT",
+        "KeyboardInterrupt",
+        "MemoryError",
+        "OSError",
+        "PeerLeft",
+        "PeerLost",
+        "PeerRestarted",
+        "StorageError",
+        "SystemExit",
+    }
+)
+"""Why a peer may leave and come back."""
+CLOSING_SECONDS = 15.0
+DONE_SECONDS = 60.0
+"""How long a party that is done waits for others who may not be."""
+
+
+def passes(gone: PeerGone) -> bool:
+    """Whether it is worth waiting for the peer to come back."""
+    return not isinstance(gone, PeerLeft) or gone.reason in PASSING
+
+
+def run_session(
+    session: Session,
+    endpoint: Endpoint,
+    *,
+    tell: Callable[[str], None],
+    on_wait: Callable[[Waiting], None],
+    events: Events,
+) -> tuple[PartyAccount, bool]:
+    """Until the run is over; `tell` gets a line for each interruption. The second value says whether it is
+    known to be over for all. A party that is done itself stays until then, since others may need it to repeat
+    their last round, and is content after a while if nobody comes.
+    """
+    normal = endpoint.timeouts
+    while True:
+        done = session.finished_before()
+        endpoint.timeouts = normal if done is None else replace(normal, join=min(normal.join, DONE_SECONDS))
+        try:
+            endpoint.run(
+                session.attempt,
+                run=session.shared.name,
+                kinds=ALL_KINDS,
+                settings=session.shared.to_dict(),
+                facts=session.facts(),
+                on_wait=on_wait,
+            )
+        except WrongRun:
+            if done is None:
+                raise
+            return done, True  # a peer that is in another run has closed this one
+        except PeerGone as gone:
+            if done is not None and not session.begun:
+                return done, False
+            if not session.begun or not passes(gone):
+                raise
+            tell(f"{gone}; going back to round {session.last_round} and waiting for it")
+            events.tell("interrupted", peer=gone.peer, reason=str(gone), last_round=session.last_round)
+        else:
+            if session.account is not None:
+                return session.account, True
+        finally:
+            endpoint.timeouts = normal
+
+
+def close_run(endpoint: Endpoint, account: PartyAccount, peers: list[str]) -> PartyAccount:
+    """Compare transcripts and exchange times with the peers. Who is gone already is not compared."""
+    facts = {
+        "timing": {
+            "computation_seconds": account.path.computation,
+            "communication_seconds": account.path.communication,
+            "total_seconds": account.path.total,
+        },
+        "roots": {peer: _roots(account, peer) for peer in peers},
+    }
+    heard: dict[str, dict[str, Any]] = {}
+
+    async def listen(link: Link) -> None:
+        if isinstance(link, NetworkLink):
+            heard.update(link.hello)
+
+    normal = endpoint.timeouts
+    endpoint.timeouts = replace(normal, join=CLOSING_SECONDS)
+    try:
+        endpoint.run(
+            listen,
+            run=f"{account.run}/closing",
+            kinds=(),
+            settings={"instance": account.instance},
+            facts=facts,
+        )
+    except TransportError:
+        pass  # whoever is away: what was heard of the others counts
+    finally:
+        endpoint.timeouts = normal
+    return replace(account, peers={peer: _compared(account, peer, heard.get(peer)) for peer in peers})
+
+
+def _roots(account: PartyAccount, peer: str) -> dict[str, str]:
+    roots = account.transcript.roots(peer)
+    return {"sent": roots.sent, "received": roots.received, "agreement": roots.agreement}
+
+
+def _compared(account: PartyAccount, peer: str, facts: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a peer's word is worth here: is it what this party saw?"""
+    theirs = facts.get("roots") if facts is not None else None
+    theirs = theirs.get(account.party) if isinstance(theirs, dict) else None
+    if facts is None or not isinstance(theirs, dict):
+        return {"transcripts": "not compared: the peer was gone", "timing": None}
+    ours = _roots(account, peer)
+    equal = (
+        theirs.get("received") == ours["sent"]
+        and theirs.get("sent") == ours["received"]
+        and theirs.get("agreement") == ours["agreement"]
+    )
+    return {"transcripts": "agree" if equal else "DIFFER", "timing": _timing(facts.get("timing"))}
+
+
+def _timing(value: object) -> dict[str, float] | None:
+    keys = ("computation_seconds", "communication_seconds", "total_seconds")
+    if not isinstance(value, dict) or not all(isinstance(value.get(key), int | float) for key in keys):
+        return None
+    return {key: float(value[key]) for key in keys}

@@ -1,0 +1,246 @@
+"""`securefed party party.toml`: one party of a run, from its data file to its run directory."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from securefed.cli import passphrase as phrases
+from securefed.cli.building import OwnData, check_labels
+from securefed.cli.checkpoints import remove_folder
+from securefed.cli.entry import Stopped
+from securefed.cli.joining import load_keys, open_endpoint, spoken, waiting_note
+from securefed.cli.keys import PartyKeys
+from securefed.cli.meeting import close_run, run_session
+from securefed.cli.preparation import Preparation
+from securefed.cli.records import Events
+from securefed.cli.rows import file_digest, read_rows
+from securefed.cli.session import DataSession, KeyHolderSession, Session
+from securefed.cli.settings import PartyFile, read_party_file
+from securefed.cli.terminal import Progress, Terminal
+from securefed.cli.workers import workers
+from securefed.crypto import Mapper
+from securefed.data.ids import normalise_ids
+from securefed.errors import SettingError
+from securefed.measure.files import StorageError, write_json
+from securefed.measure.report import render, seconds, size
+from securefed.measure.summary import PartyAccount
+from securefed.measure.timeline import RoundPoint
+from securefed.transport.grpc import PeerGone, Waiting
+
+__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "load_data", "run"]
+
+DESCRIPTION = """\
+Join a run as one party. Meets the other parties over mutual TLS, compares settings with them, finds the
+common people privately, trains under encryption, and writes the run directory: result.json, timing.json,
+report.html, this party's transcript and its part of the model. Every round is checkpointed; a run that was
+interrupted goes on with --resume."""
+
+EPILOGUE = """\
+examples:
+  securefed party bank/party.toml            at the bank
+  securefed party bank/party.toml --resume   after an interruption; also where nothing has begun yet
+  securefed party bank/party.toml --restart  throw the run away and begin anew (all parties have to)
+
+The passphrase of the keys comes from --passphrase-file, SECUREFED_PASSPHRASE or a prompt."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="party.toml", help="this party's settings")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--resume", action="store_true", help="go on after the last checkpoint, if any")
+    group.add_argument("--restart", action="store_true", help="throw away what is there of this run")
+    parser.add_argument("--events", type=Path, metavar="FILE", help="append what happens as lines of JSON")
+    phrases.add_argument(parser)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    party = read_party_file(args.file)
+    data = None if party.is_key_holder else load_data(party)
+    passphrase = phrases.read_passphrase(args.passphrase_file)
+    keys = load_keys(party, passphrase)
+    with (
+        spoken(terminal),
+        workers(party.own.engine, party.shared.scheme) as mapper,
+        Events(args.events) as events,
+    ):
+        display = _Display(terminal, party)
+        session = _session(party, keys, mapper, data, display, events)
+        _check_folder(session, args.resume, args.restart)
+        try:
+            account = _take_part(session, keys, terminal, display, events)
+        except (KeyboardInterrupt, PeerGone, StorageError) as error:
+            raise Stopped(_how_to_go_on(args.file, session, error)) from None
+        finally:
+            display.close()
+        _report(session, account, terminal, args.json)
+        events.tell("finished", rounds=account.rounds, reason=account.reason)
+    return 0
+
+
+def load_data(party: PartyFile) -> tuple[OwnData, Preparation, str]:
+    """The party's file as numbers, how they were made, and the file's digest."""
+    if party.data is None:
+        raise SettingError("data: missing; a party needs the table [data] with its file")
+    settings, path = party.data, party.folder / party.data.file
+    rows = read_rows(path)
+    digest = file_digest(path)
+    ids = None
+    if settings.id is not None:
+        ids = rows.ids(settings.id)
+        normalise_ids(ids, party.own.name)  # what cannot be aligned is refused before anybody is called
+    targets = classes = None
+    if settings.label is not None:
+        labels = rows.column(settings.label, "label")
+        targets, classes = check_labels(labels, party.own.name, party.shared)
+    preparation, features = Preparation.fit(rows, settings)
+    return OwnData(features, ids, targets, classes), preparation, digest
+
+
+def _session(
+    party: PartyFile,
+    keys: PartyKeys,
+    mapper: Mapper,
+    data: tuple[OwnData, Preparation, str] | None,
+    display: _Display,
+    events: Events,
+) -> Session:
+    def follow(point: RoundPoint) -> None:
+        display.on_round(point)
+        events.tell(
+            "round",
+            round=point.number + 1,
+            rounds=party.shared.values["rounds"],
+            metric=point.metric,
+            computation=point.computation,
+            communication=point.communication,
+            sent=point.sent,
+            received=point.received,
+        )
+
+    if data is None:
+        session: Session = KeyHolderSession(party, keys, mapper, follow=follow, events=events)
+    else:
+        session = DataSession(party, keys, mapper, *data, follow=follow, events=events)
+    session.following = display.begin
+    return session
+
+
+def _check_folder(session: Session, resume: bool, restart: bool) -> None:
+    folder, store = session.directory.folder, session.store
+    if restart:
+        store.clear()
+        session.directory.result.unlink(missing_ok=True)
+        return
+    if session.directory.finished and not (resume and store.aligned):
+        raise SettingError(
+            f"{folder} holds a finished run; take another run name, or --restart to throw it away"
+        )
+    if store.aligned and not resume:
+        raise SettingError(
+            f"{folder} holds an unfinished run at round {session.last_round}; --resume goes on, --restart "
+            "throws it away"
+        )
+    if store.aligned and isinstance(session, DataSession):
+        session.check_unchanged()
+
+
+def _take_part(
+    session: Session, keys: PartyKeys, terminal: Terminal, display: _Display, events: Events
+) -> PartyAccount:
+    party = session.party
+    with open_endpoint(party, keys) as endpoint:
+        others = [name for name in party.shared.everybody if name != party.own.name]
+        terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting {', '.join(others)}")
+        events.tell("listening", address=endpoint.address)
+        account, over = run_session(
+            session, endpoint, tell=terminal.warn, on_wait=display.waiting, events=events
+        )
+        display.close()
+        _write(session, account)
+        if over:
+            account = close_run(endpoint, account, others)
+            _write(session, account)
+            remove_folder(session.directory.checkpoints)
+    return account
+
+
+def _write(session: Session, account: PartyAccount) -> None:
+    result, timing = account.result(), account.timing()
+    session.directory.write(result, timing, render(result, timing))
+
+
+def _report(session: Session, account: PartyAccount, terminal: Terminal, json_file: Path | None) -> None:
+    result, timing = account.result(), account.timing()
+    for line in summary_lines(result, timing):
+        terminal.result(line)
+    terminal.result(f"report      {session.directory.report}")
+    if json_file is not None:
+        write_json(json_file, {"result": result, "timing": timing, "folder": str(session.directory.folder)})
+
+
+def summary_lines(result: dict[str, Any], timing: dict[str, Any]) -> list[str]:
+    """What a person wants to know first."""
+    settings = result["settings"]
+    guard = "" if result["protected"] else "   NOT PROTECTED"
+    lines = [
+        f"run         {result['run']}: {settings['algorithm']} Q={settings['local_steps']}, "
+        f"{settings['scheme']}{guard}",
+        f"rounds      {result['rounds']} ({result['reason']}), {result['rows']:,} rows in common",
+        f"time        {seconds(timing['computation_seconds'])} computation + "
+        f"{seconds(timing['communication_seconds'])} communication = {seconds(timing['total_seconds'])}",
+        f"bytes       {size(result['bytes_sent'])} sent, {size(result['bytes_received'])} received",
+        f"saw         {result['saw']}",
+    ]
+    if result["metric"] is not None:
+        lines.insert(2, f"{result['metric_name']:<11} {result['metric']:.4f} at the last evaluation")
+    for name, peer in result["peers"].items():
+        lines.append(f"{name:<11} transcripts {peer['transcripts']}")
+    return lines
+
+
+def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:
+    word = "stopped" if isinstance(error, KeyboardInterrupt) else " ".join(str(error).split())
+    if session.account is not None or session.store.aligned:
+        kept = f"round {session.last_round} of {session.shared.values['rounds']} is kept"
+        return f"{word}; {kept}; go on with: securefed party {file} --resume"
+    return f"{word}; nothing has begun yet; start again with: securefed party {file}"
+
+
+class _Display:
+    """The progress of a run, for a person."""
+
+    def __init__(self, terminal: Terminal, party: PartyFile) -> None:
+        self._terminal, self._party = terminal, party
+        self._progress: Progress | None = None
+
+    def _line(self) -> Progress:
+        if self._progress is None:
+            total = int(self._party.shared.values["rounds"])
+            self._progress = self._terminal.progress(total, f"{self._party.own.name}: round")
+        return self._progress
+
+    def begin(self, done: int, rows: int) -> None:
+        settings = self._party.shared
+        self._terminal.say(
+            f"{'going on after round ' + str(done) if done else 'training'} on {rows:,} common rows, "
+            f"{settings.scheme}, reveals {settings.values.get('reveal', 'own-gradient')}"
+        )
+        self._line().begin(done)
+
+    def on_round(self, point: RoundPoint) -> None:
+        metric = "" if point.metric is None else f"{self._party.shared.metric_name} {point.metric:.4f}  "
+        self._line().step(
+            point.number + 1,
+            f"{metric}sent {size(point.sent)}  comp {seconds(point.computation)}  "
+            f"comm {seconds(point.communication)}",
+        )
+
+    def waiting(self, waiting: Waiting) -> None:
+        self._line().note(waiting_note(waiting))
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None

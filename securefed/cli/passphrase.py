@@ -1,0 +1,57 @@
+"""The passphrase that the keys at rest are under: from a file, the environment or a prompt, in this order.
+
+It is asked for once a command and goes to the key files and nowhere else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import sys
+from pathlib import Path
+
+from securefed.errors import SettingError
+
+__all__ = ["VARIABLE", "add_argument", "read_passphrase"]
+
+VARIABLE = "SECUREFED_PASSPHRASE"
+LEAST = 8
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--passphrase-file",
+        type=Path,
+        metavar="FILE",
+        help=f"file whose first line is the passphrase of the keys; else ${VARIABLE}, else a prompt",
+    )
+
+
+def read_passphrase(file: Path | None, *, new: bool = False) -> str:
+    """The passphrase; `new` asks twice at a prompt and refuses a short one."""
+    found, where = _given(file)
+    if found is None:
+        if not sys.stdin.isatty():
+            raise SettingError(
+                f"passphrase: none given; set {VARIABLE}, give --passphrase-file, or run this at a terminal"
+            )
+        found, where = getpass.getpass("Passphrase of the keys: "), "what was typed"
+        if new and getpass.getpass("Once more: ") != found:
+            raise SettingError("passphrase: the two entries differ")
+    if not found:
+        raise SettingError(f"passphrase: {where} is empty")
+    if new and len(found) < LEAST:
+        raise SettingError(f"passphrase: {len(found)} characters in {where}, at least {LEAST} are needed")
+    return found
+
+
+def _given(file: Path | None) -> tuple[str | None, str]:
+    if file is not None:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not text"
+            raise SettingError(f"passphrase: cannot read {file}: {reason}") from None
+        return (lines[0] if lines else ""), str(file)
+    return os.environ.get(VARIABLE), VARIABLE

@@ -1,0 +1,101 @@
+"""A party's transcript over interruptions, and the events that others may follow while a run goes on.
+
+A transcript is written as it happens. After an interruption the run goes back to a round that all parties
+have, and so does the transcript: what was exchanged before that round stays, what came after it happens
+again, and the entry `resumed` stands between. Both ends of each line cut at the same place, so that what
+one sent is what the other received, to the end.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from securefed.errors import DataError
+from securefed.measure.files import storage_error, write_atomically
+from securefed.transport import Transcript
+
+__all__ = ["Events", "resume_transcript", "start_transcript"]
+
+
+def start_transcript(path: Path, party: str, run: str) -> Transcript:
+    """A new one, written to its file as it grows."""
+    transcript = Transcript(party, run)
+    _stream(transcript, path)
+    return transcript
+
+
+def resume_transcript(path: Path, party: str, run: str, start: int) -> Transcript:
+    """The one in the file, cut before round `start` (counted from 0), and going on in the file."""
+    before = path.with_name(f".{path.name}.before")
+    if not before.exists():
+        write_atomically(before, _whole_lines(path))
+    old = Transcript.read(before)
+    transcript = Transcript(party, run)
+    if (old.party, old.run) != (party, run) or (old.entries and _broken(old)):
+        raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}")
+    for entry in old.entries:
+        if entry.phase != "setup" and entry.round >= start:
+            break
+        transcript.entries.append(entry)
+    transcript.note("resumed", "checkpoint", "", start, 0, "setup", dropped=len(old) - len(transcript))
+    _stream(transcript, path)
+    before.unlink()
+    return transcript
+
+
+def _broken(transcript: Transcript) -> bool:
+    before = transcript.start
+    for entry in transcript.entries:
+        if entry.linked(before).chain != entry.chain:
+            return True
+        before = entry.chain
+    return False
+
+
+def _whole_lines(path: Path) -> bytes:
+    """The file without a last line that a kill cut short."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    whole = lines[:-1]  # after the last line break there is nothing, or half a line
+    return b"\n".join(whole) + b"\n"
+
+
+def _stream(transcript: Transcript, path: Path) -> None:
+    try:
+        transcript.stream_to(path)
+    except OSError as error:
+        raise storage_error(path, error) from None
+
+
+class Events:
+    """What happens, as lines of JSON in a file: for a supervisor, or for the demonstration."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file = None
+        if path is not None:
+            try:
+                self._file = path.open("a", encoding="utf-8")
+            except OSError as error:
+                raise storage_error(path, error) from None
+
+    def tell(self, event: str, **facts: Any) -> None:
+        if self._file is not None:
+            line = json.dumps({"time": time.time(), "event": event, **facts})
+            self._file.write(line + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Events:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

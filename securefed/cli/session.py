@@ -1,0 +1,359 @@
+"""One party's run: meet the others, align, train, and go on after whatever interrupts it.
+
+An *attempt* is one meeting of all parties on the network. If a peer is lost, restarts or leaves, the attempt
+is over for everybody; each goes back to its checkpoints and greets again, and all continue after the last
+round that they have in common. A party's program ends only when its part is on disk, and an attempt ends only
+when all programs have: who is let go knows that everybody is done.
+
+What the others get to know of this party besides the protocol's messages: its name, how many numbers its
+model has, and the rounds that it has checkpoints of.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from secrets import token_hex
+from typing import Any
+
+import numpy as np
+
+from securefed.cli.alignment import Alignment, align, hear_count
+from securefed.cli.building import OwnData, agreement_of, build, make_model
+from securefed.cli.checkpoints import Checkpoint, CheckpointStore
+from securefed.cli.keeper import Keeper, RoundWatch, Tally
+from securefed.cli.keys import PartyKeys
+from securefed.cli.preparation import Preparation
+from securefed.cli.records import Events, resume_transcript, start_transcript
+from securefed.cli.settings import PartyFile
+from securefed.cli.shards import save_shard, write_arrays
+from securefed.cli.standing import Decision, Standing, decide
+from securefed.crypto import Mapper
+from securefed.errors import SettingError
+from securefed.measure.forecast import ledger_after, refusal
+from securefed.measure.rundir import RunDirectory
+from securefed.measure.summary import PartyAccount
+from securefed.measure.timeline import RoundPoint
+from securefed.models import HiddenLayer
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.recipe import LinearRecipe, Surroundings
+from securefed.protocols.schedules import Reason
+from securefed.protocols.training import Outcome, Round
+from securefed.transport import Link, Path, Transcript
+from securefed.transport.grpc import NetworkLink
+
+__all__ = ["DataSession", "KeyHolderSession", "Session"]
+
+Follow = Callable[[RoundPoint], None]
+Members = list[list[Any]]
+
+
+class Session(ABC):
+    """What parties with and without data have in common."""
+
+    def __init__(
+        self, party: PartyFile, keys: PartyKeys, mapper: Mapper, *, follow: Follow, events: Events
+    ) -> None:
+        self.party, self.shared, self.name = party, party.shared, party.own.name
+        self.directory = RunDirectory(party.run_folder, self.name)
+        self.store = CheckpointStore(
+            self.directory.checkpoints, keys.checkpoint_key, party=self.name, run=self.shared.name
+        )
+        self.begun = False
+        """The current attempt has got as far as its program."""
+        self.account: PartyAccount | None = None
+        """Once the run is over here."""
+        self.following: Callable[[int, int], None] | None = None
+        """Told (rounds done, rows) when the training of an attempt begins."""
+        self._keys, self._mapper, self._follow, self._events = keys, mapper, follow, events
+        self._said = Standing(0)
+
+    @abstractmethod
+    def standing(self) -> Standing:
+        """What to tell the others, from what is on disk now."""
+
+    @abstractmethod
+    async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
+        """This party's part of the run."""
+
+    @property
+    def last_round(self) -> int:
+        """Rounds that a new attempt can go on from."""
+        return max(self.store.rounds(), default=0)
+
+    def facts(self) -> dict[str, Any]:
+        """What to tell the others in the next attempt."""
+        self.account, self.begun, self._said = None, False, self.standing()
+        return self._said.to_facts()
+
+    async def attempt(self, link: Link) -> None:
+        """The program of one meeting."""
+        self.begun = True
+        if not isinstance(link, NetworkLink):
+            raise SettingError("a session runs over the network; in one process the estimators do the same")
+        standings = {
+            name: self._said if name == self.name else Standing.from_facts(name, link.hello[name])
+            for name in self.shared.parties
+        }
+        decision = decide(standings, self.shared.label_party, self.shared.alignment)
+        await self._part(link, decision, standings)
+
+    # Transcript and sums, over interruptions
+
+    def _open(self, link: NetworkLink, decision: Decision) -> Tally:
+        """The transcript goes on in its file, and the sums where they stood."""
+        if decision.start is None:
+            link.transcript = start_transcript(self.directory.transcript, self.name, self.shared.name)
+            return Tally(alignment=link.paused)
+        tally = Tally()
+        if decision.start in self.store.rounds():
+            tally = Tally.from_meta(self.store.read(decision.start).meta.get("tally"))
+        tally.interruptions += 1
+        link.transcript = resume_transcript(
+            self.directory.transcript, self.name, self.shared.name, decision.start
+        )
+        tally.timeline.resumed(link.transcript)
+        self._events.tell("resumed", start=decision.start)
+        return tally
+
+    def _begin(self, decision: Decision, agreement: Agreement) -> None:
+        entry = refusal(agreement)
+        if entry is not None:
+            raise SettingError(
+                f"batch_size: {entry.party} would open {entry.equations} equations about {entry.unknowns} "
+                f"unknowns ({entry.block}), which determines them; larger batches, fewer local steps or "
+                "reveal='nothing' stay below this line, and allow_determined=true crosses it"
+            )
+        start = decision.start or 0
+        self._events.tell("training", rows=agreement.batches.rows, start=start)
+        if self.following is not None:
+            self.following(start, agreement.batches.rows)
+
+    def _settle(
+        self, instance: str, agreement: Agreement, rounds: int, reason: Reason, tally: Tally, path: Path
+    ) -> PartyAccount:
+        """The account of a run that is over."""
+        return PartyAccount(
+            party=self.name,
+            run=self.shared.name,
+            instance=instance,
+            agreement=agreement,
+            rounds=rounds,
+            reason=reason,
+            rows=agreement.batches.rows,
+            timeline=tally.timeline,
+            transcript=Transcript.read(self.directory.transcript),
+            path=path,
+            evaluation=tally.evaluation,
+            alignment=tally.alignment,
+            activities=tally.activities,
+            ledger=ledger_after(agreement, rounds),
+            metric_name=self.shared.metric_name,
+            interruptions=tally.interruptions,
+            finished=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        )
+
+    def finished_before(self) -> PartyAccount | None:
+        """The account of a run that was over here when this process began, and only not yet reported."""
+        rounds = self.store.rounds()
+        if not self.store.aligned or not rounds:
+            return None
+        meta = self.store.read(rounds[-1]).meta
+        if not meta["done"]:
+            return None
+        standings = {name: Standing(equations, affine) for name, equations, affine in meta["members"]}
+        common = int(self.store.read_alignment().meta["rows"])
+        agreement = agreement_of(self.shared, standings, common)
+        tally = Tally.from_meta(meta["tally"])
+        return self._settle(
+            meta["instance"], agreement, rounds[-1], meta["ended"], tally, Path(*meta["path"])
+        )
+
+
+class DataSession(Session):
+    """A party with columns."""
+
+    def __init__(
+        self,
+        party: PartyFile,
+        keys: PartyKeys,
+        mapper: Mapper,
+        data: OwnData,
+        preparation: Preparation,
+        digest: str,
+        *,
+        follow: Follow,
+        events: Events,
+    ) -> None:
+        super().__init__(party, keys, mapper, follow=follow, events=events)
+        self._data, self._preparation, self._digest = data, preparation, digest
+        self._columns = data.features.shape[1]
+        model = make_model(self.shared, self.name, self._columns, 0)
+        self._equations = model.size
+        self._affine = not isinstance(model, HiddenLayer) and model.is_linear
+        recipe = self.shared.recipe()
+        if isinstance(recipe, LinearRecipe) and recipe.blind:
+            largest = float(np.max(np.abs(data.features)))
+            if largest > recipe.feature_bound:
+                raise SettingError(
+                    f"feature_bound: a feature of magnitude {largest:.4g} in the data, at most "
+                    f"{recipe.feature_bound:g} is allowed; standardise the columns or raise it everywhere"
+                )
+
+    def standing(self) -> Standing:
+        proposal = token_hex(8) if self.party.is_label_party else ""
+        rows = len(self._data.features) if self.shared.alignment == "rows" else 0
+        if not self.store.aligned:
+            return Standing(self._equations, self._affine, rows, proposal=proposal)
+        meta, rounds = self.store.read_alignment().meta, self.store.rounds()
+        ended: Reason | None = self.store.read(rounds[-1]).meta["ended"] if rounds else None
+        return Standing(
+            self._equations,
+            self._affine,
+            int(meta["rows"]),
+            str(meta["instance"]),
+            (0, *rounds),
+            ended,
+            proposal,
+        )
+
+    def check_unchanged(self) -> None:
+        """The data and settings of a run that is to go on are those that it began with."""
+        meta = self.store.read_alignment().meta
+        if meta["digest"] != self._digest:
+            file = self.party.data.file if self.party.data is not None else "the data"
+            raise SettingError(
+                f"{file} has changed since the run began; put the old file back, or start all parties with "
+                "--restart"
+            )
+        before = meta["settings"]
+        for key, value in self._settings().items():
+            if before.get(key) != value:
+                raise SettingError(
+                    f"{key}: {value!r} given, and the run began with {before.get(key)!r}; set it back, or "
+                    "start all parties with --restart"
+                )
+
+    def _settings(self) -> dict[str, Any]:
+        made = {**self.shared.to_dict(), "columns": self._preparation.names}
+        compared: dict[str, Any] = json.loads(json.dumps(made))
+        return compared
+
+    async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
+        if decision.start is None:
+            alignment = await self._align(link, decision)
+        else:
+            arrays = self.store.read_alignment().arrays
+            alignment = Alignment(arrays["rows"].astype(np.intp), arrays["labelled"].astype(np.bool_))
+        agreement = agreement_of(self.shared, standings, len(alignment))
+        tally = self._open(link, decision)
+        self._begin(decision, agreement)
+        keeper = Keeper(
+            self.store,
+            agreement,
+            decision.instance,
+            tally,
+            link,
+            judges=self.party.is_label_party,
+            follow=self._follow,
+        )
+        around = Surroundings(self._keys.holder, self._mapper, on_round=self._on_round(keeper))
+        model = make_model(self.shared, self.name, self._columns, self.party.own.start_seed)
+        trained = build(self.shared, agreement, self.name, self._data, alignment, model, around)
+        keeper.state = trained.program.state
+        start = decision.start or 0
+        if start:
+            arrays = dict(self.store.read(start).arrays)
+            keeper.resume(arrays)
+            if decision.ended is not None:
+                arrays["round"] = np.array(agreement.stopping.rounds)  # the rest is the end of the run alone
+            trained.program.restore(arrays)
+        outcome: Outcome = await trained.program.run(link)
+        link.settle()
+        rounds = start if decision.ended is not None else max(start, outcome.rounds)
+        reason = decision.ended if decision.ended is not None else outcome.reason
+        # The shard first and then the mark: a kill in between repeats the end of the run and nothing else.
+        save_shard(self.directory.shard, self.shared, agreement, decision.instance, trained)
+        self._save_preparation()
+        self._keys.keep_count(now=True)
+        link.transcript.close()
+        keeper.write(rounds, reason, done=True)
+        self.account = self._settle(decision.instance, agreement, rounds, reason, keeper.tally, keeper.path)
+
+    def _on_round(self, keeper: Keeper) -> Callable[[Round], None]:
+        def on_round(state: Round) -> None:
+            keeper.on_round(state)
+            self._keys.keep_count()
+
+        return on_round
+
+    async def _align(self, link: NetworkLink, decision: Decision) -> Alignment:
+        self.directory.make()
+        link.transcript = start_transcript(self.directory.alignment, self.name, self.shared.name)
+        data = self._data
+        alignment = await align(link, self.shared, data.ids, len(data.features), data.known, self._mapper)
+        link.transcript.close()
+        meta = {
+            "instance": decision.instance,
+            "rows": len(alignment),
+            "digest": self._digest,
+            "settings": self._settings(),
+        }
+        arrays = {"rows": alignment.rows, "labelled": alignment.labelled}
+        self.store.write_alignment(Checkpoint(arrays, meta))
+        self._events.tell("aligned", rows=len(alignment))
+        return alignment
+
+    def _save_preparation(self) -> None:
+        arrays = self._preparation.to_arrays()
+        if self._data.classes is not None:
+            arrays["classes"] = np.array(json.dumps(self._data.classes))
+        write_arrays(self.directory.preparation, arrays)
+
+
+class KeyHolderSession(Session):
+    """The party that only holds the key (three or more others). It learns how many rows are in common."""
+
+    def standing(self) -> Standing:
+        return Standing(0)
+
+    async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
+        if decision.start is None:
+            self.directory.make()
+            link.transcript = start_transcript(self.directory.alignment, self.name, self.shared.name)
+            common = await hear_count(link, self.shared.label_party)
+            link.transcript.close()
+            meta = {"instance": decision.instance, "rows": common}
+            self.store.write_alignment(Checkpoint({}, meta))
+        else:
+            common = decision.rows
+        agreement = agreement_of(self.shared, standings, common)
+        tally = self._open(link, decision)
+        self._begin(decision, agreement)
+        keeper = Keeper(
+            self.store, agreement, decision.instance, tally, link, judges=False, follow=self._follow
+        )
+
+        def on_round(number: int) -> None:
+            keeper.on_round(Round(number, None, link))
+            self._keys.keep_count()
+
+        link.transcript = RoundWatch(link.transcript, on_round)
+        recipe = self.shared.recipe()
+        if not isinstance(recipe, LinearRecipe):
+            raise SettingError(f"objective: {self.shared.objective!r} has no key-holder party")
+        program = recipe.key_holder(agreement, Surroundings(self._keys.holder, self._mapper))
+        start = decision.start or 0
+        program.first_round = agreement.stopping.rounds if decision.ended is not None else start
+        outcome: Outcome = await program.run(link)
+        link.settle()
+        rounds = start if decision.ended is not None else max(start, outcome.rounds)
+        reason = decision.ended if decision.ended is not None else outcome.reason
+        if rounds > start and (not tally.timeline.points or tally.timeline.points[-1].number < rounds - 1):
+            tally.timeline.add(Round(rounds - 1, None, link))
+        self._keys.keep_count(now=True)
+        link.transcript.close()
+        keeper.write(rounds, reason, done=True)
+        self.account = self._settle(decision.instance, agreement, rounds, reason, keeper.tally, keeper.path)

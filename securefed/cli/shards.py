@@ -1,0 +1,181 @@
+"""A party's part of the model on disk, and back again for a prediction.
+
+shard-<party>.npz holds the party's own parameters (ciphertexts under another party's key after a blind
+training) in the form that the estimators read, and beside them what all parties know. It is a file of mode
+0600; its owner's parameters are its owner's alone. preparation-<party>.npz says how columns were prepared
+and, at the label party, what the classes are called.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed import models
+from securefed.cli.building import Trained
+from securefed.cli.preparation import Preparation
+from securefed.cli.shared import SharedSettings
+from securefed.errors import DataError
+from securefed.measure.files import write_atomically
+from securefed.models import HiddenLayer
+from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.blind import BlindParty
+from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.prediction_run import BlindShard
+from securefed.protocols.recipe import LinearRecipe
+from securefed.protocols.scorers import LinearScorer, Scorer
+from securefed.protocols.transfer_recipe import TransferRecipe
+
+__all__ = ["Shard", "prediction_agreement", "read_arrays", "read_shard", "save_shard", "write_arrays"]
+
+Array = NDArray[np.float64]
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A party's part of a trained model. `public`: what all parties know of it."""
+
+    public: Mapping[str, Any]
+    part: Scorer | BlindShard
+    preparation: Preparation
+    classes: tuple[Any, ...] | None
+
+    @property
+    def instance(self) -> str:
+        return str(self.public["instance"])
+
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    write_atomically(path, buffer.getvalue())
+
+
+def read_arrays(path: Path, what: str) -> dict[str, NDArray[np.generic]]:
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            return {name: held[name] for name in held.files}
+    except FileNotFoundError:
+        raise DataError(f"{path}: no {what} there; train first") from None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: not a {what} ({error})") from None
+
+
+def save_shard(
+    path: Path, shared: SharedSettings, agreement: Agreement, instance: str, trained: Trained
+) -> None:
+    """The party's own part, and what all know."""
+    recipe, program = shared.recipe(), trained.program
+    public: dict[str, Any] = {
+        "parties": list(shared.parties),
+        "instance": instance,
+        "run": shared.name,
+        "classes": None,
+    }
+    arrays: dict[str, NDArray[np.generic]]
+    if isinstance(recipe, TransferRecipe) and isinstance(trained.model, HiddenLayer):
+        public |= {
+            "estimator": "transfer",
+            "hidden": recipe.hidden,
+            "activation": recipe.activation,
+            "activation_bound": recipe.activation_bound,
+        }
+        arrays = dict(trained.model.to_arrays())
+        if trained.side is not None:
+            arrays["phi"] = trained.side.phi()
+    elif isinstance(recipe, LinearRecipe) and not isinstance(trained.model, HiddenLayer):
+        public |= {
+            "estimator": "generalised-linear",
+            "loss": recipe.loss,
+            "margin_bound": recipe.margin_bound,
+            "fit_intercept": recipe.fit_intercept,
+        }
+        if isinstance(program, BlindParty) and program.parameters is None:
+            plan = recipe.plan(agreement)
+            public["blind"] = [plan.columns, plan.l2, plan.feature_bound, plan.parameter_bound]
+            theta = np.frombuffer(program.theta.to_bytes(), np.uint8)
+            arrays = {"theta": theta, "size": np.array(program.theta.rows)}
+        else:
+            if isinstance(program, BlindParty) and program.parameters is not None:
+                trained.model.parameters = program.parameters
+            arrays = dict(trained.model.to_arrays())
+    else:
+        raise DataError(f"a {type(trained.model).__name__} does not fit the objective {shared.objective}")
+    write_arrays(path, {**arrays, "public": np.array(json.dumps(public, sort_keys=True))})
+
+
+def read_shard(path: Path, preparation: Path, shared: SharedSettings) -> Shard:
+    """What `save_shard` wrote, with the preparation beside it."""
+    arrays = read_arrays(path, "model shard")
+    try:
+        public = json.loads(str(arrays.pop("public")))
+        parties = tuple(public["parties"])
+        _ = public["instance"], public["estimator"]
+    except (KeyError, ValueError, TypeError):
+        raise DataError(f"{path}: not a model shard of a run") from None
+    if parties != shared.parties:
+        raise DataError(
+            f"{path}: a model of {', '.join(parties)}, this run is of {', '.join(shared.parties)}"
+        )
+    beside = read_arrays(preparation, "preparation")
+    names: list[Any] | None = json.loads(str(beside.pop("classes", np.array("null"))))
+    prepared = Preparation.from_arrays(beside)
+    part = _part(path, public, arrays, shared)
+    return Shard(public, part, prepared, None if names is None else tuple(names))
+
+
+def _part(
+    path: Path, public: Mapping[str, Any], arrays: dict[str, NDArray[np.generic]], shared: SharedSettings
+) -> Scorer | BlindShard:
+    recipe = shared.recipe()
+    if isinstance(recipe, TransferRecipe):
+        phi = arrays.pop("phi", None)
+        layer = HiddenLayer.from_arrays(arrays)
+        return recipe.scorer(layer, None if phi is None else np.asarray(phi, dtype=np.float64))
+    if "blind" in public:
+        columns, l2, feature_bound, parameter_bound = public["blind"]
+        plan = BlindPlan(
+            recipe.loss_function,
+            len(shared.parties),
+            columns,
+            l2,
+            feature_bound,
+            parameter_bound,
+            public["margin_bound"],
+        )
+        if arrays.keys() != {"theta", "size"} or arrays["theta"].dtype != np.uint8:
+            raise DataError(f"{path}: does not hold an encrypted model")
+        return BlindShard(plan, arrays["theta"].tobytes(), int(arrays["size"]))
+    model = models.from_arrays(arrays)
+    if isinstance(model, HiddenLayer):
+        raise DataError(f"{path}: holds a hidden layer, not a local model")
+    return LinearScorer(model, float(public["margin_bound"]))
+
+
+def prediction_agreement(shared: SharedSettings) -> Agreement:
+    """What a prediction runs by: all parties, the key-holder too, derive the same from the settings."""
+    recipe = shared.recipe()
+    blind = isinstance(recipe, LinearRecipe) and recipe.blind and not recipe.release
+    members = tuple(Member(name, 1, blind) for name in shared.parties)
+    unwatched: dict[str, Any] = {
+        "batch_size": None,
+        "target": None,
+        "patience": None,
+        "evaluate_every": 0,
+    }
+    if isinstance(recipe, TransferRecipe):
+        settings: LinearRecipe | TransferRecipe = replace(recipe, **unwatched)
+    else:
+        settings = replace(recipe, **unwatched, local_model="linear")
+        if recipe.blind and not blind:  # released parameters are scored like any linear model
+            settings = replace(settings, reveal="own-gradient", release=False)
+    return replace(settings.agreement(members, 1), key_holder=shared.key_holder)

@@ -1,0 +1,207 @@
+"""[run]: what all parties have agreed on. It is compared word by word when they meet, and goes into the
+recipe that builds everybody's program.
+
+A setting that is left out has the default of its objective, and the defaults are compared as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from securefed.checks import check_choice, check_integer, check_number
+from securefed.cli.fields import check_keys, check_names
+from securefed.errors import SettingError
+from securefed.protocols.recipe import LinearRecipe
+from securefed.protocols.schedules import Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
+from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.transport.identity import check_party_name
+
+__all__ = ["DEFAULTS", "SharedSettings"]
+
+COMMON: dict[str, Any] = {
+    "local_steps": 5,
+    "order": "parallel",
+    "proximal": 0.0,
+    "decay": "none",
+    "batch_size": 0,
+    "target": None,
+    "patience": None,
+    "evaluate_every": 0,
+    "holdout": 0.0,
+    "allow_determined": False,
+    "seed": 0,
+    "alignment": "psi",
+}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "linear": {
+        **COMMON,
+        "scheme": "paillier",
+        "loss": "logistic",
+        "reveal": "nothing",
+        "release": False,
+        "rounds": 20,
+        "learning_rate": 0.5,
+        "l2": 1e-3,
+        "optimiser": "sgd",
+        "local_model": "linear",
+        "hidden": [16],
+        "activation": "tanh",
+        "fit_intercept": True,
+        "exchange": "star",
+        "margin_bound": 64.0,
+        "feature_bound": 64.0,
+        "parameter_bound": 64.0,
+    },
+    "transfer": {
+        **COMMON,
+        "scheme": "ckks",
+        "rounds": 30,
+        "learning_rate": 0.01,
+        "l2": 1e-5,
+        "optimiser": "adam",
+        "hidden": 32,
+        "activation": "sigmoid",
+        "gamma": 0.05 / 32,
+        "activation_bound": 64.0,
+    },
+}
+IDENTITY = ("name", "parties", "key_holder", "objective")
+"""Who and what; the rest is how."""
+OUTSIDE = ("local_steps", "order", "proximal", "decay", "batch_size", "holdout", "alignment")
+"""Settings that a recipe takes in another form or not at all."""
+OBJECTIVES = ("linear", "transfer")
+
+
+@dataclass(frozen=True)
+class SharedSettings:
+    """The agreed settings, complete."""
+
+    name: str
+    parties: tuple[str, ...]
+    """In the order of their turns, the label party last."""
+    key_holder: str | None
+    objective: str
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Self:
+        for key in ("name", "parties"):
+            if key not in table:
+                raise SettingError(f"[run]: {key} is missing")
+        objective = check_choice("objective", table.get("objective", "linear"), OBJECTIVES)
+        defaults = DEFAULTS[objective]
+        check_keys("[run]", table, (*IDENTITY, *defaults))
+        values = {**defaults, **{key: value for key, value in table.items() if key in defaults}}
+        for key, value in values.items():
+            # 1 and 1.0 are the same number, and have to look the same to a peer.
+            fraction = isinstance(defaults[key], float) or key == "target"
+            if fraction and isinstance(value, int) and not isinstance(value, bool):
+                values[key] = float(value)
+        parties = check_names("parties", table["parties"])
+        made = cls(check_run_name(table["name"]), parties, table.get("key_holder"), objective, values)
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        for name in self.parties:
+            check_party_name(name)
+        if len(self.parties) < 2:
+            raise SettingError(f"parties: {len(self.parties)} given, at least 2 are needed")
+        if self.objective == "transfer" and len(self.parties) != 2:
+            raise SettingError(f"parties: {len(self.parties)} given, the transfer objective takes exactly 2")
+        if (self.key_holder is None) != (len(self.parties) == 2):
+            raise SettingError(
+                f"key_holder: {self.key_holder!r} given for {len(self.parties)} parties; two hold keys for "
+                "each other, more need a party that only holds the key"
+            )
+        if self.key_holder is not None:
+            check_party_name(self.key_holder)
+            if self.key_holder in self.parties:
+                raise SettingError(f"key_holder: {self.key_holder} is one of the parties with data")
+        check_choice("alignment", self.values["alignment"], ("psi", "rows"))
+        check_choice("decay", self.values["decay"], ("none", "sqrt", "sqrt-parties"))
+        check_number("holdout", self.values["holdout"], least=0.0, below=1.0)
+        check_integer("batch_size", self.values["batch_size"], least=0)
+        check_integer("evaluate_every", self.values["evaluate_every"], least=0)
+        if self.values["alignment"] == "rows" and self.objective == "transfer":
+            raise SettingError("alignment: 'rows' given, the transfer objective takes 'psi'")
+        if self.values["holdout"] and not self.values["evaluate_every"] and self.objective == "linear":
+            raise SettingError("holdout: rows are held out for evaluations, and evaluate_every is 0")
+        watched = self.values["target"] is not None or self.values["patience"] is not None
+        if watched and not self.values["evaluate_every"]:
+            raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
+        self.recipe()
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        return self.parties if self.key_holder is None else (*self.parties, self.key_holder)
+
+    @property
+    def label_party(self) -> str:
+        return self.parties[-1]
+
+    @property
+    def scheme(self) -> str:
+        return str(self.values["scheme"])
+
+    @property
+    def alignment(self) -> str:
+        return str(self.values["alignment"])
+
+    @property
+    def holdout(self) -> float:
+        return float(self.values["holdout"])
+
+    @property
+    def blind(self) -> bool:
+        recipe = self.recipe()
+        return isinstance(recipe, LinearRecipe) and recipe.blind
+
+    @property
+    def metric_name(self) -> str:
+        return "R2" if self.values.get("loss") == "linear" else "AUC"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the peers: everything, defaults included."""
+        return {
+            "name": self.name,
+            "parties": list(self.parties),
+            "key_holder": self.key_holder,
+            "objective": self.objective,
+            **self.values,
+        }
+
+    def recipe(self) -> LinearRecipe | TransferRecipe:
+        """The settings as the protocols take them; their checks are made here."""
+        settings = {key: value for key, value in self.values.items() if key not in OUTSIDE}
+        settings["algorithm"] = self._algorithm()
+        settings["learning_rate"] = self._rate()
+        settings["batch_size"] = self.values["batch_size"] or None
+        if self.objective == "transfer":
+            return TransferRecipe(**settings)
+        hidden = settings["hidden"]
+        settings["hidden"] = tuple(hidden) if isinstance(hidden, list) else hidden
+        return LinearRecipe(**settings)
+
+    def _algorithm(self) -> FedSGD | FedBCD:
+        made = FedBCD(self.values["local_steps"], self.values["order"], self.values["proximal"])
+        return FedSGD(made.proximal) if (made.local_steps, made.order) == (1, "parallel") else made
+
+    def _rate(self) -> Constant | InverseSqrt | InverseSqrtParties:
+        eta = check_number("learning_rate", self.values["learning_rate"], above=0.0)
+        if self.values["decay"] == "sqrt":
+            return InverseSqrt(eta)
+        if self.values["decay"] == "sqrt-parties":
+            return InverseSqrtParties(eta, len(self.parties))
+        return Constant(eta)
+
+
+def check_run_name(value: object) -> str:
+    """A run's name becomes a folder, so it is one word."""
+    if not isinstance(value, str) or not 1 <= len(value) <= 64:
+        raise SettingError(f"name: {value!r} given, a word of 1 to 64 characters is allowed")
+    if not all(c.isalnum() or c in "-_." for c in value) or value.startswith("."):
+        raise SettingError(f"name: {value!r} given, letters, digits and - _ . are allowed in a run's name")
+    return value

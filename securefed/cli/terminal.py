@@ -1,0 +1,211 @@
+"""What a person sees: lines, colours at a terminal, and one line of progress that renews itself.
+
+Results go to stdout, everything else to stderr. Colours and the renewed line appear only where stderr is a
+terminal, and colours not with NO_COLOR or TERM=dumb; into a file or a pipe go plain lines, a few of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any, Self, TextIO
+
+__all__ = ["Progress", "Terminal"]
+
+COLOURS = {"bold": "1", "soft": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
+PLAIN_EVERY = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
+TICK = 0.5
+
+
+class Terminal:
+    """stdout and stderr, with manners."""
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        out: TextIO | None = None,
+        err: TextIO | None = None,
+    ) -> None:
+        self.quiet, self.verbose = quiet, verbose
+        self._out, self._err = out or sys.stdout, err or sys.stderr
+        self._progress: Progress | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def live(self) -> bool:
+        """A line can be renewed in place."""
+        return self._err.isatty() and os.environ.get("TERM") != "dumb" and not self.quiet
+
+    def paint(self, text: str, colour: str, stream: TextIO | None = None) -> str:
+        target = stream or self._err
+        if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not target.isatty():
+            return text
+        return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
+
+    def result(self, text: str, *, colour: str | None = None) -> None:
+        """What the command was for: to stdout, quiet or not."""
+        with self._lock, self._clear():
+            print(self.paint(text, colour, self._out) if colour else text, file=self._out, flush=True)
+
+    def say(self, text: str, *, colour: str | None = None) -> None:
+        """What happens: to stderr, unless quiet."""
+        if not self.quiet:
+            self._write(self.paint(text, colour) if colour else text)
+
+    def detail(self, text: str) -> None:
+        """More of it: with --verbose."""
+        if self.verbose:
+            self._write(self.paint(text, "soft"))
+
+    def warn(self, text: str) -> None:
+        self._write(f"{self.paint('note:', 'yellow')} {text}")
+
+    def error(self, text: str) -> None:
+        self._write(self.paint(text, "red"))
+
+    def _write(self, text: str) -> None:
+        with self._lock, self._clear():
+            print(text, file=self._err, flush=True)
+
+    def _clear(self) -> Any:
+        """Out of the way of the line of progress, and back again."""
+        return self._progress.hidden() if self._progress is not None else _Nothing()
+
+    def progress(self, total: int, what: str) -> Progress:
+        """A line of progress over `total` rounds; one at a time."""
+        self._progress = Progress(self, total, what)
+        return self._progress
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.close()
+        with suppress(BrokenPipeError, ValueError):
+            self._out.flush()
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class Progress:
+    """One line: how far, what it took, and how long it will take.
+
+    At a terminal it is a bar at the lower edge, renewed twice a second so that a long round is seen to live.
+    Bars of long operations inside a round (securefed.crypto.progress) find their place below it.
+    """
+
+    def __init__(self, terminal: Terminal, total: int, what: str) -> None:
+        self._terminal, self._total, self._what = terminal, total, what
+        self._bar: Any = None
+        self._done = 0
+        self._began = time.monotonic()
+        self._from = 0
+        self._shown = self._began
+        self._note = ""
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        if terminal.live:
+            self._start_bar()
+
+    def _start_bar(self) -> None:
+        from tqdm import tqdm
+
+        tqdm.monitor_interval = 0  # ours is the only thread that renews it
+        self._bar = tqdm(
+            total=self._total,
+            file=self._terminal._err,
+            desc=self._what,
+            bar_format="{desc} {bar} {n_fmt}/{total_fmt}{postfix}",
+            leave=True,
+            dynamic_ncols=True,
+        )
+        self._thread = threading.Thread(target=self._tick, name="securefed-progress", daemon=True)
+        self._thread.start()
+
+    def begin(self, done: int) -> None:
+        """Rounds that were there before this process: not part of the estimate."""
+        self._done = self._from = done
+        self._began = time.monotonic()
+        if self._bar is not None:
+            self._bar.n = done
+            self._renew()
+
+    def step(self, done: int, note: str) -> None:
+        """`done` rounds are over; `note` says what they took."""
+        self._done, self._note = done, note
+        if self._bar is not None:
+            self._bar.n = done
+            self._renew()
+        now = time.monotonic()
+        due = now - self._shown >= PLAIN_EVERY or done == self._total
+        if self._terminal.verbose or (self._bar is None and due):
+            self._shown = now
+            self._terminal.say(f"{self._what} {done}/{self._total}  {note}{self._left()}")
+
+    def note(self, text: str) -> None:
+        """Something instead of the figures: who is waited for, and how long yet."""
+        self._note = text
+        if self._bar is not None:
+            self._renew()
+        elif time.monotonic() - self._shown >= PLAIN_EVERY:
+            self._shown = time.monotonic()
+            self._terminal.say(text)
+
+    def _left(self) -> str:
+        done = self._done - self._from
+        if done < 1 or self._done >= self._total:
+            return ""
+        each = (time.monotonic() - self._began) / done
+        return f"  left ~{clock(each * (self._total - self._done))}"
+
+    def _renew(self) -> None:
+        with self._terminal._lock:
+            passed = clock(time.monotonic() - self._began)
+            self._bar.set_postfix_str(f"{passed}  {self._note}{self._left()}", refresh=True)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(TICK):
+            self._renew()
+
+    def hidden(self) -> Any:
+        """For the time of a line above it."""
+        if self._bar is None:
+            return _Nothing()
+        from tqdm import tqdm
+
+        return tqdm.external_write_mode(file=self._terminal._err)
+
+    def close(self) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._bar is not None:
+            with self._terminal._lock:
+                self._bar.close()
+            self._bar = None
+        if self._terminal._progress is self:
+            self._terminal._progress = None
+
+
+def clock(seconds: float) -> str:
+    """Time as a person reads it while waiting."""
+    whole = round(seconds)
+    if whole < 100:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"

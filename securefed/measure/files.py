@@ -1,0 +1,84 @@
+"""Files that appear whole or not at all.
+
+A run writes while it goes on, and may be killed, or meet a full disk, at any moment. What is on disk is then
+the old file or the new one, never half of one.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from securefed.errors import DataError, SecurefedError
+
+__all__ = ["StorageError", "make_folder", "read_json", "write_atomically", "write_json"]
+
+
+class StorageError(SecurefedError):
+    """The disk is full, read-only or not there; what was on it before still is."""
+
+
+def storage_error(path: Path, error: OSError) -> StorageError:
+    """One line for what the system said."""
+    hint = "; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return StorageError(f"cannot write {path}: {error.strerror or error}{hint}")
+
+
+def make_folder(path: Path, *, private: bool = False) -> None:
+    """The folder and those above it; a private one is for its owner alone."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if private:
+            path.chmod(0o700)
+    except OSError as error:
+        raise storage_error(path, error) from None
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Replace the file by these bytes, on disk when this returns."""
+    temporary = path.with_name(f".{path.name}.{token_hex(8)}")
+    try:
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)  # whatever the umask
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync(path.parent)
+    except OSError as error:
+        raise storage_error(path, error) from None
+
+
+def _sync(folder: Path) -> None:
+    """A new name lasts once its folder is on disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any, *, mode: int = 0o644) -> None:
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    write_atomically(path, text.encode(), mode=mode)
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """An object out of a file; `what` names it in the error."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: no {what} there ({error.strerror})") from None
+    except ValueError:
+        raise DataError(f"{path}: not a {what}: its JSON cannot be read") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: not a {what}: an object is expected")
+    return value

@@ -1,0 +1,166 @@
+"""Plots as inline SVG: a line over rounds, stacked columns over rounds, stacked bars with names.
+
+Drawn here so that a report is one file that needs nothing: no plotting package, no script, no font, no
+network. Colours are the page's (CSS variables), so that they follow its light or dark scheme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import ceil, floor, log10
+
+__all__ = ["bars", "columns", "line", "ticks"]
+
+WIDTH, HEIGHT = 640, 260
+LEFT, RIGHT, TOP, BOTTOM = 62, 14, 14, 42
+BAR, GAP, NAMES = 20, 10, 150
+LETTER = 6.4
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round numbers that cover [low, high]."""
+    if not high > low:
+        low, high = low - (abs(low) or 1.0) * 0.05, high + (abs(high) or 1.0) * 0.05
+    raw = (high - low) / max(1, most - 1)
+    power = 10.0 ** floor(log10(raw))
+    step = next((m * power for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-9)), 10 * power)
+    first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
+    return [step * place for place in range(first, last + 1)]
+
+
+def label(value: float) -> str:
+    """A number as an axis shows it."""
+    if value == 0:
+        return "0"
+    for size, word in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{word}"
+    return f"{value:.4g}"
+
+
+class _Frame:
+    """Axes: data coordinates to the drawing's, grid lines and words."""
+
+    def __init__(self, x: tuple[float, float], y: Sequence[float], x_name: str, y_name: str) -> None:
+        self._x, self._y = x, (y[0], y[-1])
+        self.parts = [
+            f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2:.1f}" y="{HEIGHT - 6}" '
+            f'text-anchor="middle">{escape(x_name)}</text>',
+            f'<text class="axis" transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2:.1f}) rotate(-90)" '
+            f'text-anchor="middle">{escape(y_name)}</text>',
+        ]
+        for value in y:
+            place = self.down(value)
+            self.parts.append(
+                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{place:.1f}" y2="{place:.1f}"/>'
+                f'<text class="axis" x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">'
+                f"{label(value)}</text>"
+            )
+
+    def right(self, value: float) -> float:
+        low, high = self._x
+        return LEFT + (value - low) / ((high - low) or 1.0) * (WIDTH - LEFT - RIGHT)
+
+    def down(self, value: float) -> float:
+        low, high = self._y
+        return HEIGHT - BOTTOM - (value - low) / ((high - low) or 1.0) * (HEIGHT - TOP - BOTTOM)
+
+    def x_tick(self, place: float, text: str) -> None:
+        self.parts.append(
+            f'<text class="axis" x="{place:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">'
+            f"{escape(text)}</text>"
+        )
+
+
+def _svg(width: float, height: float, parts: Sequence[str], title: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title, quote=True)}" '
+        f'xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>{"".join(parts)}</svg>'
+    )
+
+
+def _some(count: int, most: int = 12) -> list[int]:
+    """Places for at most `most` words among so many."""
+    step = max(1, ceil(count / most))
+    return list(range(0, count, step))
+
+
+def line(points: Sequence[tuple[float, float]], title: str, x_name: str, y_name: str) -> str:
+    """One line with its points."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    frame = _Frame((min(xs), max(xs)), ticks(min(ys), max(ys)), x_name, y_name)
+    places = [(frame.right(x), frame.down(y)) for x, y in points]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    frame.parts.append(f'<polyline class="line" points="{path}"/>')
+    for (x, y), (at, down) in zip(points, places, strict=True):
+        frame.parts.append(
+            f'<circle class="dot" cx="{at:.1f}" cy="{down:.1f}" r="2.6">'
+            f"<title>{escape(x_name)} {x:g}: {y:.4f}</title></circle>"
+        )
+    for place in _some(len(points)):
+        frame.x_tick(places[place][0], f"{xs[place]:g}")
+    return _svg(WIDTH, HEIGHT, frame.parts, title)
+
+
+def _legend(series: Sequence[str], left: float, top: float) -> list[str]:
+    parts = []
+    for number, name in enumerate(series):
+        parts.append(
+            f'<rect class="s{number}" x="{left:.1f}" y="{top:.1f}" width="10" height="10" rx="2"/>'
+            f'<text class="axis" x="{left + 14:.1f}" y="{top + 9:.1f}">{escape(name)}</text>'
+        )
+        left += 28 + LETTER * len(name)
+    return parts
+
+
+def columns(
+    series: Mapping[str, Sequence[float]], names: Sequence[str], title: str, x_name: str, y_name: str
+) -> str:
+    """Stacked columns, one for each name."""
+    totals = [sum(values) for values in zip(*series.values(), strict=True)]
+    frame = _Frame((0.0, float(len(names))), ticks(0.0, max(totals) or 1.0), x_name, y_name)
+    width = max(1.0, 0.72 * (frame.right(1.0) - frame.right(0.0)))
+    for place, name in enumerate(names):
+        middle, height = frame.right(place + 0.5), 0.0
+        for number, (word, values) in enumerate(series.items()):
+            top, bottom = frame.down(height + values[place]), frame.down(height)
+            frame.parts.append(
+                f'<rect class="s{number}" x="{middle - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
+                f'height="{max(0.0, bottom - top):.2f}"><title>{escape(name)}: {escape(word)} '
+                f"{values[place]:.4g}</title></rect>"
+            )
+            height += values[place]
+    for place in _some(len(names)):
+        frame.x_tick(frame.right(place + 0.5), names[place])
+    frame.parts += _legend(list(series), LEFT + 8, TOP - 8)
+    return _svg(WIDTH, HEIGHT, frame.parts, title)
+
+
+def bars(rows: Sequence[tuple[str, Sequence[float]]], series: Sequence[str], title: str, unit: str) -> str:
+    """Stacked horizontal bars with a name before and the total after each."""
+    names = min(260.0, max(NAMES, LETTER * max(len(name) for name, _ in rows) + 14))
+    most = max((sum(values) for _, values in rows), default=0.0) or 1.0
+    room = WIDTH - names - 110
+    top = 20.0 if len(series) > 1 else 4.0
+    parts = _legend(series, names, 2.0) if len(series) > 1 else []
+    for name, values in rows:
+        left = names
+        parts.append(
+            f'<text class="axis" x="{names - 8:.1f}" y="{top + BAR - 6:.1f}" text-anchor="end">'
+            f"{escape(name)}</text>"
+        )
+        for number, value in enumerate(values):
+            width = value / most * room
+            parts.append(
+                f'<rect class="s{number}" x="{left:.1f}" y="{top:.1f}" width="{max(0.0, width):.1f}" '
+                f'height="{BAR}" rx="2"><title>{escape(name)}: {escape(series[number])} {value:.4g} '
+                f"{escape(unit)}</title></rect>"
+            )
+            left += width
+        total = label(round(sum(values), 6))
+        parts.append(
+            f'<text class="axis" x="{left + 6:.1f}" y="{top + BAR - 6:.1f}">{total} {escape(unit)}</text>'
+        )
+        top += BAR + GAP
+    return _svg(WIDTH, top, parts, title)
