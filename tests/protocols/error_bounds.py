@@ -10,11 +10,11 @@ were encoded and encrypted one by one.
   CKKS. Data at scale 2^76 and multipliers at 2^32 relative to their declared bounds rounded up to powers of
   two, b and t. Encryption noise has deviation at most 21.7 a coefficient, times sqrt(2) 2^32 for the product,
   so 2^37 * terms for the sum of the terms. Over the n = 2 G U returned coefficients (G groups in U units) its
-  norm is at most 2^37 terms (sqrt(n) + 7.5 sqrt(U)); the key-holder's flood has deviation
+  norm is at most 2^37 terms (sqrt(n) + 9.2 sqrt(U)); the key-holder's flood has deviation
   sqrt(12 * 2^20) * 2^20 = 2^31.8 times that. A sum over rows is read from G complex coefficients with the
   factor 4096 / G, which makes the deviation of a value
-      4096 / sqrt(G) * 2^(37 + 31.8 - 108) * terms (sqrt(2 G U) + 7.5 sqrt(U)) b t <= 2^-24 sqrt(U) terms b t.
-  Eight deviations: 2^-21 sqrt(U) terms b t. The rounding of the multipliers' coefficients changes each by
+      4096 / sqrt(G) * 2^(37 + 31.8 - 108) * terms (sqrt(2 G U) + 9.2 sqrt(U)) b t <= 2^-23 sqrt(U) terms b t.
+  Eight deviations: 2^-20 sqrt(U) terms b t. The rounding of the multipliers' coefficients changes each by
   8 sqrt(8192 / 12) 2^-32 t < 2^-24 t at most.
 
 A run. Let delta be the distance of the parameters of all parties, and B the larger of delta now and delta
@@ -113,7 +113,7 @@ def opening_error(
     units = ceil(outputs / (2 * copies))
     if rows * width > 4096:
         raise ValueError("more than one block of rows: the derivation above is for one")
-    flood = 2.0**-21 * sqrt(units) * terms * power(bound) * power(factor)
+    flood = 2.0**-20 * sqrt(units) * terms * power(bound) * power(factor)
     return SLACK * (flood + 2.0**-24 * power(factor) * total)
 
 

@@ -1,0 +1,147 @@
+"""Scores: what the label party gets is what the model says, and nobody else gets anything."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from securefed.errors import DataError
+from securefed.protocols.scorers import LinearScorer, TransferScorer
+from securefed.transport import LocalRun
+from tests.protocols import federation
+from tests.protocols.error_bounds import opening_error, power
+from tests.protocols.federation import KEY_HOLDER, Federation, Keys, Recorder, blobs, shared_people, split
+from tests.protocols.scenarios import prediction
+
+Array = NDArray[np.float64]
+
+
+def score_error(scheme: str, *, rows: int, terms: int, bound: float) -> float:
+    """On one score of the generalised linear objective, a sum of `terms` values that nobody multiplies.
+
+    Paillier: each is rounded to 32 fraction bits. CKKS: noise of deviation 21.7 a term and coefficient has,
+    over the n = 4096 coefficients that are returned of each of U blocks, a norm of at most
+    21.7 terms (64 sqrt(U) + 9.2 sqrt(U)); the flood is 2^31.8 times that; a slot is a sum over 8192
+    coefficients: sqrt(8192) times that at a scale of 2^76 / b. Eight deviations: 2^-23.6 sqrt(U) terms b.
+    """
+    if scheme == "plain":
+        return 1e-13
+    if scheme == "paillier":
+        return terms * 2.0**-33
+    return 2.0**-23 * ceil(rows / 4096) ** 0.5 * terms * power(bound)
+
+
+def only_the_label_party_has_scores(run: LocalRun, label_party: str) -> Array:
+    for name, outcome in run.outcomes.items():
+        assert (outcome is None) == (name != label_party)
+    scores: Array = run.outcomes[label_party]
+    return scores
+
+
+def linear(
+    keys: Keys, scheme: str, parties: int, rows: int, local: str = "linear"
+) -> tuple[Federation, list[Array]]:
+    features, labels = blobs(rows, 2 * parties)
+    parts = split(features, parties)
+    made = federation.linear(
+        parts, labels, keys, scheme=scheme, local=local, hidden=(2,), bias=True, margin_bound=32.0
+    )
+    return made, parts
+
+
+@pytest.mark.parametrize("scheme", ["plain", "paillier", "ckks"])
+@pytest.mark.parametrize("parties", [2, 3, 5])
+@pytest.mark.parametrize("local", ["linear", "network"])
+def test_linear_scores(scheme: str, parties: int, local: str, keys: Keys) -> None:
+    made, parts = linear(keys, scheme, parties, 5, local)
+    scenario = prediction(made, {f"p{k}": part for k, part in enumerate(parts)}, start=parties)
+    recorder = Recorder()
+    run = scenario.run(tap=recorder)
+    scores = only_the_label_party_has_scores(run, f"p{parties - 1}")
+    expected = sum(side.model.forward(part) for side, part in zip(made.sides.values(), parts, strict=True))
+    assert np.abs(scores - expected).max() <= score_error(scheme, rows=5, terms=parties, bound=32.0)
+    assert np.abs(expected).max() > 0.1
+    # A part from each of the others, one request, one reply.
+    assert [len(recorder.of(k)) for k in ("score-part", "score-request", "score-opening")] == [
+        parties - 1,
+        1,
+        1,
+    ]
+    assert len(recorder.messages) == (2 if parties == 2 else parties) + parties + 1
+    opener = "p0" if parties == 2 else KEY_HOLDER
+    assert {m.receiver for m in recorder.of("score-request")} == {opener}
+
+
+@pytest.mark.parametrize("scheme", ["plain", "paillier", "ckks"])
+@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
+def test_transfer_scores(scheme: str, activation: str, keys: Keys) -> None:
+    people = shared_people(n=8)
+    made = federation.transfer(people, keys, scheme=scheme, width=3, activation=activation)
+    rows = people.b[:7]
+    recorder = Recorder()
+    run = prediction(made, {"B": rows}, start=4).run(tap=recorder)
+    scores = only_the_label_party_has_scores(run, "A")
+    phi, hidden = made.sides["A"].phi(), made.sides["B"].model.forward(rows)
+    bound = opening_error(
+        "ckks" if scheme == "ckks" else "paillier",
+        rows=3,
+        terms=1,
+        factor=float(np.abs(hidden).max()),
+        total=float(np.abs(phi).sum()),
+        bound=16.0 if activation == "relu" else 1.0,
+        columns=1,
+        outputs=len(rows),
+    )
+    assert scores.shape == (7,)
+    assert np.abs(scores - hidden @ phi).max() <= (1e-13 if scheme == "plain" else bound)
+    assert bound < 1e-3 * np.abs(hidden @ phi).max()
+    assert [m.kind for m in recorder.messages] == ["public-key", "public-key", "score-model", "scores"]
+
+
+def test_more_rows_than_a_ciphertext_has_slots(keys: Keys) -> None:
+    made, parts = linear(keys, "ckks", 3, 5000)
+    run = prediction(made, {f"p{k}": part for k, part in enumerate(parts)}).run()
+    expected = sum(side.model.forward(part) for side, part in zip(made.sides.values(), parts, strict=True))
+    assert np.abs(run.outcomes["p2"] - expected).max() <= score_error("ckks", rows=5000, terms=3, bound=32.0)
+    people = shared_people(n=3000)
+    transfer = federation.transfer(people, keys, scheme="ckks", width=3)
+    scores = prediction(transfer, {"B": people.b}).run().outcomes["A"]
+    exact = transfer.sides["B"].model.forward(people.b) @ transfer.sides["A"].phi()
+    assert scores.shape == exact.shape
+    assert np.abs(scores - exact).max() < 1e-4
+
+
+@pytest.mark.parametrize("scheme", ["plain", "paillier", "ckks"])
+def test_one_row(scheme: str, keys: Keys) -> None:
+    made, parts = linear(keys, scheme, 2, 5)
+    run = prediction(made, {"p0": parts[0][:1], "p1": parts[1][:1]}).run()
+    assert run.outcomes["p1"].shape == (1,)
+    people = shared_people()
+    scores = prediction(federation.transfer(people, keys, scheme=scheme), {"B": people.b[:1]}).run()
+    assert scores.outcomes["A"].shape == (1,)
+
+
+def test_a_margin_past_the_declared_bound_is_refused(keys: Keys) -> None:
+    made, parts = linear(keys, "plain", 2, 5)
+    with pytest.raises(DataError, match=r"margin_bound: \|H\| is .* at most 32 was declared"):
+        prediction(made, {"p0": parts[0], "p1": 1e3 * parts[1]}).run()
+
+
+def test_missing_rows_are_refused(keys: Keys) -> None:
+    made, parts = linear(keys, "plain", 2, 5)
+    with pytest.raises(DataError, match="no rows to score"):
+        prediction(made, {"p1": parts[1]}).run()
+    with pytest.raises(DataError, match="no rows to score"):
+        prediction(federation.transfer(shared_people(), keys), {}).run()
+
+
+def test_a_score_needs_phi(keys: Keys) -> None:
+    made = federation.transfer(shared_people(), keys)
+    scorer = made.sides["A"].scorer()
+    assert isinstance(scorer, TransferScorer) and scorer.phi is not None
+    assert made.sides["B"].scorer().phi is None  # B has nothing of A's
+    side = federation.linear(split(blobs(4, 2)[0], 2), blobs(4, 2)[1], keys).sides["p0"].scorer()
+    assert isinstance(side, LinearScorer)
