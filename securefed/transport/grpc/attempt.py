@@ -1,0 +1,292 @@
+"""One attempt at a run: who takes part, how far each one is, and what ends it.
+
+An attempt begins with greetings. Each party has a random *session*, new for every attempt, and tells all
+others which sessions it knows. It starts its program when every peer knows exactly the same sessions as it
+does: then all of them are in the same attempt, and its name is a digest over those sessions. Every message
+carries that name.
+
+A party that is killed and started again comes with a new session. Parties that still greet take note of it;
+parties that already run stop their attempt with `PeerRestarted`, and the layer above goes back to the last
+round that all have and makes a new attempt. A running party answers a new session as one that is on its way
+out, so nobody can start with somebody who is about to stop.
+
+    GREETING --all know the same sessions--> RUNNING --program ended--> FINISHED --all finished--> over
+        `------------- any failure, here or at a peer ------------------------> LEFT
+
+All methods may be called from any thread; `changed` is notified whenever something a waiting thread looks at
+has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from securefed.transport.grpc import codec
+from securefed.transport.grpc.codec import ABSENT, FINISHED, GREETING, LEFT, RUNNING, Envelope, Hello
+from securefed.transport.grpc.errors import (
+    LimitExceeded,
+    OtherAttempt,
+    PeerLeft,
+    PeerLost,
+    PeerRestarted,
+    SettingsDiffer,
+)
+from securefed.transport.grpc.inbox import Inbox
+from securefed.transport.grpc.limits import Limits
+from securefed.transport.message import TransportError, WrongKind, WrongRun, WrongSender
+
+__all__ = ["Attempt", "Other"]
+
+SKEW_WARNED = 30.0
+SAMPLES = 64
+
+
+@dataclass
+class Other:
+    """A peer, as this party knows it now."""
+
+    name: str
+    inbox: Inbox
+    hello: Hello | None = None
+    heard: float = field(default_factory=time.monotonic)
+    """When it last gave any sign of life, on this machine's monotonic clock."""
+    trouble: str = ""
+    """What went wrong with the last call to it; empty if it was answered."""
+    told_end: bool = False
+    """It has heard that this party has finished."""
+    trips: list[float] = field(default_factory=list)
+    """Round trips of recent greetings, in seconds."""
+    skew: float | None = None
+    """Its wall clock minus ours, in seconds, at the fastest greeting so far."""
+
+    @property
+    def state(self) -> int:
+        return ABSENT if self.hello is None else self.hello.state
+
+    @property
+    def latency(self) -> float:
+        """Seconds one way, as half of the fastest recent round trip."""
+        return min(self.trips) / 2 if self.trips else 0.0
+
+
+class Attempt:
+    """The state that the calls, the senders and the program share."""
+
+    def __init__(
+        self,
+        name: str,
+        peers: Collection[str],
+        *,
+        run: str,
+        kinds: Collection[str],
+        settings: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        limits: Limits,
+        log: logging.Logger,
+    ) -> None:
+        self.name, self.run, self.kinds, self.limits = name, run, frozenset(kinds), limits
+        self.settings = codec.to_json("settings", settings)
+        self.settings_digest = hashlib.sha256(self.settings).digest()
+        self.changed = threading.Condition()
+        self.others = {peer: Other(peer, Inbox(peer, limits)) for peer in peers}
+        self.state = GREETING
+        self.failure: TransportError | None = None
+        self.attempt = b""
+        self._facts = codec.to_json("facts", facts)
+        self._session = secrets.token_bytes(codec.SESSION_BYTES)
+        self._reason = ""
+        self._log = log
+
+    # Greetings.
+
+    def hello(self, receiver: str) -> Hello:
+        """What this party says now."""
+        with self.changed:
+            return Hello(
+                run=self.run,
+                sender=self.name,
+                receiver=receiver,
+                session=self._session,
+                state=self.state,
+                settings=self.settings,
+                facts=self._facts,
+                sessions=self._sessions(),
+                clock=time.time(),
+                reason=self._reason,
+            )
+
+    def _sessions(self) -> dict[str, bytes]:
+        known = {other.name: other.hello.session for other in self.others.values() if other.hello is not None}
+        return {self.name: self._session, **known}
+
+    def agrees(self, peer: str) -> bool:
+        """Whether that peer knows the sessions that we know."""
+        with self.changed:
+            hello = self.others[peer].hello
+            return hello is not None and dict(hello.sessions) == self._sessions()
+
+    def begin_if_agreed(self) -> bool:
+        with self.changed:
+            complete = all(other.hello is not None for other in self.others.values())
+            if self.state != GREETING or not complete or not all(map(self.agrees, self.others)):
+                return False
+            self.attempt = codec.attempt_name(self.run, self.settings_digest, self._sessions())
+            self._go(RUNNING)
+            return True
+
+    def hear(self, hello: Hello) -> None:
+        """Take note of a hello, from an incoming call or as the answer to ours."""
+        with self.changed:
+            other = self.others[hello.sender]
+            self.sign_of_life(hello.sender)
+            if self.failure is not None or self.state == LEFT:
+                return
+            if self.state == GREETING:
+                self._hear_greeting(other, hello)
+            else:
+                self._hear_running(other, hello)
+
+    def _hear_greeting(self, other: Other, hello: Hello) -> None:
+        known = other.hello
+        if known is not None and (
+            hello.state == ABSENT or (hello.state, hello.session) == (LEFT, known.session)
+        ):
+            other.hello = None  # it was here, and is not any more
+            self.changed.notify_all()
+        if hello.state == ABSENT:
+            return
+        if hello.run != self.run:
+            # A peer that is busy with another run may come to ours; one that greets for another will not.
+            if hello.state == GREETING:
+                text = f"{self.name} is in run {self.run!r}, {hello.sender} is in run {hello.run!r}"
+                self.fail(WrongRun(text))
+            other.trouble = f"it is in run {hello.run!r}"
+            return
+        unlike = codec.differences(self.name, self.settings, hello.sender, hello.settings)
+        if unlike is not None:
+            self.fail(SettingsDiffer(unlike))
+            return
+        ours = hello.sessions.get(self.name) == self._session
+        if hello.state == GREETING or (hello.state in (RUNNING, FINISHED) and ours):
+            if other.hello is None or other.hello.session != hello.session:
+                self._log.info("%s is here", other.name)
+            other.hello = hello
+            other.trouble = ""
+            self.changed.notify_all()
+        elif hello.state != LEFT:
+            # Our own hello makes it leave what it is in.
+            other.trouble = "it is still in an earlier attempt"
+
+    def _hear_running(self, other: Other, hello: Hello) -> None:
+        before = other.hello
+        if other.state == FINISHED and (hello.state == ABSENT or hello.run != self.run):
+            return  # what a finished party does next is its own business; coming back to this run is not
+        if hello.state == ABSENT:
+            self.fail(PeerLeft(other.name, f"{other.name} ended its part of the run", "ABSENT"))
+        elif before is None or hello.session != before.session:
+            # Anything but a greeting is a late word of an attempt that is over.
+            if hello.state == GREETING:
+                self.fail(PeerRestarted(other.name, f"{other.name} has started again"))
+        elif hello.state == LEFT:
+            why = hello.reason or "no reason given"
+            self.fail(PeerLeft(other.name, f"{other.name} left the run: {why}", hello.reason))
+        elif hello.state >= before.state:
+            other.hello = hello
+            self.changed.notify_all()
+
+    def knew(self, hello: Hello) -> bool:
+        """Whether that party took part in this attempt."""
+        with self.changed:
+            other = self.others[hello.sender]
+            return other.hello is not None and other.hello.session == hello.session
+
+    def answer(self, hello: Hello) -> Hello:
+        """Take note of an incoming hello, and say ours."""
+        with self.changed:
+            self.hear(hello)
+            reply = self.hello(hello.sender)
+            if reply.state >= FINISHED and hello.state == FINISHED:
+                self.others[hello.sender].told_end = True
+            return reply
+
+    def measured(self, peer: str, trip: float, clock: float, now: float) -> None:
+        """A greeting took `trip` seconds there and back; `clock` was the peer's wall clock half-way."""
+        with self.changed:
+            other = self.others[peer]
+            fastest = not other.trips or trip <= min(other.trips)
+            other.trips = [*other.trips, trip][-SAMPLES:]
+            if not fastest:
+                return
+            first, other.skew = other.skew is None, clock - (now - trip / 2)
+            if first and abs(other.skew) > SKEW_WARNED:
+                word = "ahead of" if other.skew > 0 else "behind"
+                self._log.warning("the clock of %s is %.0f s %s ours", peer, abs(other.skew), word)
+
+    def sign_of_life(self, peer: str) -> None:
+        with self.changed:
+            other = self.others[peer]
+            other.heard = time.monotonic()
+            other.trouble = ""
+
+    # Messages.
+
+    def admit(self, sender: str, envelope: Envelope) -> None:
+        """Refuse what does not belong to this attempt, before a byte of its payload is read."""
+        if envelope.receiver != self.name:
+            raise WrongSender(f"{sender} sent {self.name} a message for {envelope.receiver!r}")
+        if envelope.run != self.run:
+            raise WrongRun(f"{sender} sent a message of run {envelope.run!r}, this is run {self.run!r}")
+        if envelope.settings != self.settings_digest:
+            raise SettingsDiffer(f"{sender} sent a message under other settings than {self.name} runs")
+        if envelope.attempt != self.attempt:
+            raise OtherAttempt(f"{sender} sent a message of another attempt at run {self.run!r}")
+        if envelope.kind not in self.kinds:
+            raise WrongKind(f"{sender} sent {envelope.kind!r}, a kind that the protocol does not name")
+        if envelope.size > self.limits.message_bytes:
+            raise LimitExceeded(
+                f"{sender} sent {envelope.kind!r} of {envelope.size} bytes, "
+                f"at most {self.limits.message_bytes} are allowed"
+            )
+
+    # Ends.
+
+    def fail(self, error: TransportError) -> None:
+        """End the attempt; the first reason is kept."""
+        with self.changed:
+            if self.failure is None and self.state != LEFT:
+                self.failure = error
+            self.changed.notify_all()
+
+    def lose(self, peer: str, seconds: float) -> None:
+        trouble = self.others[peer].trouble
+        last = f" (last: {trouble})" if trouble else ""
+        self.fail(PeerLost(peer, f"{peer} could not be reached for {seconds:.0f} s{last}"))
+
+    def finish(self) -> None:
+        with self.changed:
+            self._go(FINISHED)
+
+    def leave(self, reason: str) -> None:
+        with self.changed:
+            self._reason = reason
+            self._go(LEFT)
+
+    def _go(self, state: int) -> None:
+        self.state = state
+        self.changed.notify_all()
+
+    @property
+    def over(self) -> bool:
+        return self.failure is not None or self.state == LEFT
+
+    def check(self) -> None:
+        """Raise what ended the attempt, if anything did."""
+        if self.failure is not None:
+            raise self.failure

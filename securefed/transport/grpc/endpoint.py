@@ -1,0 +1,206 @@
+"""One party's place on the network: the door, grpc's server behind it, and a line to each peer.
+
+An endpoint stays open for as long as the party lives; one attempt at a run after the other takes place in it
+(`run`). Between attempts it answers greetings with how the last one ended, or with "in no run".
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Self
+
+from securefed.errors import SettingError
+from securefed.transport.grpc.attempt import Attempt
+from securefed.transport.grpc.core import SERVICE, grpc, server_options
+from securefed.transport.grpc.doorman import Doorman
+from securefed.transport.grpc.errors import (
+    WeakTransport,
+)
+from securefed.transport.grpc.limits import Limits, Timeouts
+from securefed.transport.grpc.line import Line
+from securefed.transport.grpc.reception import Reception
+from securefed.transport.grpc.run import Driver, NetworkRun, Waiting
+from securefed.transport.identity import Identity, Peer, check_party_name, parse_address
+from securefed.transport.link import Timer
+from securefed.transport.local import Program
+
+__all__ = ["Endpoint", "run_network"]
+
+LOG = logging.getLogger("securefed.transport")
+GRACE = 0.5
+
+
+class Endpoint:
+    """`listen` is HOST:PORT; port 0 takes a free one, and `address` says which."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        listen: str,
+        peers: Mapping[str, Peer],
+        limits: Limits | None = None,
+        timeouts: Timeouts | None = None,
+        log: logging.Logger = LOG,
+    ) -> None:
+        self.name = identity.name
+        self.limits, self.timeouts = limits or Limits(), timeouts or Timeouts()
+        self._peers = {check_party_name(name): peer for name, peer in peers.items()}
+        if not peers or self.name in peers:
+            raise SettingError(
+                f"peers: {', '.join(peers) or 'none'} given, others than {self.name} are needed"
+            )
+        pinned = [peer.certificate.der for peer in peers.values() if peer.certificate is not None]
+        if len({*pinned, identity.certificate.der}) != len(pinned) + 1:
+            raise SettingError("peers: two parties have the same certificate")
+        identity.certificate.check_days()
+        self._identity, self._log = identity, log
+        host, port = parse_address(listen)
+        self._door = Doorman(
+            host,
+            port,
+            callers=self.limits.callers,
+            connections=self.limits.connections * len(peers),
+            handshake=self.timeouts.handshake,
+            log=log,
+        )
+        self.address = f"[{host}]:{self._door.port}" if ":" in host else f"{host}:{self._door.port}"
+        self._reception = Reception(self.name, self._peers, self._door, self.timeouts, log)
+        try:
+            self._server, inner_port = self._serve()
+        except BaseException:
+            self._door.close()
+            raise
+        self._inner_port = inner_port
+        self._door.open(inner_port)
+        self._lines = {
+            name: Line(name, peer, identity, self.limits, self.timeouts) for name, peer in self._peers.items()
+        }
+
+    def _serve(self) -> tuple[Any, int]:
+        workers = 4 * len(self._peers) + 4
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="securefed-call")
+        server = grpc.server(
+            self._pool,
+            options=server_options(self.limits.wire_bytes),
+            compression=grpc.Compression.NoCompression,
+            maximum_concurrent_rpcs=workers,
+        )
+        handlers = {
+            "Greet": grpc.unary_unary_rpc_method_handler(self._reception.greet),
+            "Deliver": grpc.stream_unary_rpc_method_handler(self._reception.deliver),
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        anchors = b"".join(peer.anchor.pem for peer in self._peers.values())
+        pair = (self._identity.key_pem(), self._identity.chain)
+        credentials = grpc.ssl_server_credentials([pair], anchors, require_client_auth=True)
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+        server.start()
+        if _speaks_tls_1_2(port):
+            server.stop(None)
+            raise WeakTransport(
+                "grpc accepts TLS 1.2: something imported it before securefed.transport.grpc could set it "
+                "up; import securefed.transport.grpc first"
+            )
+        return server, port
+
+    def close(self) -> None:
+        # Answers that are under way get out; no new call is taken.
+        self._server.stop(GRACE).wait()
+        self._pool.shutdown()
+        self._door.close()
+        for line in self._lines.values():
+            line.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<endpoint of {self.name!r} at {self.address}, peers {', '.join(self._peers)}>"
+
+    def run(
+        self,
+        program: Program,
+        *,
+        run: str,
+        kinds: Collection[str],
+        settings: Mapping[str, Any],
+        facts: Mapping[str, Any] | None = None,
+        on_wait: Callable[[Waiting], None] | None = None,
+        timer: Timer = time.perf_counter,
+    ) -> NetworkRun:
+        """One attempt: greet all peers, run the program, and wait until theirs have ended too.
+
+        `settings` have to be equal at all parties; `facts` are told to them and are in their `link.hello`. A
+        `PeerGone` says that everybody has to begin a new attempt.
+        """
+        attempt = Attempt(
+            self.name,
+            tuple(self._peers),
+            run=run,
+            kinds=kinds,
+            settings=settings,
+            facts=facts or {},
+            limits=self.limits,
+            log=self._log,
+        )
+        self._reception.begin(attempt)
+        try:
+            driver = Driver(attempt, self._lines, self.limits, self.timeouts, on_wait=on_wait, timer=timer)
+            return driver.run(program)
+        finally:
+            self._reception.end()
+
+
+def _speaks_tls_1_2(port: int) -> bool:
+    """Offer TLS 1.2 and nothing else: does the server answer with a handshake of its own?"""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is sent but the offer
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    offer = context.wrap_bio(incoming, outgoing)
+    with suppress(ssl.SSLWantReadError):
+        offer.do_handshake()
+    with socket.create_connection(("127.0.0.1", port), timeout=10.0) as connection:
+        connection.sendall(outgoing.read())
+        try:
+            answer = connection.recv(1)
+        except ConnectionError:
+            return False
+    handshake_record = b"\x16"
+    return answer == handshake_record
+
+
+def run_network(
+    program: Program,
+    *,
+    identity: Identity,
+    listen: str,
+    peers: Mapping[str, Peer],
+    run: str,
+    kinds: Collection[str],
+    settings: Mapping[str, Any],
+    facts: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
+    timeouts: Timeouts | None = None,
+    log: logging.Logger = LOG,
+    on_wait: Callable[[Waiting], None] | None = None,
+    timer: Timer = time.perf_counter,
+) -> NetworkRun:
+    """Run one party's program in this process, with an endpoint for this one attempt."""
+    with Endpoint(
+        identity, listen=listen, peers=peers, limits=limits, timeouts=timeouts, log=log
+    ) as endpoint:
+        return endpoint.run(
+            program, run=run, kinds=kinds, settings=settings, facts=facts, on_wait=on_wait, timer=timer
+        )

@@ -1,0 +1,101 @@
+"""What can go wrong between parties on a network, besides what securefed.transport.message names.
+
+    TransportError
+    |-- PeerGone             this attempt is over; go back to the last common round and greet again
+    |   |-- PeerLost           no answer for as long as is allowed
+    |   |-- PeerRestarted      it came back as a new process, or went back itself
+    |   `-- PeerLeft           it said that its program ended, and why
+    |-- SettingsDiffer       two parties do not run the same settings   (also a SettingError)
+    |-- PeerRefused          a peer refused what this party sent, and said why
+    |-- WrongCertificate     who answers there is not the peer that was pinned
+    |-- AddressError         the address cannot be listened on   (also a SettingError)
+    |-- WeakTransport        grpc would accept less than TLS 1.3
+    `-- IllegalMessage       securefed.transport.message: wrong kind, round, sender, run; out of order; and
+        |-- Malformed          bytes that are not a message
+        |-- LimitExceeded      larger, more or slower than is allowed
+        `-- OtherAttempt       of an earlier attempt at this run
+
+Each message is one line that says who and what.
+"""
+
+from __future__ import annotations
+
+from securefed.errors import SettingError
+from securefed.transport.message import IllegalMessage, TransportError
+
+__all__ = [
+    "AddressError",
+    "LimitExceeded",
+    "Malformed",
+    "OtherAttempt",
+    "PeerGone",
+    "PeerLeft",
+    "PeerLost",
+    "PeerRefused",
+    "PeerRestarted",
+    "SettingsDiffer",
+    "WeakTransport",
+    "WrongCertificate",
+]
+
+
+class PeerGone(TransportError):
+    """The attempt is over because of `peer`."""
+
+    def __init__(self, peer: str, text: str) -> None:
+        super().__init__(text)
+        self.peer = peer
+
+
+class PeerLost(PeerGone):
+    """No answer any more."""
+
+
+class PeerRestarted(PeerGone):
+    """It is in another attempt than we are."""
+
+
+class PeerLeft(PeerGone):
+    """Its program ended, and not well."""
+
+    def __init__(self, peer: str, text: str, reason: str) -> None:
+        super().__init__(peer, text)
+        self.reason = reason
+        """The name of the error that ended it there."""
+
+
+class SettingsDiffer(TransportError, SettingError):
+    """Two parties run different settings; each difference is named with both values."""
+
+
+class PeerRefused(TransportError):
+    """A peer refused what this party sent."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        """The name of the error over there."""
+
+
+class WrongCertificate(TransportError):
+    """Somebody else answers at a peer's address."""
+
+
+class AddressError(TransportError, SettingError):
+    """Nothing can listen there."""
+
+
+class WeakTransport(TransportError):
+    """TLS 1.3 is not assured."""
+
+
+class Malformed(IllegalMessage):
+    """Bytes that are not what the schema says, or not within its bounds."""
+
+
+class LimitExceeded(IllegalMessage):
+    """More than this party takes."""
+
+
+class OtherAttempt(IllegalMessage):
+    """Of an attempt at the run that is over."""

@@ -1,0 +1,203 @@
+"""What a party does with the calls that it gets. Each runs in a thread of grpc's server.
+
+Who calls is decided by the certificate of the connection, never by what the call says: TLS lets in only
+certificates that are pinned here (or issued by a peer's authority); the first thing every call does is to
+look up whose it is; and a call that gives another name gets nothing but a refusal and leaves a line in the
+log. What an admitted peer sends is checked against the attempt before its payload is read; what is illegal
+ends the attempt with the error that names it, here and, by the refusal, at the sender.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, NoReturn
+
+from securefed.transport.grpc import codec
+from securefed.transport.grpc.attempt import Attempt
+from securefed.transport.grpc.codec import ABSENT, GREETING, Envelope, Hello
+from securefed.transport.grpc.core import ERROR_KEY, grpc
+from securefed.transport.grpc.doorman import Doorman
+from securefed.transport.grpc.errors import Malformed, OtherAttempt, SettingsDiffer
+from securefed.transport.grpc.inbox import Parcel
+from securefed.transport.grpc.limits import Timeouts
+from securefed.transport.identity import Certificate, Peer
+from securefed.transport.message import IllegalMessage, TransportError, WrongRun, WrongSender
+
+__all__ = ["Reception"]
+
+DELIVERIES = 2
+"""Calls with a message that one peer may have open: one, and a new try of it."""
+
+# Not part of this attempt, so no reason to end it; everything else that is illegal is.
+STRAY = (WrongRun, SettingsDiffer, OtherAttempt)
+
+
+class Reception:
+    """The calls of one party's server. `attempt` is the one under way, `last` the one before."""
+
+    def __init__(
+        self, name: str, peers: Mapping[str, Peer], door: Doorman, timeouts: Timeouts, log: logging.Logger
+    ) -> None:
+        self.name, self.timeouts = name, timeouts
+        self.attempt: Attempt | None = None
+        self.last: Attempt | None = None
+        self._peers, self._door, self._log = peers, door, log
+        self._lock = threading.Lock()
+        self._deliveries = dict.fromkeys(peers, 0)
+
+    def begin(self, attempt: Attempt) -> None:
+        with self._lock:
+            if self.attempt is not None:
+                raise TransportError(f"{self.name} is already in run {self.attempt.run!r}")
+            self.attempt = attempt
+
+    def end(self) -> None:
+        with self._lock:
+            self.attempt, self.last = None, self.attempt
+
+    def greet(self, data: bytes, context: Any) -> bytes:
+        caller = self._caller(context)
+        try:
+            hello = codec.decode_hello(data)
+        except Malformed as error:
+            self._refuse(context, caller, grpc.StatusCode.INVALID_ARGUMENT, error)
+        self._check_claim(context, caller, hello.sender)
+        if hello.receiver != self.name:
+            wrong = WrongSender(f"this is {self.name}, the greeting is for {hello.receiver!r}")
+            self._refuse(context, caller, grpc.StatusCode.FAILED_PRECONDITION, wrong)
+        attempt, last = self.attempt, self.last
+        if attempt is not None:
+            reply = attempt.answer(hello)
+        elif last is not None and last.knew(hello):
+            reply = last.hello(caller)  # how it ended, for those who have not heard
+        else:
+            reply = Hello("", self.name, caller, b"", ABSENT, b"", b"", {}, time.time())
+        return codec.encode_hello(reply)
+
+    def deliver(self, stream: Iterator[bytes], context: Any) -> bytes:
+        caller = self._caller(context)
+        with self._lock:
+            self._deliveries[caller] += 1
+            open_ones = self._deliveries[caller]
+        try:
+            if open_ones > DELIVERIES:
+                # Without a name, so that a sender whose earlier tries have not ended here comes again.
+                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{caller} delivers too much at once")
+            return self._take_in(stream, context, caller)
+        except grpc.RpcError:
+            return b""  # the caller is gone; nobody reads this
+        finally:
+            with self._lock:
+                self._deliveries[caller] -= 1
+
+    def _take_in(self, stream: Iterator[bytes], context: Any, caller: str) -> bytes:
+        attempt = self.attempt
+        try:
+            first = next(stream, None)
+            if first is None and _is_gone(context):
+                return b""
+            envelope = codec.decode_chunk(first) if first is not None else b""
+            if not isinstance(envelope, Envelope):
+                raise Malformed(f"{caller} sent no envelope")
+            self._check_claim(context, caller, envelope.sender)
+            if attempt is None:
+                _abort(context, grpc.StatusCode.UNAVAILABLE, f"{self.name} is in no run")
+            return self._take_parcel(stream, context, attempt, caller, envelope)
+        except STRAY as error:
+            self._refuse(context, caller, grpc.StatusCode.ABORTED, error)
+        except IllegalMessage as error:
+            # When the refusal is out, so that the sender hears the reason from it and not that we have left.
+            if attempt is not None and not context.add_callback(partial(attempt.fail, error)):
+                attempt.fail(error)
+            self._refuse(context, caller, grpc.StatusCode.FAILED_PRECONDITION, error)
+
+    def _take_parcel(
+        self, stream: Iterator[bytes], context: Any, attempt: Attempt, caller: str, envelope: Envelope
+    ) -> bytes:
+        changed, other = attempt.changed, attempt.others[caller]
+        inbox, parcel = other.inbox, Parcel(caller, envelope, context.cancel)
+
+        def superseded() -> bool:
+            return attempt.over or inbox.current is not parcel
+
+        with changed:
+            # The sender may have learned a moment before us that all are here.
+            changed.wait_for(lambda: attempt.state != GREETING or attempt.over, self.timeouts.answer)
+            if attempt.state == GREETING or attempt.over:
+                _abort(context, grpc.StatusCode.UNAVAILABLE, f"{self.name} has not begun")
+            attempt.admit(caller, envelope)
+            if not inbox.expects(envelope):
+                return codec.encode_receipt(envelope.sequence, again=True)
+            inbox.begin(parcel)
+            changed.wait_for(lambda: inbox.has_room(envelope.size) or superseded())
+            parcel.moved = time.monotonic()
+        begun = time.perf_counter()
+        try:
+            for data in stream:
+                if superseded():
+                    break
+                parcel.add(codec.decode_chunk(data))
+                parcel.moved = time.monotonic()
+                attempt.sign_of_life(caller)
+        except grpc.RpcError:
+            with changed:
+                if inbox.current is parcel:
+                    inbox.current = None
+            raise
+        if superseded() or (parcel.size < envelope.size and _is_gone(context)):
+            with changed:
+                if inbox.current is parcel:
+                    inbox.current = None
+            _abort(context, grpc.StatusCode.UNAVAILABLE, "this delivery is over")
+        payload = parcel.payload()
+        arrival = envelope.departure.travel(other.latency + time.perf_counter() - begun)
+        with changed:
+            if superseded():
+                _abort(context, grpc.StatusCode.UNAVAILABLE, "this delivery is over")
+            inbox.put(envelope, envelope.message(payload, arrival))
+            changed.notify_all()
+        return codec.encode_receipt(envelope.sequence, again=False)
+
+    def _caller(self, context: Any) -> str:
+        """The party whose certificate this connection showed."""
+        for pem in context.auth_context().get("x509_pem_cert", ()):
+            shown = Certificate.from_pem(pem)
+            for name, peer in self._peers.items():
+                if peer.speaks(name, shown):
+                    self._door.admit(context.peer())
+                    return name
+            self._door.refuse(context.peer(), f"the certificate of {shown.name!r} is not a peer's")
+        _abort(context, grpc.StatusCode.UNAUTHENTICATED, "refused")
+
+    def _check_claim(self, context: Any, caller: str, claimed: str) -> None:
+        if claimed != caller:
+            self._door.refuse(context.peer(), f"the certificate of {caller!r} came with the name {claimed!r}")
+            _abort(context, grpc.StatusCode.PERMISSION_DENIED, "refused")
+
+    def _refuse(self, context: Any, caller: str, code: Any, error: TransportError) -> NoReturn:
+        self._log.warning(
+            "refused a call of %s from %s: %s", caller, self._door.remote(context.peer()), error
+        )
+        name = type(error).__name__
+        context.set_trailing_metadata(((ERROR_KEY, name),))
+        _abort(context, code, f"{name}: {error}")
+
+
+def _is_gone(context: Any) -> bool:
+    """Whether a stream that ended early did so because the connection broke.
+
+    grpc ends the stream either way and says so of a broken connection a moment later. A caller that is
+    still there after a second has ended its message early itself.
+    """
+    gone = threading.Event()
+    return not context.add_callback(gone.set) or gone.wait(1.0)
+
+
+def _abort(context: Any, code: Any, text: str) -> NoReturn:
+    """End a call with a status. grpc does so by raising; the line after it is for whoever reads the types."""
+    context.abort(code, text)
+    raise TransportError(text)

@@ -1,0 +1,263 @@
+"""Parties on loopback, for tests: in threads of this process, as puppets that send whatever a test wants, and
+with a proxy in between that loses, delays and damages bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Self
+
+from securefed.transport import Path, Program
+from securefed.transport.grpc import Endpoint, Identity, Limits, NetworkRun, Peer, Timeouts, codec
+from securefed.transport.grpc.codec import GREETING, RUNNING, Envelope, Hello
+from securefed.transport.grpc.core import DELIVER, GREET, grpc
+
+KINDS = ("number", "answer")
+SETTINGS = {"local_steps": 5}
+QUICK = Timeouts(join=10, patience=6, beat=0.2, answer=1, silence=60, handshake=2, farewell=0.5)
+NAMES = ("bank", "shop", "mill", "farm")
+IDENTITIES = {name: Identity.generate(name) for name in NAMES}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def place() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
+class Town:
+    """Some parties, each with an endpoint at an address; `through` puts something between two of them."""
+
+    def __init__(
+        self,
+        *names: str,
+        timeouts: Timeouts = QUICK,
+        limits: Limits | None = None,
+        through: Mapping[tuple[str, str], str] | None = None,
+    ) -> None:
+        self.addresses = {name: place() for name in names}
+        self._timeouts, self._limits, self._through = timeouts, limits, dict(through or {})
+
+    def reach(self, caller: str, called: str, address: str) -> None:
+        """From now on that caller finds the other one there."""
+        self._through[caller, called] = address
+
+    def peers(self, name: str) -> dict[str, Peer]:
+        return {
+            other: Peer(self._through.get((name, other), address), IDENTITIES[other].certificate)
+            for other, address in self.addresses.items()
+            if other != name
+        }
+
+    def endpoint(self, name: str, **given: Any) -> Endpoint:
+        options = {"timeouts": self._timeouts, "limits": self._limits, "peers": self.peers(name)} | given
+        return Endpoint(IDENTITIES[name], listen=self.addresses[name], **options)
+
+    def run(self, programs: Mapping[str, Program], **given: Any) -> dict[str, NetworkRun | BaseException]:
+        """Every party in a thread; what each one's run gave, or raised."""
+        with ThreadPoolExecutor(len(programs)) as pool:
+            runs = {
+                name: pool.submit(self.alone, name, program, **given) for name, program in programs.items()
+            }
+        return {name: outcome(future) for name, future in runs.items()}
+
+    def alone(
+        self, name: str, program: Program, endpoint: Endpoint | None = None, **given: Any
+    ) -> NetworkRun:
+        options = {"run": "r", "kinds": KINDS, "settings": SETTINGS, "facts": {"party": name}} | given
+        with endpoint or self.endpoint(name) as opened:
+            return opened.run(program, **options)
+
+    def start(self, name: str, program: Program, **given: Any) -> Future[NetworkRun]:
+        """One party in a thread of its own; it listens when this returns."""
+        found: Future[NetworkRun] = Future()
+        endpoint = self.endpoint(name)
+
+        def work() -> None:
+            try:
+                found.set_result(self.alone(name, program, endpoint, **given))
+            except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and SystemExit are outcomes here
+                found.set_exception(error)
+
+        threading.Thread(target=work, name=f"party-{name}", daemon=True).start()
+        return found
+
+
+def outcome(future: Future[NetworkRun]) -> NetworkRun | BaseException:
+    error = future.exception()
+    return future.result() if error is None else error
+
+
+def result(found: NetworkRun | BaseException) -> NetworkRun:
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+class Puppet:
+    """Somebody with `identity` who calls an endpoint and says what a test tells it to say, as `name`."""
+
+    def __init__(
+        self,
+        target: str,
+        address: str,
+        identity: Identity | None,
+        *,
+        name: str = "",
+        trust: Identity | None = None,
+    ) -> None:
+        self.target, self.name = target, name or (identity.name if identity else "nobody")
+        self.session = secrets.token_bytes(codec.SESSION_BYTES)
+        self.attempt = self.settings = b""
+        server = (trust or IDENTITIES[target]).certificate.pem
+        pair = (identity.key_pem(), identity.chain) if identity else (None, None)
+        options = [
+            ("grpc.ssl_target_name_override", target),
+            ("grpc.max_send_message_length", -1),
+            # One connection for one call, so that lines in a log can be counted.
+            ("grpc.initial_reconnect_backoff_ms", 60_000),
+            ("grpc.min_reconnect_backoff_ms", 60_000),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(server, *pair), options)
+        self._greet = self._channel.unary_unary(GREET)
+        self._deliver = self._channel.stream_unary(DELIVER)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def hello(self, **fields: Any) -> Hello:
+        plain = Hello(
+            run="r",
+            sender=self.name,
+            receiver=self.target,
+            session=self.session,
+            state=GREETING,
+            settings=codec.to_json("settings", SETTINGS),
+            facts=b"{}",
+            sessions={self.name: self.session},
+            clock=time.time(),
+        )
+        return replace(plain, **fields)
+
+    def greet(self, hello: Hello | None = None) -> Hello:
+        return codec.decode_hello(self.greet_bytes(codec.encode_hello(hello or self.hello())))
+
+    def greet_bytes(self, data: bytes) -> bytes:
+        return bytes(self._greet(data, timeout=5))
+
+    def join(self) -> None:
+        """Greet until the other side runs, as its only peer."""
+        deadline = time.monotonic() + 5
+        known = {self.name: self.session}
+        while time.monotonic() < deadline:
+            with suppress(grpc.RpcError):
+                answer = self.greet(self.hello(sessions=known))
+                known = {self.name: self.session}
+                if answer.session:
+                    known[self.target] = answer.session
+                if answer.state == RUNNING:
+                    self.settings = hashlib.sha256(answer.settings).digest()
+                    self.attempt = codec.attempt_name("r", self.settings, known)
+                    return
+            time.sleep(0.02)
+        raise AssertionError("the other side did not begin")
+
+    def envelope(self, sequence: int, size: int, **fields: Any) -> Envelope:
+        plain = Envelope(
+            run="r",
+            sender=self.name,
+            receiver=self.target,
+            attempt=self.attempt,
+            settings=self.settings,
+            sequence=sequence,
+            kind="number",
+            round=sequence,
+            step=0,
+            size=size,
+            departure=Path(),
+        )
+        return replace(plain, **fields)
+
+    def send(self, sequence: int, payload: bytes, **fields: Any) -> tuple[int, bool]:
+        """A whole message, with fields of its envelope as a test wants them."""
+        envelope = self.envelope(sequence, len(payload), **fields)
+        return self.send_raw([codec.encode_envelope(envelope), codec.encode_data(payload)] if payload else [])
+
+    def send_raw(self, chunks: Sequence[bytes]) -> tuple[int, bool]:
+        return codec.decode_receipt(self._deliver(iter(chunks), timeout=10))
+
+
+class Proxy:
+    """A TCP relay. `spoil` sees every piece with its direction ("in" towards the target) and the number of
+    bytes before it, and gives back what to pass on, or None to cut the connection.
+    """
+
+    def __init__(self, target: str, spoil: Callable[[str, int, bytes], bytes | None]) -> None:
+        self._host, _, port = target.partition(":")
+        self._port, self._spoil = int(port), spoil
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._sockets: list[socket.socket] = []
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                outer, _ = self._listener.accept()
+                inner = socket.create_connection((self._host, self._port), timeout=5)
+            except OSError:
+                if self._listener.fileno() < 0:
+                    return
+                outer.close()
+                continue
+            inner.settimeout(None)
+            self.connections += 1
+            self._sockets += [outer, inner]
+            for direction, source, target in (("in", outer, inner), ("out", inner, outer)):
+                threading.Thread(target=self._relay, args=(direction, source, target), daemon=True).start()
+
+    def _relay(self, direction: str, source: socket.socket, target: socket.socket) -> None:
+        count = 0
+        with suppress(OSError):
+            while data := source.recv(65536):
+                passed = self._spoil(direction, count, data)
+                count += len(data)
+                if passed is None:
+                    break
+                target.sendall(passed)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        for end in self._sockets:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

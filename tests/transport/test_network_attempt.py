@@ -1,0 +1,250 @@
+"""How parties agree that they are all in the same attempt, in every order of greetings and restarts.
+
+No network: hellos are handed over by hand, so that Hypothesis can choose who hears what when, and who dies.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from securefed.transport import TransportError, WrongRun
+from securefed.transport.grpc import Limits, PeerLeft, PeerLost, PeerRestarted, SettingsDiffer
+from securefed.transport.grpc.attempt import Attempt
+from securefed.transport.grpc.codec import FINISHED, GREETING, LEFT, RUNNING, Hello
+
+LOG = logging.getLogger("securefed.transport")
+
+
+def make(name: str, names: tuple[str, ...] = ("bank", "shop"), **given: Any) -> Attempt:
+    options: dict[str, Any] = {
+        "run": "r",
+        "kinds": ("number",),
+        "settings": {"local_steps": 5},
+        "facts": {},
+        "limits": Limits(),
+        "log": LOG,
+    }
+    return Attempt(name, [n for n in names if n != name], **(options | given))
+
+
+def greet(caller: Attempt, called: Attempt) -> None:
+    """One call and its answer."""
+    caller.hear(called.answer(caller.hello(called.name)))
+
+
+def agreed(*attempts: Attempt) -> None:
+    for _ in range(3):
+        for caller in attempts:
+            for called in attempts:
+                if called is not caller:
+                    greet(caller, called)
+        for attempt in attempts:
+            attempt.begin_if_agreed()
+    assert {a.state for a in attempts} == {RUNNING}
+    assert len({a.attempt for a in attempts}) == 1
+
+
+class Party:
+    """A party as the layer above runs it: when an attempt fails it makes a new one."""
+
+    def __init__(self, name: str, names: tuple[str, ...]) -> None:
+        self.name, self._names = name, names
+        self.attempt = make(name, names)
+        self.attempts = 1
+
+    def again(self) -> None:
+        self.attempt = make(self.name, self._names)
+        self.attempts += 1
+
+    def step(self) -> None:
+        if self.attempt.failure is not None:
+            assert isinstance(self.attempt.failure, PeerRestarted | PeerLeft)
+            self.again()
+        else:
+            self.attempt.begin_if_agreed()
+
+
+@settings(max_examples=100)
+@given(
+    st.integers(2, 4),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, 3)), max_size=60),
+)
+def test_whatever_happens_all_end_up_in_one_attempt(count: int, events: list[tuple[int, int, int]]) -> None:
+    names = ("bank", "shop", "mill", "farm")[:count]
+    parties = [Party(name, names) for name in names]
+    late: list[tuple[Party, Attempt, Hello]] = []
+    for event, first, second in events:
+        caller, called = parties[first % count], parties[second % count]
+        if event == 0:
+            caller.again()  # killed and started again
+        elif event == 1 and late:
+            receiver, attempt, hello = late.pop(first % len(late))  # an answer that took its time
+            if receiver.attempt is attempt:
+                attempt.hear(hello)
+        elif caller is not called:
+            hello = called.attempt.answer(caller.attempt.hello(called.name))
+            if event < 4:
+                late.append((caller, caller.attempt, hello))
+            else:
+                caller.attempt.hear(hello)
+        for party in parties:
+            party.step()
+    restarts = sum(party.attempts for party in parties)
+    # From here on nobody dies and everybody greets; it takes a few rounds and a few steps back at most.
+    for _ in range(4 * count):
+        for caller in parties:
+            for called in parties:
+                if called is not caller and not caller.attempt.agrees(called.name):
+                    greet(caller.attempt, called.attempt)
+                for party in parties:
+                    party.step()
+    assert {party.attempt.state for party in parties} == {RUNNING}
+    assert len({party.attempt.attempt for party in parties}) == 1
+    assert all(party.attempt.failure is None for party in parties)
+    assert sum(party.attempts for party in parties) - restarts <= 2 * count
+
+
+def test_nobody_begins_before_all_know_the_same() -> None:
+    names = ("bank", "shop", "mill")
+    bank, shop, mill = (make(name, names) for name in names)
+    greet(bank, shop)
+    greet(bank, mill)
+    assert not bank.begin_if_agreed()  # shop and mill do not know each other yet
+    greet(shop, mill)
+    assert not shop.begin_if_agreed()
+    agreed(bank, shop, mill)
+
+
+def test_every_attempt_has_another_name() -> None:
+    seen = set()
+    for _ in range(3):
+        bank, shop = make("bank"), make("shop")
+        agreed(bank, shop)
+        seen.add(bank.attempt)
+    assert len(seen) == 3
+
+
+def test_a_running_party_stops_for_one_that_came_back_and_does_not_let_it_begin() -> None:
+    bank, shop = make("bank"), make("shop")
+    agreed(bank, shop)
+    again = make("shop")
+    greet(again, bank)
+    assert isinstance(bank.failure, PeerRestarted)
+    assert str(bank.failure) == "shop has started again"
+    for _ in range(3):
+        greet(again, bank)
+    assert not again.begin_if_agreed()
+    fresh = make("bank")
+    agreed(fresh, again)
+
+
+@pytest.mark.parametrize("state", [RUNNING, FINISHED])
+def test_a_peer_that_leaves_ends_the_attempt_with_its_reason(state: int) -> None:
+    bank, shop = make("bank"), make("shop")
+    agreed(bank, shop)
+    if state == FINISHED:
+        shop.finish()
+        greet(shop, bank)
+    shop.leave("ZeroDivisionError")
+    greet(shop, bank)
+    error = bank.failure
+    assert isinstance(error, PeerLeft)
+    assert (error.peer, error.reason) == ("shop", "ZeroDivisionError")
+    assert str(error) == "shop left the run: ZeroDivisionError"
+
+
+def test_late_words_of_an_attempt_that_is_over_change_nothing() -> None:
+    bank, shop = make("bank"), make("shop")
+    old = make("shop")
+    old.leave("PeerLost")
+    agreed(bank, shop)
+    bank.hear(old.hello("bank"))
+    assert bank.failure is None
+    # A finished party may greet for the next run.
+    shop.finish()
+    greet(shop, bank)
+    bank.finish()
+    bank.hear(make("shop", run="next").hello("bank"))
+    assert bank.failure is None
+    # Back in this run it has to be joined again.
+    bank.hear(make("shop").hello("bank"))
+    assert isinstance(bank.failure, PeerRestarted)
+
+
+def test_settings_and_runs_are_compared_at_both_ends() -> None:
+    bank, shop = make("bank"), make("shop", settings={"local_steps": 10})
+    greet(bank, shop)
+    for attempt, text in (
+        (bank, "bank runs local_steps=5, shop runs local_steps=10"),
+        (shop, "shop runs local_steps=10, bank runs local_steps=5"),
+    ):
+        assert isinstance(attempt.failure, SettingsDiffer)
+        assert str(attempt.failure) == text
+    bank, shop = make("bank"), make("shop", run="q")
+    greet(bank, shop)
+    assert isinstance(bank.failure, WrongRun)
+    assert isinstance(shop.failure, WrongRun)
+
+
+def test_a_peer_in_another_run_is_waited_for_while_it_may_still_come() -> None:
+    bank = make("bank")
+    busy, other = make("shop", run="q"), make("bank", run="q")
+    agreed(busy, other)
+    bank.hear(busy.hello("bank"))
+    assert bank.failure is None
+    assert bank.others["shop"].trouble == "it is in run 'q'"
+    agreed(bank, make("shop"))
+
+
+def test_settings_are_named_even_by_one_that_has_left_already() -> None:
+    bank, shop = make("bank"), make("shop", settings={"local_steps": 10})
+    shop.leave("SettingsDiffer")
+    bank.hear(shop.hello("bank"))
+    assert isinstance(bank.failure, SettingsDiffer)
+
+
+def test_the_first_reason_is_kept() -> None:
+    bank = make("bank")
+    bank.fail(PeerLost("shop", "first"))
+    bank.fail(PeerLost("shop", "second"))
+    with pytest.raises(PeerLost, match="first"):
+        bank.check()
+    over = make("bank")
+    over.leave("")
+    over.fail(TransportError("too late"))
+    assert over.failure is None
+    assert over.state == LEFT
+
+
+def test_who_was_lost_is_told_with_the_last_trouble() -> None:
+    bank = make("bank")
+    bank.others["shop"].trouble = "unavailable: connection refused"
+    bank.lose("shop", 12.3)
+    assert str(bank.failure) == "shop could not be reached for 12 s (last: unavailable: connection refused)"
+
+
+@pytest.mark.parametrize(
+    ("skew", "text"),
+    [(3600.0, "the clock of shop is 3600 s ahead of ours"), (-90.0, "the clock of shop is 90 s behind ours")],
+)
+def test_a_clock_that_is_off_is_one_warning(skew: float, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    bank = make("bank")
+    for trip in (0.2, 0.1, 0.4):
+        bank.measured("shop", trip, 1000.0 + skew, 1000.0 + trip / 2)
+    assert [record.getMessage() for record in caplog.records] == [text]
+    assert bank.others["shop"].skew == pytest.approx(skew)
+    assert bank.others["shop"].latency == 0.05
+
+
+def test_a_clock_that_is_about_right_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    make("bank").measured("shop", 0.2, 1020.0, 1000.0)
+    assert caplog.records == []
+
+
+def test_greeting_is_the_first_state() -> None:
+    assert make("bank").state == GREETING

@@ -1,0 +1,323 @@
+"""Bytes off the wire: whatever they are, they become a value within bounds or `Malformed`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securefed.errors import SettingError
+from securefed.transport import OutOfOrder, Path, TransportError
+from securefed.transport.grpc import LimitExceeded, Limits, Malformed, wire_pb2
+from securefed.transport.grpc.codec import (
+    ABSENT,
+    GREETING,
+    LEFT,
+    Envelope,
+    Hello,
+    decode_chunk,
+    decode_hello,
+    decode_receipt,
+    differences,
+    encode_data,
+    encode_envelope,
+    encode_hello,
+    encode_receipt,
+    from_json,
+    to_json,
+)
+from securefed.transport.grpc.inbox import Inbox, Parcel
+
+HELLO = Hello(
+    run="r",
+    sender="bank",
+    receiver="shop",
+    session=bytes(range(16)),
+    state=GREETING,
+    settings=b'{"local_steps": 5}',
+    facts=b"{}",
+    sessions={"bank": bytes(range(16))},
+    clock=1.5e9,
+)
+ENVELOPE = Envelope(
+    run="r",
+    sender="bank",
+    receiver="shop",
+    attempt=bytes(32),
+    settings=bytes(range(32)),
+    sequence=7,
+    kind="number",
+    round=3,
+    step=1,
+    size=1000,
+    departure=Path(1.25, 0.5),
+)
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=128)
+SECONDS = st.floats(0, 1e12)
+
+
+@given(
+    st.builds(
+        Envelope,
+        run=NAMES,
+        sender=NAMES,
+        receiver=NAMES,
+        attempt=st.binary(min_size=32, max_size=32),
+        settings=st.binary(min_size=32, max_size=32),
+        sequence=st.integers(0, 2**62 - 1),
+        kind=NAMES,
+        round=st.integers(-(2**63), 2**63 - 1),
+        step=st.integers(-(2**63), 2**63 - 1),
+        size=st.integers(0, 2**64 - 1),
+        departure=st.builds(Path, SECONDS, SECONDS),
+    )
+)
+def test_an_envelope_comes_back_as_it_was(envelope: Envelope) -> None:
+    assert decode_chunk(encode_envelope(envelope)) == envelope
+
+
+@given(st.binary(max_size=5000))
+def test_data_comes_back_as_it_was(data: bytes) -> None:
+    assert decode_chunk(encode_data(data)) == data
+
+
+@given(
+    st.builds(
+        Hello,
+        run=NAMES,
+        sender=NAMES,
+        receiver=NAMES,
+        session=st.binary(min_size=16, max_size=16),
+        state=st.integers(GREETING, LEFT),
+        settings=st.dictionaries(NAMES, st.integers()).map(lambda d: to_json("settings", d)),
+        facts=st.dictionaries(NAMES, st.floats(allow_nan=False, allow_infinity=False)).map(
+            lambda d: to_json("facts", d)
+        ),
+        sessions=st.dictionaries(NAMES, st.binary(max_size=16), max_size=5),
+        clock=st.floats(allow_nan=False, allow_infinity=False),
+        reason=NAMES,
+    )
+)
+def test_a_hello_comes_back_as_it_was(hello: Hello) -> None:
+    assert decode_hello(encode_hello(hello)) == hello
+
+
+def test_a_receipt_comes_back_as_it_was() -> None:
+    assert decode_receipt(encode_receipt(12, again=True)) == (12, True)
+    assert decode_receipt(encode_receipt(0, again=False)) == (0, False)
+
+
+def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
+    """Cut short, with bytes changed, or with bytes put in."""
+    place = st.integers(0, len(whole) - 1)
+    return st.one_of(
+        place.map(lambda i: whole[:i]),
+        st.tuples(place, st.integers(1, 255)).map(
+            lambda t: whole[: t[0]] + bytes([whole[t[0]] ^ t[1]]) + whole[t[0] + 1 :]
+        ),
+        st.tuples(place, st.binary(min_size=1, max_size=20)).map(
+            lambda t: whole[: t[0]] + t[1] + whole[t[0] :]
+        ),
+    )
+
+
+@pytest.mark.parametrize("decode", [decode_chunk, decode_hello, decode_receipt])
+@given(data=st.data())
+def test_any_bytes_are_a_value_or_malformed(decode: Any, data: st.DataObject) -> None:
+    whole = {decode_chunk: encode_envelope(ENVELOPE), decode_hello: encode_hello(HELLO)}.get(
+        decode, encode_receipt(300, again=True)
+    )
+    given_bytes = data.draw(st.one_of(st.binary(max_size=300), damaged(whole)))
+    try:
+        found = decode(given_bytes)
+    except Malformed:
+        return
+    if isinstance(found, Envelope):
+        assert len(found.attempt) == len(found.settings) == 32
+        assert math.isfinite(found.departure.total)
+        assert found.departure.computation >= 0
+        assert found.departure.communication >= 0
+        assert max(map(len, (found.run, found.sender, found.receiver, found.kind))) <= 128
+    if isinstance(found, Hello):
+        assert found.state == ABSENT or len(found.session) == 16
+        assert math.isfinite(found.clock)
+        if found.state != ABSENT:
+            assert isinstance(from_json("settings", found.settings), dict)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"attempt": b"short"}, "attempt is not a digest"),
+        ({"settings": bytes(33)}, "settings is not a digest"),
+        ({"sequence": 2**62}, "sequence number"),
+        ({"departure": Path(math.nan, 0)}, "a clock of nan seconds of computation"),
+        ({"departure": Path(0, math.inf)}, "a clock of inf seconds of communication"),
+        ({"departure": Path(-1, 0)}, "a clock of -1.0 seconds"),
+        ({"sender": "x" * 129}, "a sender that is too long"),
+        ({"kind": "a\nb"}, "a kind that is too long or not printable"),
+    ],
+)
+def test_an_envelope_out_of_bounds_is_malformed(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(Malformed, match=text):
+        decode_chunk(encode_envelope(replace(ENVELOPE, **change)))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"session": b"short"}, "a session of 5 bytes, 16 are needed"),
+        ({"sessions": {str(i): b"" for i in range(257)}}, "257 sessions"),
+        ({"clock": math.nan}, "a clock that is not a number"),
+        ({"reason": "a\x1b[31mred"}, "a reason that is too long or not printable"),
+        ({"settings": b"{"}, "settings of a hello are not JSON"),
+        ({"settings": b"[1]"}, "settings of a hello are not a JSON object"),
+        ({"facts": b"[" * 100_000}, "facts of a hello are not JSON"),
+        ({"facts": b"\xff"}, "facts of a hello are not JSON"),
+        ({"facts": b" " * (1 << 20)}, "at most 1048576 are allowed"),
+    ],
+)
+def test_a_hello_out_of_bounds_is_malformed(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(Malformed, match=text):
+        decode_hello(encode_hello(replace(HELLO, **change)))
+
+
+def test_another_protocol_and_an_unknown_state_are_named() -> None:
+    other = wire_pb2.Hello(protocol=2)
+    with pytest.raises(Malformed, match="a hello of protocol 2, this release speaks 1"):
+        decode_hello(other.SerializeToString())
+    # An enum of proto3 is open: a peer can send any number.
+    with pytest.raises(Malformed, match="the unknown state 9"):
+        decode_hello(b"\x08\x01\x30\x09")
+
+
+def test_an_empty_chunk_is_malformed() -> None:
+    with pytest.raises(Malformed, match="nothing in it"):
+        decode_chunk(b"")
+
+
+# Settings.
+
+
+def test_equal_settings_do_not_differ() -> None:
+    one, two = to_json("settings", {"b": [1, None], "a": 2}), to_json("settings", {"a": 2, "b": [1, None]})
+    assert one == two
+    assert differences("bank", one, "shop", two) is None
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "text"),
+    [
+        ({"Q": 10}, {"Q": 5}, "bank runs Q=10, shop runs Q=5"),
+        ({"scheme": "ckks"}, {"scheme": "paillier"}, "bank runs scheme=ckks, shop runs scheme=paillier"),
+        ({"l2": 1}, {"l2": 1.0}, "bank runs l2=1, shop runs l2=1.0"),
+        ({"l2": None}, {}, "bank runs l2=null, shop has no l2"),
+        ({"a": 1, "b": 2}, {"a": 2, "b": 3}, "bank runs a=1, shop runs a=2; bank runs b=2, shop runs b=3"),
+        ({"x": "y" * 200}, {"x": 1}, f"bank runs x={'y' * 77}..., shop runs x=1"),
+    ],
+)
+def test_differences_name_the_setting_and_both_values(
+    mine: dict[str, Any], theirs: dict[str, Any], text: str
+) -> None:
+    assert differences("bank", to_json("s", mine), "shop", to_json("s", theirs)) == text
+
+
+def test_settings_are_bounded() -> None:
+    with pytest.raises(SettingError, match="settings: 300012 bytes as JSON, at most 262144"):
+        to_json("settings", {"text": "x" * 300_000})
+
+
+# Order, sizes and counts.
+
+LIMITS = Limits(message_bytes=1000, queued_bytes=2000, queued_messages=4)
+
+
+def parcel(size: int, sequence: int = 0) -> Parcel:
+    return Parcel("bank", replace(ENVELOPE, size=size, sequence=sequence), lambda: None)
+
+
+@given(st.integers(0, 50), st.lists(st.binary(max_size=20), max_size=8))
+def test_a_parcel_is_exactly_what_was_announced_or_an_error(size: int, pieces: list[bytes]) -> None:
+    under_way = parcel(size)
+    try:
+        for piece in pieces:
+            under_way.add(piece)
+        payload = under_way.payload()
+    except TransportError as error:
+        whole = b"".join(pieces)
+        assert isinstance(error, Malformed | LimitExceeded)
+        assert len(whole) != size or b"" in pieces
+    else:
+        assert payload == b"".join(pieces)
+        assert len(payload) == size
+
+
+def test_a_second_envelope_inside_a_message_is_malformed() -> None:
+    with pytest.raises(Malformed, match="a second envelope inside message 7"):
+        parcel(10, 7).add(ENVELOPE)
+
+
+def put(inbox: Inbox, sequence: int, size: int = 1) -> None:
+    envelope = replace(ENVELOPE, sequence=sequence, size=size)
+    assert inbox.expects(envelope)
+    inbox.put(envelope, envelope.message(bytes(size), Path()))
+
+
+@given(st.lists(st.integers(0, 5), max_size=20))
+def test_exactly_the_message_that_is_due_is_taken(sequences: list[int]) -> None:
+    inbox, due = Inbox("bank", LIMITS), 0
+    for sequence in sequences:
+        envelope = replace(ENVELOPE, sequence=sequence)
+        try:
+            fresh = inbox.expects(envelope)
+        except OutOfOrder as error:
+            assert sequence not in (due, due - 1)
+            word = "again" if sequence < due else "too early"
+            assert str(error) == f"bank sent message {sequence} {word}; message {due} is due"
+            continue
+        assert fresh == (sequence == due)
+        if fresh:
+            inbox.put(envelope, envelope.message(b"x" * envelope.size, Path()))
+            due += 1
+    taken = []
+    while (message := inbox.take()) is not None:
+        taken.append(message.sequence)
+    assert taken == list(range(due))
+
+
+def test_the_last_number_with_other_contents_is_a_replay() -> None:
+    inbox = Inbox("bank", LIMITS)
+    put(inbox, 0)
+    for change in ({"kind": "answer"}, {"round": 9}, {"step": 9}, {"size": 9}):
+        with pytest.raises(OutOfOrder, match="message 0 again; message 1 is due"):
+            inbox.expects(replace(ENVELOPE, **({"sequence": 0, "size": 1} | change)))
+    assert not inbox.expects(replace(ENVELOPE, sequence=0, size=1))
+
+
+def test_room_is_counted_in_bytes_and_messages() -> None:
+    inbox = Inbox("bank", LIMITS)
+    assert inbox.has_room(1000)
+    put(inbox, 0, 1000)
+    put(inbox, 1, 900)
+    assert inbox.has_room(100)
+    assert not inbox.has_room(101)
+    put(inbox, 2, 0)
+    put(inbox, 3, 0)
+    assert not inbox.has_room(0)
+    inbox.take()
+    assert inbox.has_room(1000)
+
+
+def test_a_new_try_takes_the_place_of_the_one_before() -> None:
+    inbox, cancelled = Inbox("bank", LIMITS), []
+    first = Parcel("bank", ENVELOPE, lambda: cancelled.append(1))
+    second = Parcel("bank", ENVELOPE, lambda: cancelled.append(2))
+    inbox.begin(first)
+    inbox.begin(second)
+    assert (cancelled, inbox.current) == ([1], second)
+    inbox.drop()
+    assert (cancelled, inbox.current) == ([1, 2], None)

@@ -1,0 +1,472 @@
+"""What goes wrong between parties, on purpose: a peer with a stolen identity that sends what no honest one
+does, and a proxy that corrupts, cuts, delays and freezes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from securefed.transport import IllegalMessage, Link, OutOfOrder, TransportError, WrongKind, WrongRound
+from securefed.transport.grpc import (
+    LimitExceeded,
+    Limits,
+    Malformed,
+    NetworkRun,
+    PeerLost,
+    PeerRefused,
+    PeerRestarted,
+    Timeouts,
+    Waiting,
+    codec,
+)
+from securefed.transport.grpc.codec import FINISHED, LEFT, RUNNING
+from securefed.transport.grpc.core import DELIVER, ERROR_KEY, grpc
+from tests.transport.network import IDENTITIES, Proxy, Puppet, Town, result
+
+LIMITS = Limits(message_bytes=100_000, queued_bytes=200_000, chunk_bytes=4096)
+
+
+async def three(link: Link) -> list[bytes]:
+    return [await link.receive("number", "shop", round=number) for number in range(3)]
+
+
+@contextmanager
+def robbed() -> Iterator[tuple[Puppet, Future[NetworkRun]]]:
+    """Bank runs with a shop that is a puppet: it has shop's real key."""
+    town = Town("bank", "shop", limits=LIMITS)
+    bank = town.start("bank", three)
+    with Puppet("bank", town.addresses["bank"], IDENTITIES["shop"]) as shop:
+        shop.join()
+        yield shop, bank
+        bank.exception(20)
+
+
+def finish(shop: Puppet, bank: Future[NetworkRun]) -> list[bytes]:
+    """Say that we are done, so that bank may end."""
+
+    def say() -> None:
+        known = {shop.name: shop.session, "bank": answer.session}
+        with suppress(grpc.RpcError):  # bank has ended
+            while not bank.done():
+                shop.greet(shop.hello(state=FINISHED, sessions=known))
+                time.sleep(0.05)
+
+    answer = shop.greet(shop.hello(state=RUNNING))
+    thread = threading.Thread(target=say)
+    thread.start()
+    outcome = bank.result(10).outcome
+    thread.join()
+    assert isinstance(outcome, list)
+    return outcome
+
+
+def refusal(error: grpc.RpcError) -> str:
+    return str(dict(error.trailing_metadata() or ()).get(ERROR_KEY, ""))
+
+
+def test_an_honest_puppet_is_believed() -> None:
+    """So that what follows is known to be able to fail."""
+    with robbed() as (shop, bank):
+        for number in range(3):
+            assert shop.send(number, bytes([number]) * 10) == (number, False)
+        assert finish(shop, bank) == [bytes([number]) * 10 for number in range(3)]
+
+
+def test_a_repeated_message_is_acknowledged_and_delivered_once() -> None:
+    """The receipt was lost, so the sender sends it again."""
+    with robbed() as (shop, bank):
+        assert shop.send(0, b"zero") == (0, False)
+        assert shop.send(0, b"zero") == (0, True)
+        assert shop.send(1, b"one") == (1, False)
+        assert shop.send(2, b"two") == (2, False)
+        assert shop.send(2, b"two") == (2, True)
+        assert finish(shop, bank) == [b"zero", b"one", b"two"]
+
+
+Act = Callable[[Puppet], Any]
+
+
+def after_two(act: Act) -> Act:
+    def both(shop: Puppet) -> None:
+        shop.send(0, b"zero")
+        shop.send(1, b"one")
+        act(shop)
+
+    return both
+
+
+def chunks(*parts: bytes) -> Act:
+    return lambda shop: shop.send_raw(parts)
+
+
+def pieces(size: int, *data: bytes) -> Act:
+    """An envelope that announces `size` bytes, and then these."""
+
+    def act(shop: Puppet) -> None:
+        whole = [codec.encode_envelope(shop.envelope(0, size)), *map(codec.encode_data, data)]
+        shop.send_raw(whole)
+
+    return act
+
+
+def twice(shop: Puppet) -> None:
+    envelope = codec.encode_envelope(shop.envelope(0, 5))
+    shop.send_raw([envelope, envelope])
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "text"),
+    [
+        (after_two(lambda s: s.send(0, b"zero")), OutOfOrder, "shop sent message 0 again; message 2 is due"),
+        (after_two(lambda s: s.send(1, b"more")), OutOfOrder, "shop sent message 1 again; message 2 is due"),
+        (lambda s: s.send(1, b"one"), OutOfOrder, "shop sent message 1 too early; message 0 is due"),
+        (lambda s: s.send(0, b"x", kind="gossip"), WrongKind, "a kind that the protocol does not name"),
+        (pieces(10, b"short"), Malformed, "shop sent 5 of the 10 bytes that it announced for message 0"),
+        (pieces(10), Malformed, "shop sent 0 of the 10 bytes"),
+        (pieces(3, b"four"), LimitExceeded, "more than the 3 bytes that it announced"),
+        (pieces(3, b"", b"abc"), Malformed, "an empty piece of message 0"),
+        (pieces(100_001), LimitExceeded, "of 100001 bytes, at most 100000 are allowed"),
+        (twice, Malformed, "a second envelope inside message 0"),
+        (chunks(), Malformed, "shop sent no envelope"),
+        (chunks(codec.encode_data(b"x")), Malformed, "shop sent no envelope"),
+        (chunks(b"\xff\xff"), Malformed, "a chunk that cannot be parsed"),
+        (chunks(b""), Malformed, "nothing in it"),
+        (lambda s: s.send(0, b"x", receiver="mill"), TransportError, "a message for 'mill'"),
+    ],
+)
+def test_what_no_honest_peer_sends_ends_the_run_by_name_at_both_ends(
+    act: Act, error: type[Exception], text: str
+) -> None:
+    with robbed() as (shop, bank):
+        with pytest.raises(grpc.RpcError) as caught:
+            act(shop)
+        found = bank.exception(10)
+        assert isinstance(found, error)
+        assert isinstance(found, IllegalMessage)
+        assert text in str(found)
+        assert refusal(caught.value) == type(found).__name__
+        assert caught.value.details() == f"{type(found).__name__}: {found}"
+
+
+def test_another_round_is_refused_when_the_program_takes_it() -> None:
+    with robbed() as (shop, bank):
+        shop.send(0, b"zero", round=5)
+        error = bank.exception(10)
+        assert isinstance(error, WrongRound)
+        assert str(error) == "shop sent 'number' of round 5 step 0, round 0 step 0 is due"
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"run": "yesterday"}, "WrongRun"),
+        ({"attempt": bytes(32)}, "OtherAttempt"),
+        ({"settings": bytes(32)}, "SettingsDiffer"),
+    ],
+)
+def test_a_message_of_another_attempt_is_refused_and_the_run_goes_on(
+    fields: dict[str, Any], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A recording of an earlier attempt, played back."""
+    with robbed() as (shop, bank):
+        with pytest.raises(grpc.RpcError) as caught:
+            shop.send(0, b"old", **fields)
+        assert refusal(caught.value) == name
+        for number in range(3):
+            shop.send(number, bytes([number]))
+        assert finish(shop, bank) == [b"\x00", b"\x01", b"\x02"]
+    refused = [r.getMessage() for r in caplog.records if "refused a call of shop" in r.getMessage()]
+    assert len(refused) == 1
+    assert name in {"WrongRun", "OtherAttempt", "SettingsDiffer"}
+
+
+def test_a_message_that_stops_in_the_middle_is_given_up() -> None:
+    town = Town("bank", "shop", timeouts=Timeouts(beat=0.1, patience=1.0, answer=0.5, farewell=0.1))
+    bank = town.start("bank", three)
+    stop = threading.Event()
+    with Puppet("bank", town.addresses["bank"], IDENTITIES["shop"]) as shop:
+        shop.join()
+
+        def half() -> Iterator[bytes]:
+            yield codec.encode_envelope(shop.envelope(0, 10))
+            yield codec.encode_data(b"half")
+            stop.wait(20)
+
+        call = shop._channel.stream_unary(DELIVER).future(half())
+        with suppress(grpc.RpcError):  # bank has ended
+            while not bank.done():  # shop is there and answers; only the message does not go on
+                shop.greet(shop.hello(state=RUNNING))
+                time.sleep(0.05)
+        stop.set()
+        assert isinstance(bank.exception(10), LimitExceeded)
+        assert str(bank.exception()) == "shop stopped after 4 of 10 bytes of a message"
+        call.cancel()
+
+
+def test_a_second_try_of_a_message_takes_the_place_of_the_first() -> None:
+    """Its connection broke and bank has not noticed."""
+    with robbed() as (shop, bank):
+        stop = threading.Event()
+
+        def half() -> Iterator[bytes]:
+            yield codec.encode_envelope(shop.envelope(0, 4))
+            yield codec.encode_data(b"ze")
+            stop.wait(20)
+
+        first = shop._channel.stream_unary(DELIVER).future(half())
+        time.sleep(0.2)
+        assert shop.send(0, b"zero") == (0, False)
+        stop.set()
+        assert first.exception(10) is not None
+        shop.send(1, b"one")
+        shop.send(2, b"two")
+        assert finish(shop, bank) == [b"zero", b"one", b"two"]
+
+
+def test_a_peer_that_leaves_or_comes_back_ends_the_attempt() -> None:
+    with robbed() as (shop, bank):
+        shop.greet(shop.hello(state=LEFT, reason="OutOfOrder"))
+        assert str(bank.exception(10)) == "shop left the run: OutOfOrder"
+    with robbed() as (shop, bank):
+        shop.session = secrets.token_bytes(16)
+        shop.greet(shop.hello())
+        assert isinstance(bank.exception(10), PeerRestarted)
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4))
+def test_arbitrary_bytes_to_a_live_party_end_in_named_errors_only(parts: list[bytes]) -> None:
+    with robbed() as (shop, bank):
+        for call in (lambda: shop.send_raw(parts), lambda: shop.greet_bytes(parts[0])):
+            with pytest.raises(grpc.RpcError) as caught:
+                call()
+            assert refusal(caught.value) in {"Malformed", "LimitExceeded", "OutOfOrder"}, (
+                caught.value.details()
+            )
+        assert isinstance(bank.exception(10), IllegalMessage)
+
+
+# A refused sender.
+
+
+def test_the_sender_hears_why_its_message_was_refused() -> None:
+    """Shop takes less than bank sends."""
+    town, small = Town("bank", "shop"), Limits(message_bytes=100, queued_bytes=100)
+
+    async def sends(link: Link) -> None:
+        link.send("shop", "number", bytes(101))
+        await link.receive("answer", "shop")
+
+    async def takes(link: Link) -> None:
+        await link.receive("number", "bank")
+
+    bank = town.start("bank", sends)
+    with town.endpoint("shop", limits=small) as endpoint, pytest.raises(LimitExceeded):
+        endpoint.run(takes, run="r", kinds=("number", "answer"), settings={"local_steps": 5})
+    error = bank.exception(10)
+    assert isinstance(error, PeerRefused)
+    assert error.reason == "LimitExceeded"
+    assert str(error) == (
+        "shop refused: LimitExceeded: bank sent 'number' of 101 bytes, at most 100 are allowed"
+    )
+
+
+# Proxies between bank (who sends) and shop.
+
+SIZE = 300_000
+
+
+async def sends_five(link: Link) -> None:
+    for number in range(5):
+        link.send("shop", "number", bytes([number]) * SIZE, round=number)
+        await link.receive("answer", "shop", round=number)
+
+
+async def takes_five(link: Link) -> list[tuple[int, int]]:
+    seen = []
+    for number in range(5):
+        block = await link.receive("number", "bank", round=number)
+        seen.append((block[0], len(block)))
+        link.send("bank", "answer", b"", round=number)
+    return seen
+
+
+GOOD = [(number, SIZE) for number in range(5)]
+
+
+def through(spoil: Callable[[str, int, bytes], bytes | None], **given: Any) -> dict[str, Any]:
+    town = Town("bank", "shop", **given)
+    with Proxy(town.addresses["shop"], spoil) as proxy:
+        town.reach("bank", "shop", proxy.address)
+        found = town.run({"bank": sends_five, "shop": takes_five})
+        return {**found, "connections": proxy.connections}
+
+
+class Once:
+    """Spoils the first connection when so many bytes have passed towards the target, and no other."""
+
+    def __init__(self, at: int, act: Callable[[bytes], bytes | None]) -> None:
+        self.at, self.act, self.done = at, act, False
+
+    def __call__(self, direction: str, count: int, data: bytes) -> bytes | None:
+        if not self.done and direction == "in" and count <= self.at < count + len(data):
+            self.done = True
+            return self.act(data)
+        return data
+
+
+def flip(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+LATER = [pytest.param(at, marks=pytest.mark.slow) for at in (100, 5_000, SIZE + 5_000, 4 * SIZE)]
+
+
+@pytest.mark.parametrize("at", [100_000, *LATER])
+@pytest.mark.parametrize(
+    "act", [flip, lambda data: None, lambda data: data[: len(data) // 2]], ids=["flip", "cut", "lose"]
+)
+def test_what_is_damaged_under_way_is_sent_again_and_arrives_whole(
+    act: Callable[[bytes], bytes | None], at: int
+) -> None:
+    """TLS finds every changed or missing byte; the message is delivered again, once."""
+    spoil = Once(at, act)
+    found = through(spoil)
+    assert result(found["shop"]).outcome == GOOD
+    result(found["bank"])
+    assert spoil.done
+    assert found["connections"] >= 2
+    assert [e.detail["sequence"] for e in result(found["shop"]).link.transcript if e.event == "received"] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
+
+
+def test_a_link_that_always_corrupts_is_a_lost_peer() -> None:
+    def spoil(direction: str, count: int, data: bytes) -> bytes:
+        return flip(data) if direction == "in" and count > 20_000 else data
+
+    timeouts = Timeouts(join=10, patience=2, beat=0.2, answer=0.5, farewell=0.2)
+    found = through(spoil, timeouts=timeouts)
+    assert isinstance(found["bank"], PeerLost)
+    assert found["bank"].peer == "shop"
+    assert found["connections"] >= 3
+
+
+def test_a_line_that_freezes_is_a_lost_peer_with_a_countdown() -> None:
+    """Nothing is closed; nothing comes through any more."""
+    frozen, thaw = threading.Event(), threading.Event()
+
+    def spoil(direction: str, count: int, data: bytes) -> bytes:
+        if frozen.is_set():
+            thaw.wait(20)
+        return data
+
+    seen: list[Waiting] = []
+
+    async def takes_one(link: Link) -> None:
+        await link.receive("number", "bank")
+        frozen.set()
+        thaw.wait(20)
+
+    timeouts = Timeouts(join=10, patience=2.5, beat=0.2, answer=0.3, farewell=0.2)
+    town = Town("bank", "shop", timeouts=timeouts)
+    with Proxy(town.addresses["shop"], spoil) as proxy:
+        town.reach("bank", "shop", proxy.address)
+        shop = town.start("shop", takes_one)
+        bank = town.start("bank", sends_five, on_wait=seen.append)
+        error = bank.exception(20)
+        thaw.set()
+    assert isinstance(error, PeerLost)
+    assert str(error).startswith("shop could not be reached for")
+    left = [waiting.left for waiting in seen if waiting.peer == "shop"]
+    assert left
+    assert left == sorted(left, reverse=True)
+    assert shop.exception(20) is not None
+
+
+def test_a_short_outage_is_bridged() -> None:
+    """Every connection is refused for a while; nobody has to start again."""
+    begun = time.monotonic()
+
+    def spoil(direction: str, count: int, data: bytes) -> bytes | None:
+        return None if 0.3 < time.monotonic() - begun < 1.5 else data
+
+    found = through(spoil)
+    assert result(found["shop"]).outcome == GOOD
+
+
+def test_delay_is_communication() -> None:
+    """50 ms each way: ten messages that wait for each other take half a second of communication at least."""
+
+    def spoil(direction: str, count: int, data: bytes) -> bytes:
+        time.sleep(0.05)
+        return data
+
+    town = Town("bank", "shop")
+    with Proxy(town.addresses["shop"], spoil) as one, Proxy(town.addresses["bank"], spoil) as other:
+        town.reach("bank", "shop", one.address)
+        town.reach("shop", "bank", other.address)
+        found = town.run({"bank": sends_five, "shop": takes_five})
+    path = result(found["bank"]).link.path
+    assert path.communication >= 10 * 0.05
+    assert path.communication > path.computation
+    assert path.computation + path.communication == path.total
+
+
+def test_messages_that_are_delayed_arrive_in_order() -> None:
+    def spoil(direction: str, count: int, data: bytes) -> bytes:
+        time.sleep(secrets.randbelow(20) / 1000)
+        return data
+
+    async def sends_many(link: Link) -> None:
+        for number in range(30):
+            link.send("shop", "number", bytes([number]), round=number)
+
+    async def takes_many(link: Link) -> list[int]:
+        return [(await link.receive("number", "bank", round=number))[0] for number in range(30)]
+
+    town = Town("bank", "shop")
+    with Proxy(town.addresses["shop"], spoil) as proxy:
+        town.reach("bank", "shop", proxy.address)
+        found = town.run({"bank": sends_many, "shop": takes_many})
+    assert result(found["shop"]).outcome == list(range(30))
+
+
+def test_a_peer_that_reads_slowly_is_not_lost() -> None:
+    """A line of 2 MB/s; the message takes longer than a peer may be away."""
+
+    def spoil(direction: str, count: int, data: bytes) -> bytes:
+        time.sleep(len(data) / 2e6)
+        return data
+
+    timeouts = Timeouts(join=10, patience=4, beat=0.2, answer=3, farewell=0.2)
+    town = Town("bank", "shop", timeouts=timeouts)
+
+    async def sends(link: Link) -> None:
+        link.send("shop", "number", bytes(10_000_000))
+        await link.receive("answer", "shop")
+
+    async def takes(link: Link) -> int:
+        block = await link.receive("number", "bank")
+        link.send("bank", "answer", b"")
+        return len(block)
+
+    with Proxy(town.addresses["shop"], spoil) as proxy:
+        town.reach("bank", "shop", proxy.address)
+        found = town.run({"bank": sends, "shop": takes})
+    assert result(found["shop"]).outcome == 10_000_000
+    assert result(found["shop"]).link.path.communication > 4.0

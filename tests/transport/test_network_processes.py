@@ -1,0 +1,189 @@
+"""Parties as real processes on loopback: rounds, kill -9 and restart, Ctrl-C, and messages of 200 MiB."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from securefed.transport.grpc import Identity
+from tests.transport.network import place, wait_until
+from tests.transport.party import block
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Group:
+    """Folders with identities and settings for some parties, and their processes."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...], **settings: Any) -> None:
+        self.folder, self.names = folder, names
+        addresses = {name: place() for name in names}
+        self.running: dict[str, subprocess.Popen[str]] = {}
+        for name in names:
+            own = folder / name
+            own.mkdir()
+            identity = Identity.generate(name)
+            identity.save(own)
+            (folder / f"{name}.pem").write_bytes(identity.certificate.pem)
+            plan = {
+                "name": name,
+                "folder": str(own),
+                "listen": addresses[name],
+                "peers": {other: addresses[other] for other in names if other != name},
+            }
+            (own / "plan.json").write_text(json.dumps(plan | settings))
+
+    def start(self, *names: str) -> None:
+        for name in names or self.names:
+            command = [sys.executable, "-m", "tests.transport.party", str(self.folder / name / "plan.json")]
+            self.running[name] = subprocess.Popen(
+                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+
+    def rounds(self, name: str) -> int:
+        return sum(path.name.isdigit() for path in (self.folder / name / "checkpoints").glob("*"))
+
+    def kill(self, name: str) -> None:
+        process = self.running[name]
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+    def outcomes(self, seconds: float = 60) -> dict[str, dict[str, Any]]:
+        found = {}
+        for name, process in self.running.items():
+            out, err = process.communicate(timeout=seconds)
+            assert process.returncode == 0, f"{name}: {err}"
+            found[name] = json.loads(out)
+        return found
+
+    def end(self) -> None:
+        for process in self.running.values():
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def expected(names: tuple[str, ...], rounds: int, size: int) -> dict[str, str]:
+    """The same rounds, without any transport."""
+    states = dict.fromkeys(names, "")
+    for turn in range(rounds):
+        after = {}
+        for name in names:
+            whole = hashlib.sha256(states[name].encode())
+            for peer in sorted(set(names) - {name}):
+                whole.update(block(peer, name, turn, size, states[peer]))
+            after[name] = whole.hexdigest()
+        states = after
+    return states
+
+
+def test_processes_play_rounds(tmp_path: Path) -> None:
+    group = Group(tmp_path, ("bank", "shop"), rounds=5, size=100_000)
+    try:
+        group.start()
+        found = group.outcomes()
+    finally:
+        group.end()
+    assert {name: run["state"] for name, run in found.items()} == expected(("bank", "shop"), 5, 100_000)
+    for run in found.values():
+        computation, communication, total = run["paths"]
+        assert computation + communication == total
+        assert computation > 0
+        assert communication > 0
+
+
+def test_a_killed_party_that_comes_back_changes_no_result(tmp_path: Path) -> None:
+    names = ("bank", "shop", "mill")
+    group = Group(tmp_path, names, rounds=12, size=50_000, work=0.05)
+    try:
+        group.start()
+        wait_until(lambda: group.rounds("shop") >= 3, 30)
+        group.kill("shop")
+        group.start("shop")
+        found = group.outcomes()
+    finally:
+        group.end()
+    assert {name: run["state"] for name, run in found.items()} == expected(names, 12, 50_000)
+    assert all(run["began"] >= 2 for run in found.values())
+
+
+@pytest.mark.slow
+def test_killing_anybody_at_any_moment_changes_no_result(tmp_path: Path) -> None:
+    """Ten times, with a fixed seed; also while they greet, and while the last ones are killed already."""
+    names, rng = ("bank", "shop", "mill"), random.Random(5)
+    group = Group(tmp_path, names, rounds=60, size=20_000, work=0.05)
+    try:
+        group.start()
+        for _ in range(10):
+            time.sleep(rng.uniform(0.1, 1.5))
+            victim = rng.choice(names)
+            group.kill(victim)
+            time.sleep(rng.uniform(0.0, 0.5))
+            group.start(victim)
+        found = group.outcomes(120)
+    finally:
+        group.end()
+    assert {name: run["state"] for name, run in found.items()} == expected(names, 60, 20_000)
+
+
+def test_a_worker_that_outlives_a_killed_party_does_not_hold_its_port(tmp_path: Path) -> None:
+    """The pool was forked while the door was open."""
+    group = Group(tmp_path, ("bank", "shop"), rounds=3, size=1000, fork=True)
+    try:
+        group.start("bank")
+        wait_until(lambda: (tmp_path / "bank" / "worker").exists(), 30)
+        worker = int((tmp_path / "bank" / "worker").read_text())
+        killed = group.running["bank"]
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        os.kill(worker, 0)  # it is still there
+        group.start("bank", "shop")
+        found = group.outcomes()
+        os.kill(worker, signal.SIGKILL)
+        killed.communicate()
+    finally:
+        group.end()
+    assert {name: run["state"] for name, run in found.items()} == expected(("bank", "shop"), 3, 1000)
+
+
+def test_ctrl_c_ends_at_once_and_the_other_one_knows(tmp_path: Path) -> None:
+    group = Group(tmp_path, ("bank", "shop"), rounds=1000, size=1000, work=0.02)
+    try:
+        group.start()
+        wait_until(lambda: group.rounds("bank") >= 2, 30)
+        shop = group.running["shop"]
+        shop.send_signal(signal.SIGINT)
+        _, err = shop.communicate(timeout=10)
+        assert shop.returncode != 0
+        assert err.rstrip().endswith("KeyboardInterrupt")
+        # The other party goes back to greeting, and waits.
+        bank = group.running["bank"]
+        time.sleep(0.5)
+        assert bank.poll() is None
+        bank.send_signal(signal.SIGINT)
+        _, err = bank.communicate(timeout=10)
+        assert "again: shop left the run: KeyboardInterrupt" in err
+    finally:
+        group.end()
+
+
+@pytest.mark.slow
+def test_a_message_of_200_mib(tmp_path: Path) -> None:
+    size = 200 << 20
+    group = Group(tmp_path, ("bank", "shop"), rounds=1, size=size)
+    try:
+        group.start()
+        found = group.outcomes(120)
+    finally:
+        group.end()
+    assert {name: run["state"] for name, run in found.items()} == expected(("bank", "shop"), 1, size)

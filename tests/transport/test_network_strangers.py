@@ -1,0 +1,373 @@
+"""Who is let in: openssl and bare grpc clients knock in every way that is not allowed, get nothing, and leave
+one line in the log each.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from securefed.transport.grpc import Endpoint, Identity, Limits, Peer, Timeouts, codec
+from securefed.transport.grpc.codec import ABSENT
+from securefed.transport.grpc.core import DELIVER, grpc
+from tests.transport.authority import Authority
+from tests.transport.network import (
+    IDENTITIES,
+    KINDS,
+    QUICK,
+    SETTINGS,
+    Puppet,
+    Town,
+    place,
+    result,
+    wait_until,
+)
+from tests.transport.test_network import idle, ring
+
+OLD = Identity.generate("farm", days=1, now=datetime.now(UTC) - timedelta(days=30))
+STRANGER = Identity.generate("shop")
+"""Has the right name and a certificate that nobody pinned."""
+NO_HANDSHAKE = "no TLS 1.3 handshake with a certificate that is known here and valid"
+
+
+@pytest.fixture
+def bank() -> Iterator[Endpoint]:
+    """An endpoint that knows shop, mill, and farm by a certificate that has expired since."""
+    peers = {name: Peer(place(), IDENTITIES[name].certificate) for name in ("shop", "mill")}
+    peers["farm"] = Peer(place(), OLD.certificate)
+    with Endpoint(IDENTITIES["bank"], listen="127.0.0.1:0", peers=peers, timeouts=QUICK) as endpoint:
+        yield endpoint
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "securefed.transport"]
+
+
+def one_line(caplog: pytest.LogCaptureFixture) -> str:
+    wait_until(lambda: bool(lines(caplog)))
+    time.sleep(0.2)  # for a second one, which must not come
+    (line,) = lines(caplog)
+    return line
+
+
+def test_a_known_peer_is_answered(bank: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+    """So that what follows is known to be able to fail."""
+    for name in ("shop", "mill"):
+        with Puppet("bank", bank.address, IDENTITIES[name]) as puppet:
+            answer = puppet.greet()
+            assert (answer.sender, answer.receiver, answer.state) == ("bank", name, ABSENT)
+    time.sleep(0.3)
+    assert lines(caplog) == []
+
+
+@pytest.mark.parametrize("identity", [None, STRANGER, OLD], ids=["no-certificate", "unknown", "expired"])
+def test_a_bare_grpc_client_that_is_not_a_peer_gets_nothing(
+    bank: Endpoint, identity: Identity | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Puppet("bank", bank.address, identity, name="shop") as puppet:
+        with pytest.raises(grpc.RpcError) as caught:
+            puppet.greet()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        line = one_line(caplog)
+    assert line.startswith("refused 127.0.0.1:")
+    assert line.endswith(NO_HANDSHAKE)
+
+
+def test_a_client_without_tls_gets_nothing(bank: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+    options = [("grpc.initial_reconnect_backoff_ms", 60_000), ("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(bank.address, options) as channel:
+        with pytest.raises(grpc.RpcError):
+            channel.unary_unary("/securefed.v1.Party/Greet")(b"", timeout=5)
+        assert one_line(caplog).endswith(NO_HANDSHAKE)
+
+
+@pytest.mark.parametrize("call", ["greet", "deliver"])
+def test_a_known_peer_that_gives_another_name_gets_nothing(
+    bank: Endpoint, call: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Puppet("bank", bank.address, IDENTITIES["shop"], name="mill") as puppet:
+        with pytest.raises(grpc.RpcError) as caught:
+            if call == "greet":
+                puppet.greet()
+            else:
+                puppet.attempt = puppet.settings = bytes(32)
+                puppet.send(0, b"number")
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert caught.value.details() == "refused"
+        line = one_line(caplog)
+    assert line.startswith("refused 127.0.0.1:")
+    assert line.endswith("the certificate of 'shop' came with the name 'mill'")
+
+
+def test_a_known_peer_finds_no_other_methods(bank: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+    with Puppet("bank", bank.address, IDENTITIES["shop"]) as puppet:
+        call = puppet._channel.unary_unary("/grpc.reflection.v1.ServerReflection/Info")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"", timeout=5)
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_greeting_for_somebody_else_is_refused(bank: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+    with Puppet("bank", bank.address, IDENTITIES["shop"]) as puppet, pytest.raises(grpc.RpcError) as caught:
+        puppet.greet(puppet.hello(receiver="mill"))
+    assert caught.value.details() == "WrongSender: this is bank, the greeting is for 'mill'"
+    assert "refused a call of shop from 127.0.0.1:" in one_line(caplog)
+
+
+def test_a_run_goes_on_while_strangers_knock(caplog: pytest.LogCaptureFixture) -> None:
+    town = Town("bank", "shop")
+    stop = threading.Event()
+
+    def knock() -> None:
+        while not stop.is_set():
+            with (
+                Puppet("bank", town.addresses["bank"], STRANGER) as puppet,
+                pytest.raises(grpc.RpcError),
+            ):
+                puppet.greet()
+
+    thread = threading.Thread(target=knock)
+    thread.start()
+    found = town.run({"bank": ring(5, 100_000), "shop": ring(5, 100_000)})
+    stop.set()
+    thread.join(10)
+    assert result(found["bank"]).outcome == sum(range(1, 6)) * 100_000
+
+
+# The door by itself.
+
+
+def test_who_says_nothing_is_sent_away(caplog: pytest.LogCaptureFixture) -> None:
+    peers = {"shop": Peer(place(), IDENTITIES["shop"].certificate)}
+    timeouts = Timeouts(handshake=0.5)
+    with Endpoint(IDENTITIES["bank"], listen="127.0.0.1:0", peers=peers, timeouts=timeouts) as endpoint:
+        host, _, port = endpoint.address.partition(":")
+        with socket.create_connection((host, int(port))) as silent:
+            silent.settimeout(5)
+            assert silent.recv(1) == b""
+        assert one_line(caplog).endswith("it did not show who it is in 0.5 s")
+
+
+def test_too_many_callers_are_sent_away_and_peers_get_in_afterwards(caplog: pytest.LogCaptureFixture) -> None:
+    peers = {"shop": Peer(place(), IDENTITIES["shop"].certificate)}
+    limits, timeouts = Limits(callers=3), Timeouts(handshake=1.0)
+    with Endpoint(
+        IDENTITIES["bank"], listen="127.0.0.1:0", peers=peers, timeouts=timeouts, limits=limits
+    ) as endpoint:
+        host, _, port = endpoint.address.partition(":")
+        callers = [socket.create_connection((host, int(port))) for _ in range(5)]
+        wait_until(lambda: sum("too many connections" in line for line in lines(caplog)) == 2)
+        wait_until(lambda: sum("did not show who it is" in line for line in lines(caplog)) == 3)
+        with Puppet("bank", endpoint.address, IDENTITIES["shop"]) as puppet:
+            assert puppet.greet().sender == "bank"
+        for caller in callers:
+            caller.close()
+
+
+def test_a_flood_of_callers_is_not_a_flood_of_lines(bank: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+    host, _, port = bank.address.partition(":")
+    for _ in range(80):
+        socket.create_connection((host, int(port))).close()
+    time.sleep(1.0)
+    assert 0 < len(lines(caplog)) <= 60
+
+
+# openssl.
+
+
+def s_client(endpoint: Endpoint, *options: str) -> subprocess.CompletedProcess[bytes]:
+    """Connect as HTTP/2 clients do, stay for a moment; what the server sent of its own is the output."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    command = [openssl, "s_client", "-connect", endpoint.address, "-alpn", "h2", "-quiet", *options]
+    return subprocess.run(
+        [
+            shutil.which("sh") or "/bin/sh",
+            "-c",
+            '(printf "PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n"; sleep 0.5) | exec "$@"',
+            "sh",
+            *command,
+        ],
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+
+
+def files(folder: Path, identity: Identity) -> list[str]:
+    identity.save(folder)
+    return ["-cert", str(folder / "certificate.pem"), "-key", str(folder / "tls-key.pem")]
+
+
+def test_openssl_with_a_known_certificate_gets_an_answer(bank: Endpoint, tmp_path: Path) -> None:
+    done = s_client(bank, "-tls1_3", *files(tmp_path, IDENTITIES["shop"]))
+    assert done.stdout  # the server's HTTP/2 settings
+
+
+@pytest.mark.parametrize("identity", [None, STRANGER, OLD], ids=["no-certificate", "unknown", "expired"])
+def test_openssl_that_is_not_a_peer_gets_nothing(
+    bank: Endpoint, identity: Identity | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = s_client(bank, "-tls1_3", *(files(tmp_path, identity) if identity else []))
+    assert done.stdout == b""
+    assert one_line(caplog).endswith(NO_HANDSHAKE)
+
+
+@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_1"])
+def test_openssl_with_an_older_tls_gets_nothing(
+    bank: Endpoint, version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = [version, "-cipher", "ALL:@SECLEVEL=0", *files(tmp_path, IDENTITIES["shop"])]
+    done = s_client(bank, *options)
+    assert done.stdout == b""
+    assert done.returncode != 0
+    assert one_line(caplog).endswith(NO_HANDSHAKE)
+
+
+# The other direction: a party calls, and what answers is not what it should be.
+
+
+def answering(folder: Path, identity: Identity, version: ssl.TLSVersion) -> tuple[str, list[str]]:
+    """A TLS server of Python's; what becomes of one handshake is put into the list."""
+    identity.save(folder)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = version
+    context.load_cert_chain(folder / "certificate.pem", folder / "tls-key.pem")
+    context.set_alpn_protocols(["h2"])
+    listener = socket.create_server(("127.0.0.1", 0))
+    happened: list[str] = []
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        try:
+            with context.wrap_socket(connection, server_side=True) as secured:
+                happened.append(str(secured.version()))
+        except (ssl.SSLError, OSError) as error:
+            happened.append(f"refused: {error}")
+        listener.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return f"127.0.0.1:{listener.getsockname()[1]}", happened
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [(ssl.TLSVersion.TLSv1_3, "TLSv1.3"), (ssl.TLSVersion.TLSv1_2, "refused")]
+)
+def test_a_party_calls_with_tls_1_3_only(version: ssl.TLSVersion, expected: str, tmp_path: Path) -> None:
+    address, happened = answering(tmp_path, IDENTITIES["shop"], version)
+    town = Town("bank", "shop", timeouts=Timeouts(join=1.0, farewell=0.1))
+    town.reach("bank", "shop", address)
+    future = town.start("bank", idle)
+    wait_until(lambda: bool(happened))
+    assert happened[0].startswith(expected)
+    assert future.exception(20) is not None
+
+
+def test_a_party_does_not_talk_to_an_unpinned_server(tmp_path: Path) -> None:
+    """A certificate with the right name, and not the pinned one."""
+    address, happened = answering(tmp_path, STRANGER, ssl.TLSVersion.TLSv1_3)
+    town = Town("bank", "shop")
+    town.reach("bank", "shop", address)
+    with pytest.raises(Exception, match="does not show the certificate that is pinned for shop"):
+        town.alone("bank", idle)
+    assert "TLSv1.3" not in happened
+
+
+def test_grpc_that_was_set_up_by_somebody_else_cannot_weaken_tls() -> None:
+    """Either our setting still takes effect, or the endpoint refuses to start. Never TLS 1.2."""
+    program = """
+import os
+os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-ECDSA-AES128-GCM-SHA256"
+import grpc
+from concurrent.futures import ThreadPoolExecutor
+from securefed.transport.identity import Identity, Peer
+me, other = Identity.generate("bank"), Identity.generate("shop")
+server = grpc.server(ThreadPoolExecutor(1))
+pair = (me.key_pem(), me.certificate.pem)
+server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+server.start()
+from securefed.transport.grpc import Endpoint, WeakTransport
+from securefed.transport.grpc.endpoint import _speaks_tls_1_2
+peers = {"shop": Peer("127.0.0.1:9", other.certificate)}
+try:
+    with Endpoint(me, listen="127.0.0.1:0", peers=peers) as endpoint:
+        print("started", _speaks_tls_1_2(endpoint._inner_port))
+except WeakTransport as error:
+    print("refused", error)
+server.stop(None).wait()
+"""
+    root = Path(__file__).parent.parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=root, timeout=60, check=True
+    )
+    assert done.stdout.startswith(("refused grpc accepts TLS 1.2", "started False"))
+
+
+# Certificates from an authority.
+
+
+def test_parties_of_an_authority_know_each_other_by_name(caplog: pytest.LogCaptureFixture) -> None:
+    authority = Authority("guild")
+    names = ("bank", "shop")
+    identities = {name: authority.identity(name) for name in (*names, "mill")}
+    addresses = {name: place() for name in names}
+
+    def peers(me: str) -> dict[str, Peer]:
+        return {n: Peer(a, authority=authority.certificate) for n, a in addresses.items() if n != me}
+
+    def party(name: str) -> object:
+        with Endpoint(
+            identities[name], listen=addresses[name], peers=peers(name), timeouts=QUICK
+        ) as endpoint:
+            return endpoint.run(ring(2, 10), run="r", kinds=KINDS, settings=SETTINGS).outcome
+
+    outcomes: list[object] = []
+    threads = [threading.Thread(target=lambda n=name: outcomes.append(party(n))) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert outcomes == [30, 30]
+
+    # Mill has a certificate of the same authority, and is not a peer: TLS lets it in, and it is sent away.
+    with (
+        Endpoint(identities["bank"], listen=addresses["bank"], peers=peers("bank")) as endpoint,
+        Puppet("bank", endpoint.address, identities["mill"], name="shop", trust=identities["bank"]) as puppet,
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            puppet.greet()
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert one_line(caplog).endswith("the certificate of 'mill' is not a peer's")
+
+
+def test_a_certificate_from_an_authority_can_be_pinned_too() -> None:
+    authority = Authority("guild")
+    shop = authority.identity("shop")
+    peers = {"shop": Peer(place(), shop.certificate)}
+    with Endpoint(IDENTITIES["bank"], listen="127.0.0.1:0", peers=peers) as endpoint:
+        with Puppet("bank", endpoint.address, shop) as puppet:
+            assert puppet.greet().sender == "bank"
+        # Another one of the same authority, for the same name, is not the pinned one.
+        with (
+            Puppet("bank", endpoint.address, authority.identity("shop")) as puppet,
+            pytest.raises(grpc.RpcError),
+        ):
+            puppet.greet()
+
+
+def test_a_delivery_needs_an_admitted_caller_before_anything_is_read(bank: Endpoint) -> None:
+    with Puppet("bank", bank.address, IDENTITIES["shop"]) as puppet:
+        with pytest.raises(grpc.RpcError) as caught:
+            puppet._channel.stream_unary(DELIVER)(iter([codec.encode_data(b"no envelope")]), timeout=5)
+        assert caught.value.details() == "Malformed: shop sent no envelope"
