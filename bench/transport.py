@@ -1,0 +1,216 @@
+"""How fast messages of 64 MiB get from one process to another: our carrier beside a bare grpcio unary call.
+
+Both over mutual TLS on loopback, in turns, in one run: the payload goes to a second process and a few bytes
+come back. The bare call is what grpcio does with one large message and no limit on its size; the same without
+TLS is beside it. `with transcript` adds what a link does with every message wherever it runs: its SHA-256 and
+a look at its contents, at both ends.
+
+`python -m bench.transport` is the second process; it is started by the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from bench import machine
+from securefed.transport import Link, Message, Transcript
+from securefed.transport.grpc import Certificate, Identity, Peer, run_network
+from securefed.transport.grpc.core import grpc
+
+__all__ = ["Row", "add_arguments", "measure", "run"]
+
+MIB = 1 << 20
+BAR = 0.8
+KINDS = ("block", "silent-block", "taken")
+METHOD = "/bench.Bare/Take"
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to move the payload. `ratio` is the rate over that of the bare call."""
+
+    way: str
+    mib: int
+    seconds: float
+    mib_per_s: float
+    ratio: float
+    bar: float | None
+
+    @property
+    def verdict(self) -> str:
+        return "" if self.bar is None else "pass" if self.ratio >= self.bar else "MISSED"
+
+
+class Silent(Transcript):
+    """A transcript that takes no note, so that the carrier is measured alone."""
+
+    def message(self, event: str, message: Message, phase: str, *_: object, **__: object) -> None:
+        return None
+
+
+def free_port() -> int:
+    with socket.create_server((HOST, 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+async def receiver(link: Link) -> None:
+    """Take blocks of both kinds and say so, until an empty one."""
+    transcript, silent = link.transcript, Silent(link.name)
+    for turn in range(sys.maxsize):
+        link.transcript = silent
+        block = await link.receive("silent-block", "sender", round=turn)
+        link.send("sender", "taken", b"", round=turn)
+        link.transcript = transcript
+        if not block:
+            return
+        await link.receive("block", "sender", round=turn)
+        link.send("sender", "taken", b"", round=turn)
+
+
+def sender(
+    bare: Mapping[str, Callable[..., bytes]], payload: bytes, repeats: int, taken: dict[str, list[float]]
+) -> Callable[[Link], Any]:
+    async def program(link: Link) -> None:
+        transcript, silent = link.transcript, Silent(link.name)
+        for turn in range(repeats + 1):
+            times: dict[str, float] = {}
+            for way, call in bare.items():
+                begin = perf_counter()
+                call(payload, wait_for_ready=True)
+                times[way] = perf_counter() - begin
+            for way, kind, notes in (
+                ("carrier", "silent-block", silent),
+                ("with transcript", "block", transcript),
+            ):
+                link.transcript = notes
+                begin = perf_counter()
+                link.send("receiver", kind, payload, round=turn)
+                await link.receive("taken", "receiver", round=turn)
+                times[way] = perf_counter() - begin
+            if turn:  # the first one warms up
+                for way, spent in times.items():
+                    taken.setdefault(way, []).append(spent)
+        link.transcript = silent
+        link.send("receiver", "silent-block", b"", round=repeats + 1)
+        await link.receive("taken", "receiver", round=repeats + 1)
+
+    return program
+
+
+def measure(mib: int, repeats: int) -> list[Row]:
+    """Start the second process, move the payload in turns, and compare."""
+    identity, other = Identity.generate("sender"), Identity.generate("receiver")
+    ports = [free_port() for _ in range(4)]
+    payload = secrets.token_bytes(mib * MIB)
+    taken: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        other.save(folder)
+        (Path(folder) / "peer.pem").write_bytes(identity.certificate.pem)
+        (Path(folder) / "settings.json").write_text(json.dumps({"mib": mib}))
+        command = [sys.executable, "-m", "bench.transport", folder, *map(str, ports)]
+        child = subprocess.Popen(command, cwd=Path(__file__).parent.parent)
+        options = [*NO_LIMIT, ("grpc.ssl_target_name_override", "receiver")]
+        trust = grpc.ssl_channel_credentials(
+            other.certificate.pem, identity.key_pem(), identity.certificate.pem
+        )
+        try:
+            with (
+                grpc.secure_channel(f"{HOST}:{ports[2]}", trust, options) as channel,
+                grpc.insecure_channel(f"{HOST}:{ports[3]}", NO_LIMIT) as plain,
+            ):
+                bare = {
+                    "bare unary call": channel.unary_unary(METHOD),
+                    "same, without TLS": plain.unary_unary(METHOD),
+                }
+                run_network(
+                    sender(bare, payload, repeats, taken),
+                    identity=identity,
+                    listen=f"{HOST}:{ports[0]}",
+                    peers={"receiver": Peer(f"{HOST}:{ports[1]}", other.certificate)},
+                    run="bench",
+                    kinds=KINDS,
+                    settings={"mib": mib},
+                )
+        finally:
+            child.terminate()
+            child.wait()
+    base = median(taken["bare unary call"])
+    return [
+        Row(
+            way,
+            mib,
+            round(spent := median(times), 4),
+            round(mib / spent, 1),
+            round(base / spent, 3),
+            BAR if way == "carrier" else None,
+        )
+        for way, times in taken.items()
+    ]
+
+
+NO_LIMIT = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+def second_process(folder: str, ours: int, theirs: int, bare: int, plain: int) -> None:
+    identity = Identity.load(folder)
+    certificate = Certificate.read(Path(folder) / "peer.pem")
+    handler = grpc.unary_unary_rpc_method_handler(lambda data, _: len(data).to_bytes(8, "big"))
+    server = grpc.server(ThreadPoolExecutor(2), options=NO_LIMIT)
+    _, service, method = METHOD.split("/")
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+    pair = (identity.key_pem(), identity.certificate.pem)
+    credentials = grpc.ssl_server_credentials([pair], certificate.pem, require_client_auth=True)
+    server.add_secure_port(f"{HOST}:{bare}", credentials)
+    server.add_insecure_port(f"{HOST}:{plain}")
+    server.start()
+    mib = json.loads((Path(folder) / "settings.json").read_text())["mib"]
+    run_network(
+        receiver,
+        identity=identity,
+        listen=f"{HOST}:{theirs}",
+        peers={"sender": Peer(f"{HOST}:{ours}", certificate)},
+        run="bench",
+        kinds=KINDS,
+        settings={"mib": mib},
+    )
+    server.stop(None).wait()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--mib", type=int, default=64, help="size of a message; default %(default)s")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when the bar is missed")
+
+
+def run(args: argparse.Namespace) -> int:
+    facts = machine.describe(("grpcio", "protobuf", "cryptography"))
+    for name, fact in facts.items():
+        print(f"{name:<13}{fact}")
+    rows = measure(args.mib, 3 if args.quick else 9)
+    print(f"\n{'way':<18}{'MiB':>6}{'seconds':>10}{'MiB/s':>9}{'ratio':>8}{'bar':>6}  verdict")
+    for row in rows:
+        bar = "" if row.bar is None else f"{row.bar:g}"
+        figures = f"{row.mib:>6}{row.seconds:>10.3f}{row.mib_per_s:>9.0f}{row.ratio:>8.2f}{bar:>6}"
+        print(f"{row.way:<18}{figures}  {row.verdict}".rstrip())
+    if args.json is not None:
+        args.json.write_text(
+            json.dumps({"machine": facts, "rows": [asdict(row) for row in rows]}, indent=2) + "\n"
+        )
+    return 1 if args.strict and any(row.verdict == "MISSED" for row in rows) else 0
+
+
+if __name__ == "__main__":
+    second_process(sys.argv[1], *map(int, sys.argv[2:]))

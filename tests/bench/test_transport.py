@@ -1,0 +1,37 @@
+"""The transport's measurement: it moves the payload in every way, and its rows say what was measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import transport
+
+
+def test_a_small_payload_goes_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    transport.add_arguments(parser)
+    out = tmp_path / "rows.json"
+    args = parser.parse_args(["--mib", "1"])
+    args.quick, args.json, args.seed = True, out, 0
+    assert transport.run(args) == 0
+    rows = {row["way"]: row for row in json.loads(out.read_text())["rows"]}
+    assert list(rows) == ["bare unary call", "same, without TLS", "carrier", "with transcript"]
+    assert rows["bare unary call"]["ratio"] == 1.0
+    assert rows["carrier"]["bar"] == 0.8
+    for row in rows.values():
+        assert row["mib"] == 1
+        assert row["seconds"] > 0
+    printed = capsys.readouterr().out
+    assert "MiB/s" in printed
+    assert all(way in printed for way in rows)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "bar", "verdict"), [(0.81, 0.8, "pass"), (0.79, 0.8, "MISSED"), (9, None, "")]
+)
+def test_verdicts(ratio: float, bar: float | None, verdict: str) -> None:
+    assert transport.Row("carrier", 64, 1.0, 64.0, ratio, bar).verdict == verdict
