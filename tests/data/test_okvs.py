@@ -1,0 +1,82 @@
+"""The oblivious store: its keys open their values, whatever the system looks like, and others noise."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from securefed.data import okvs
+from securefed.data.okvs import CELL, DENSE, Keys
+from securefed.errors import DataError
+
+
+def words(seed: int, *shape: int) -> okvs.Words:
+    return np.random.default_rng(seed).integers(0, 2**64, size=shape, dtype=np.uint64)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 400), st.integers(0, 2**32))
+def test_keys_open_their_values(count: int, seed: int) -> None:
+    keys, values = Keys.of(words(seed, count, 4), count), words(seed + 1, count, 2)
+    table = okvs.encode(keys, values)
+    assert table.shape == (okvs.cells(count), 2)
+    np.testing.assert_array_equal(okvs.decode(table, keys), values)
+
+
+def test_rows_that_cannot_be_peeled_are_solved_with_the_dense_cells() -> None:
+    """Twenty keys on the same three cells: the sparse part alone has no solution."""
+    seeds = words(3, 200, 4)
+    seeds[:20, :3] = seeds[0, :3]
+    keys, values = Keys.of(seeds, 200), words(4, 200, 2)
+    assert len(okvs._peel(keys.places, okvs.cells(200) - DENSE)[1]) >= 20
+    np.testing.assert_array_equal(okvs.decode(okvs.encode(keys, values), keys), values)
+
+
+def test_a_crowded_table_is_solved_by_elimination() -> None:
+    """As many keys as cells that they touch, so that peeling stops early."""
+    count = 300
+    keys, values = Keys.of(words(5, count, 4), count), words(6, count, 2)
+    squeezed = Keys(keys.places % 110 + np.arange(3) * 110, keys.dense)
+    assert len(okvs._peel(squeezed.places, 330)[1]) > 100
+    np.testing.assert_array_equal(okvs.decode(okvs.encode(squeezed, values), squeezed), values)
+
+
+def test_a_key_given_twice_with_two_values_has_no_solution() -> None:
+    seeds = words(7, 10, 4)
+    seeds[1] = seeds[0]
+    with pytest.raises(DataError, match="no solution"):
+        okvs.encode(Keys.of(seeds, 10), words(8, 10, 2))
+
+
+def test_other_keys_open_noise() -> None:
+    keys, values = Keys.of(words(9, 500, 4), 500), np.zeros((500, 2), dtype=np.uint64)
+    table = okvs.encode(keys, values)
+    noise = okvs.decode(table, Keys.of(words(10, 500, 4), 500))
+    assert noise.any(axis=1).all()
+    bits = np.unpackbits(noise.view(np.uint8))
+    assert abs(bits.mean() - 0.5) < 6 * 0.5 / np.sqrt(bits.size)
+
+
+def test_the_table_shows_nothing_of_its_keys() -> None:
+    """With random values, cells that keys fixed and cells that nobody touched look alike: every bit is
+    fair.
+    """
+    tables = [okvs.encode(Keys.of(words(11, 20, 4), 20), words(100 + i, 20, 2)) for i in range(300)]
+    share = np.stack([np.unpackbits(table.view(np.uint8)) for table in tables]).mean(axis=0)
+    assert np.abs(share - 0.5).max() < 6.5 * 0.5 / np.sqrt(300)
+
+
+def test_the_same_bytes_give_the_same_table() -> None:
+    keys, values = Keys.of(words(12, 30, 4), 30), words(13, 30, 2)
+    one, other = (okvs._encode(keys, values, Random(1).randbytes) for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+    assert (one != okvs._encode(keys, values, Random(2).randbytes)).any()
+
+
+def test_a_table_takes_about_thirteen_cells_for_ten_keys() -> None:
+    assert okvs.cells(100_000) < 131_000
+    assert CELL == 16

@@ -1,0 +1,181 @@
+"""What the parties of a set intersection could find out, tried on ours and on naive variants that fall to
+it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from securefed.crypto.scheme import SERIAL
+from securefed.data import curve, okvs, psi
+from securefed.data.curve import PRIME
+from securefed.transport import Link, get_network, run_local
+from securefed.transport.message import Message
+from tests.data.test_psi import align
+
+EVERYBODY = [f"client-{i:03d}" for i in range(60)]
+BANK, SHOP = EVERYBODY[:25], EVERYBODY[15:40]
+COMMON = set(BANK) & set(SHOP)
+
+Program = Callable[[Link], Any]
+
+
+def run(programs: dict[str, Program], kinds: Iterable[str], tap: Callable[[Message], Message]) -> None:
+    run_local(programs, run="r", kinds=list(kinds), network=get_network("lan"), tap=tap)
+
+
+def received_by(name: str) -> tuple[list[Message], Callable[[Message], Message]]:
+    """What `name` gets to see, and the tap that collects it."""
+    seen: list[Message] = []
+
+    def tap(message: Message) -> Message:
+        if message.receiver == name:
+            seen.append(message)
+        return message
+
+    return seen, tap
+
+
+def dictionary_attack(seen: list[Message], scalars: Iterable[bytes], party: str) -> set[str]:
+    """Every id that exists, hashed in every way the attacker can compute, looked for in all it received."""
+    windows = {m.payload[i : i + 16] for m in seen for i in range(max(1, len(m.payload) - 15))}
+    points = curve.hash_to_curve([text.encode() for text in EVERYBODY], psi._TAG)
+    forms: dict[str, list[bytes]] = {}
+    for text, point in zip(EVERYBODY, points, strict=True):
+        raw = text.encode()
+        forms[text] = [hashlib.sha256(raw).digest(), hashlib.sha512(raw).digest(), raw.ljust(16), point]
+    chains = [points]
+    for _ in range(2):  # one or two of the attacker's scalars on top of each other
+        chains += [curve.multiply(scalar, chain) for chain in list(chains) for scalar in scalars]
+    digests = [hashlib.sha256(text.encode()).digest() for text in EVERYBODY]
+    for chain in chains:
+        values = psi._values(party, digests, chain)
+        for text, point, value in zip(EVERYBODY, chain, values, strict=True):
+            forms[text] += [point, value[:2].tobytes(), value[6:].tobytes()]
+    return {text for text, many in forms.items() if any(form[:16] in windows for form in many)}
+
+
+# The naive way: both sides send hashes of their ids.
+
+
+def hashed(ids: list[str], other: str) -> Program:
+    async def program(link: Link) -> set[str]:
+        own = {hashlib.sha256(text.encode()).digest(): text for text in ids}
+        link.send(other, "hashes", b"".join(sorted(own)))
+        blob = await link.receive("hashes", other)
+        return {own[h] for i in range(0, len(blob), 32) if (h := blob[i : i + 32]) in own}
+
+    return program
+
+
+@pytest.mark.parametrize(("attacker", "victim"), [("bank", SHOP), ("shop", BANK)])
+def test_hashed_ids_fall_to_a_dictionary(attacker: str, victim: list[str]) -> None:
+    seen, tap = received_by(attacker)
+    run({"bank": hashed(BANK, "shop"), "shop": hashed(SHOP, "bank")}, ["hashes"], tap)
+    assert dictionary_attack(seen, [], "shop") == set(victim)
+
+
+@pytest.mark.parametrize("attacker", ["bank", "shop"])
+def test_a_dictionary_finds_no_more_than_the_common_ids_in_ours(attacker: str) -> None:
+    pair, key = curve.draw_pair(), curve.draw_scalar()
+    seen, tap = received_by(attacker)
+
+    def side(link: Link, ids: list[str]) -> psi._Side:
+        return psi._Side(link, SERIAL, [text.encode() for text in ids], psi.MAX_IDS)
+
+    programs: dict[str, Program] = {
+        "bank": lambda link: psi._hub(side(link, BANK), ["shop"], pair),
+        "shop": lambda link: psi._answer(side(link, SHOP), "bank", [], key),
+    }
+    run(programs, psi.PSI_KINDS, tap)
+    assert len(seen) >= 3
+    known = {"bank": list(pair), "shop": [key]}[attacker]
+    assert dictionary_attack(seen, known, "shop") <= COMMON
+    # It is the scalar of the other that protects: with both, the same attack finds everybody.
+    both = dictionary_attack(seen, [*pair, key], "shop")
+    assert both >= (set(BANK) if attacker == "shop" else COMMON)
+
+
+# Ids taken as u-coordinates as they come: one bit of each hash stays visible under any mask.
+
+
+def is_on_curve(point: bytes) -> bool:
+    u = int.from_bytes(point, "little") % PRIME
+    return pow(u**3 + 486662 * u * u + u, (PRIME - 1) // 2, PRIME) == 1
+
+
+def test_raw_hashes_show_a_bit_through_the_mask_and_ours_none() -> None:
+    raw = {text: hashlib.sha256(text.encode()).digest()[:31] + b"\0" for text in EVERYBODY}
+    (masked,) = curve.multiply(curve.draw_scalar(), [raw["client-007"]])
+    left = {text for text in EVERYBODY if is_on_curve(raw[text]) == is_on_curve(masked)}
+    assert "client-007" in left
+    assert len(left) < 50  # about half of the 60 are ruled out by one message
+
+    points = dict(zip(EVERYBODY, curve.hash_to_curve([t.encode() for t in EVERYBODY], psi._TAG), strict=True))
+    (masked,) = curve.multiply(curve.draw_scalar(), [points["client-007"]])
+    assert {text for text in EVERYBODY if is_on_curve(points[text]) == is_on_curve(masked)} == set(EVERYBODY)
+
+
+# Three parties: whom does the hub share with one of them alone?
+
+CLINIC = EVERYBODY[10:30]
+
+
+def shares_opened_by_the_hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, bytes]]:
+    """party -> id -> what the id opens in that party's table, as the hub computes it."""
+    opened: list[okvs.Words] = []
+    masks: dict[str, tuple[list[bytes], okvs.Words]] = {}
+    decode, values = okvs.decode, psi._values
+
+    def watch_values(party: str, digests: list[bytes], points: list[bytes]) -> okvs.Words:
+        found = values(party, digests, points)
+        masks[party] = (digests, found[:, :2])
+        return found
+
+    def watch_decode(table: okvs.Words, keys: okvs.Keys) -> okvs.Words:
+        opened.append(decode(table, keys))
+        return opened[-1]
+
+    monkeypatch.setattr(psi, "_values", watch_values)
+    monkeypatch.setattr(okvs, "decode", watch_decode)
+    align({"bank": BANK, "shop": SHOP, "clinic": CLINIC})
+    of_digest = {hashlib.sha256(text.encode()).digest(): text for text in EVERYBODY}
+    return {
+        name: {
+            of_digest[digest]: row.tobytes()
+            for digest, row in zip(masks[name][0], opened[place] ^ masks[name][1], strict=True)
+        }
+        for place, name in enumerate(["shop", "clinic"])
+    }
+
+
+def members(opened: dict[str, bytes]) -> set[str]:
+    return {text for text, share in opened.items() if share == bytes(16)}
+
+
+def test_without_shares_the_hub_sees_who_has_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(side: psi._Side, others: object) -> okvs.Words:
+        for other in list(others):  # type: ignore[call-overload]
+            side.link.send(other, "psi-seed", bytes([9]) + bytes(31))
+            await side.link.receive("psi-seed", other)
+        return np.zeros((len(side), 2), dtype=np.uint64)
+
+    monkeypatch.setattr(psi, "_shares", none)
+    opened = shares_opened_by_the_hub(monkeypatch)
+    assert members(opened["shop"]) == set(BANK) & set(SHOP)
+    assert members(opened["clinic"]) == set(BANK) & set(CLINIC)
+
+
+def test_with_shares_it_sees_only_whom_all_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = shares_opened_by_the_hub(monkeypatch)
+    assert members(opened["shop"]) == members(opened["clinic"]) == set()
+    everywhere = set(BANK) & set(SHOP) & set(CLINIC)
+    assert {text for text in BANK if opened["shop"][text] == opened["clinic"][text]} == everywhere
+    # And no value occurs twice otherwise, which would tell members from others.
+    for each in opened.values():
+        assert len(set(each.values())) == len(each)
