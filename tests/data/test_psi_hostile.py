@@ -61,7 +61,7 @@ CASES: list[tuple[str, str, int, Change, str]] = [
     ("hub", "psi-size", 0, number(7), "hub: a block of 192 bytes in psi-blinded, 224 are due"),
     ("hub", "psi-size", 0, short, "hub: a number of 7 bytes"),
     ("shop", "psi-size", 0, number(2**63), "shop: 9223372036854775808 ids announced"),
-    ("shop", "psi-size", 0, number(9), "shop: a table of"),
+    ("shop", "psi-size", 0, number(10), "shop: a table of"),
     ("shop", "psi-size", 0, number(2), "shop: .* at most .* are allowed"),
     ("hub", "psi-blinded", 0, short, "hub: a block of 191 bytes"),
     ("hub", "psi-blinded", 0, longer, "hub: a block of 224 bytes"),
