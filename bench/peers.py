@@ -1,10 +1,12 @@
-"""`python -m bench peers`: one round of ours, measured, beside what the layout of FATE's FTL takes for the same.
+"""`python -m bench peers`: one round of ours, measured, beside what the layout of FATE's FTL takes for the
+same.
 
 FATE's FTL sends, for each of n shared rows, an h x h matrix and two vectors of h numbers, one number a
-ciphertext: n (h^2 + 2h) encryptions each way per exchange. At each local step a party multiplies and adds n h^2
-of them, and has n h per-row gradients opened, none of them packed. Nobody waits for that here: the counts are
-multiplied by what one such operation costs with phe and with FATE's own fate_utils, measured in the same run.
-Ours is a real encrypted round, its computation on the critical path (both parties work at once), one process.
+ciphertext: n (h^2 + 2h) encryptions each way per exchange. At each local step a party multiplies and adds
+n h^2 of them, and has n h per-row gradients opened, none of them packed. Nobody waits for that here: the
+counts are multiplied by what one such operation costs with phe and with FATE's own fate_utils, measured in
+the same run. Ours is a real encrypted round, its computation on the critical path (both parties work at
+once), one process.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ BARS = {"ckks": (1000.0, 200.0), "paillier": (50.0, 30.0)}
 
 @dataclass(frozen=True)
 class Layout:
-    """What FATE's published FTL does in a round of Q local steps, for one of two parties that work at once."""
+    """What FATE's published FTL does in a round of Q local steps, for one of two parties that work at
+    once.
+    """
 
     rows: int
     width: int

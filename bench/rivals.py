@@ -79,6 +79,11 @@ class Fate:
         """With obfuscation: without it fate_utils multiplies no randomness in."""
         return self._public.encrypt_encoded(encoded, True)
 
+    def multiply_add(self, encrypted: Any, encoded: Any) -> Any:
+        """Entry by entry a product, and its addition to a ciphertext of the same scale."""
+        product = encrypted.mul(self._public, encoded)
+        return product.add(self._public, product)
+
     def decrypt(self, encrypted: Any) -> Any:
         return self._coder.decode_f64_vec(self._secret.decrypt_to_encoded(encrypted))
 

@@ -57,8 +57,8 @@ class FixedPoint:
             raise RangeError(f"fraction_bits: {self.fraction_bits!r} given, a whole number is allowed")
         if not 1 <= self.magnitude_bits <= MOST_BITS:
             raise RangeError(
-                f"bound {self.bound!r} with {self.fraction_bits} fraction bits take {self.magnitude_bits} bits,"
-                f" 1 to {MOST_BITS} are allowed"
+                f"bound {self.bound!r} with {self.fraction_bits} fraction bits takes"
+                f" {self.magnitude_bits} bits, 1 to {MOST_BITS} are allowed"
             )
 
     @property

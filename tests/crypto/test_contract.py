@@ -132,7 +132,8 @@ def test_contraction_uses_its_own_matrix_for_each_column(case: Case) -> None:
 def test_sum_over_rows(case: Case) -> None:
     values = numbers(50, 4, seed=8)
     opened = case.open(case.holder.encrypt(values, FIXED).sum())
-    assert np.abs(opened - case.round(values).sum(axis=0, keepdims=True)).max() <= case.product_error(np.ones(1), 50)
+    expected = case.round(values).sum(axis=0, keepdims=True)
+    assert np.abs(opened - expected).max() <= case.product_error(np.ones(1), 50)
 
 
 def test_zero_multipliers_give_zero(case: Case) -> None:
