@@ -28,8 +28,11 @@ IDENTITIES = {name: Identity.generate(name) for name in NAMES}
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """One below those that the system gives to outgoing connections, which could take it in the meantime."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def place() -> str:

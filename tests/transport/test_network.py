@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from securefed.errors import SettingError
-from securefed.transport import Link, Network, WrongKind, WrongRun, WrongSender, run_local
+from securefed.transport import Deadlock, Link, Network, WrongKind, WrongRun, WrongSender, run_local
 from securefed.transport.grpc import (
     AddressError,
     Endpoint,
@@ -341,6 +341,16 @@ def test_a_message_that_is_too_large_is_refused_where_it_is_sent() -> None:
     found = Town("bank", "shop", limits=limits).run({"bank": sends, "shop": idle})
     assert isinstance(found["bank"], LimitExceeded)
     assert str(found["bank"]) == "'number' for shop has 1001 bytes, at most 1000 are allowed"
+
+
+def test_who_waits_for_one_that_has_finished_waits_for_nothing() -> None:
+    async def waits(link: Link) -> None:
+        await link.receive("answer", "shop", round=2)
+
+    found = Town("bank", "shop").run({"bank": waits, "shop": idle})
+    assert isinstance(found["bank"], Deadlock)
+    assert str(found["bank"]) == "bank waits for answer of round 2 step 0 from shop, which has finished"
+    assert isinstance(found["shop"], PeerLeft)
 
 
 def test_a_program_is_held_to_the_protocol_as_in_one_process() -> None:

@@ -238,7 +238,7 @@ def test_a_clock_that_is_off_is_one_warning(skew: float, text: str, caplog: pyte
         bank.measured("shop", trip, 1000.0 + skew, 1000.0 + trip / 2)
     assert [record.getMessage() for record in caplog.records] == [text]
     assert bank.others["shop"].skew == pytest.approx(skew)
-    assert bank.others["shop"].latency == 0.05
+    assert bank.others["shop"].latency == 0.1
 
 
 def test_a_clock_that_is_about_right_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:

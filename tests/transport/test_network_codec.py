@@ -284,8 +284,8 @@ def test_exactly_the_message_that_is_due_is_taken(sequences: list[int]) -> None:
             inbox.put(envelope, envelope.message(b"x" * envelope.size, Path()))
             due += 1
     taken = []
-    while (message := inbox.take()) is not None:
-        taken.append(message.sequence)
+    while (found := inbox.take()) is not None:
+        taken.append(found[0].sequence)
     assert taken == list(range(due))
 
 

@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from securefed.transport.grpc import codec
@@ -72,8 +73,8 @@ class Other:
 
     @property
     def latency(self) -> float:
-        """Seconds one way, as half of the fastest recent round trip."""
-        return min(self.trips) / 2 if self.trips else 0.0
+        """Seconds one way, as half of the median of recent round trips."""
+        return median(self.trips) / 2 if self.trips else 0.0
 
 
 class Attempt:
@@ -117,27 +118,31 @@ class Attempt:
                 state=self.state,
                 settings=self.settings,
                 facts=self._facts,
-                sessions=self._sessions(),
+                sessions=self.sessions,
                 clock=time.time(),
                 reason=self._reason,
             )
 
-    def _sessions(self) -> dict[str, bytes]:
-        known = {other.name: other.hello.session for other in self.others.values() if other.hello is not None}
-        return {self.name: self._session, **known}
+    @property
+    def sessions(self) -> dict[str, bytes]:
+        """Whose session this party knows, its own included."""
+        with self.changed:
+            others = self.others.values()
+            known = {other.name: other.hello.session for other in others if other.hello is not None}
+            return {self.name: self._session, **known}
 
     def agrees(self, peer: str) -> bool:
         """Whether that peer knows the sessions that we know."""
         with self.changed:
             hello = self.others[peer].hello
-            return hello is not None and dict(hello.sessions) == self._sessions()
+            return hello is not None and dict(hello.sessions) == self.sessions
 
     def begin_if_agreed(self) -> bool:
         with self.changed:
             complete = all(other.hello is not None for other in self.others.values())
             if self.state != GREETING or not complete or not all(map(self.agrees, self.others)):
                 return False
-            self.attempt = codec.attempt_name(self.run, self.settings_digest, self._sessions())
+            self.attempt = codec.attempt_name(self.run, self.settings_digest, self.sessions)
             self._go(RUNNING)
             return True
 

@@ -181,9 +181,10 @@ class Doorman:
             return
         inner.settimeout(None)
         outer.setblocking(True)
-        outer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for end in (outer, inner):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with suppress(OSError):  # the caller may be gone already, and is noticed below
+            outer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for end in (outer, inner):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(outer, inner, remote)
         with self._lock:
             self._connections[connection.port] = connection

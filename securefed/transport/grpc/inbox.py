@@ -7,6 +7,7 @@ else is a replay (an older one), or a gap or reordering (a later one), and is re
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -55,7 +56,7 @@ class Inbox:
 
     def __init__(self, sender: str, limits: Limits) -> None:
         self.sender, self._limits = sender, limits
-        self._messages: deque[Message] = deque()
+        self._messages: deque[tuple[Message, float]] = deque()
         self._bytes = 0
         self._due = 0
         self._last: tuple[object, ...] | None = None
@@ -89,14 +90,15 @@ class Inbox:
 
     def put(self, envelope: Envelope, message: Message) -> None:
         self.current = None
-        self._messages.append(message)
+        self._messages.append((message, time.perf_counter()))
         self._bytes += message.size
         self._due += 1
         self._last = envelope.identity
 
-    def take(self) -> Message | None:
+    def take(self) -> tuple[Message, float] | None:
+        """The next message, and when it was put here (time.perf_counter)."""
         if not self._messages:
             return None
-        message = self._messages.popleft()
+        message, moment = self._messages.popleft()
         self._bytes -= message.size
-        return message
+        return message, moment

@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,6 @@ from securefed.transport.grpc.core import DELIVER, GREET, channel_options, grpc,
 from securefed.transport.grpc.errors import Malformed, PeerRefused, PeerRestarted, WrongCertificate
 from securefed.transport.grpc.limits import Limits, Timeouts
 from securefed.transport.identity import Identity, Peer
-from securefed.transport.link import Timer
 from securefed.transport.message import Message, TransportError
 
 __all__ = ["Line", "Sender"]
@@ -131,14 +130,16 @@ class Line:
                 attempt.others[self.name].trouble = str(found)
                 attempt.changed.notify_all()
 
-    def deliver(self, envelope: Envelope, payload: bytes) -> Any:
-        """Begin to send one message; the call's result is its receipt."""
+    def deliver(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> Any:
+        """Begin to send one message; the call's result is its receipt. `waited` says how long it has been
+        waiting so far, which is communication too.
+        """
         with self._lock:
-            return self._deliver.future(self._pieces(envelope, payload))
+            return self._deliver.future(self._pieces(envelope, payload, waited))
 
-    def _pieces(self, envelope: Envelope, payload: bytes) -> Iterator[bytes]:
+    def _pieces(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> Iterator[bytes]:
         # The envelope travels alone, so that the receiver's measurement begins before the payload.
-        yield codec.encode_envelope(envelope)
+        yield codec.encode_envelope(replace(envelope, departure=envelope.departure.travel(waited())))
         view, size = memoryview(payload), self._limits.chunk_bytes
         for start in range(0, len(payload), size):
             self._moved = time.monotonic()
@@ -149,6 +150,7 @@ class Line:
 class Outgoing:
     message: Message
     era: int
+    posted: float
 
 
 class Sender:
@@ -159,15 +161,13 @@ class Sender:
     an evaluation off the clock).
     """
 
-    def __init__(
-        self, line: Line, attempt: Attempt, limits: Limits, timeouts: Timeouts, timer: Timer
-    ) -> None:
+    def __init__(self, line: Line, attempt: Attempt, limits: Limits, timeouts: Timeouts) -> None:
         self._line, self._attempt, self._limits, self._timeouts = line, attempt, limits, timeouts
-        self._timer = timer
         self._queue: deque[Outgoing] = deque()
         self._bytes = 0
         self._closing = False
         self._busy: dict[int, Path] = {}
+        self._free = 0.0
         self._thread = threading.Thread(target=self._run, name=f"securefed-to-{line.name}", daemon=True)
         self._thread.start()
 
@@ -178,7 +178,7 @@ class Sender:
 
     def put(self, message: Message, era: int) -> None:
         with self._attempt.changed:
-            self._queue.append(Outgoing(message, era))
+            self._queue.append(Outgoing(message, era, time.perf_counter()))
             self._bytes += message.size
             self._attempt.changed.notify_all()
 
@@ -237,15 +237,18 @@ class Sender:
             size=message.size,
             departure=start,
         )
-        begun, delay = self._timer(), FIRST_DELAY
-        failing: float | None = None
+        begun = max(item.posted, self._free)
+        failing, delay = None, FIRST_DELAY
+
+        def waited() -> float:
+            return time.perf_counter() - begun
+
         while not self._stopped:
-            # Time lost with a peer that was away is communication.
-            departure = start if failing is None else start.travel(max(0.0, self._timer() - begun))
-            trouble = self._try(replace(envelope, departure=departure), message.payload)
+            trouble = self._try(envelope, message.payload, waited)
             if trouble is None:
+                self._free = time.perf_counter()
                 with attempt.changed:
-                    self._busy[item.era] = start.travel(max(0.0, self._timer() - begun))
+                    self._busy[item.era] = start.travel(self._free - begun)
                 return True
             failing = failing or time.monotonic()
             with attempt.changed:
@@ -258,10 +261,10 @@ class Sender:
             delay = min(2 * delay, LONGEST_DELAY)
         return False
 
-    def _try(self, envelope: Envelope, payload: bytes) -> str | None:
+    def _try(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> str | None:
         """One try: None if there is a receipt, else what was wrong. What no try can mend ends the attempt."""
         attempt, name = self._attempt, self._line.name
-        call = self._line.deliver(envelope, payload)
+        call = self._line.deliver(envelope, payload, waited)
 
         def wake(_: Any) -> None:
             with attempt.changed:

@@ -4,11 +4,11 @@ The program runs in the thread that calls `run`; what arrives and what is sent i
 the same program, and the same `Link`, as in one process (securefed.transport.local).
 
 The clock on a real link. Work is measured as in one process. A message departs at its sender's path (or when
-the message before it is through) and carries that path. Its receiver measures, on its own clock, how long
-the payload took from the envelope to the last piece, and adds half of the fastest recent round trip to that
-peer for the way; both are communication. So no two machines' clocks are ever compared, and computation +
-communication = total holds as it does in simulation. Time that a sender lost with a peer that was away is
-communication too.
+the message before it is through) and carries that path, with the time added that its sender lost until the
+envelope was out: with a peer that was away, say. Its receiver measures, on its own clock, how long the
+payload took from the envelope to the last piece and to the program that waited for it, and adds half of the
+median round trip to that peer for the way. All of that is communication. So no two machines' clocks are ever
+compared, and computation + communication = total holds as it does in simulation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from securefed.transport.clock import Network, Path
@@ -29,7 +29,7 @@ from securefed.transport.grpc.limits import Limits, Timeouts
 from securefed.transport.grpc.line import Line, Sender
 from securefed.transport.link import Link, Needed, Timer
 from securefed.transport.local import Program
-from securefed.transport.message import Message, WrongSender
+from securefed.transport.message import Deadlock, Message, WrongSender
 
 __all__ = ["Driver", "Measured", "NetworkLink", "NetworkRun", "Waiting"]
 
@@ -142,7 +142,7 @@ class Driver:
             self._gather()
             self._measure()
             self._senders = {
-                name: Sender(line, self._attempt, self._limits, self._timeouts, self._timer)
+                name: Sender(line, self._attempt, self._limits, self._timeouts)
                 for name, line in self._lines.items()
             }
             link = NetworkLink(self, self._attempt, self._timer)
@@ -171,13 +171,13 @@ class Driver:
             attempt.check()
             if attempt.begin_if_agreed():
                 return
-            known = attempt.hello("").sessions
+            known = attempt.sessions
             for name, line in self._lines.items():
                 if not attempt.agrees(name):
                     line.greet(attempt)
             with attempt.changed:
                 news = attempt.changed.wait(pause)
-            same = attempt.hello("").sessions == known
+            same = attempt.sessions == known
             pause = min(1.5 * pause, GREET_RARELY) if same else GREET_OFTEN
             if news and same:
                 # An answer that changes nothing is no reason to ask again at once.
@@ -203,11 +203,11 @@ class Driver:
 
     def _rest(self, seconds: float) -> None:
         attempt = self._attempt
-        known = attempt.hello("").sessions
+        known = attempt.sessions
 
         def moved() -> bool:
             agreed = all(map(attempt.agrees, attempt.others))
-            return attempt.over or agreed or attempt.hello("").sessions != known
+            return attempt.over or agreed or attempt.sessions != known
 
         with attempt.changed:
             attempt.changed.wait_for(moved, seconds)
@@ -277,12 +277,27 @@ class Driver:
         other = self._attempt.others.get(needed.sender)
         if other is None:
             raise WrongSender(f"{self._attempt.name} waits for {needed.sender!r}, who is not a peer")
-        message = self._wait(other.inbox.take, [needed.sender], needed.what)
-        if message is None:
+
+        def next_message() -> tuple[Message, float] | None:
+            found = other.inbox.take()
+            if found is None and other.state == FINISHED:
+                # It finished when all its messages were here.
+                raise Deadlock(
+                    f"{self._attempt.name} waits for {needed.what} from {needed.sender}, which has finished"
+                )
+            return found
+
+        begun = time.perf_counter()
+        found = self._wait(next_message, [needed.sender], needed.what)
+        if found is None:
             raise PeerLost(needed.sender, f"{needed.what} of {needed.sender} did not come")
         with self._attempt.changed:
             self._attempt.changed.notify_all()  # there is room in the inbox now
-        return message
+        message, moment = found
+        if moment < begun:
+            return message
+        # The program stood still until it was woken up for this.
+        return replace(message, arrival=message.arrival.travel(time.perf_counter() - moment))
 
     def _wait(
         self,
