@@ -23,8 +23,17 @@ from securefed.transport.grpc.core import DELIVER, GREET, grpc
 KINDS = ("number", "answer")
 SETTINGS = {"local_steps": 5}
 QUICK = Timeouts(join=10, patience=6, beat=0.2, answer=1, silence=60, handshake=2, farewell=0.5)
-NAMES = ("bank", "shop", "mill", "farm")
-IDENTITIES = {name: Identity.generate(name) for name in NAMES}
+
+
+class Identities(dict[str, Identity]):
+    """Made when first asked for, and kept."""
+
+    def __missing__(self, name: str) -> Identity:
+        self[name] = Identity.generate(name)
+        return self[name]
+
+
+IDENTITIES = Identities()
 
 
 def free_port() -> int:
@@ -50,6 +59,8 @@ class Town:
         through: Mapping[tuple[str, str], str] | None = None,
     ) -> None:
         self.addresses = {name: place() for name in names}
+        for name in names:
+            _ = IDENTITIES[name]  # here, before there are threads
         self._timeouts, self._limits, self._through = timeouts, limits, dict(through or {})
 
     def reach(self, caller: str, called: str, address: str) -> None:
