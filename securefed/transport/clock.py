@@ -88,6 +88,8 @@ def get_network(value: str | Network) -> Network:
     """A profile by its name, or "BANDWIDTH,LATENCY" in bit/s and seconds."""
     if isinstance(value, Network):
         return value
+    if not isinstance(value, str):
+        raise SettingError(f"network: {value!r} given, a name or a Network(...) is allowed")
     if value in NETWORKS:
         return NETWORKS[value]
     parts = value.split(",")
