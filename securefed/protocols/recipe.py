@@ -8,7 +8,8 @@ for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -114,7 +115,7 @@ class LinearRecipe(Recipe):
     reveal: str = "nothing"
     release: bool = False
     local_model: str | Mapping[str, str | LocalModel] = "linear"
-    hidden: tuple[int, ...] = (16,)
+    hidden: Sequence[int] = (16,)
     activation: str = "tanh"
     fit_intercept: bool = True
     exchange: str = "star"
@@ -164,15 +165,18 @@ class LinearRecipe(Recipe):
         return get_loss(self.loss)
 
     def model(self, name: str, columns: int, *, last: bool, index: int) -> LocalModel:
-        """A party's local model before training. Only the label party has an intercept."""
+        """A party's local model before training. Only the label party has an intercept.
+
+        A model of the user's own is where training starts; the user's object stays as it is.
+        """
         words = self.local_model
         chosen = words if isinstance(words, str) else words.get(name, "linear")
         if not isinstance(chosen, str):
-            return chosen
+            return deepcopy(chosen)
         check_choice("local_model", chosen, ("linear", "network"))
         if chosen == "linear":
             return Linear(columns, bias=bool(last and self.fit_intercept))
-        return Network(columns, tuple(self.hidden), self.activation, seed=self.seed * 1000 + index)
+        return Network(columns, self.hidden, self.activation, seed=self.seed * 1000 + index)
 
     def member(self, name: str, model: LocalModel) -> Member:
         return Member(name, model.size, model.is_linear)
