@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path as FilePath
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.metrics import roc_auc_score
@@ -28,7 +31,16 @@ from securefed.protocols.training import Round
 from securefed.result import RunResult
 from securefed.transport import LocalRun, Program, get_network, run_local
 
-__all__ = ["Federated", "auc", "binary_labels", "check_parties", "read_shards", "write_shard"]
+__all__ = [
+    "Federated",
+    "accuracy",
+    "auc",
+    "binary_labels",
+    "check_columns",
+    "check_parties",
+    "read_shards",
+    "write_shard",
+]
 
 Array = NDArray[np.float64]
 Keys = Mapping[str, KeyHolder]
@@ -101,19 +113,53 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return party.transformed(getattr(self, "transforms_", {}).get(party.name))
 
 
-def binary_labels(labels: NDArray[Any], party: str, *, allow_missing: bool) -> tuple[Array, NDArray[Any]]:
-    """Labels as -1, +1 (NaN where missing) and the two classes in sorted order."""
-    missing = np.array([value is None or value != value for value in labels.tolist()])
-    if missing.any() and not allow_missing:
+def missing_labels(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where a label is None, NaN or another value that does not equal itself (pandas has several)."""
+
+    def missing(value: Any) -> bool:
+        same = value == value
+        return value is None or not isinstance(same, bool | np.bool_) or not same
+
+    return np.array([missing(value) for value in labels.tolist()])
+
+
+def check_known(labels: NDArray[Any], party: str) -> None:
+    """DataError where labels are missing."""
+    missing = missing_labels(labels)
+    if missing.any():
         raise DataError(f"{party}: {int(missing.sum())} of {len(labels)} labels are missing")
+
+
+def binary_labels(
+    labels: NDArray[Any], party: str, *, allow_missing: bool, classes: NDArray[Any] | None = None
+) -> tuple[Array, NDArray[Any]]:
+    """Labels as -1, +1 (NaN where missing) and the two classes in sorted order.
+
+    `classes`: those of training, for labels of other rows.
+    """
+    if not allow_missing:
+        check_known(labels, party)
+    missing = missing_labels(labels)
     known = np.array([value for value, gone in zip(labels.tolist(), missing, strict=True) if not gone])
-    classes = np.unique(known)
-    if len(classes) != 2:
-        few = ", ".join(str(value) for value in classes[:5])
-        raise DataError(f"{party}: labels have {len(classes)} classes ({few}), two are allowed")
+    found = np.unique(known)
+    few = ", ".join(str(value) for value in found[:5])
+    if classes is None:
+        if len(found) != 2:
+            raise DataError(f"{party}: labels have {len(found)} classes ({few}), two are allowed")
+        classes = found
+    elif not set(found.tolist()) <= set(classes.tolist()):
+        due = ", ".join(str(value) for value in classes)
+        raise DataError(f"{party}: labels {few} given for validation, the classes are {due}")
     signs = np.full(len(labels), np.nan)
     signs[~missing] = np.where(known == classes[1], 1.0, -1.0)
     return signs, classes
+
+
+def accuracy(labels: NDArray[Any], predicted: NDArray[Any], party: str) -> float:
+    """The share of right predictions. Labels may be of any type, also in an array of objects."""
+    check_known(labels, party)
+    pairs = zip(labels.tolist(), predicted.tolist(), strict=True)
+    return float(np.mean([label == guess for label, guess in pairs]))
 
 
 def auc(signs: Array) -> Callable[[Array], float]:
@@ -139,34 +185,64 @@ def write_shard(folder: FilePath, party: str, arrays: Shard) -> None:
 
 def read_shard(path: FilePath) -> Shard:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path}: not a model shard ({error})") from None
+        with path.open("rb") as stream:
+            arrays = np.load(stream, allow_pickle=False)
+            if not isinstance(arrays, NpzFile):
+                raise ValueError("it holds one array without a name")
+            with arrays:
+                return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, BadZipFile, zlib.error) as error:
+        line = str(error).strip().split("\n", 1)[0]
+        raise DataError(f"{path}: not a model shard ({line})") from None
 
 
-def read_shards(folder: str | PathLike[str], estimator: str) -> tuple[dict[str, Any], dict[str, Shard]]:
-    """What all know of a saved model, and every party's arrays."""
+def read_shards(
+    folder: str | PathLike[str], estimator: str, facts: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Shard]]:
+    """What all know of a saved model (at least `facts`), and every party's arrays."""
     shards: dict[str, Shard] = {}
     public: dict[str, Any] = {}
     for path in sorted(FilePath(folder).glob("shard-*.npz")):
         arrays = read_shard(path)
-        found = json.loads(str(arrays.pop("public", np.array("{}"))))
-        if found.get("estimator") != estimator or (public and found != public):
+        found = _public(arrays.pop("public", np.array("")))
+        ours = found.get("estimator") == estimator and found.keys() >= {"parties", *facts}
+        if not ours or (public and found != public):
             raise DataError(f"{path}: not a shard of the same {estimator} model")
         public = found
         shards[path.name[len("shard-") : -len(".npz")]] = arrays
     if not shards:
         raise DataError(f"{folder}: no model shards there")
     if set(shards) != set(public["parties"]):
-        there, due = ", ".join(shards), ", ".join(public["parties"])
+        there, due = ", ".join(shards), ", ".join(map(str, public["parties"]))
         raise DataError(f"{folder}: shards of {there} there, {due} expected")
     return public, shards
 
 
-def check_parties(parties: Sequence[Party]) -> list[Party]:
+def _public(note: NDArray[np.generic]) -> dict[str, Any]:
+    """What a shard says about its model; nothing if it is not that."""
+    try:
+        found = json.loads(str(note))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("parties"), list) else {}
+
+
+def check_columns(party: Party, columns: int | None) -> None:
+    """DataError unless the party has as many columns as the model (None: any number)."""
+    given = party.features.shape[1]
+    if columns not in (None, given):
+        raise DataError(f"{party.name}: {given} columns given, the model has {columns}")
+
+
+def check_parties(parties: Iterable[Party]) -> list[Party]:
+    """The parties in a list; DataError unless they are parties, each with a name of its own."""
+    if isinstance(parties, Party) or not isinstance(parties, Iterable):
+        raise DataError(f"parties: a {type(parties).__name__} given, a list of Party(...) is allowed")
     listed = list(parties)
     for party in listed:
         if not isinstance(party, Party):
             raise DataError(f"parties: a {type(party).__name__} given, Party(...) is allowed")
+    names = [party.name for party in listed]
+    if len(set(names)) != len(names):
+        raise DataError(f"parties: names have to differ, {', '.join(names)} given")
     return listed

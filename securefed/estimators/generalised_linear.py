@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import accuracy_score, r2_score
+from sklearn.metrics import r2_score
 
 from securefed import models
 from securefed.crypto import KeyHolder
@@ -27,8 +27,10 @@ from securefed.errors import DataError, SettingError
 from securefed.estimators.common import (
     Federated,
     Shard,
+    accuracy,
     auc,
     binary_labels,
+    check_columns,
     check_parties,
     read_shards,
     write_shard,
@@ -210,11 +212,14 @@ class GeneralisedLinear(Federated):
         model.parameters = party.parameters
         return model
 
-    def _targets(self, party: Party, loss: Loss) -> Array:
+    def _targets(self, party: Party, loss: Loss, classes: NDArray[Any] | None = None) -> Array:
+        """Labels as the loss takes them. `classes`: those of training, for labels of other rows."""
         if party.labels is None:
             raise DataError(f"{party.name}: no labels")
         if loss.binary:
-            signs, self.classes_ = binary_labels(party.labels, party.name, allow_missing=False)
+            signs, self.classes_ = binary_labels(
+                party.labels, party.name, allow_missing=False, classes=classes
+            )
             return signs
         try:
             targets = loss.check_labels(party.labels)
@@ -240,19 +245,25 @@ class GeneralisedLinear(Federated):
         rows = list(parties)
         if validation is not None:
             rows = self._match(validation, agreement.names)
-            targets = self._targets(rows[-1], loss)
+            for given, trained in zip(rows, parties, strict=True):
+                check_columns(given, trained.features.shape[1])
+            targets = self._targets(rows[-1], loss, getattr(self, "classes_", None))
         metric = auc(targets) if loss.binary else lambda scores: float(r2_score(targets, scores))
         return {
             party.name: Evaluation(party.features, metric if party.name == agreement.label_party else None)
             for party in rows
         }
 
-    def _match(self, parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
-        """The same parties as in training, aligned and transformed, in the order of training."""
+    def _named(self, parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
+        """The same parties as in training, aligned, in the order of training."""
         by_name = {party.name: party for party in check_parties(parties)}
         if set(by_name) != set(names):
             raise DataError(f"parties: {', '.join(sorted(by_name))} given, the model has {', '.join(names)}")
-        return [self._transformed(party) for party in align([by_name[name] for name in names], names[-1])]
+        return align([by_name[name] for name in names], names[-1])
+
+    def _match(self, parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
+        """Likewise, and transformed."""
+        return [self._transformed(party) for party in self._named(parties, names)]
 
     def decision_function(self, parties: Sequence[Party]) -> Array:
         """H for new rows, by an encrypted run; the label party learns these scores and nobody else
@@ -300,6 +311,7 @@ class GeneralisedLinear(Federated):
 
     def predict(self, parties: Sequence[Party]) -> NDArray[Any]:
         """Classes, or numbers for the linear loss."""
+        self._fitted()
         scores = self.decision_function(parties)
         if not get_loss(self.loss).binary:
             return scores
@@ -308,11 +320,12 @@ class GeneralisedLinear(Federated):
 
     def score(self, parties: Sequence[Party]) -> float:
         """Accuracy, or R^2 for the linear loss, on rows whose labels are given."""
-        last = label_party(check_parties(parties)).name
-        labels = next(p.labels for p in align(list(parties), self.parties_[-1]) if p.name == last)
-        predicted = self.predict(parties)
-        measure = accuracy_score if get_loss(self.loss).binary else r2_score
-        return float(measure(labels, predicted))
+        self._fitted()
+        labelled = label_party(self._named(parties, self.parties_))
+        if get_loss(self.loss).binary:
+            return accuracy(np.asarray(labelled.labels), self.predict(parties), labelled.name)
+        targets = self._targets(labelled, get_loss(self.loss))
+        return float(r2_score(targets, self.predict(parties)))
 
     def save(self, folder: str | PathLike[str]) -> None:
         """One file a party, with its own part of the model only, and what all know.
@@ -355,7 +368,9 @@ class GeneralisedLinear(Federated):
         `keys`: the key-holders of a blind model. `transforms`: the fitted ones, by party. `parameters` as
         for the constructor (scheme, network, ...).
         """
-        public, shards = read_shards(folder, "generalised-linear")
+        public, shards = read_shards(
+            folder, "generalised-linear", ("loss", "margin_bound", "fit_intercept", "classes")
+        )
         bounds = {"margin_bound": public["margin_bound"], "fit_intercept": public["fit_intercept"]}
         plan: BlindPlan | None = None
         if "blind" in public:

@@ -17,11 +17,19 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import accuracy_score
 
 from securefed.crypto import KeyHolder
 from securefed.errors import DataError
-from securefed.estimators.common import Federated, auc, binary_labels, check_parties, read_shards, write_shard
+from securefed.estimators.common import (
+    Federated,
+    accuracy,
+    auc,
+    binary_labels,
+    check_columns,
+    check_parties,
+    read_shards,
+    write_shard,
+)
 from securefed.models import HiddenLayer
 from securefed.party import Party, align, label_party
 from securefed.protocols.agreement import Agreement
@@ -182,7 +190,8 @@ class TransferLearner(Federated):
             )
         other_a, other_b = align([other_a, other_b], other_a.name)
         other_b = self._transformed(other_b)
-        other_signs, _ = binary_labels(_labels(other_a), a.name, allow_missing=False)
+        check_columns(other_b, b.features.shape[1])
+        other_signs, _ = binary_labels(_labels(other_a), a.name, allow_missing=False, classes=self.classes_)
         return {a.name: Evaluation(None, auc(other_signs)), b.name: Evaluation(other_b.features)}
 
     def decision_function(self, party: Party | Sequence[Party]) -> Array:
@@ -193,10 +202,8 @@ class TransferLearner(Federated):
         found = [p for p in given if p.name == b_name]
         if len(found) != 1:
             raise DataError(f"parties: {', '.join(p.name for p in given)} given, rows of {b_name} are needed")
-        features = self._transformed(found[0]).features
-        layer = self.shards_[b_name]
-        if features.shape[1] != layer.columns:
-            raise DataError(f"{b_name}: {features.shape[1]} columns given, the model has {layer.columns}")
+        rows = self._transformed(found[0])
+        check_columns(rows, self.shards_[b_name].columns)
         recipe = replace(self._recipe(), batch_size=None, target=None, patience=None)
         phis = {a_name: self._phi, b_name: None}
         scorers = {name: recipe.scorer(self.shards_[name], phis[name]) for name in self.parties_}
@@ -204,7 +211,9 @@ class TransferLearner(Federated):
         agreement = recipe.agreement(members, 1)
         self._holders = self._keys(agreement, getattr(self, "_holders", None))
         with self._mapper() as mapper:
-            run = self._run(predict_programs(agreement, scorers, {b_name: features}, self._holders, mapper))
+            run = self._run(
+                predict_programs(agreement, scorers, {b_name: rows.features}, self._holders, mapper)
+            )
         scores: Array = run.outcomes[a_name]
         return scores
 
@@ -215,14 +224,16 @@ class TransferLearner(Federated):
 
     def predict(self, party: Party | Sequence[Party]) -> NDArray[Any]:
         """Classes of B's rows."""
+        self._fitted()
         classes: NDArray[Any] = self.classes_[(self.decision_function(party) > 0).astype(int)]
         return classes
 
     def score(self, parties: Sequence[Party]) -> float:
         """Accuracy on people of B whose labels A knows."""
+        self._fitted()
         a, b = self._pair(parties)
         a, b = align([a, b], a.name)
-        return float(accuracy_score(_labels(a), self.predict(b)))
+        return accuracy(_labels(a), self.predict(b), a.name)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """One file a party, with its own parameters only (Phi is A's), and what all know."""
@@ -244,7 +255,9 @@ class TransferLearner(Federated):
     @classmethod
     def load(cls, folder: str | PathLike[str], **parameters: Any) -> Self:
         """The estimator with the shards that `save` wrote; `parameters` as for the constructor."""
-        public, shards = read_shards(folder, "transfer")
+        public, shards = read_shards(
+            folder, "transfer", ("hidden", "activation", "activation_bound", "classes")
+        )
         self = cls(
             public["hidden"],
             activation=public["activation"],
