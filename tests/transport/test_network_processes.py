@@ -6,10 +6,14 @@ import hashlib
 import json
 import os
 import random
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +29,17 @@ ROOT = Path(__file__).parent.parent.parent
 class Group:
     """Folders with identities and settings for some parties, and their processes."""
 
-    def __init__(self, folder: Path, names: tuple[str, ...], **settings: Any) -> None:
-        self.folder, self.names = folder, names
-        addresses = {name: place() for name in names}
+    def __init__(
+        self,
+        folder: Path,
+        names: tuple[str, ...],
+        *,
+        addresses: Mapping[str, str] | None = None,
+        within: Mapping[str, Sequence[str]] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.folder, self.names, self._within = folder, names, dict(within or {})
+        addresses = addresses or {name: place() for name in names}
         self.running: dict[str, subprocess.Popen[str]] = {}
         for name in names:
             own = folder / name
@@ -45,7 +57,8 @@ class Group:
 
     def start(self, *names: str) -> None:
         for name in names or self.names:
-            command = [sys.executable, "-m", "tests.transport.party", str(self.folder / name / "plan.json")]
+            plan = str(self.folder / name / "plan.json")
+            command = [*self._within.get(name, ()), sys.executable, "-m", "tests.transport.party", plan]
             self.running[name] = subprocess.Popen(
                 command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
@@ -175,6 +188,61 @@ def test_ctrl_c_ends_at_once_and_the_other_one_knows(tmp_path: Path) -> None:
         assert "again: shop left the run: KeyboardInterrupt" in err
     finally:
         group.end()
+
+
+@contextmanager
+def two_machines() -> Iterator[dict[str, tuple[list[str], str]]]:
+    """Two network namespaces with a cable between them; for each, how to start something there, and its
+    address.
+    """
+    ip = shutil.which("ip")
+    mark = secrets.token_hex(2)
+
+    def act(*words: str) -> None:
+        subprocess.run([str(ip), *words], check=True, capture_output=True)
+
+    spaces = {"bank": f"sf-{mark}-a", "shop": f"sf-{mark}-b"}
+    if ip is None:
+        pytest.skip("the command ip is not installed")
+    made: list[str] = []
+    try:
+        try:
+            for space in spaces.values():
+                act("netns", "add", space)
+                made.append(space)
+            act("link", "add", f"va{mark}", "type", "veth", "peer", "name", f"vb{mark}")
+        except subprocess.CalledProcessError:
+            pytest.skip("this machine does not allow network namespaces")
+        places = {}
+        for number, (name, space) in enumerate(spaces.items(), 1):
+            device, host = f"v{'ab'[number - 1]}{mark}", f"10.213.71.{number}"
+            act("link", "set", device, "netns", space)
+            act("-n", space, "addr", "add", f"{host}/24", "dev", device)
+            act("-n", space, "link", "set", device, "up")
+            act("-n", space, "link", "set", "lo", "up")
+            places[name] = ([ip, "netns", "exec", space], f"{host}:7001")
+        yield places
+    finally:
+        for space in made:
+            act("netns", "del", space)  # the cable goes with it
+
+
+def test_parties_in_separate_network_namespaces(tmp_path: Path) -> None:
+    with two_machines() as places:
+        group = Group(
+            tmp_path,
+            ("bank", "shop"),
+            addresses={name: address for name, (_, address) in places.items()},
+            within={name: start for name, (start, _) in places.items()},
+            rounds=3,
+            size=100_000,
+        )
+        try:
+            group.start()
+            found = group.outcomes()
+        finally:
+            group.end()
+    assert {name: run["state"] for name, run in found.items()} == expected(("bank", "shop"), 3, 100_000)
 
 
 @pytest.mark.slow
