@@ -57,8 +57,12 @@ async def align(
     count: int,
     known: NDArray[np.bool_] | None,
     mapper: Mapper,
+    *,
+    labels: bool = True,
 ) -> Alignment:
-    """A data party's part. `count`: its rows. `known`: which of them have labels (label party)."""
+    """A data party's part. `count`: its rows. `known`: which of them have labels (label party). Without
+    `labels` nobody asks for them: a prediction.
+    """
     with link.off_the_clock(PHASE):
         if shared.alignment == "rows" or ids is None:
             rows: NDArray[np.intp] = np.arange(count, dtype=np.intp)
@@ -69,7 +73,7 @@ async def align(
         if len(rows) == 0:
             raise DataError(f"ids: {', '.join(shared.parties)} have no id in common")
         labelled = np.ones(len(rows), dtype=np.bool_) if known is None else known[rows]
-        if shared.objective == "transfer":
+        if shared.objective == "transfer" and labels:
             labelled = await _share_labelled(link, shared, labelled)
     return Alignment(rows, labelled)
 

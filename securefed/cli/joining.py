@@ -19,6 +19,14 @@ from securefed.transport.grpc import Endpoint, Timeouts, Waiting
 
 __all__ = ["load_keys", "open_endpoint", "spoken", "told", "waiting_note"]
 
+REASONS = {
+    "Connection refused": "nobody listens there",
+    "DNS resolution failed": "its address is unknown",
+    "Deadline Exceeded": "no answer",
+    "timed out": "no answer",
+}
+MOST_WORDS = 60
+
 
 def load_keys(party: PartyFile, passphrase: str) -> PartyKeys:
     holds = party.is_key_holder or party.shared.key_holder is None
@@ -87,5 +95,13 @@ def told() -> Iterator[None]:
 
 def waiting_note(waiting: Waiting) -> str:
     """A countdown."""
-    trouble = f" ({waiting.trouble})" if waiting.trouble else ""
-    return f"waiting for {waiting.peer}, {clock(max(0.0, waiting.left))} left{trouble}"
+    return f"waiting for {waiting.peer}, {clock(max(0.0, waiting.left))} left{_reason(waiting.trouble)}"
+
+
+def _reason(trouble: str) -> str:
+    """What the network said, in a few words."""
+    for said, word in REASONS.items():
+        if said in trouble:
+            return f" ({word})"
+    short = trouble if len(trouble) <= MOST_WORDS else trouble[: MOST_WORDS - 3] + "..."
+    return f" ({short})" if trouble else ""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from securefed.cli import passphrase as phrases
+from securefed.cli.audit import audit_section
 from securefed.cli.building import OwnData, check_labels
 from securefed.cli.checkpoints import remove_folder
 from securefed.cli.entry import Stopped
@@ -167,8 +168,10 @@ def _take_part(
 
 
 def _write(session: Session, account: PartyAccount) -> None:
-    result, timing = account.result(), account.timing()
-    session.directory.write(result, timing, render(result, timing))
+    result, timing, directory = account.result(), account.timing(), session.directory
+    directory.write(result, timing, render(result, timing))
+    section, _ = audit_section(directory.folder)
+    directory.write(result, timing, render(result, timing, section))
 
 
 def _report(session: Session, account: PartyAccount, terminal: Terminal, json_file: Path | None) -> None:

@@ -19,6 +19,9 @@ from securefed.transport import Transcript
 
 __all__ = ["Events", "resume_transcript", "start_transcript"]
 
+ROUNDS = ("training", "evaluation")
+"""Phases that belong to a round."""
+
 
 def start_transcript(path: Path, party: str, run: str) -> Transcript:
     """A new one, written to its file as it grows."""
@@ -30,16 +33,20 @@ def start_transcript(path: Path, party: str, run: str) -> Transcript:
 def resume_transcript(path: Path, party: str, run: str, start: int) -> Transcript:
     """The one in the file, cut before round `start` (counted from 0), and going on in the file."""
     before = path.with_name(f".{path.name}.before")
+    if start == 0:  # nothing of it counts, and it may not even have been begun
+        before.unlink(missing_ok=True)
+        transcript = start_transcript(path, party, run)
+        transcript.note("resumed", "checkpoint", "", start, 0, "setup")
+        return transcript
     if not before.exists():
         write_atomically(before, _whole_lines(path))
     old = Transcript.read(before)
     transcript = Transcript(party, run)
     if (old.party, old.run) != (party, run) or (old.entries and _broken(old)):
         raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}")
-    for entry in old.entries:
-        if entry.phase != "setup" and entry.round >= start:
-            break
-        transcript.entries.append(entry)
+    # Keys and agreements of attempts that came to nothing go too: half of them may never have arrived.
+    kept = [place for place, e in enumerate(old.entries) if e.phase in ROUNDS and e.round < start]
+    transcript.entries = old.entries[: kept[-1] + 1] if kept else []
     transcript.note("resumed", "checkpoint", "", start, 0, "setup", dropped=len(old) - len(transcript))
     _stream(transcript, path)
     before.unlink()

@@ -56,8 +56,8 @@ def size(value: float) -> str:
     return f"{value:.1f} GB"
 
 
-def render(result: dict[str, Any], timing: dict[str, Any]) -> str:
-    """The page."""
+def render(result: dict[str, Any], timing: dict[str, Any], more: str = "") -> str:
+    """The page. `more`: a section of HTML to put before the settings, such as an audit."""
     run, party = str(result["run"]), str(result["party"])
     parts = [
         f"<h1>{escape(run)}</h1>",
@@ -67,6 +67,7 @@ def render(result: dict[str, Any], timing: dict[str, Any]) -> str:
         *_plots(result, timing),
         *_seen(result),
         *_ledger(result),
+        more,
         "<h2>Settings</h2>",
         _table(("setting", "value"), sorted((k, _value(v)) for k, v in result["settings"].items())),
     ]

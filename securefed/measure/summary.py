@@ -18,7 +18,7 @@ from securefed.transport import Path, Transcript
 
 __all__ = ["PartyAccount", "saw"]
 
-NOTHING = "ciphertexts and masked numbers; nothing in the clear"
+NOTHING = "only ciphertexts and masked numbers"
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def saw(transcript: Transcript, *, protected: bool) -> str:
         found.append(f"its own {released:,} parameters at the end")
     if scores:
         found.append(f"{scores:,} scores")
-    return f"{' and '.join(found)}; the rest is {NOTHING}" if found else NOTHING
+    return f"{' and '.join(found)}; else {NOTHING}" if found else NOTHING
 
 
 def _path(path: Path) -> dict[str, float]:

@@ -1,0 +1,51 @@
+"""`securefed audit RUN`: the claims about what every party saw, checked against transcripts."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from pathlib import Path
+
+from securefed.audit import command
+from securefed.audit.files import read_run
+from securefed.audit.report import audit
+from securefed.cli.terminal import Terminal
+from securefed.errors import DataError
+
+__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "audit_section", "run"]
+
+DESCRIPTION = """\
+Check a finished run against its transcripts: what each party saw, fifteen claims with their evidence (nothing
+in the clear, every mask used once, nothing opened past the ledger's line, no transcript altered, ...), and
+receipts between each two parties. Exit code 0 if every claim holds, 1 if one fails."""
+
+EPILOGUE = """\
+examples:
+  securefed audit bank/runs/first-run                 one party's own view
+  securefed audit together/ --html audit.html         a folder with the transcripts of several parties
+
+A party has its own transcript, transcript-<party>.jsonl. Transcripts hold no data, no keys and no masks; put
+those of several parties into one folder, with one result.json, to have both ends of each line compared."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="RUN", help="a run directory")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, with a diagram")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    text = io.StringIO()
+    code = command.run(args.folder, args.json, text, args.html)
+    for line in text.getvalue().rstrip("\n").split("\n")[: 2 if args.quiet else None]:
+        colour = {"all claims hold": "green"}.get(line, "red" if "FAIL" in line else None)
+        terminal.result(line, colour=colour)
+    return code
+
+
+def audit_section(folder: Path) -> tuple[str, str]:
+    """The audit of one party's own transcript, as a section for its report; and its verdict."""
+    try:
+        report = audit(*read_run(folder))
+    except DataError as error:
+        return "", str(error)
+    return report.to_html(), report.verdict

@@ -1,0 +1,184 @@
+"""`securefed demo`: every party as a process of its own on this machine, over mutual TLS, on built-in data.
+
+The same commands that organisations run, `securefed party` and `securefed predict`, with fresh keys in a
+temporary folder. What this process knows more than any party is the comparison at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import secrets
+import tempfile
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+from securefed.audit.files import read_run
+from securefed.audit.report import audit
+from securefed.checks import check_integer
+from securefed.cli.demo_data import DATA, Baselines, DemoData, demo_data
+from securefed.cli.demo_parties import DemoFailed, DemoRun
+from securefed.cli.demo_settings import choose
+from securefed.cli.entry import Stopped
+from securefed.cli.joining import told
+from securefed.cli.terminal import Terminal
+from securefed.crypto import SCHEMES
+from securefed.errors import SettingError
+from securefed.measure.files import make_folder, read_json, write_json
+from securefed.measure.report import seconds, size
+
+__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
+
+DESCRIPTION = """\
+See it work, with nothing to configure: starts every party (and a key-holder when there are more than two) as
+its own process on this machine, over mutual TLS with fresh keys in a temporary folder; finds the common
+people privately, trains under encryption, predicts for new people, and compares with a model that sees all
+data."""
+
+EPILOGUE = """\
+examples:
+  securefed demo                                       two parties, Paillier, parameters stay encrypted
+  securefed demo --parties 4                           three more and a key-holder
+  securefed demo --scheme ckks --reveal own-gradient   approximate encryption, the paper's protocol
+  securefed demo --objective transfer                  two parties that share only some people"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parties", type=int, default=2, metavar="K", help="with data; default %(default)s")
+    parser.add_argument("--scheme", choices=SCHEMES, help="default paillier; ckks for transfer")
+    parser.add_argument("--local-steps", type=int, metavar="Q", help="updates between two exchanges")
+    parser.add_argument("--objective", choices=("linear", "transfer"), default="linear")
+    parser.add_argument("--data", choices=DATA, default="breast", help="default %(default)s")
+    parser.add_argument(
+        "--reveal", choices=("nothing", "own-gradient"), help="of training; default nothing where possible"
+    )
+    parser.add_argument("--rounds", type=int, metavar="R", help="of training")
+    parser.add_argument("--key-bits", type=int, help="of Paillier keys")
+    parser.add_argument(
+        "--evaluate-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the label party sees scores of held-out people every N rounds; default 0, never",
+    )
+    parser.add_argument("--folder", type=Path, help="where to put everything; default a temporary folder")
+    parser.add_argument("--seed", type=int, default=0, help="of the data and batches; default %(default)s")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    check_integer("parties", args.parties, least=2)
+    check_integer("seed", args.seed, least=0)
+    settings = choose(args)
+    data = demo_data(args.data, args.parties, args.objective, args.seed)
+    baselines = data.baselines(args.objective)
+    folder = _folder(args.folder)
+    terminal.say(terminal.paint(f"securefed demo: {data.title}", "bold"))
+    for line in settings.lines(data):
+        terminal.say(f"  {line}")
+    made = DemoRun(folder, data, settings, secrets.token_urlsafe(24), terminal)
+    with told():
+        try:
+            with made:
+                made.prepare()
+                made.train()
+                made.predict()
+        except KeyboardInterrupt:
+            raise Stopped(f"stopped; what was made so far is in {folder}") from None
+        except DemoFailed as error:
+            raise DemoFailed(f"{error}; logs are in {folder}") from None
+    facts = _facts(made, data, baselines)
+    _table(facts, terminal)
+    if args.json:
+        write_json(args.json, facts)
+    return 0
+
+
+def _folder(given: Path | None) -> Path:
+    if given is None:
+        return Path(tempfile.mkdtemp(prefix="securefed-demo-"))
+    if given.exists() and any(given.iterdir()):
+        raise SettingError(f"folder: {given} is not empty")
+    make_folder(given, private=True)
+    return given
+
+
+def _facts(made: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any]:
+    """Everything that the table shows."""
+    results = {name: read_json(made.run_folder(name) / "result.json", "result") for name in made.everybody}
+    timings = {name: read_json(made.run_folder(name) / "timing.json", "timing") for name in made.everybody}
+    with (made.run_folder(data.label_party) / "scores.csv").open(encoding="utf-8") as file:
+        scores = {row["id"]: float(row["score"]) for row in csv.DictReader(file)}
+    last = results[data.label_party]
+    slowest = max(timings.values(), key=lambda timing: float(timing["total_seconds"]))
+    kinds: dict[str, int] = {}
+    for result in results.values():
+        for kind, amount in result["sent"].items():
+            kinds[kind] = kinds.get(kind, 0) + amount["bytes"]
+    saw = {name: result["saw"] for name, result in results.items()}
+    saw[data.label_party] += f"; and the {len(scores)} scores it asked for"
+    return {
+        "data": data.title,
+        "settings": last["settings"],
+        "protected": last["protected"],
+        "auc": data.auc(scores),
+        "auc_central": baselines.central,
+        "auc_alone": baselines.alone,
+        "label_party": data.label_party,
+        "new_people": len(scores),
+        "rows": last["rows"],
+        "rounds": last["rounds"],
+        "computation_seconds": slowest["computation_seconds"],
+        "communication_seconds": slowest["communication_seconds"],
+        "total_seconds": slowest["total_seconds"],
+        "wall_seconds": made.wall,
+        "bytes": sum(kinds.values()),
+        "bytes_by_kind": kinds,
+        "saw": saw,
+        "audit": _audit(made, data),
+        "reports": {name: str(made.run_folder(name) / "report.html") for name in made.everybody},
+        "folder": str(made.folder),
+    }
+
+
+def _audit(made: DemoRun, data: DemoData) -> dict[str, Any]:
+    """All transcripts in one place, as a reviewer would have them."""
+    together = made.folder / "audit"
+    make_folder(together)
+    copyfile(made.run_folder(data.label_party) / "result.json", together / "result.json")
+    for name in made.everybody:
+        transcript = f"transcript-{name}.jsonl"
+        copyfile(made.run_folder(name) / transcript, together / transcript)
+    report = audit(*read_run(together))
+    return {"verdict": report.verdict, "claims": len(report.claims), "folder": str(together)}
+
+
+def _table(facts: dict[str, Any], terminal: Terminal) -> None:
+    out, width = terminal.result, max(11, *(len(name) + 6 for name in facts["saw"]))
+    out("")
+    out(f"AUC on {facts['new_people']} new people")
+    guard = "under encryption" if facts["protected"] else "NOT PROTECTED (plain)"
+    rows = [
+        (f"together, {guard}", facts["auc"]),
+        ("all data in one place, no protection", facts["auc_central"]),
+    ]
+    if facts["auc_alone"] is not None:
+        rows.append((f"{facts['label_party']} alone", facts["auc_alone"]))
+    for place, (name, value) in enumerate(rows):
+        gap = "" if place == 1 else f"  ({value - facts['auc_central']:+.4f})"
+        out(f"  {name:<38} {value:.4f}{gap}", colour="green" if place == 0 else None)
+    out("")
+    chosen = facts["settings"]
+    out(f"  {'rounds':<{width}} {facts['rounds']} of {chosen['algorithm']}, Q = {chosen['local_steps']}")
+    out(
+        f"  {'time':<{width}} {seconds(facts['computation_seconds'])} computation + "
+        f"{seconds(facts['communication_seconds'])} communication = {seconds(facts['total_seconds'])}"
+    )
+    largest = sorted(facts["bytes_by_kind"].items(), key=lambda item: -item[1])[:3]
+    words = ", ".join(f"{kind} {size(amount)}" for kind, amount in largest)
+    out(f"  {'sent':<{width}} {size(facts['bytes'])} ({words})")
+    for name, line in facts["saw"].items():
+        out(f"  {name + ' saw':<{width}} {line}")
+    checked = facts["audit"]
+    out(f"  {'audit':<{width}} {checked['verdict']} ({checked['claims']} checked): {checked['folder']}")
+    out(f"  {'report':<{width}} {facts['reports'][facts['label_party']]}")

@@ -1,0 +1,201 @@
+"""The demonstration's parties: their folders, their processes, and one line that follows all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from shutil import copyfile
+from typing import IO, Any, Self
+
+from securefed.cli.demo_data import DemoData
+from securefed.cli.demo_settings import KEY_HOLDER, DemoSettings
+from securefed.cli.init import make_party_folder
+from securefed.cli.passphrase import VARIABLE
+from securefed.cli.terminal import Progress, Terminal
+from securefed.engine.local import cores
+from securefed.errors import SecurefedError
+from securefed.measure.files import write_atomically
+from securefed.measure.report import seconds, size
+
+__all__ = ["DemoFailed", "DemoRun"]
+
+POLL = 0.05
+
+
+class DemoFailed(SecurefedError):
+    """A party of the demonstration failed; the message is its own last word."""
+
+
+class DemoRun:
+    """All parties of one demonstration. Use it in a with statement: no process outlives it."""
+
+    def __init__(
+        self, folder: Path, data: DemoData, settings: DemoSettings, passphrase: str, terminal: Terminal
+    ) -> None:
+        self.folder, self._data, self._settings, self._terminal = folder, data, settings, terminal
+        self._passphrase = passphrase
+        self.everybody = [*data.parties, *([KEY_HOLDER] if len(data.parties) > 2 else [])]
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._open = ExitStack()
+        self._began = time.monotonic()
+        self.wall = 0.0
+
+    def run_folder(self, name: str) -> Path:
+        return self.folder / name / "runs" / "demo"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self._open.close()
+        self.wall = time.monotonic() - self._began
+
+    def prepare(self) -> None:
+        """Keys, certificates handed over, data files and settings."""
+        self._terminal.say(f"making keys for {', '.join(self.everybody)}")
+        ports = dict(zip(self.everybody, _free_ports(len(self.everybody)), strict=True))
+        holders = self._data.parties if len(self.everybody) == 2 else [KEY_HOLDER]
+        for name in self.everybody:
+            schemes = (self._settings.scheme,) if name in holders and self._settings.scheme != "plain" else ()
+            make_party_folder(
+                self.folder / name,
+                name,
+                self._passphrase,
+                key_holder=name == KEY_HOLDER,
+                schemes=schemes,
+                key_bits=self._settings.key_bits,
+            )
+        for name in self.everybody:
+            for peer in self.everybody:
+                if peer != name:
+                    source = self.folder / peer / "certificate.pem"
+                    copyfile(source, self.folder / name / "peers" / f"{peer}.pem")
+            if name != KEY_HOLDER:
+                self._data.write(self.folder / name, name)
+            write_atomically(self.folder / name / "party.toml", self._toml(name, ports).encode())
+
+    def _toml(self, name: str, ports: dict[str, int]) -> str:
+        engine = "serial" if len(self.everybody) >= cores() else max(1, cores() // len(self.everybody))
+        lines = [
+            "[party]",
+            f'name = "{name}"',
+            f'role = "{"key-holder" if name == KEY_HOLDER else "data"}"',
+            f'listen = "127.0.0.1:{ports[name]}"',
+            f"engine = {json.dumps(engine)}",
+            "wait = 120",
+            "patience = 60",
+        ]
+        if name != KEY_HOLDER:
+            lines += ["[data]", 'file = "train.csv"', 'id = "id"']
+            if name == self._data.label_party:
+                lines.append(f'label = "{self._data.label}"')
+        for peer in self.everybody:
+            if peer != name:
+                lines += [f"[peers.{peer}]", f'address = "127.0.0.1:{ports[peer]}"']
+                lines.append(f'certificate = "peers/{peer}.pem"')
+        lines.append("[run]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in self._table().items()]
+        return "\n".join(lines) + "\n"
+
+    def _table(self) -> dict[str, Any]:
+        return self._settings.table(self._data.parties)
+
+    def train(self) -> None:
+        self._terminal.say(f"starting {len(self.everybody)} processes on loopback, mutual TLS 1.3")
+        for name in self.everybody:
+            self._start(name, "party", "--events", str(self._events(name)))
+        progress: Progress | None = None
+        read = 0
+        while self._running():
+            for event in self._news(read):
+                read += 1
+                progress = self._show(event, progress)
+            time.sleep(POLL)
+        for event in self._news(read):
+            progress = self._show(event, progress)
+        if progress is not None:
+            progress.close()
+
+    def _show(self, event: dict[str, Any], progress: Progress | None) -> Progress | None:
+        if event["event"] == "aligned":
+            most = max(len(rows) for rows in self._data.train.values())
+            self._terminal.say(
+                f"private set intersection: {event['rows']} people in common of up to {most} at a party"
+            )
+        elif event["event"] == "training":
+            progress = self._terminal.progress(int(self._settings.values["rounds"]), "training, round")
+            progress.begin(int(event["start"]))
+        elif event["event"] == "round" and progress is not None:
+            metric = "" if event["metric"] is None else f"AUC {event['metric']:.4f}  "
+            progress.step(
+                int(event["round"]),
+                f"{metric}sent {size(event['sent'])}  comp {seconds(event['computation'])}  "
+                f"comm {seconds(event['communication'])}",
+            )
+        return progress
+
+    def predict(self) -> None:
+        self._terminal.say(f"predicting for {len(self._data.new)} new people")
+        for name in self.everybody:
+            rows = [] if name == KEY_HOLDER else ["--rows", str(self.folder / name / "new.csv")]
+            self._start(name, "predict", *rows)
+        while self._running():
+            time.sleep(POLL)
+
+    # Processes
+
+    def _events(self, name: str) -> Path:
+        return self.folder / name / "events.jsonl"
+
+    def _news(self, read: int) -> list[dict[str, Any]]:
+        """Of the label party, past those that were read; a line that is still being written waits."""
+        path = self._events(self._data.label_party)
+        if not path.exists():
+            return []
+        whole = path.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in whole[read:]]
+
+    def _start(self, name: str, command: str, *more: str) -> None:
+        log: IO[bytes] = self._open.enter_context((self.folder / name / f"{command}.log").open("wb"))
+        words = [
+            sys.executable,
+            "-m",
+            "securefed.cli",
+            command,
+            str(self.folder / name / "party.toml"),
+            *more,
+        ]
+        # One thread of BLAS in each, so that the parties do not fight over the cores.
+        environment = os.environ | {VARIABLE: self._passphrase, "OMP_NUM_THREADS": "1"}
+        environment["OPENBLAS_NUM_THREADS"] = "1"
+        self._processes[name] = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+        )
+
+    def _running(self) -> bool:
+        """Whether any process runs; the first that failed ends the demonstration."""
+        for name, process in self._processes.items():
+            if process.poll() not in (None, 0):
+                command = process.args[3] if isinstance(process.args, list) else "party"
+                lines = (self.folder / name / f"{command}.log").read_text(errors="replace").splitlines()
+                raise DemoFailed(f"{name} failed: {lines[-1] if lines else 'without a word'}")
+        return any(process.poll() is None for process in self._processes.values())
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

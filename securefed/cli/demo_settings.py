@@ -1,0 +1,90 @@
+"""What the demonstration runs with: chosen so that it ends in under a minute on two cores, and said so."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+from securefed.checks import check_integer
+from securefed.cli.demo_data import DemoData
+from securefed.cli.shared import SharedSettings
+from securefed.errors import SettingError
+
+__all__ = ["DemoSettings", "choose"]
+
+KEY_HOLDER = "notary"
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """[run] without names, and the keys' size."""
+
+    values: dict[str, Any]
+    objective: str
+    key_bits: int
+
+    @property
+    def scheme(self) -> str:
+        return str(self.values["scheme"])
+
+    def shared(self, parties: list[str]) -> SharedSettings:
+        return SharedSettings.of(self.table(parties))
+
+    def table(self, parties: list[str]) -> dict[str, Any]:
+        holder = {"key_holder": KEY_HOLDER} if len(parties) > 2 else {}
+        return {"name": "demo", "parties": parties, **holder, "objective": self.objective, **self.values}
+
+    def lines(self, data: DemoData) -> list[str]:
+        """What is about to happen."""
+        held = ", ".join(f"{name} {len(columns)}" for name, columns in data.columns.items())
+        keys = f" with {self.key_bits}-bit keys" if self.scheme == "paillier" else ""
+        scheme = "NO encryption (plain)" if self.scheme == "plain" else f"{self.scheme} encryption{keys}"
+        reveal = self.values.get("reveal", "own-gradient")
+        shown = "nobody sees a gradient or even its own parameters"
+        if reveal != "nothing":
+            shown = "each party sees its own aggregated gradients"
+        holder = f"; {KEY_HOLDER} holds the key" if len(data.parties) > 2 else ""
+        return [
+            f"columns at each party: {held}; labels at {data.label_party}{holder}",
+            f"{scheme}; {shown}",
+        ]
+
+
+def choose(args: argparse.Namespace) -> DemoSettings:
+    """From the command line to a run that is short and good."""
+    transfer = args.objective == "transfer"
+    if transfer and args.parties != 2:
+        raise SettingError(f"parties: {args.parties} given, the transfer objective takes exactly 2")
+    scheme = args.scheme or ("ckks" if transfer else "paillier")
+    reveal = args.reveal or ("nothing" if scheme == "paillier" and not transfer else "own-gradient")
+    if transfer and reveal == "nothing":
+        raise SettingError("reveal: 'nothing' takes the linear objective, transfer given")
+    if args.local_steps is not None:
+        check_integer("local_steps", args.local_steps, least=1)
+    if args.rounds is not None:
+        check_integer("rounds", args.rounds, least=1)
+    values: dict[str, Any] = {"scheme": scheme, "seed": args.seed, "evaluate_every": args.evaluate_every}
+    if transfer:
+        values |= {
+            "hidden": 8,
+            "activation": "tanh",
+            "gamma": 0.05 / 8,
+            "learning_rate": 0.03,
+            "local_steps": args.local_steps or 5,
+            "rounds": args.rounds or 12,
+        }
+    else:
+        values |= {
+            "reveal": reveal,
+            "batch_size": 128,
+            "learning_rate": 0.1,
+            "local_steps": args.local_steps or 20,
+            "rounds": args.rounds or 8,
+            "l2": 0.001,
+        }
+        if args.evaluate_every:
+            values["holdout"] = 0.2
+    key_bits = 3072 if args.key_bits is None else args.key_bits
+    check_integer("key_bits", key_bits, least=2048, most=8192)
+    return DemoSettings(values, args.objective, key_bits)

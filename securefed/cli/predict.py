@@ -1,0 +1,154 @@
+"""`securefed predict party.toml --rows FILE`: score new rows together with the saved model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from securefed.cli import passphrase as phrases
+from securefed.cli.entry import Stopped
+from securefed.cli.joining import load_keys, open_endpoint, spoken, waiting_note
+from securefed.cli.meeting import ALL_KINDS, passes
+from securefed.cli.rows import read_rows
+from securefed.cli.scoring import NewRows, Scored, Scoring, write_scores
+from securefed.cli.settings import PartyFile, read_party_file
+from securefed.cli.shards import Shard, read_shard
+from securefed.cli.terminal import Terminal
+from securefed.cli.workers import workers
+from securefed.data.ids import normalise_ids
+from securefed.errors import SettingError
+from securefed.measure.files import write_json
+from securefed.measure.report import seconds
+from securefed.measure.rundir import RunDirectory
+from securefed.transport.grpc import Endpoint, PeerGone, Waiting
+
+__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
+
+DESCRIPTION = """\
+Score new rows with the model of a finished run. All parties of the run take part, each with its own part of
+the model and its own columns of the new people, found in common privately; the label party learns the scores
+and writes them to a CSV file, and nobody else learns anything."""
+
+EPILOGUE = """\
+examples:
+  securefed predict bank/party.toml --rows new-clients.csv    at the label party: writes scores.csv
+  securefed predict shop/party.toml --rows new-people.csv     at the same time at the other party
+  securefed predict notary/party.toml                         at the key-holder, if there is one
+
+A file of new rows has the columns of the training file; the label is not needed. In transfer learning the
+label party's file needs the id column alone: it says whom it wants scored."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="party.toml", help="this party's settings")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="the new rows: CSV or Parquet")
+    parser.add_argument(
+        "--out", type=Path, metavar="CSV", help="where the label party writes; default scores.csv in the run"
+    )
+    phrases.add_argument(parser)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    party = read_party_file(args.file)
+    directory = RunDirectory(party.run_folder, party.own.name)
+    shard = None
+    if party.is_key_holder:
+        instance = str(directory.read()[0]["instance"])
+    else:
+        shard = read_shard(directory.shard, directory.preparation, party.shared)
+        instance = shard.instance
+    rows = _new_rows(party, args.rows, shard)
+    keys = load_keys(party, phrases.read_passphrase(args.passphrase_file))
+    with spoken(terminal), workers(party.own.engine, party.shared.scheme) as mapper:
+        scoring = Scoring(
+            party.shared, party.own.name, directory, keys.holder, mapper, shard=shard, rows=rows
+        )
+        try:
+            with open_endpoint(party, keys) as endpoint:
+                terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting its peers")
+                scored = _meet(endpoint, scoring, party, instance, terminal)
+        except (KeyboardInterrupt, PeerGone) as error:
+            word = "stopped" if isinstance(error, KeyboardInterrupt) else " ".join(str(error).split())
+            raise Stopped(f"{word}; nothing was lost: run the same command again") from None
+        finally:
+            keys.keep_count(now=True)
+    _report(args, party, directory, shard, rows, scored, terminal)
+    return 0
+
+
+def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None) -> NewRows | None:
+    if party.is_key_holder:
+        if path is not None:
+            raise SettingError("rows: a key-holder has none; leave --rows out")
+        return None
+    if path is None or party.data is None or shard is None:
+        raise SettingError("rows: missing; --rows FILE names the new rows")
+    rows = read_rows(path)
+    ids = None
+    if party.data.id is not None:
+        ids = rows.ids(party.data.id)
+        normalise_ids(ids, party.own.name)
+    wanted_alone = party.shared.objective == "transfer" and party.is_label_party
+    features = None if wanted_alone else shard.preparation.apply(rows)
+    return NewRows(ids, rows.count, features)
+
+
+def _meet(
+    endpoint: Endpoint, scoring: Scoring, party: PartyFile, instance: str, terminal: Terminal
+) -> Scored:
+    def on_wait(waiting: Waiting) -> None:
+        terminal.detail(waiting_note(waiting))
+
+    while True:
+        try:
+            done = endpoint.run(
+                scoring.program,
+                run=f"{party.shared.name}/predict",
+                kinds=ALL_KINDS,
+                settings={**party.shared.to_dict(), "model": instance},
+                facts=scoring.facts(),
+                on_wait=on_wait,
+            )
+        except PeerGone as gone:
+            if not scoring.begun or not passes(gone):
+                raise
+            terminal.warn(f"{gone}; beginning again and waiting for it")
+        else:
+            scored: Scored = done.outcome
+            return scored
+
+
+def _report(
+    args: argparse.Namespace,
+    party: PartyFile,
+    directory: RunDirectory,
+    shard: Shard | None,
+    rows: NewRows | None,
+    scored: Scored,
+    terminal: Terminal,
+) -> None:
+    facts = {
+        "party": party.own.name,
+        "run": party.shared.name,
+        "rows": len(scored.rows),
+        "given": 0 if rows is None else rows.count,
+        "computation_seconds": scored.path.computation,
+        "communication_seconds": scored.path.communication,
+        "alignment_seconds": scored.alignment.total,
+        "scores": None,
+    }
+    if scored.scores is not None and shard is not None and rows is not None:
+        out = args.out or directory.folder / "scores.csv"
+        count = write_scores(out, rows.ids, scored, shard, party.shared)
+        facts["scores"] = str(out)
+        terminal.result(f"scores      {out}: {count:,} of {rows.count:,} rows were in common")
+    elif rows is not None:
+        terminal.result(
+            f"scored      {len(scored.rows):,} of {rows.count:,} rows, for {party.shared.label_party}"
+        )
+    terminal.result(
+        f"time        {seconds(scored.path.computation)} computation + "
+        f"{seconds(scored.path.communication)} communication"
+    )
+    if args.json:
+        write_json(args.json, facts)

@@ -1,0 +1,163 @@
+"""A joint prediction: the private intersection of the new rows, then the encrypted scores for the label
+party.
+
+    settings   those of the training, and the name of the instance that made the model: who has a shard of
+               another one is told so
+    learns     the label party the scores of the common rows; the others which of their new rows are
+    common; the
+               key-holder how many
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.cli.alignment import align, hear_count
+from securefed.cli.records import start_transcript
+from securefed.cli.shards import Shard, prediction_agreement
+from securefed.cli.shared import SharedSettings
+from securefed.crypto import KeyHolder, Mapper
+from securefed.errors import DataError, SettingError
+from securefed.measure.files import write_atomically
+from securefed.measure.rundir import RunDirectory
+from securefed.protocols.prediction_run import BlindShard, predict_programs
+from securefed.protocols.recipe import LinearRecipe
+from securefed.protocols.scorers import Scorer
+from securefed.transport import Link
+from securefed.transport import Path as ClockPath
+from securefed.transport.grpc import Malformed, NetworkLink
+
+__all__ = ["NewRows", "Scored", "Scoring", "write_scores"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """A party's rows to score; the label party of a transfer model needs ids alone."""
+
+    ids: list[object] | None
+    count: int
+    features: Array | None
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What a party has afterwards. `scores` at the label party only."""
+
+    rows: NDArray[np.intp]
+    """Row numbers of the own file, in the agreed order."""
+    scores: Array | None
+    path: ClockPath
+    alignment: ClockPath
+
+
+class Scoring:
+    """One party's part of a prediction."""
+
+    def __init__(
+        self,
+        shared: SharedSettings,
+        name: str,
+        directory: RunDirectory,
+        holder: KeyHolder | None,
+        mapper: Mapper,
+        *,
+        shard: Shard | None,
+        rows: NewRows | None,
+    ) -> None:
+        self._shared, self._name, self._directory = shared, name, directory
+        self._holder, self._mapper, self._shard, self._rows = holder, mapper, shard, rows
+        self.begun = False
+
+    def facts(self) -> dict[str, Any]:
+        self.begun = False
+        return {"rows": self._rows.count if self._rows is not None else None}
+
+    async def program(self, link: Link) -> Scored:
+        self.begun = True
+        link.transcript = start_transcript(
+            self._directory.folder / f"prediction-alignment-{self._name}.jsonl", self._name, link.run
+        )
+        rows = await self._align(link)
+        link.transcript.close()
+        link.transcript = start_transcript(self._directory.prediction, self._name, link.run)
+        aligned = link.paused
+        scores = await self._score(link, rows)
+        link.transcript.close()
+        return Scored(rows, scores, link.path, aligned)
+
+    async def _align(self, link: Link) -> NDArray[np.intp]:
+        shared, rows = self._shared, self._rows
+        if rows is None:
+            await hear_count(link, shared.label_party)
+            return np.zeros(0, dtype=np.intp)
+        if shared.alignment == "rows" and isinstance(link, NetworkLink):
+            self._check_counts(link, rows.count)
+        found = await align(link, shared, rows.ids, rows.count, None, self._mapper, labels=False)
+        return found.rows
+
+    def _check_counts(self, link: NetworkLink, own: int) -> None:
+        for peer in self._shared.parties:
+            count = own if peer == self._name else link.hello[peer].get("rows")
+            if not isinstance(count, int):
+                raise Malformed(f"{peer} did not say how many rows it has")
+            if count != own:
+                raise SettingError(f"rows: {self._name} has {own} to score and {peer} has {count}")
+
+    async def _score(self, link: Link, rows: NDArray[np.intp]) -> Array | None:
+        agreement = prediction_agreement(self._shared)
+        parts: dict[str, Scorer | BlindShard] = {}
+        features: dict[str, Array] = {}
+        if self._shard is not None and self._rows is not None:
+            parts[self._name] = self._shard.part
+            if self._rows.features is not None:
+                features[self._name] = self._columns(self._rows.features[rows])
+        holders = {} if self._holder is None else {self._name: self._holder}
+        program = predict_programs(agreement, parts, features, holders, self._mapper)[self._name]
+        scores: Array | None = await program(link)
+        return scores
+
+    def _columns(self, features: Array) -> Array:
+        recipe = self._shared.recipe()
+        if isinstance(recipe, LinearRecipe) and isinstance(self._shard and self._shard.part, BlindShard):
+            return recipe.augmented(features, last=self._name == self._shared.label_party)
+        return features
+
+
+def write_scores(
+    path: Path, ids: Sequence[object] | None, scored: Scored, shard: Shard, shared: SharedSettings
+) -> int:
+    """The label party's CSV: one line a common row, in the order of its own file. How many."""
+    if scored.scores is None:
+        raise DataError("scores: only the label party has them")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    loss = shared.values.get("loss", "logistic")
+    head = ["id" if ids is not None else "row", "score"]
+    head += ["probability"] if loss == "logistic" else []
+    head += ["predicted"] if shard.classes is not None else []
+    writer.writerow(head)
+    for place in np.argsort(scored.rows):
+        row, score = int(scored.rows[place]), float(scored.scores[place])
+        fields: list[object] = [ids[row] if ids is not None else row, f"{score:.9g}"]
+        if loss == "logistic":
+            fields.append(f"{1.0 / (1.0 + np.exp(-score)):.9g}")
+        if shard.classes is not None:
+            fields.append(_plain(shard.classes[int(score > 0)]))
+        writer.writerow(fields)
+    write_atomically(path, text.getvalue().encode())
+    return len(scored.rows)
+
+
+def _plain(value: Any) -> object:
+    """A class as its file had it: 1 and not 1.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
