@@ -14,6 +14,9 @@ generalisation.
 from __future__ import annotations
 
 import hashlib
+import io
+import struct
+import zipfile
 from os import PathLike
 from pathlib import Path
 
@@ -135,19 +138,18 @@ def _read(path: Path) -> Table:
 def _read_xls(path: Path) -> list[list[str]]:
     """The cells of the first sheet as text."""
     xlrd = require("xlrd", extra="xls")
+    # What xlrd raises on damaged files, by trial: its own two, and whatever its parsing runs into.
+    damaged = (
+        *(xlrd.XLRDError, xlrd.compdoc.CompDocError, zipfile.BadZipFile, struct.error),
+        *(AssertionError, LookupError, ValueError, TypeError, OSError),
+    )
     try:
-        sheet = xlrd.open_workbook(path, on_demand=True).sheet_by_index(0)
+        sheet = xlrd.open_workbook(path, logfile=io.StringIO()).sheet_by_index(0)
         lines = [[str(cell) for cell in sheet.row_values(row)] for row in range(sheet.nrows)]
-    except (
-        xlrd.XLRDError,
-        xlrd.compdoc.CompDocError,
-        AssertionError,
-        IndexError,
-        ValueError,
-        OSError,
-    ) as error:
+    except damaged as error:
+        line = str(error).split("\n")[0]
         raise DataError(
-            f"{path.name}: not an XLS workbook that can be read ({error}); save it as CSV"
+            f"{path.name}: not an XLS workbook that can be read ({line}); save it as CSV"
         ) from None
     if not lines:
         raise DataError(f"{path.name}: the first sheet is empty")

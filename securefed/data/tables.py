@@ -37,7 +37,8 @@ class Table:
             raise DataError(f"{self.name}: a header and no rows")
         repeated = sorted({name for name in self.header if self.header.count(name) > 1})
         if repeated:
-            raise DataError(f"{self.name}: column {', '.join(repeated)} occurs more than once")
+            self._check_header()
+            raise DataError(f"{self.name}: column {_few(repeated)} occurs more than once")
         for line, row in enumerate(self.body, self.first_line):
             if len(row) != len(self.header):
                 raise DataError(
@@ -53,10 +54,16 @@ class Table:
             if other is not None:
                 raise DataError(f"{self.name}: its columns are separated by {other}, commas are expected")
         if missing:
+            self._check_header()
             raise DataError(f"{self.name}: no column {_few(missing)}; {len(columns)} columns are expected")
         extra = [name for name in self.header if name not in columns]
         if extra:
             raise DataError(f"{self.name}: unknown column {_few(extra)}; {len(columns)} columns are expected")
+
+    def _check_header(self) -> None:
+        """Where names are wrong, say so if the first line has none at all."""
+        if all(name.replace(".", "", 1).lstrip("-").isdigit() for name in self.header):
+            raise DataError(f"{self.name}: the first line has numbers, a header with names is expected")
 
     def column(self, name: str) -> list[str]:
         place = self.header.index(name)
