@@ -48,7 +48,8 @@ class Party:
         self.name = name
         columns = getattr(features, "columns", None)
         self.columns = None if columns is None else [str(c) for c in columns]
-        if transform is not None and not hasattr(transform, "transform"):
+        # A class has the methods of its instances and would pass for one.
+        if transform is not None and (isinstance(transform, type) or not hasattr(transform, "transform")):
             raise SettingError(f"{name}: transform is {transform!r}, a scikit-learn transformer is allowed")
         self.transform = transform
         self.features: Any = self._features(features) if transform is None else _table(name, features)
