@@ -1,0 +1,246 @@
+"""A party's data: what is taken, what is refused, and how rows find each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from securefed import DataError, Party, SettingError
+from securefed.party import align, label_party
+
+X = np.arange(12.0).reshape(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("features", "shape"),
+    [
+        (X, (4, 3)),
+        (X.tolist(), (4, 3)),
+        (X.astype(np.float32), (4, 3)),
+        (X.astype(int), (4, 3)),
+        (X > 3, (4, 3)),
+        (X[:, 0], (4, 1)),
+        ([["1.5", "2"], ["3", "4"]], (2, 2)),  # numbers written as words
+    ],
+)
+def test_features_of_many_forms(features: Any, shape: tuple[int, int]) -> None:
+    party = Party("shop", features)
+    assert party.features.shape == shape
+    assert party.features.dtype == np.float64
+    assert party.rows == shape[0]
+
+
+@pytest.mark.parametrize(
+    ("features", "named"),
+    [
+        ([["red", "blue"]], "shop: features have to be numbers"),
+        ([[1, 2], [3]], "shop: features have to be numbers"),
+        (np.zeros((2, 2, 2)), "shop: features have shape (2, 2, 2)"),
+        (np.zeros((0, 3)), "shop: features have shape (0, 3)"),
+        (np.zeros((3, 0)), "shop: features have shape (3, 0)"),
+        ([], "shop: features have shape"),
+        (5, "shop: features have shape ()"),
+        (np.where(X == 4, np.nan, X), "shop: 1 features are NaN or infinite, the first in column number 1"),
+        (np.where(X > 9, np.inf, X), "shop: 2 features are NaN or infinite"),
+        ([[None, 1.0]], "shop: 1 features are NaN or infinite"),
+    ],
+)
+def test_features_that_cannot_be_used(features: Any, named: str) -> None:
+    with pytest.raises(DataError) as caught:
+        Party("shop", features)
+    assert str(caught.value).startswith(named)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["shop", "Bank-2", "a_b.c", "7"])
+def test_names(name: str) -> None:
+    assert Party(name, X).name == name
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "a b", "ä", "a\n", None, 3, "../x"])
+def test_names_that_are_not_allowed(name: Any) -> None:
+    with pytest.raises(SettingError, match=r"name: .* letters, digits and - _ \. are allowed"):
+        Party(name, X)
+
+
+@pytest.mark.parametrize("labels", [[1, 0, 1, 0], np.array([[1], [0], [1], [0]]), ["a", "b", "a", None]])
+def test_labels(labels: Any) -> None:
+    party = Party("shop", X, labels=labels)
+    assert party.labels is not None and party.labels.shape == (4,)
+
+
+@pytest.mark.parametrize("labels", [[1, 0, 1], np.zeros((4, 2)), 1, [[1, 0, 1, 0]]])
+def test_labels_that_do_not_fit(labels: Any) -> None:
+    with pytest.raises(DataError, match=r"shop: labels of shape .* given for 4 rows"):
+        Party("shop", X, labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("ids", "named"),
+    [
+        ([1, 2, 3], "shop: (3,) ids given for 4 rows"),
+        ([1, 2, 2, 3], "shop: 1 ids occur more than once (2); each may occur once"),
+        (["a", "a", "b", "b"], "shop: 2 ids occur more than once (a, b)"),
+        ([[1], [2], [3], [4]], "shop: (4, 1) ids given for 4 rows"),
+    ],
+)
+def test_ids_that_do_not_fit(ids: Any, named: str) -> None:
+    with pytest.raises(DataError) as caught:
+        Party("shop", X, ids=ids)
+    assert str(caught.value).startswith(named)
+
+
+def test_a_party_says_what_it_is_and_not_what_it_holds() -> None:
+    assert repr(Party("shop", X)) == "<Party shop: 4 rows, 3 columns>"
+    assert repr(Party("shop", X, labels=[1, 0, 1, 0])) == "<Party shop: 4 rows, 3 columns, labels>"
+
+
+def test_taking_rows() -> None:
+    party = Party("shop", X, labels=[1, 0, 1, 0], ids=["a", "b", "c", "d"])
+    few = party.take(np.array([2, 0]))
+    assert few.features.tolist() == [[6, 7, 8], [0, 1, 2]]
+    assert (few.ids.tolist(), few.labels.tolist()) == (["c", "a"], [1, 1])
+    assert party.rows == 4
+
+
+# Alignment.
+
+
+@given(st.lists(st.permutations(range(9)), min_size=2, max_size=4), st.data())
+def test_alignment_finds_the_people_that_all_know(orders: list[list[int]], data: st.DataObject) -> None:
+    known = [order[: data.draw(st.integers(1, 9))] for order in orders]
+    parties = [
+        Party(f"p{k}", [[10.0 * person + k] for person in people], ids=[f"#{person}" for person in people])
+        for k, people in enumerate(known)
+    ]
+    common = set.intersection(*map(set, known))
+    if not common:
+        with pytest.raises(DataError, match="have no id in common"):
+            align(parties, "p1")
+        return
+    aligned = align(parties, "p1")
+    expected = [person for person in known[1] if person in common]
+    for k, party in enumerate(aligned):
+        assert party.name == f"p{k}"
+        assert party.features[:, 0].tolist() == [10.0 * person + k for person in expected]
+
+
+def test_alignment_without_ids_takes_the_rows_as_they_are() -> None:
+    parties = [Party("a", X), Party("b", X + 1)]
+    assert align(parties, "b") == parties
+    with pytest.raises(DataError, match=r"need equally many rows, \{'a': 4, 'b': 3\} given; pass ids"):
+        align([Party("a", X), Party("b", X[1:])], "a")
+
+
+def test_all_have_ids_or_nobody() -> None:
+    with pytest.raises(DataError, match="ids: b has none while others have"):
+        align([Party("a", X, ids=range(4)), Party("b", X)], "a")
+
+
+def test_exactly_one_has_labels() -> None:
+    y = [1, 0, 1, 0]
+    assert label_party([Party("a", X), Party("b", X, labels=y)]).name == "b"
+    for parties, named in (
+        ([Party("a", X)], "parties: 1 given"),
+        ([Party("a", X), Party("a", X, labels=y)], "names have to differ"),
+        ([Party("a", X), Party("b", X)], "nobody does"),
+        ([Party("a", X, labels=y), Party("b", X, labels=y)], "a, b does"),
+    ):
+        with pytest.raises(DataError, match=named):
+            label_party(parties)
+
+
+# Transforms.
+
+
+def test_a_transform_is_fitted_on_a_copy_and_applied_to_other_rows() -> None:
+    scaler = StandardScaler()
+    ready, fitted = Party("shop", X, transform=scaler).fitted()
+    assert not hasattr(scaler, "mean_")
+    assert np.abs(ready.features.mean(axis=0)).max() < 1e-12
+    assert ready.transform is None
+    other = Party("shop", X[:1]).transformed(fitted)
+    assert np.array_equal(other.features, fitted.transform(X[:1]))
+
+
+def test_a_transform_may_take_words() -> None:
+    words = np.array([["red"], ["blue"], ["red"], ["green"]])
+    ready, _ = Party("shop", words, transform=OneHotEncoder()).fitted()  # sparse, and made dense
+    assert ready.features.shape == (4, 3)
+    assert ready.features.sum(axis=1).tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "named"),
+    [
+        (lambda: Party("shop", X, transform="scale"), SettingError, "shop: transform is 'scale'"),
+        (lambda: Party("shop", [1, 2], transform=StandardScaler()), DataError, "shop: features have shape"),
+        (
+            lambda: Party("shop", [["a"]], transform=StandardScaler()).fitted(),
+            DataError,
+            "shop: transform cannot be fitted",
+        ),
+        (
+            lambda: Party("shop", X[:, :2]).transformed(
+                Party("s", X, transform=StandardScaler()).fitted()[1]
+            ),
+            DataError,
+            "shop: transform cannot be applied",
+        ),
+        (lambda: Party("shop", X, transform=StandardScaler), SettingError, "shop: transform is"),
+    ],
+)
+def test_transforms_that_do_not_fit(act: Any, error: type[Exception], named: str) -> None:
+    with pytest.raises(error) as caught:
+        act()
+    assert str(caught.value).startswith(named)
+    assert "\n" not in str(caught.value)
+
+
+# pandas, where it is installed.
+
+
+def test_tables_and_series_are_taken() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(X, columns=["age", "height", "income"], index=[7, 5, 3, 1])
+    party = Party(
+        "shop",
+        table,
+        labels=pandas.Series(["n", "y", "n", "y"], index=[7, 5, 3, 1]),
+        ids=pandas.Series([10, 11, 12, 13]),
+    )
+    assert party.columns == ["age", "height", "income"]
+    assert np.array_equal(party.features, X)
+    assert party.labels is not None and party.labels.tolist() == ["n", "y", "n", "y"]
+    assert party.ids is not None and party.ids.tolist() == [10, 11, 12, 13]
+    assert Party("shop", table, ids=table.index).ids.tolist() == [7, 5, 3, 1]
+    with pytest.raises(DataError, match="the first in column height; fill or drop them"):
+        Party("shop", table.replace(4.0, np.nan))
+
+
+def test_a_table_goes_to_its_transform_as_it_is() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"colour": ["red", "blue", "red", "green"], "size": [1, 2, 3, 4]})
+    party = Party("shop", table, ids=["a", "b", "c", "d"], transform=OneHotEncoder(handle_unknown="ignore"))
+    few = party.take(np.array([3, 0]))
+    assert list(few.features["colour"]) == ["green", "red"]
+    ready, fitted = party.fitted()
+    assert ready.features.shape == (4, 7)
+    assert few.transformed(fitted).features.shape == (2, 7)
+
+
+def test_the_missing_values_of_pandas_are_missing() -> None:
+    pandas = pytest.importorskip("pandas")
+    from securefed.estimators.common import binary_labels
+
+    labels = pandas.Series([1, 0, None, 1], dtype="Int64")
+    signs, classes = binary_labels(np.asarray(labels), "bank", allow_missing=True)
+    assert classes.tolist() == [0, 1]
+    assert np.array_equal(signs, [1.0, -1.0, np.nan, 1.0], equal_nan=True)
+    with pytest.raises(DataError, match="bank: 1 of 4 labels are missing"):
+        binary_labels(np.asarray(labels), "bank", allow_missing=False)
