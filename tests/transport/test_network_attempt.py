@@ -6,6 +6,7 @@ No network: hellos are handed over by hand, so that Hypothesis can choose who he
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,21 +78,27 @@ class Party:
 def test_whatever_happens_all_end_up_in_one_attempt(count: int, events: list[tuple[int, int, int]]) -> None:
     names = ("bank", "shop", "mill", "farm")[:count]
     parties = [Party(name, names) for name in names]
-    late: list[tuple[Party, Attempt, Hello]] = []
+    answers: list[tuple[Attempt, Hello, bytes]] = []
+    calls: list[Hello] = []
     for event, first, second in events:
         caller, called = parties[first % count], parties[second % count]
         if event == 0:
             caller.again()  # killed and started again
-        elif event == 1 and late:
-            receiver, attempt, hello = late.pop(first % len(late))  # an answer that took its time
-            if receiver.attempt is attempt:
-                attempt.hear(hello)
+        elif event == 1 and answers:
+            attempt, hello, known = answers.pop(first % len(answers))  # one that took its time
+            attempt.hear(hello, known)
+        elif event == 2 and calls:
+            hello = calls.pop(first % len(calls))  # the same, and its sender may be dead by now
+            next(p for p in parties if p.name == hello.receiver).attempt.answer(hello)
+        elif event == 3 and caller is not called:
+            calls.append(caller.attempt.hello(called.name))
         elif caller is not called:
+            known = caller.attempt.others[called.name].session
             hello = called.attempt.answer(caller.attempt.hello(called.name))
-            if event < 4:
-                late.append((caller, caller.attempt, hello))
+            if event < 6:
+                answers.append((caller.attempt, hello, known))
             else:
-                caller.attempt.hear(hello)
+                caller.attempt.hear(hello, known)
         for party in parties:
             party.step()
     restarts = sum(party.attempts for party in parties)
@@ -99,7 +106,7 @@ def test_whatever_happens_all_end_up_in_one_attempt(count: int, events: list[tup
     for _ in range(4 * count):
         for caller in parties:
             for called in parties:
-                if called is not caller and not caller.attempt.agrees(called.name):
+                if called is not caller:
                     greet(caller.attempt, called.attempt)
                 for party in parties:
                     party.step()
@@ -107,6 +114,26 @@ def test_whatever_happens_all_end_up_in_one_attempt(count: int, events: list[tup
     assert len({party.attempt.attempt for party in parties}) == 1
     assert all(party.attempt.failure is None for party in parties)
     assert sum(party.attempts for party in parties) - restarts <= 2 * count
+
+
+def test_an_answer_of_a_process_that_was_replaced_is_too_late() -> None:
+    bank, first, second = make("bank"), make("shop"), make("shop")
+    known = bank.others["shop"].session
+    answer = first.answer(bank.hello("shop"))
+    greet(second, bank)  # the first one was killed meanwhile
+    bank.hear(answer, known)
+    agreed(bank, second)
+
+
+def test_a_peer_that_runs_with_us_under_another_session_is_not_overheard() -> None:
+    """However it came to that, one of the two has to go back."""
+    bank, shop = make("bank"), make("shop")
+    agreed(bank, shop)
+    other = make("shop")
+    other.hear(make("bank").hello("shop"))
+    stray = replace(other.hello("bank"), state=RUNNING, sessions=bank.sessions)
+    bank.hear(stray)
+    assert isinstance(bank.failure, PeerRestarted)
 
 
 def test_nobody_begins_before_all_know_the_same() -> None:

@@ -446,6 +446,7 @@ def test_messages_that_are_delayed_arrive_in_order() -> None:
     assert result(found["shop"]).outcome == list(range(30))
 
 
+@pytest.mark.slow
 def test_a_peer_that_reads_slowly_is_not_lost() -> None:
     """A line of 2 MB/s; the message takes longer than a peer may be away."""
 

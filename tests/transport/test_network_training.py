@@ -26,7 +26,12 @@ def build(parties: int, scheme: str) -> Federation:
 
 @pytest.mark.parametrize(
     ("parties", "scheme"),
-    [(2, "plain"), (2, "paillier"), (3, "plain"), pytest.param(3, "paillier", marks=pytest.mark.slow)],
+    [
+        (2, "plain"),
+        (3, "plain"),
+        pytest.param(2, "paillier", marks=pytest.mark.slow),
+        pytest.param(3, "paillier", marks=pytest.mark.slow),
+    ],
 )
 def test_the_carrier_changes_no_model(parties: int, scheme: str) -> None:
     here, there = build(parties, scheme), build(parties, scheme)

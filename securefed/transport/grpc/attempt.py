@@ -72,6 +72,10 @@ class Other:
         return ABSENT if self.hello is None else self.hello.state
 
     @property
+    def session(self) -> bytes:
+        return b"" if self.hello is None else self.hello.session
+
+    @property
     def latency(self) -> float:
         """Seconds one way, as half of the median of recent round trips."""
         return median(self.trips) / 2 if self.trips else 0.0
@@ -146,12 +150,16 @@ class Attempt:
             self._go(RUNNING)
             return True
 
-    def hear(self, hello: Hello) -> None:
-        """Take note of a hello, from an incoming call or as the answer to ours."""
+    def hear(self, hello: Hello, asked_when: bytes | None = None) -> None:
+        """Take note of a hello, from an incoming call or as the answer to ours. `asked_when` is the session
+        that we knew when we asked: an answer of a process that has been replaced since is too late.
+        """
         with self.changed:
             other = self.others[hello.sender]
             self.sign_of_life(hello.sender)
             if self.failure is not None or self.state == LEFT:
+                return
+            if asked_when is not None and other.session not in (asked_when, hello.session):
                 return
             if self.state == GREETING:
                 self._hear_greeting(other, hello)
@@ -196,8 +204,8 @@ class Attempt:
         if hello.state == ABSENT:
             self.fail(PeerLeft(other.name, f"{other.name} ended its part of the run", "ABSENT"))
         elif before is None or hello.session != before.session:
-            # Anything but a greeting is a late word of an attempt that is over.
-            if hello.state == GREETING:
+            # Otherwise it is a late word of an attempt that is over.
+            if hello.state == GREETING or hello.sessions.get(self.name) == self._session:
                 self.fail(PeerRestarted(other.name, f"{other.name} has started again"))
         elif hello.state == LEFT:
             why = hello.reason or "no reason given"
@@ -209,8 +217,7 @@ class Attempt:
     def knew(self, hello: Hello) -> bool:
         """Whether that party took part in this attempt."""
         with self.changed:
-            other = self.others[hello.sender]
-            return other.hello is not None and other.hello.session == hello.session
+            return self.others[hello.sender].session == hello.session
 
     def answer(self, hello: Hello) -> Hello:
         """Take note of an incoming hello, and say ours."""

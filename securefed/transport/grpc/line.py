@@ -66,6 +66,7 @@ class Line:
         """Ask in the background; one question at a time. False if one is still open."""
         if not self._asking.acquire(blocking=False):
             return False
+        known = attempt.others[self.name].session
         hello = attempt.hello(self.name)
         with self._lock:
             since = self._unanswered
@@ -79,7 +80,7 @@ class Line:
         def answered(done: Any) -> None:
             trip = time.perf_counter() - begun
             self._asking.release()
-            self._answered(attempt, hello.state, trip, done)
+            self._answered(attempt, hello.state, known, trip, done)
 
         call.add_done_callback(answered)
         return True
@@ -93,7 +94,7 @@ class Line:
     def asking(self) -> bool:
         return self._asking.locked()
 
-    def _answered(self, attempt: Attempt, said: int, trip: float, call: Any) -> None:
+    def _answered(self, attempt: Attempt, said: int, known: bytes, trip: float, call: Any) -> None:
         now, other = time.time(), attempt.others[self.name]
         try:
             hello = codec.decode_hello(call.result())
@@ -113,7 +114,7 @@ class Line:
             if self._warm:  # the first answer includes the making of the connection
                 attempt.measured(self.name, trip, hello.clock, now)
             self._warm = True
-            attempt.hear(hello)
+            attempt.hear(hello, known)
             with attempt.changed:
                 other.told_end = other.told_end or said >= FINISHED
                 attempt.changed.notify_all()
