@@ -15,8 +15,6 @@ are divided by variable.
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -27,6 +25,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
 from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.data.arrays import read_npz
 from securefed.data.mimic_features import FEATURE_NAMES, PER_VARIABLE, VARIABLES, stay_features
 from securefed.data.sources import Source
 from securefed.data.splits import column_groups
@@ -137,29 +136,11 @@ def _read_part(folder: Path, mapper: Mapper) -> Part:
 
 
 def _read_npz(path: Path) -> tuple[Part, Part]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        zipfile.BadZipFile,
-        zlib.error,
-        AttributeError,
-        TypeError,
-    ) as error:
-        line = str(error).split("\n")[0]
-        raise DataError(f"{path.name}: not an NPZ file that can be read ({line})") from None
+    found = read_npz(path, ("train_X", "train_y", "test_X", "test_y"))
     parts: list[Part] = []
     for part in ("train", "test"):
-        for key in (f"{part}_X", f"{part}_y"):
-            if key not in found:
-                raise DataError(
-                    f"{path.name}: no array {key}; train_X, train_y, test_X and test_y are expected"
-                )
         features, labels = found[f"{part}_X"], found[f"{part}_y"]
-        stays = found.get(f"{part}_stays", np.array([f"{part}-{row}" for row in range(len(labels))]))
+        stays = found.get(f"{part}_stays", np.array([f"{part}-{row}" for row in range(labels.size)]))
         parts.append(_checked(path.name, part, features, labels, stays))
     train, test = parts
     return train, test

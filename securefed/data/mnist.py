@@ -8,7 +8,6 @@ authors' own script tells 3 from 8.
 from __future__ import annotations
 
 import gzip
-import zipfile
 import zlib
 from os import PathLike
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_integer
+from securefed.data.arrays import read_npz
 from securefed.data.sources import Source, data_folders
 from securefed.data.vertical import VerticalData
 from securefed.errors import DataError
@@ -125,30 +125,10 @@ def _read_idx(path: Path, axes: int) -> Bytes:
 
 
 def _read_npz(path: Path) -> tuple[Bytes, Bytes]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            missing = [name for name in ("images", "labels") if name not in arrays]
-            if missing:
-                raise DataError(f"{path.name}: no array {' and '.join(missing)}")
-            images, labels = arrays["images"], arrays["labels"]
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        zipfile.BadZipFile,
-        zlib.error,
-        AttributeError,
-        TypeError,
-    ) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path.name}: not an NPZ file that can be read ({_line(error)})") from None
-    if images.dtype != np.uint8 or labels.dtype.kind not in "iu" or (labels.size and labels.min() < 0):
+    found = read_npz(path, ("images", "labels"))
+    images, labels = found["images"], found["labels"]
+    if images.dtype != np.uint8 or labels.dtype.kind not in "iu" or not np.isin(labels, np.arange(10)).all():
         raise DataError(
-            f"{path.name}: images are {images.dtype} and labels {labels.dtype}; bytes are expected"
+            f"{path.name}: images are {images.dtype} and labels {labels.dtype}; bytes and 0 to 9 are expected"
         )
-    return images, labels
-
-
-def _line(error: Exception) -> str:
-    return str(error).split("\n")[0]
+    return images.astype(np.uint8), labels.astype(np.uint8)

@@ -57,7 +57,11 @@ def load_nus_wide(
     if isinstance(concepts, str) or not concepts or len(set(concepts)) < len(concepts):
         raise DataError(f"concepts: {concepts!r} given, a list of different names is allowed")
     root = NUS_WIDE.find(path)
-    marks = np.column_stack([_labels(root, concept, part) for concept in concepts])
+    each = {concept: _labels(root, concept, part) for concept in concepts}
+    lengths = {concept: len(column) for concept, column in each.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"NUS-WIDE: the {part} labels have different numbers of lines: {lengths}")
+    marks = np.column_stack(list(each.values()))
     chosen = np.flatnonzero(marks.sum(axis=1) == 1) if len(concepts) > 1 else np.arange(len(marks))
     if rows is not None:
         chosen = chosen[: check_integer("rows", rows, least=1)]
