@@ -133,7 +133,9 @@ def nus_wide(root: Path, count: int = 12, part: str = "Train") -> Path:
 
 
 def stay_lines(seed: int) -> list[list[object]]:
-    """A stay: hours and 17 variables, most fields empty, the coma scale in words."""
+    """A stay: hours and 17 variables, many fields empty, Height never and pH not always measured, the coma
+    scale in words.
+    """
     rng = np.random.default_rng(seed)
     words = {
         "Glascow coma scale eye opening": ["4 Spontaneously", "To Pain", "None", "3 To speech"],
@@ -144,7 +146,7 @@ def stay_lines(seed: int) -> list[list[object]]:
     for hour in np.sort(rng.random(12) * 48).round(4).tolist():
         line: list[object] = [hour]
         for variable in VARIABLES:
-            if rng.random() < 0.6 or variable == "Height":
+            if rng.random() < 0.6 or variable == "Height" or (variable == "pH" and seed % 2):
                 line.append("")
             elif variable in words:
                 line.append(str(rng.choice(words[variable])))

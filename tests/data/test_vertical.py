@@ -154,15 +154,9 @@ def test_a_task_of_two(two: VerticalData) -> None:
         TransferData("t", task.a, task.b, replace(task.held_out, columns=("a", "b", "c")))
     with pytest.raises(DataError, match="share nobody"):
         TransferData("t", task.a, replace(task.b, ids=np.array([f"x{i}" for i in range(100)])), task.held_out)
+    known = np.concatenate([task.b.ids[:1], task.held_out.ids[1:]])
     with pytest.raises(DataError, match="held-out people are among"):
-        TransferData(
-            "t",
-            task.a,
-            task.b,
-            task.b.take(np.arange(5))
-            if False
-            else replace(task.held_out, ids=np.concatenate([task.b.ids[:1], task.held_out.ids[1:]])),
-        )
+        TransferData("t", task.a, task.b, replace(task.held_out, ids=known))
 
 
 # Rows and columns.
