@@ -20,6 +20,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "crypto": "our encrypted operations beside phe, FATE's fate_utils and TenSEAL, as ratios",
     "blind": "training that reveals nothing, beside own gradients and beside plain",
+    "transport": "messages of 64 MiB over the network carrier beside a bare grpcio unary call",
     "peers": "one encrypted round beside what the layout of FATE's FTL takes for the same",
 }
 

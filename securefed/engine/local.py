@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Self, TypeVar
@@ -19,6 +21,17 @@ R = TypeVar("R")
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _end_with(parent: int) -> None:
+    """In a worker: end when the party's process is gone. A killed one cannot tell its workers."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class SerialEngine:
@@ -51,7 +64,12 @@ class Processes:
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         if self._pool is None:
             method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-            self._pool = ProcessPoolExecutor(self.workers, mp_context=multiprocessing.get_context(method))
+            self._pool = ProcessPoolExecutor(
+                self.workers,
+                mp_context=multiprocessing.get_context(method),
+                initializer=_end_with,
+                initargs=(os.getpid(),),
+            )
         return list(self._pool.map(function, items))
 
     def close(self) -> None:

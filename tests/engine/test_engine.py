@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +31,35 @@ def test_a_pool_works_in_other_processes_and_can_be_used_again_after_closing() -
         assert os.getpid() not in {pid for _, pid in engine.map(square, range(4))}
     with engine:
         assert engine.map(square, [3])[0][0] == 9
+
+
+ORPHANING = """
+import os, sys
+from securefed.engine import Processes
+def pid(_): return os.getpid()
+print(*set(Processes(2).map(pid, range(4))), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_workers_end_with_a_killed_party() -> None:
+    party = subprocess.Popen(
+        [sys.executable, "-c", ORPHANING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert party.stdout is not None
+    assert party.stdin is not None
+    workers = [int(word) for word in party.stdout.readline().split()]
+    assert workers
+    party.kill()
+    party.wait()
+    party.stdin.close()
+    party.stdout.close()
+    for _ in range(200):
+        if not any(Path(f"/proc/{worker}/exe").exists() for worker in workers):
+            return
+        time.sleep(0.05)
+    pytest.fail("a worker lives on")
 
 
 def test_engines_by_name() -> None:
