@@ -1,0 +1,263 @@
+"""`securefed plan`: how long and how much, for each number of local steps and scheme, before you start."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from securefed.checks import check_integer
+from securefed.cli.party import load_data
+from securefed.cli.settings import PartyFile, read_party_file
+from securefed.cli.shared import SharedSettings
+from securefed.cli.terminal import Terminal
+from securefed.cli.workers import workers
+from securefed.crypto import SCHEMES
+from securefed.errors import SettingError
+from securefed.measure.calibration import Costs, ModelCosts, calibrate, hash_rate
+from securefed.measure.files import write_json
+from securefed.measure.plan import Estimate, RoundsModel, best, estimate
+from securefed.measure.report import seconds, size
+from securefed.measure.workload import Scenario
+from securefed.transport import NETWORKS, Network, get_network
+
+__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
+
+DESCRIPTION = """\
+What a run will take, without any peer: ciphertexts, megabytes, and minutes of computation and
+communication, a round and in all, for several numbers of local steps (Q) and each scheme, from a few
+seconds of calibration on this machine and a network profile. Says which Q is likely fastest and why, and
+where the solvability ledger would refuse to open."""
+
+EPILOGUE = """\
+examples:
+  securefed plan bank/party.toml --columns shop=20 --network wan
+  securefed plan --rows 30000 --columns shop=15,bank=18 --batch-size 512 --rounds 40
+  securefed plan --objective transfer --rows 1000 --columns b=15,a=18 --network 100e6,0.02
+
+How many rounds Q local steps need depends on the data; the plan assumes R(Q) = max(R(1) / Q^alpha, floor
+R(1)), through the rounds that you give for the Q that you give. Sizes are exact; times are forecasts."""
+
+LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
+HEAD = "    Q   rounds | a round: ciphertexts     bytes      comp      comm | in all: bytes      time"
+FLOORS = {"linear": 0.15, "transfer": 0.04}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, nargs="?", metavar="party.toml", help="settings to plan for")
+    group = parser.add_argument_group("instead of, or on top of, party.toml")
+    group.add_argument("--rows", type=int, metavar="N", help="people in common; default: the file's rows")
+    group.add_argument("--columns", metavar="NAME=D,...", help="columns of each party, the label party last")
+    group.add_argument("--objective", choices=("linear", "transfer"))
+    group.add_argument("--scheme", choices=SCHEMES, action="append", help="default: all that fit")
+    group.add_argument("--batch-size", type=int, metavar="S")
+    group.add_argument("--rounds", type=int, metavar="R", help="that you expect at --local-steps")
+    group.add_argument("--local-steps", type=int, metavar="Q")
+    group.add_argument("--hidden", type=int, metavar="H", help="width of the transfer objective")
+    group.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
+    group = parser.add_argument_group("what to assume")
+    group.add_argument(
+        "--network",
+        default="lan",
+        help=f"{', '.join(NETWORKS)}, or BIT/S,SECONDS one way; default %(default)s",
+    )
+    group.add_argument("--alpha", type=float, default=0.8, help="of R(Q); default %(default)s")
+    group.add_argument("--floor", type=float, help="of R(Q); default 0.15 linear, 0.04 transfer")
+    group.add_argument(
+        "--engine", help="workers of the run: serial, processes or a number; default all cores"
+    )
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    network = get_network(args.network)
+    party = read_party_file(args.file) if args.file is not None else None
+    shared, columns, rows = _situation(args, party)
+    rounds = RoundsModel.through(
+        shared.values["rounds"],
+        shared.values["local_steps"],
+        alpha=args.alpha,
+        floor=FLOORS[shared.objective] if args.floor is None else args.floor,
+    )
+    variants = _variants(shared, args.scheme)
+    terminal.say("calibrating this machine, a few seconds for each scheme")
+    tables: list[tuple[str, list[Estimate]]] = []
+    hashing, known = hash_rate(), dict[str, Costs]()
+    for title, variant in variants:
+        with workers(_engine(args.engine, party), variant.scheme) as mapper:
+            if variant.scheme not in known:
+                known[variant.scheme] = calibrate(variant.scheme, args.key_bits, mapper)
+            scenario = Scenario(
+                variant.recipe(), columns, rows, args.key_bits, shared.key_holder or "key-holder"
+            )
+            terminal.detail(f"{title}: {len(LOCAL_STEPS)} values of Q")
+            model = None if scenario.blind else ModelCosts(scenario)
+            found = [
+                estimate(
+                    scenario.with_steps(q),
+                    known[variant.scheme],
+                    network,
+                    rounds,
+                    model=model,
+                    hashing=hashing,
+                )
+                for q in LOCAL_STEPS
+            ]
+        tables.append((title, found))
+    _show(tables, columns, rows, network, rounds, terminal)
+    if args.json:
+        write_json(args.json, _facts(tables, columns, rows, network, rounds))
+    return 0
+
+
+def _engine(given: str | None, party: PartyFile | None) -> str | int | None:
+    if given is not None:
+        return int(given) if given.isdigit() else given
+    return party.own.engine if party is not None else None
+
+
+def _situation(
+    args: argparse.Namespace, party: PartyFile | None
+) -> tuple[SharedSettings, dict[str, int], int]:
+    """Settings, columns and rows: from the file where there is one, and from the flags on top."""
+    columns = _columns(args.columns)
+    if party is not None:
+        table = party.shared.to_dict()
+        if table["key_holder"] is None:
+            del table["key_holder"]
+        rows = args.rows
+        own = 0
+        if party.data is not None:
+            data, _, _ = load_data(party)
+            own, rows = data.features.shape[1], rows or len(data.features)
+        names = party.shared.parties
+        unknown = [name for name in columns if name not in names]
+        if unknown:
+            raise SettingError(f"columns: {unknown[0]} given, the parties are {', '.join(names)}")
+        columns = {name: columns.get(name, own) for name in names}
+        if not all(columns.values()):
+            raise SettingError("columns: missing; --columns NAME=D for each party with data")
+    else:
+        if not columns:
+            raise SettingError("columns: missing; give party.toml, or --rows N --columns shop=20,bank=10")
+        table = {"name": "plan", "parties": list(columns), "objective": args.objective or "linear"}
+        if len(columns) > 2:
+            table["key_holder"] = "key-holder"
+        if table["objective"] == "linear" and args.scheme and "paillier" not in args.scheme:
+            table |= {"scheme": args.scheme[0], "reveal": "own-gradient"}
+        rows = args.rows
+    if rows is None:
+        raise SettingError("rows: missing; --rows N says how many people are in common")
+    for key in ("batch_size", "rounds", "local_steps", "hidden"):
+        if getattr(args, key) is not None:
+            table[key] = getattr(args, key)
+    shared = SharedSettings.of(table)
+    return shared, columns, check_integer("rows", rows, least=2)
+
+
+def _columns(text: str | None) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in (text or "").split(","):
+        if not part:
+            continue
+        name, equals, number = part.partition("=")
+        if not equals or not number.isdigit() or int(number) < 1:
+            raise SettingError(f"columns: {part!r} given, NAME=D with D of at least 1 is allowed")
+        found[name.strip()] = int(number)
+    return found
+
+
+def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[str, SharedSettings]]:
+    """What could be run instead: schemes, and what training reveals."""
+    wanted = schemes or ["paillier", "ckks"]
+    found: list[tuple[str, SharedSettings]] = []
+    linear_models = shared.objective == "linear" and shared.values["local_model"] == "linear"
+    for scheme in wanted:
+        if shared.objective == "transfer":
+            found.append((f"{scheme}, own gradients", _with(shared, scheme=scheme)))
+            continue
+        if scheme == "paillier" and linear_models and shared.values["optimiser"] == "sgd":
+            found.append(("paillier, reveals nothing", _with(shared, scheme=scheme, reveal="nothing")))
+        open_ = _with(shared, scheme=scheme, reveal="own-gradient", release=False)
+        found.append((f"{scheme}, own gradients", open_))
+    return found
+
+
+def _with(shared: SharedSettings, **changes: Any) -> SharedSettings:
+    return replace(shared, values={**shared.values, **changes})
+
+
+def _show(
+    tables: list[tuple[str, list[Estimate]]],
+    columns: dict[str, int],
+    rows: int,
+    network: Network,
+    rounds: RoundsModel,
+    terminal: Terminal,
+) -> None:
+    out = terminal.result
+    held = ", ".join(f"{name} {count}" for name, count in columns.items())
+    out(f"{rows:,} people in common; columns: {held}; network {network.name}")
+    for title, found in tables:
+        fastest = best(found)
+        out("")
+        out(f"{title}")
+        out(HEAD)
+        for row in found:
+            mark = "*" if row is fastest else " "
+            out(
+                f"  {row.local_steps:>3}{mark} {row.rounds:>7} | {row.ciphertexts:>20,} {size(row.bytes):>9} "
+                f"{seconds(row.computation):>9} {seconds(row.communication):>9} | "
+                f"{size(row.total_bytes):>13} {seconds(row.total):>9}",
+                colour="green" if row is fastest else None,
+            )
+        refused = next((row for row in found if row.refused), None)
+        if refused is not None:
+            terminal.warn(f"from Q = {refused.local_steps} on the ledger refuses: {refused.refused}")
+    every = [row for _, found in tables for row in found]
+    fastest = best(every)
+    out("")
+    if fastest is None:
+        out("The ledger refuses all of these: take larger batches, or reveal='nothing'.")
+        return
+    out(f"Likely fastest: {fastest.scheme}, Q = {fastest.local_steps}, {seconds(fastest.total)} in all.")
+    out(_why(fastest, every, rounds))
+
+
+def _why(fastest: Estimate, every: list[Estimate], rounds: RoundsModel) -> str:
+    same = [r for r in every if (r.scheme, r.reveal) == (fastest.scheme, fastest.reveal)]
+    one = next(r for r in same if r.local_steps == 1)
+    share = fastest.communication / (fastest.seconds or 1.0)
+    if one.computation and fastest.computation < 1.2 * one.computation:
+        reason = (
+            "a round costs the same whatever Q is (linear models open once a round), so more local steps "
+            "save rounds for nothing, until they save no more"
+        )
+    else:
+        reason = (
+            f"each local step opens once, so a round grows from {seconds(one.seconds)} at Q = 1 to "
+            f"{seconds(fastest.seconds)}, against {one.rounds} rounds that become {fastest.rounds}"
+        )
+    return (
+        f"Why: {reason}; {share:.0%} of a round is communication. Rounds by R(Q) = "
+        f"max(R(1) / Q^{rounds.alpha:g}, {rounds.floor:g} R(1)) with R(1) = {rounds.at_one:.0f}, "
+        "an assumption about the data."
+    )
+
+
+def _facts(
+    tables: list[tuple[str, list[Estimate]]],
+    columns: dict[str, int],
+    rows: int,
+    network: Network,
+    rounds: RoundsModel,
+) -> dict[str, Any]:
+    fastest = best(row for _, found in tables for row in found)
+    return {
+        "rows": rows,
+        "columns": columns,
+        "network": {"name": network.name, "bandwidth": network.bandwidth, "latency": network.latency},
+        "rounds_model": {"at_one": rounds.at_one, "alpha": rounds.alpha, "floor": rounds.floor},
+        "estimates": [{"title": title, **row.to_dict()} for title, found in tables for row in found],
+        "fastest": None if fastest is None else fastest.to_dict(),
+    }

@@ -1,0 +1,115 @@
+"""Small real runs in one process, from a scenario: what the workload's numbers are compared with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+
+from securefed.crypto import KeyHolder, generate, load_public_key
+from securefed.measure.workload import Scenario
+from securefed.protocols.messages import KINDS
+from securefed.protocols.recipe import LinearRecipe, Surroundings
+from securefed.protocols.training import Evaluation
+from securefed.transport import LocalRun, Message, Program, get_network, run_local
+
+
+@cache
+def secret(scheme: str, index: int) -> KeyHolder:
+    return generate(scheme, key_bits=2048)
+
+
+def holder(scheme: str, index: int) -> KeyHolder:
+    """A key-holder without a past."""
+    return KeyHolder(secret(scheme, index)._secret)
+
+
+class Counted:
+    """Every message of a run, and the ciphertexts in it."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def __call__(self, message: Message) -> Message:
+        self.messages.append(message)
+        return message
+
+    def bytes(self, round_: int) -> Counter[tuple[str, str, str]]:
+        sizes: Counter[tuple[str, str, str]] = Counter()
+        for message in self.messages:
+            if message.round == round_ and message.kind != "public-key":
+                sizes[message.kind, message.sender, message.receiver] += message.size
+        return sizes
+
+    def ciphertexts(self, round_: int) -> Counter[str]:
+        """As the receivers read them, whatever the bytes."""
+        publics = {m.sender: load_public_key(m.payload) for m in self.messages if m.kind == "public-key"}
+        counts: Counter[str] = Counter()
+        for message in self.messages:
+            if message.round != round_ or message.kind in ("public-key", "opening", "verdict"):
+                continue
+            for public in publics.values():
+                if public.key_id == message.payload[56:72] or public.key_id in message.payload[:120]:
+                    if KINDS[message.kind].protection == "masked" and "margin" not in message.kind:
+                        counts[message.kind] += self._masked(public, message)
+                    else:
+                        counts[message.kind] += self._encrypted(public, message)
+                    break
+            else:
+                raise AssertionError(f"{message!r} is under no key of this run")
+        return counts
+
+    @staticmethod
+    def _masked(public: object, message: Message) -> int:
+        if message.kind == "refresh-request":
+            return Counted._slots(public, message)
+        return int(public.load_masked(message.payload).ciphertexts)  # type: ignore[attr-defined]
+
+    @staticmethod
+    def _encrypted(public: object, message: Message) -> int:
+        if "margin" in message.kind:
+            return Counted._slots(public, message)
+        return int(public.load(message.payload).ciphertexts)  # type: ignore[attr-defined]
+
+    @staticmethod
+    def _slots(public: object, message: Message) -> int:
+        from securefed.crypto.paillier.slots import HiddenSlots, PaillierSlots
+
+        if message.kind == "margin":
+            return PaillierSlots.from_bytes(public, message.payload).ciphertexts  # type: ignore[arg-type]
+        return HiddenSlots.from_bytes(public, message.payload).ciphertexts  # type: ignore[arg-type]
+
+
+def run(scenario: Scenario, seed: int = 0) -> tuple[Counted, LocalRun]:
+    """The scenario for real, on random data."""
+    rng = np.random.default_rng(seed)
+    agreement, recipe, scheme = scenario.agreement, scenario.recipe, scenario.recipe.scheme
+    names, last = agreement.names, agreement.label_party
+    signs = np.where(np.arange(scenario.rows) % 2, 1.0, -1.0)
+    holders: Mapping[str, KeyHolder] = {
+        name: holder(scheme, place)
+        for place, name in enumerate(names if agreement.mutual else [scenario.key_holder])
+    }
+    programs: dict[str, Program] = {}
+    for place, (name, columns) in enumerate(scenario.columns.items()):
+        features = rng.normal(size=(scenario.rows, columns)).clip(-3, 3)
+        targets = signs if name == last else None
+        around = Surroundings(holders.get(name), evaluation=Evaluation(features, None))
+        if isinstance(recipe, LinearRecipe):
+            model = recipe.model(name, columns, last=name == last, index=place)
+            programs[name] = recipe.party(agreement, name, model, features, targets, around).run
+        else:
+            everybody = np.arange(scenario.rows)
+            layer = recipe.layer(columns, place)
+            side = recipe.side(layer, features, everybody, everybody >= 0, targets)
+            programs[name] = recipe.party(agreement, side, around).run
+    if not agreement.mutual:
+        if not isinstance(recipe, LinearRecipe):
+            raise AssertionError("only the linear objective has a key-holder party")
+        program = recipe.key_holder(agreement, Surroundings(holders[scenario.key_holder]))
+        programs[scenario.key_holder] = program.run
+    counted = Counted()
+    done = run_local(programs, run="r", kinds=KINDS, network=get_network("lan"), tap=counted)
+    return counted, done
