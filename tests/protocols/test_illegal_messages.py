@@ -168,7 +168,7 @@ def test_a_damaged_payload_is_refused(what: str, scenario: str, choose: Choice) 
 
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_a_payload_damaged_anywhere_is_refused(scheme: str, data: st.DataObject) -> None:
     """Flipped bits and cuts at any place of any message of prediction runs, which are short."""
@@ -246,7 +246,8 @@ def test_an_array_of_another_shape_is_refused(scheme: str, scenario: str, keys: 
         if messages[number].kind not in ARRAYS:
             continue
         found = Frame.from_bytes(messages[number].payload, frame_kind(messages[number].payload)).shape
-        for shape in [s for s in other_shapes(found) if s != found]:
+        others = [shape for shape in other_shapes(found) if shape != found]
+        for shape in others if scheme == "plain" else others[:1]:
             again = SCENARIOS[scenario](keys, scheme)
 
             def change(message: Message, shape: tuple[int, ...] = shape, made: Scenario = again) -> Message:
@@ -293,7 +294,7 @@ def test_a_frame_of_another_kind_is_refused(scheme: str, scenario: str, keys: Ke
 
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
-@pytest.mark.parametrize("scenario", ["pair", "star", "transfer"])
+@pytest.mark.parametrize("scenario", ["pair", pytest.param("star", marks=pytest.mark.slow), "transfer"])
 def test_the_answer_to_another_question_is_refused(scheme: str, scenario: str, keys: Keys) -> None:
     """An opening of the round before, in an envelope of this round."""
     passed: dict[str, list[Message]] = {}

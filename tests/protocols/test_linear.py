@@ -47,7 +47,7 @@ def column_splits(draw: st.DrawFn, parties: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("parties", [2, 5, 17])
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "taylor"])
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_fedsgd_is_sgd_on_the_joined_columns(parties: int, exact: bool, data: st.DataObject) -> None:
     columns = data.draw(column_splits(parties))
