@@ -13,6 +13,7 @@ rounding. Parameters that do not require a gradient are left as they are. The mo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -41,6 +42,10 @@ class TorchModel:
             raise SettingError(
                 "module must have at least one parameter that requires a gradient, but has none"
             )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # The default would copy the torch package as well, which cannot be done.
+        return type(self)(deepcopy(self._module, memo))
 
     def __repr__(self) -> str:
         return f"TorchModel({type(self._module).__name__}, size={self.size})"
