@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
 from securefed import FedBCD, FedSGD, GeneralisedLinear, InverseSqrt, Party
+from securefed.crypto.errors import WrongKey
 from securefed.engine import Processes
 from securefed.models import Linear
 from securefed.protocols.ledger import LedgerRefusal
@@ -69,6 +71,40 @@ def test_a_model_of_ones_own_is_where_training_starts() -> None:
     mine.parameters = np.array([1.0, -2.0, 0.5])
     model = plain(local_model={"p0": mine}, rounds=1, learning_rate=1e-9, l2=0.0).fit(parties())
     assert np.abs(model.shards_["p0"].parameters - mine.parameters).max() < 1e-6
+
+
+def test_torch_modules_train_in_plain_and_can_be_cloned() -> None:
+    torch = pytest.importorskip("torch")
+    from securefed.models.torch import TorchModel
+
+    torch.manual_seed(0)
+    mine = TorchModel(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)))
+    start = mine.parameters
+    model = plain(local_model={"p0": mine}, rounds=20)
+    copy = clone(model)
+    assert copy.local_model["p0"] is not mine
+    assert copy.fit(parties()).score(parties()) > 0.8
+    assert np.array_equal(mine.parameters, start)
+    with pytest.raises(ValueError, match="torch modules run only in scheme"):
+        plain(local_model={"p0": mine}, loss_form="taylor").fit(parties())
+
+
+def test_a_blind_model_is_the_plain_one_and_can_be_kept(keys: Keys, tmp_path: Path) -> None:
+    """The default: parameters are ciphertexts under another's key, in training, in shards and in scoring."""
+    holders = {"p0": keys.holder("paillier", 0), "p1": keys.holder("paillier", 1)}
+    settings: dict[str, Any] = {"rounds": 2, "learning_rate": 0.1}
+    model = GeneralisedLinear(**settings, engine="serial").fit(parties(rows=8), keys=holders)
+    expected = plain(**settings, loss_form="taylor", allow_determined=True).fit(parties(rows=8))
+    new = parties(rows=4, seed=2, labels=False)
+    # Parameters to units of 2^-24 (protocols/test_blind.py has the bound), times columns and |x| below 4.
+    assert np.abs(model.decision_function(new) - expected.decision_function(new)).max() < 1e-5
+    assert model.result_.ledger == [] and model.result_.messages()["opening"] == 0
+    model.save(tmp_path)
+    again = GeneralisedLinear.load(tmp_path, keys=holders)
+    assert np.abs(again.decision_function(new) - expected.decision_function(new)).max() < 1e-5
+    other = {"p0": keys.holder("paillier", 1), "p1": keys.holder("paillier", 0)}
+    with pytest.raises(WrongKey):
+        GeneralisedLinear.load(tmp_path, keys=other).decision_function(new)
 
 
 # Predictions.
