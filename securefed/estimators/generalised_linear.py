@@ -373,7 +373,10 @@ class GeneralisedLinear(Federated):
         )
         bounds = {"margin_bound": public["margin_bound"], "fit_intercept": public["fit_intercept"]}
         plan: BlindPlan | None = None
-        if "blind" in public:
+        if "blind" not in public:
+            # Parameters that their owners know are scored under any scheme; nothing is left to reveal.
+            parameters = {"reveal": "own-gradient", **parameters}
+        else:
             columns, l2, feature_bound, parameter_bound = public["blind"]
             bounds |= {"l2": l2, "feature_bound": feature_bound, "parameter_bound": parameter_bound}
             loss = get_loss(public["loss"])
