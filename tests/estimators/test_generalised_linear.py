@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -305,6 +306,16 @@ def test_engines_give_the_same_model(engine: Any, keys: Keys) -> None:
 def test_there_is_no_bar_unless_at_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     plain().fit(parties())
     assert capfd.readouterr() == ("", "")
+
+
+def test_there_is_a_bar_at_a_terminal(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    plain().fit(parties())
+    assert "4/4" in capfd.readouterr().err
+    plain(progress=False).fit(parties())
+    assert capfd.readouterr().err == ""
 
 
 def test_a_bar_shows_rounds_metric_and_time(capfd: pytest.CaptureFixture[str]) -> None:

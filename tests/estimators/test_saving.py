@@ -15,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from securefed import DataError, GeneralisedLinear, Party, TransferLearner
 from securefed.models import Linear, Network
 from tests.estimators.cases import columns, parties, plain
+from tests.protocols.federation import Keys
 
 
 def shard(folder: Path, party: str) -> dict[str, Any]:
@@ -55,6 +56,19 @@ def test_a_loaded_transfer_model_predicts_the_same(activation: str, tmp_path: Pa
     assert np.array_equal(again.decision_function(rows), model.decision_function(rows))
     assert np.array_equal(again.predict(rows), model.predict(rows))
     assert (again.hidden, again.activation, again.activation_bound) == (3, activation, 40.0)
+
+
+@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+def test_a_model_trained_in_plain_can_be_scored_under_encryption(
+    scheme: str, keys: Keys, tmp_path: Path
+) -> None:
+    model = plain().fit(parties())
+    model.save(tmp_path)
+    again = GeneralisedLinear.load(
+        tmp_path, scheme=scheme, keys={"p0": keys.holder(scheme, 0), "p1": keys.holder(scheme, 1)}
+    )
+    new = parties(2, 5, seed=4, labels=False)
+    assert np.abs(again.decision_function(new) - model.decision_function(new)).max() < 1e-4
 
 
 @pytest.mark.parametrize("labels", [["no", "yes"], [False, True], [1.5, 2.0]])
