@@ -17,7 +17,7 @@ from securefed.cli.terminal import Terminal, clock
 from securefed.errors import SettingError
 from securefed.transport.grpc import Endpoint, Timeouts, Waiting
 
-__all__ = ["load_keys", "open_endpoint", "spoken", "told", "waiting_note"]
+__all__ = ["load_keys", "lost", "open_endpoint", "spoken", "told", "waiting_note"]
 
 REASONS = {
     "Connection refused": "nobody listens there",
@@ -96,6 +96,13 @@ def told() -> Iterator[None]:
 def waiting_note(waiting: Waiting) -> str:
     """A countdown."""
     return f"waiting for {waiting.peer}, {clock(max(0.0, waiting.left))} left{_reason(waiting.trouble)}"
+
+
+def lost(error: BaseException) -> str:
+    """Why an attempt ended, without what the network library says at length."""
+    text = " ".join(str(error).split())
+    head, found, trouble = text.partition(" (last: ")
+    return f"{head}{_reason(trouble.removesuffix(')'))}" if found else text
 
 
 def _reason(trouble: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from securefed.cli.alignment import ALIGNMENT_KINDS
+from securefed.cli.joining import lost
 from securefed.cli.records import Events
 from securefed.cli.session import Session
 from securefed.measure.summary import PartyAccount
@@ -81,7 +82,7 @@ def run_session(
                 return done, False
             if not session.begun or not passes(gone):
                 raise
-            tell(f"{gone}; going back to round {session.last_round} and waiting for it")
+            tell(f"{lost(gone)}; going back to round {session.last_round} and waiting for it")
             events.tell("interrupted", peer=gone.peer, reason=str(gone), last_round=session.last_round)
         else:
             if session.account is not None:

@@ -11,7 +11,7 @@ from securefed.cli.audit import audit_section
 from securefed.cli.building import OwnData, check_labels
 from securefed.cli.checkpoints import remove_folder
 from securefed.cli.entry import Stopped
-from securefed.cli.joining import load_keys, open_endpoint, spoken, waiting_note
+from securefed.cli.joining import load_keys, lost, open_endpoint, spoken, waiting_note
 from securefed.cli.keys import PartyKeys
 from securefed.cli.meeting import close_run, run_session
 from securefed.cli.preparation import Preparation
@@ -204,7 +204,7 @@ def summary_lines(result: dict[str, Any], timing: dict[str, Any]) -> list[str]:
 
 
 def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:
-    word = "stopped" if isinstance(error, KeyboardInterrupt) else " ".join(str(error).split())
+    word = "stopped" if isinstance(error, KeyboardInterrupt) else lost(error)
     if session.account is not None or session.store.aligned:
         kept = f"round {session.last_round} of {session.shared.values['rounds']} is kept"
         return f"{word}; {kept}; go on with: securefed party {file} --resume"

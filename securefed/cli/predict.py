@@ -7,7 +7,7 @@ from pathlib import Path
 
 from securefed.cli import passphrase as phrases
 from securefed.cli.entry import Stopped
-from securefed.cli.joining import load_keys, open_endpoint, spoken, waiting_note
+from securefed.cli.joining import load_keys, lost, open_endpoint, spoken, waiting_note
 from securefed.cli.meeting import ALL_KINDS, passes
 from securefed.cli.rows import read_rows
 from securefed.cli.scoring import NewRows, Scored, Scoring, write_scores
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
                 terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting its peers")
                 scored = _meet(endpoint, scoring, party, instance, terminal)
         except (KeyboardInterrupt, PeerGone) as error:
-            word = "stopped" if isinstance(error, KeyboardInterrupt) else " ".join(str(error).split())
+            word = "stopped" if isinstance(error, KeyboardInterrupt) else lost(error)
             raise Stopped(f"{word}; nothing was lost: run the same command again") from None
         finally:
             keys.keep_count(now=True)
@@ -112,7 +112,7 @@ def _meet(
         except PeerGone as gone:
             if not scoring.begun or not passes(gone):
                 raise
-            terminal.warn(f"{gone}; beginning again and waiting for it")
+            terminal.warn(f"{lost(gone)}; beginning again and waiting for it")
         else:
             scored: Scored = done.outcome
             return scored

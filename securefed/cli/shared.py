@@ -39,6 +39,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         **COMMON,
         "scheme": "paillier",
         "loss": "logistic",
+        "loss_form": "auto",
         "reveal": "nothing",
         "release": False,
         "rounds": 20,

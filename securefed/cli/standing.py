@@ -114,15 +114,16 @@ def decide(standings: Mapping[str, Standing], label_party: str, alignment: str) 
             listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
             raise SettingError(f"alignment: 'rows' needs equally many rows at all parties: {listed}")
     last = standings[label_party]
+    instances = {standing.instance for standing in standings.values()}
     common = set.intersection(*(set(standing.rounds) for standing in standings.values()))
-    if len({standing.instance for standing in standings.values()}) == 1 and last.instance and common:
+    ahead = {name: max(standing.rounds, default=0) for name, standing in standings.items()}
+    far = max(ahead, key=lambda name: ahead[name])
+    if len(instances) == 1 and last.instance and common and (max(common) > 0 or ahead[far] <= 1):
         start = max(common)
-        ended = last.ended if last.rounds and start == max(last.rounds) else None
+        ended = last.ended if start == ahead[label_party] else None
         return Decision(last.instance, start, last.rows, ended)
-    ahead = {name: max(s.rounds, default=0) for name, s in standings.items()}
-    if max(ahead.values()) > 1:
-        far = max(ahead, key=lambda name: ahead[name])
-        behind = ", ".join(name for name, s in standings.items() if s.instance != standings[far].instance)
+    if ahead[far] > 1:
+        behind = ", ".join(name for name in standings if not set(standings[name].rounds) & {ahead[far]})
         raise SettingError(
             f"{far} has {ahead[far]} rounds of this run and {behind or 'another party'} has no checkpoint "
             "that fits; bring it back, or start all parties with --restart"

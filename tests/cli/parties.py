@@ -1,0 +1,235 @@
+"""Parties as real processes on loopback, for tests: folders with keys, data files, settings, processes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.cli.init import make_party_folder
+
+ROOT = Path(__file__).parents[2]
+PASSPHRASE = "open sesame 1234"
+NOTARY = "notary"
+PATIENT = 180.0
+"""Seconds that a test waits for processes on a busy machine before it calls them stuck."""
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+class People:
+    """Numbers about people, some of whom each party lacks."""
+
+    def __init__(self, columns: Mapping[str, int], rows: int = 60, seed: int = 0, absent: int = 4) -> None:
+        rng = np.random.default_rng(seed)
+        self.columns = dict(columns)
+        width = sum(columns.values())
+        self.table = rng.normal(size=(rows, width)).round(3)
+        weights = rng.normal(size=width)
+        self.labels = (self.table @ weights + 0.5 * rng.normal(size=rows) > 0).astype(int)
+        self.ids = [f"p{number:04d}" for number in rng.permutation(rows)]
+        self.known = {name: np.sort(rng.permutation(rows)[: rows - absent]) for name in columns}
+
+    @property
+    def label_party(self) -> str:
+        return list(self.columns)[-1]
+
+    @property
+    def common(self) -> set[str]:
+        rows = set.intersection(*(set(known.tolist()) for known in self.known.values()))
+        return {self.ids[row] for row in rows}
+
+    def part(self, name: str) -> NDArray[np.float64]:
+        start = 0
+        for party, width in self.columns.items():
+            if party == name:
+                return self.table[:, start : start + width]
+            start += width
+        raise KeyError(name)
+
+    def write(self, path: Path, name: str, *, labels: bool, words: bool = False) -> None:
+        part, rows = self.part(name), self.known[name]
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            head = ["id", *(f"{name}{place}" for place in range(part.shape[1]))]
+            writer.writerow([*head, *(["colour"] if words else []), *(["label"] if labels else [])])
+            for row in rows.tolist():
+                fields: list[object] = [self.ids[row], *part[row].tolist()]
+                fields += [["red", "green", "blue"][row % 3]] if words else []
+                writer.writerow([*fields, self.labels[row]] if labels else fields)
+
+
+class Fleet:
+    """All parties of one run."""
+
+    def __init__(self, folder: Path, keys: Path, people: People, run: Mapping[str, Any]) -> None:
+        self.folder, self.people = folder, people
+        self.parties = list(people.columns)
+        self.everybody = [*self.parties, *([NOTARY] if len(self.parties) > 2 else [])]
+        self.ports = dict(zip(self.everybody, free_ports(len(self.everybody)), strict=True))
+        self.run = dict(run)
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        for place, name in enumerate(self.everybody):
+            self._folder(keys, place, name)
+        for name in self.everybody:
+            for peer in self.everybody:
+                if peer != name:
+                    source = folder / peer / "certificate.pem"
+                    shutil.copy(source, folder / name / "peers" / f"{peer}.pem")
+            if name != NOTARY:
+                people.write(folder / name / "data.csv", name, labels=name == people.label_party)
+            self.settings(name)
+
+    def _folder(self, keys: Path, place: int, name: str) -> None:
+        """A party's folder; keys that take long to make are taken from the session's."""
+        make_party_folder(self.folder / name, name, PASSPHRASE, key_holder=name == NOTARY, schemes=())
+        scheme = self.run.get("scheme", "paillier")
+        if scheme != "plain" and (len(self.parties) == 2 or name == NOTARY):
+            shutil.copy(he_key(keys, scheme, place if len(self.parties) == 2 else 0), self.folder / name)
+            (self.folder / name / f"{scheme}-{place if len(self.parties) == 2 else 0}.skf").rename(
+                self.folder / name / f"he-{scheme}.skf"
+            )
+
+    def settings(self, name: str, own: Mapping[str, Any] | None = None, **run: Any) -> Path:
+        """Write party.toml; `run` changes the shared settings at this party alone."""
+        mine = {"wait": 60, "patience": 30, "engine": "serial", "start_seed": 7, **(own or {})}
+        role = "key-holder" if name == NOTARY else "data"
+        address = f"127.0.0.1:{self.ports[name]}"
+        lines = ["[party]", f'name = "{name}"', f'role = "{role}"', f'listen = "{address}"']
+        lines += [f"{key} = {json.dumps(value)}" for key, value in mine.items()]
+        if name != NOTARY:
+            lines += ["[data]", 'file = "data.csv"', 'id = "id"']
+            lines += ['label = "label"'] if name == self.people.label_party else []
+        for peer in self.everybody:
+            if peer != name:
+                lines += [f"[peers.{peer}]", f'address = "127.0.0.1:{self.ports[peer]}"']
+                lines += [f'certificate = "peers/{peer}.pem"']
+        shared: dict[str, Any] = {"name": "trial", "parties": self.parties}
+        if len(self.parties) > 2:
+            shared["key_holder"] = NOTARY
+        lines += ["[run]"]
+        lines += [f"{key} = {json.dumps(value)}" for key, value in {**shared, **self.run, **run}.items()]
+        path = self.folder / name / "party.toml"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    # Processes
+
+    def start(self, name: str, command: str = "party", *more: str) -> subprocess.Popen[str]:
+        events = ["--events", str(self.events_file(name))] if command == "party" else []
+        words = [sys.executable, "-m", "securefed.cli", command, str(self.folder / name / "party.toml")]
+        environment = os.environ | {
+            "SECUREFED_PASSPHRASE": PASSPHRASE,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        log = (self.folder / f"{name}.log").open("a")
+        self.processes[name] = subprocess.Popen(
+            [*words, *events, *more],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            text=True,
+        )
+        log.close()
+        return self.processes[name]
+
+    def start_all(self, command: str = "party", *more: str) -> None:
+        for name in self.everybody:
+            self.start(name, command, *more)
+
+    def finish(self) -> dict[str, int]:
+        """Exit codes, once all have ended."""
+        deadline = time.monotonic() + PATIENT
+        codes = {}
+        for name, process in self.processes.items():
+            try:
+                codes[name] = process.wait(max(1.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"{name} is stuck:\n{self.log(name)}") from None
+        return codes
+
+    def all_good(self) -> None:
+        codes = self.finish()
+        assert set(codes.values()) == {0}, "\n".join(f"{name}:\n{self.log(name)}" for name in codes)
+
+    def kill(self, name: str) -> None:
+        self.processes[name].send_signal(signal.SIGKILL)
+        self.processes[name].wait()
+
+    def end(self) -> None:
+        """Nothing outlives a test."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    def log(self, name: str) -> str:
+        path = self.folder / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+    def events_file(self, name: str) -> Path:
+        return self.folder / f"{name}.events"
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        path = self.events_file(name)
+        return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+    def until(self, name: str, condition: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """Wait until the party's events fulfil a condition."""
+        deadline = time.monotonic() + PATIENT
+        while not condition(self.events(name)):
+            if self.processes[name].poll() is not None:
+                raise AssertionError(f"{name} has ended:\n{self.log(name)}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{name} does not get there:\n{self.log(name)}")
+            time.sleep(0.02)
+
+    # What they leave
+
+    def run_folder(self, name: str) -> Path:
+        return self.folder / name / "runs" / "trial"
+
+    def result(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.run_folder(name) / "result.json").read_text())
+        return found
+
+    def shard(self, name: str) -> dict[str, NDArray[Any]]:
+        with np.load(self.run_folder(name) / f"shard-{name}.npz", allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files if key != "public"}
+
+
+def he_key(folder: Path, scheme: str, place: int) -> Path:
+    """A key of the session, made when first asked for."""
+    from securefed.crypto import generate, save_key
+
+    path = folder / f"{scheme}-{place}.skf"
+    if not path.exists():
+        save_key(path, generate(scheme, key_bits=2048), PASSPHRASE)
+    return path
+
+
+def reached(round_: int) -> Callable[[list[dict[str, Any]]], bool]:
+    """That round is over."""
+    return lambda events: any(e["event"] == "round" and e["round"] >= round_ for e in events)

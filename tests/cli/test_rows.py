@@ -1,0 +1,147 @@
+"""A party's file, and what is made of its columns."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.preprocessing import StandardScaler
+
+from securefed.cli.building import check_labels
+from securefed.cli.preparation import MOST_CATEGORIES, Preparation
+from securefed.cli.rows import file_digest, read_rows
+from securefed.cli.settings import DataSettings
+from securefed.cli.shared import SharedSettings
+from securefed.errors import DataError, MissingExtra
+
+
+def table(tmp_path: Path, text: str) -> Any:
+    path = tmp_path / "data.csv"
+    path.write_text(text)
+    return read_rows(path)
+
+
+PEOPLE = "id,age,region,late\n007,30,north,0\n7,40,south,1\n0008,50,north,0\n"
+
+
+def settings(**more: Any) -> DataSettings:
+    return DataSettings(**{"file": "data.csv", "id": "id", "label": "late", **more})
+
+
+def test_ids_stay_as_they_are_written(tmp_path: Path) -> None:
+    rows = table(tmp_path, PEOPLE)
+    assert rows.ids("id") == ["007", "7", "0008"]
+    assert rows.count == 3
+
+
+def test_words_become_categories_and_all_columns_are_standardised(tmp_path: Path) -> None:
+    rows = table(tmp_path, PEOPLE)
+    prepared, features = Preparation.fit(rows, settings())
+    assert prepared.names == ["age", "region=north", "region=south"]
+    plain = np.array([[30, 1, 0], [40, 0, 1], [50, 1, 0]], dtype=float)
+    assert np.allclose(features, StandardScaler().fit_transform(plain))
+    _, unscaled = Preparation.fit(rows, settings(standardise=False))
+    assert np.array_equal(unscaled, plain)
+
+
+def test_what_was_fitted_is_kept_as_arrays_and_applied_to_other_rows(tmp_path: Path) -> None:
+    prepared, _ = Preparation.fit(table(tmp_path, PEOPLE), settings())
+    again = Preparation.from_arrays(prepared.to_arrays())
+    new = table(tmp_path, "id,region,age\n1,west,40\n2,south,60\n")
+    found = again.apply(new)
+    assert found.shape == (2, 3)
+    assert np.allclose(found[:, 0] * prepared.scale[0] + prepared.mean[0], [40, 60])
+    assert np.allclose(found[0, 1:] * prepared.scale[1:] + prepared.mean[1:], 0), "an unknown region is none"
+
+
+def test_columns_can_be_chosen_or_dropped(tmp_path: Path) -> None:
+    rows = table(tmp_path, PEOPLE)
+    assert Preparation.fit(rows, settings(columns=("age",)))[0].names == ["age"]
+    assert Preparation.fit(rows, settings(drop=("region",)))[0].names == ["age"]
+    codes = table(tmp_path, "id,code,late\n1,3,0\n2,3,1\n3,10,0\n")
+    assert Preparation.fit(codes, settings(one_hot=("code",)))[0].names == ["code=10", "code=3"]
+
+
+MANY = "id,word,late\n" + "".join(f"{i},w{i},{i % 2}\n" for i in range(MOST_CATEGORIES + 1))
+REFUSED = {
+    "a missing column": (PEOPLE, {"columns": ("income",)}, "no column 'income'"),
+    "the id as a feature": (PEOPLE, {"columns": ("id",)}, "is the id or the label"),
+    "nothing left": (PEOPLE, {"drop": ("age", "region")}, "no feature columns are left"),
+    "a column to drop that is not there": (PEOPLE, {"drop": ("income",)}, "no column 'income'"),
+    "words where numbers are due": (PEOPLE, {"one_hot": ()}, "has 'north', a number is expected"),
+    "a gap": (PEOPLE.replace(",40,", ",,"), {}, "1 of 3 values of column 'age' are missing"),
+    "no number": (PEOPLE.replace(",40,", ",inf,"), {}, "missing or infinite"),
+    "too many words": (MANY, {}, f"at most {MOST_CATEGORIES}"),
+    "one-hot of what is no feature": (PEOPLE, {"one_hot": ("late",)}, "is not a feature"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_columns_that_cannot_be_used_are_named(case: str, tmp_path: Path) -> None:
+    text, changes, said = REFUSED[case]
+    with pytest.raises(DataError, match=r"data\.csv") as caught:
+        Preparation.fit(table(tmp_path, text), settings(**changes))
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        read_rows(tmp_path / "none.csv")
+    with pytest.raises(DataError, match="empty"):
+        table(tmp_path, "")
+    with pytest.raises(DataError, match="fields"):
+        table(tmp_path, "a,b\n1\n")
+    with pytest.raises(DataError, match="cannot be read"):
+        file_digest(tmp_path)
+
+
+def test_parquet_needs_its_package_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises((MissingExtra, ImportError), match="pyarrow"):
+        read_rows(tmp_path / "data.parquet")
+
+
+def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"id": ["007", "7"], "age": [30, 40], "region": ["north", None]}
+    parquet.write_table(arrow.table(columns), tmp_path / "data.parquet")
+    rows = read_rows(tmp_path / "data.parquet")
+    assert rows.ids("id") == ["007", "7"]
+    assert rows.column("age", "a feature").tolist() == [30.0, 40.0]
+    assert rows.is_words("region") and rows.column("region", "a feature").tolist() == ["north", ""]
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 and nothing more")
+    with pytest.raises(DataError, match="not a Parquet file"):
+        read_rows(tmp_path / "bad.parquet")
+
+
+def shared(**more: Any) -> SharedSettings:
+    return SharedSettings.of({"name": "r", "parties": ["shop", "bank"], **more})
+
+
+def test_labels_are_two_classes_in_sorted_order() -> None:
+    signs, classes = check_labels(np.array(["no", "yes", "no"]), "bank", shared())
+    assert signs.tolist() == [-1, 1, -1] and classes == ("no", "yes")
+    signs, classes = check_labels(np.array([0.0, 1.0]), "bank", shared())
+    assert classes == (0.0, 1.0)
+    with pytest.raises(DataError, match="3 classes"):
+        check_labels(np.array(["a", "b", "c"]), "bank", shared())
+    with pytest.raises(DataError, match="1 of 3 labels are missing"):
+        check_labels(np.array(["a", "", "b"]), "bank", shared())
+
+
+def test_labels_may_be_missing_in_transfer_learning() -> None:
+    signs, _ = check_labels(np.array(["a", "", "b"]), "bank", shared(objective="transfer"))
+    assert signs[0] == -1 and np.isnan(signs[1]) and signs[2] == 1
+
+
+def test_labels_of_the_linear_loss_are_numbers_within_their_bound() -> None:
+    targets, classes = check_labels(np.array([1.5, -2.0]), "bank", shared(loss="linear"))
+    assert targets.tolist() == [1.5, -2.0] and classes is None
+    with pytest.raises(DataError, match="margin_bound"):
+        check_labels(np.array([1.5, -200.0]), "bank", shared(loss="linear"))

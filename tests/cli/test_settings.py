@@ -1,0 +1,176 @@
+"""party.toml: what it takes, and one line for everything that is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from securefed.cli.settings import read_party_file
+from securefed.cli.shared import DEFAULTS, SharedSettings
+from securefed.cli.template import party_toml
+from securefed.errors import SettingError
+from securefed.protocols.recipe import LinearRecipe
+from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrtParties
+from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.transport.identity import Identity
+
+GOOD = """
+[party]
+name = "bank"
+listen = "127.0.0.1:7001"
+[data]
+file = "bank.csv"
+id = "id"
+label = "late"
+[peers.shop]
+address = "shop.example:7001"
+certificate = "peers/shop.pem"
+[run]
+name = "first"
+parties = ["shop", "bank"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "peers").mkdir()
+    (tmp_path / "peers" / "shop.pem").write_bytes(Identity.generate("shop").chain)
+    return tmp_path
+
+
+def read(folder: Path, text: str) -> Any:
+    path = folder / "party.toml"
+    path.write_text(text)
+    return read_party_file(path)
+
+
+def test_what_is_left_out_has_the_default_of_its_objective(folder: Path) -> None:
+    party = read(folder, GOOD)
+    assert party.is_label_party and not party.is_key_holder
+    assert party.run_folder == folder / "runs" / "first"
+    assert party.shared.to_dict() == {
+        "name": "first",
+        "parties": ["shop", "bank"],
+        "key_holder": None,
+        "objective": "linear",
+        **DEFAULTS["linear"],
+    }
+    assert party.peers["shop"].address == "shop.example:7001"
+    assert party.data.standardise and party.data.columns is None
+
+
+# What to replace in the good file, and what the one line has to say.
+WRONG = {
+    "not TOML": ("[party]", "[party", "not TOML"),
+    "unknown table": ("[run]", "[extra]\n[run]", "unknown key 'extra'"),
+    "misspelt key": ('parties = ["shop"', 'rouds = 3\nparties = ["shop"', "did you mean 'rounds'?"),
+    "no name": ('name = "bank"\n', "", "name is missing"),
+    "bad name": ('name = "bank"\n', 'name = "the bank"\n', "'the bank' given"),
+    "no data": ('[data]\nfile = "bank.csv"\nid = "id"\nlabel = "late"\n', "", "data: missing"),
+    "no file": ('file = "bank.csv"\n', "", "file is missing"),
+    "no label at the label party": ('label = "late"\n', "", "bank is the label party"),
+    "no id": ('id = "id"\n', "", 'alignment "psi" needs the column'),
+    "no peers": (
+        '[peers.shop]\naddress = "shop.example:7001"\ncertificate = "peers/shop.pem"\n',
+        "",
+        "none given",
+    ),
+    "a peer that is not in the run": ("[peers.shop]", "[peers.mall]", "mall given, shop"),
+    "no certificate file": ("peers/shop.pem", "peers/none.pem", "cannot read"),
+    "no address": ('address = "shop.example:7001"\n', "", "address is missing"),
+    "bad address": ("shop.example:7001", "shop.example", "HOST:PORT"),
+    "bad listen": ("127.0.0.1:7001", "7001", "HOST:PORT"),
+    "one party": ('["shop", "bank"]', '["bank"]', "at least 2"),
+    "another party's file": ('["shop", "bank"]', '["shop", "mall"]', "shop, mall"),
+    "twice the same": ('["shop", "bank"]', '["bank", "bank"]', "twice"),
+    "a key-holder for two": (
+        'name = "first"',
+        'name = "first"\nkey_holder = "n"',
+        "two hold keys for each other",
+    ),
+    "a run name that is a path": ('name = "first"', 'name = "../first"', "'../first' given"),
+    "unknown objective": ('name = "first"', 'name = "first"\nobjective = "best"', "'best'"),
+    "unknown scheme": ('name = "first"', 'name = "first"\nscheme = "rsa"', "'rsa'"),
+    "blind with ckks": (
+        'name = "first"',
+        'name = "first"\nscheme = "ckks"',
+        "'nothing' takes scheme 'paillier'",
+    ),
+    "no rounds": ('name = "first"', 'name = "first"\nrounds = 0', "rounds"),
+    "Q of text": ('name = "first"', 'name = "first"\nlocal_steps = "5"', "local_steps"),
+    "negative batch": ('name = "first"', 'name = "first"\nbatch_size = -1', "batch_size"),
+    "a target without evaluations": ('name = "first"', 'name = "first"\ntarget = 0.9', "evaluate_every"),
+    "held out for nobody": ('name = "first"', 'name = "first"\nholdout = 0.2', "evaluate_every is 0"),
+    "all held out": ('name = "first"', 'name = "first"\nevaluate_every = 1\nholdout = 1.0', "holdout"),
+    "columns and drop": ('id = "id"', 'id = "id"\ncolumns = ["a"]\ndrop = ["b"]', "exclude each other"),
+    "columns as text": ('id = "id"', 'id = "id"\ncolumns = "a"', "list of names"),
+    "a role that is none": ('name = "bank"\n', 'name = "bank"\nrole = "judge"\n', "'judge'"),
+    "a transfer of three": (
+        'parties = ["shop", "bank"]',
+        'objective = "transfer"\nparties = ["shop", "mall", "bank"]\nkey_holder = "n"',
+        "exactly 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_is_one_line_that_names_the_file(case: str, folder: Path) -> None:
+    old, new, said = WRONG[case]
+    assert GOOD.count(old) >= 1
+    with pytest.raises(SettingError) as caught:
+        read(folder, GOOD.replace(old, new, 1))
+    text = str(caught.value)
+    assert said in text and "\n" not in text
+    assert text.startswith(str(folder / "party.toml"))
+
+
+def test_a_missing_file_says_who_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="securefed init makes one"):
+        read_party_file(tmp_path / "party.toml")
+
+
+def test_numbers_are_compared_as_numbers() -> None:
+    """1 and 1.0 are the same setting at two parties."""
+    whole = SharedSettings.of({"name": "r", "parties": ["a", "b"], "margin_bound": 64, "l2": 0})
+    broken = SharedSettings.of({"name": "r", "parties": ["a", "b"], "margin_bound": 64.0, "l2": 0.0})
+    assert whole.to_dict() == broken.to_dict()
+    assert repr(whole.to_dict()["l2"]) == "0.0"
+
+
+def test_settings_become_recipes() -> None:
+    base = {"name": "r", "parties": ["a", "b", "c"], "key_holder": "k"}
+    recipe = SharedSettings.of({**base, "local_steps": 1, "decay": "sqrt-parties"}).recipe()
+    assert isinstance(recipe, LinearRecipe) and recipe.blind
+    assert recipe.algorithm == FedSGD() and recipe.learning_rate == InverseSqrtParties(0.5, 3)
+    recipe = SharedSettings.of({**base, "order": "sequential", "batch_size": 9}).recipe()
+    assert recipe.algorithm == FedBCD(5, "sequential") and recipe.batch_size == 9
+    recipe = SharedSettings.of({"name": "r", "parties": ["b", "a"], "objective": "transfer"}).recipe()
+    assert isinstance(recipe, TransferRecipe) and recipe.scheme == "ckks" and recipe.hidden == 32
+
+
+@pytest.mark.parametrize("holder", [False, True])
+def test_the_template_is_read_as_it_is_once_the_certificates_are_there(tmp_path: Path, holder: bool) -> None:
+    name = "notary" if holder else "clinic"
+    (tmp_path / "peers").mkdir()
+    for peer in ("shop", "bank", "third"):
+        (tmp_path / "peers" / f"{peer}.pem").write_bytes(Identity.generate(peer).chain)
+    text = party_toml(name, key_holder=holder, listen="127.0.0.1:7001")
+    party = read(tmp_path, text)
+    assert party.own.name == name and party.is_key_holder == holder
+
+
+def test_every_line_of_the_template_that_is_commented_out_is_a_setting(tmp_path: Path) -> None:
+    """Uncommented one by one, each is known; so the template does not drift away from the code."""
+    (tmp_path / "peers").mkdir()
+    (tmp_path / "peers" / "bank.pem").write_bytes(Identity.generate("bank").chain)
+    text = party_toml("clinic", key_holder=False, listen="127.0.0.1:7001")
+    commented = [line for line in text.splitlines() if line.startswith("# ") and " = " in line.split("#")[1]]
+    assert len(commented) > 15
+    for line in commented:
+        changed = text.replace(line, line[2:])
+        try:
+            read(tmp_path, changed)
+        except SettingError as error:
+            assert "unknown key" not in str(error), line
