@@ -156,7 +156,8 @@ def _seen(recorded: Recorded, party: str) -> list[Seen]:
             continue
         parts = [part for part in message.parts if part.frame != "bytes"] or message.parts
         protection = "+".join(part.protection for part in parts) or "empty"
-        protection = "public" if protection in ("bytes", "public-key") else protection
+        if protection in ("bytes", "public-key"):
+            protection = "public" if message.kind and message.kind.protection == "public" else "clear"
         owner = recorded.owners.get(parts[0].key, "") if parts else ""
         place = (message.sender, message.entry.kind, protection, owner)
         groups.setdefault(place, []).append(message.entry.bytes)

@@ -1,0 +1,137 @@
+"""Attacks on recorded runs of the transfer objective: labels, hidden representations, Phi Phi'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.attack_variants import CKKS, PAILLIER, PLAIN, SCHEMES, SINGLE, Size, either_sign, label_area
+from bench.scenes import Keys, TransferScene, transfer_scene
+from securefed.audit.attacks import direction_scores, norm_scores
+from securefed.audit.scores import Interval, Score, area, r_squared
+from securefed.audit.transfer_attacks import (
+    curvature_from_steps,
+    labels_by_fitting,
+    layers,
+    similarity,
+    solve_block,
+)
+from securefed.audit.views import plain_values
+from tests.audit.fate_style import PerSample
+
+__all__ = ["transfer_scores"]
+
+Array = NDArray[np.float64]
+
+
+def row_gradients(scene: TransferScene, variant: str) -> Array:
+    """The gradient by B's hidden representation, row by row, as well as B can know it after training."""
+    view, n = scene.views["B"], scene.rows
+    hidden = scene.hidden[-1]
+    if variant == PLAIN:
+        block = plain_values(view.of("contribution")[-1])
+        return block[:n] + hidden @ block[n:] / float(np.sqrt(n))
+    last = view.in_round(view.opened[-1].round)
+    if variant == SINGLE:
+        return last[0].sums
+    answer = solve_block(last)
+    return answer.rows + hidden @ answer.square / float(np.sqrt(n))
+
+
+def own_guess(scene: TransferScene) -> float:
+    """What B's own representation says about the labels: its main direction, by either sign."""
+    hidden = scene.hidden[-1] - scene.hidden[-1].mean(axis=0)
+    found = area(hidden @ np.linalg.svd(hidden, full_matrices=False)[2][0], scene.labels > 0)
+    return max(found, 1 - found)
+
+
+def transfer_label_scores(scene: TransferScene, variant: str) -> Iterator[Score]:
+    labels, design = scene.labels, own_guess(scene)
+    gradients = row_gradients(scene, variant)
+    norms, chance = either_sign(norm_scores(gradients), labels)
+    yield Score.of("labels from gradient norms", "B", variant, "AUC", norms, chance, design)
+    known = int(np.flatnonzero(labels > 0)[0])
+    others = np.arange(len(labels)) != known
+    directions = label_area(direction_scores(gradients, known)[others], labels[others])
+    yield Score.of("labels from gradient directions", "B", variant, "AUC", directions, 0.5, design,
+                   "one label known")  # fmt: skip
+    if variant in (PAILLIER, CKKS):
+        side = scene.sides["B"]
+        openings = layers(scene.views["B"].opened, side.model, side._features[: scene.rows])
+        answer = labels_by_fitting(openings, scene.rows, restarts=1)
+        interval, chance = either_sign(answer.values, labels)
+        advisory = next(e for e in scene.ledger if e.advisory)
+        note = f"ledger, labels over all rounds: {advisory.ratio:.1f} ({advisory.verdict})"
+    else:
+        interval, chance = either_sign(direction_scores(gradients, known), labels)
+        note = "directions suffice"
+    yield Score.of("labels over the rounds, transfer", "B", variant, "AUC", interval, chance, design, note)
+
+
+def hidden_score(scene: TransferScene, variant: str) -> Score:
+    """A rebuilds B's hidden representation from one exchange."""
+    view, n, truth = scene.views["A"], scene.rows, scene.hidden[0]
+    ratio = max((e.ratio for e in scene.ledger if e.party == "A" and not e.advisory), default=0.0)
+    note = f"ledger ratio {ratio:.2f}"
+    if variant == PLAIN:
+        found, note = plain_values(view.of("contribution")[0])[:n], "sent as it is"
+    elif variant == SINGLE:
+        sums, side = view.opened[0].sums, scene.sides["A"]
+        found = (sums[n] * side._y[:, None] - sums[:n]) / (2.0 * side._gamma)
+    else:
+        found = solve_block(view.in_round(0), prior=0.5).rows
+    return Score.of("hidden representations", "A", variant, "R2", r_squared(found, truth), 0.0, None, note)
+
+
+def square_score(scene: TransferScene, variant: str, steps: int) -> Score:
+    """B finds Phi Phi' from Q local steps of one exchange."""
+    view, n = scene.views["B"], scene.rows
+    width = scene.squares[0].shape[0]
+    found, guesses = [], []
+    for number, truth in enumerate(scene.squares):
+        own = scene.hidden[number] - scene.hidden[number].mean(axis=0)
+        main = np.linalg.svd(own, full_matrices=False)[2][0]
+        guesses.append(similarity(np.outer(main, main), truth))
+        if variant == PLAIN:
+            guess = plain_values(view.of("contribution")[number])[n:]
+        elif variant == SINGLE:
+            opened = view.in_round(number)
+            hidden = [_hidden_at(scene, opening.parameters) for opening in opened]
+            guess = curvature_from_steps(hidden, [opening.sums for opening in opened])
+        else:
+            guess = solve_block(view.in_round(number)).square
+        found.append(similarity((guess + guess.T) / 2, truth))
+    low, high = np.quantile(
+        [np.mean(np.random.default_rng(i).choice(found, len(found))) for i in range(400)], [0.025, 0.975]
+    )
+    interval = Interval(float(np.mean(found)), float(low), float(high))
+    return Score.of(f"Phi Phi', Q = {steps}", "B", variant, "cosine", interval, 1 / np.sqrt(width),
+                    float(np.mean(guesses)), "chance: the identity")  # fmt: skip
+
+
+def _hidden_at(scene: TransferScene, parameters: Array) -> Array:
+    model = scene.sides["B"].model
+    kept = model.parameters
+    model.parameters = parameters
+    hidden = model.forward(scene.sides["B"]._features[: scene.rows])
+    model.parameters = kept
+    return hidden
+
+
+def transfer_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
+    steps = 2
+    make = partial(
+        transfer_scene, keys=keys, rows=size.shared, width=size.width, local_steps=steps, seed=seed
+    )
+    runs = {
+        variant: partial(make, scheme, rounds=size.transfer_rounds) for variant, scheme in SCHEMES.items()
+    }
+    runs[SINGLE] = partial(make, "paillier", rounds=2, wrap=PerSample)
+    for variant, record in runs.items():
+        scene = record()
+        yield from transfer_label_scores(scene, variant)
+        yield hidden_score(scene, variant)
+        yield square_score(scene, variant, steps)

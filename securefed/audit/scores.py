@@ -1,0 +1,117 @@
+"""How well an attack did: a score, what guessing reaches, and a confidence interval.
+
+Intervals are 95 %: bootstrap over rows for areas under the curve and R^2, Wilson's for proportions. An
+attack *succeeds* if the whole interval lies above chance and above what its party is given by design (its
+own part of the trained model knows something about labels; that is what training is for).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Interval", "Score", "area", "area_under_curve", "proportion", "r_squared"]
+
+Array = NDArray[np.float64]
+RESAMPLES = 400
+Z = 1.959964
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A score and its 95 % confidence interval."""
+
+    score: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """One attack on one variant."""
+
+    attack: str
+    observer: str
+    variant: str
+    metric: str
+    score: float
+    low: float
+    high: float
+    chance: float
+    by_design: float | None = None
+    """What the observer has without any attack."""
+    note: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        attack: str,
+        observer: str,
+        variant: str,
+        metric: str,
+        interval: Interval,
+        chance: float,
+        by_design: float | None = None,
+        note: str = "",
+    ) -> Score:
+        numbers = (interval.score, interval.low, interval.high)
+        return cls(attack, observer, variant, metric, *numbers, chance, by_design, note)
+
+    @property
+    def succeeded(self) -> bool:
+        return bool(self.low > max(self.chance, self.chance if self.by_design is None else self.by_design))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "succeeded": self.succeeded}
+
+
+def area(scores: Array, positive: NDArray[np.bool_]) -> float:
+    """The area under the ROC curve: how often a positive scores above a negative, ties half."""
+    order = np.argsort(scores, kind="stable")
+    ranks = np.empty(len(scores))
+    ranks[order] = np.arange(1, len(scores) + 1)
+    for value in np.unique(scores[np.concatenate([[False], np.diff(scores[order]) == 0])[np.argsort(order)]]):
+        ranks[scores == value] = ranks[scores == value].mean()
+    count, total = int(positive.sum()), len(scores)
+    if count in (0, total):
+        return 0.5
+    return float((ranks[positive].sum() - count * (count + 1) / 2) / (count * (total - count)))
+
+
+def area_under_curve(scores: Array, positive: NDArray[np.bool_], seed: int = 0) -> Interval:
+    """With a bootstrap interval."""
+    return _bootstrap(lambda rows: area(scores[rows], positive[rows]), len(scores), seed)
+
+
+def r_squared(found: Array, truth: Array, seed: int = 0) -> Interval:
+    """The share of the truth's variance (over rows, column by column) that is explained; at least 0.
+
+    A guess that knows nothing but the columns' means has 0.
+    """
+    found, truth = found.reshape(len(found), -1), truth.reshape(len(truth), -1)
+
+    def share(rows: NDArray[np.intp]) -> float:
+        spread = ((truth[rows] - truth[rows].mean(axis=0)) ** 2).sum()
+        return max(0.0, 1.0 - float(((found[rows] - truth[rows]) ** 2).sum() / (spread or 1.0)))
+
+    return _bootstrap(share, len(truth), seed)
+
+
+def proportion(right: int, trials: int) -> Interval:
+    """Wilson's interval."""
+    share, square = right / trials, Z * Z / trials
+    middle = (share + square / 2) / (1 + square)
+    half = Z / (1 + square) * sqrt(share * (1 - share) / trials + square / (4 * trials))
+    return Interval(share, middle - half, middle + half)
+
+
+def _bootstrap(statistic: Callable[[NDArray[np.intp]], float], rows: int, seed: int) -> Interval:
+    generator = np.random.default_rng(seed)
+    drawn = [statistic(generator.integers(0, rows, rows)) for _ in range(RESAMPLES)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Interval(statistic(np.arange(rows)), float(low), float(high))

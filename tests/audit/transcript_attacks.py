@@ -1,0 +1,74 @@
+"""Attacks on the ciphertexts of a recorded run, by the key-holder that they were made for.
+
+The key-holder sent [[E]] under its own key and got back a masked block that the requester computed from it
+with its private multipliers. A mask hides the values. What else is in the block says how it was computed,
+unless it was re-randomised: the randomness of Paillier (c mod n is r^n, whatever the mask), c1 of CKKS. So
+the key-holder does the computation itself for each data set that it thinks possible and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+import tenseal.sealapi as seal
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from securefed.crypto import KeyHolder, Masked
+from securefed.crypto.ckks import CkksMasked, CkksPublicKey
+from securefed.crypto.ckks.encrypted import CkksEncrypted
+from securefed.crypto.ckks.parameters import RING, engine
+from securefed.crypto.ckks.sealbytes import read
+from securefed.crypto.paillier import PaillierMasked, PaillierPublicKey
+from securefed.crypto.paillier.encrypted import PaillierEncrypted
+from securefed.crypto.paillier.masking import Layout, pack_ciphertexts
+from securefed.crypto.plain import PlainBlock, PlainEncrypted
+from securefed.crypto.scheme import Encrypted
+from securefed.transport import Message
+
+__all__ = ["matching_data_sets", "without_rerandomisation"]
+
+Array = NDArray[np.float64]
+
+
+def matching_data_sets(
+    holder: KeyHolder, sent: Message, returned: Message, candidates: Sequence[Array]
+) -> list[int]:
+    """Which of the candidate multipliers (each columns x outputs x rows) fit what the requester returned."""
+    encrypted = holder.public.load(sent.payload)
+    masked = holder.public.load_masked(returned.payload)
+    return [place for place, guess in enumerate(candidates) if _fits(encrypted.contract(guess), masked)]
+
+
+def _fits(computed: Encrypted, masked: Masked) -> bool:
+    if isinstance(computed, PlainEncrypted) and isinstance(masked, PlainBlock):
+        return bool(np.allclose(computed.values, masked.values))
+    if isinstance(computed, PaillierEncrypted) and isinstance(masked, PaillierMasked):
+        layout = Layout.of(computed.public.bits, computed.shape, computed.extent)
+        packed = pack_ciphertexts(computed.public, computed._ciphertexts, layout)
+        n = computed.public.n
+        return [c % n for c in packed] == [mpz(c) % n for c in masked.integers()]
+    if isinstance(computed, CkksEncrypted) and isinstance(masked, CkksMasked):
+        blocks = [_coefficients(computed.public, item) for item in computed._merged()]
+        return bool((np.stack([block[1] for block in blocks]) == masked.c1).all())
+    return False
+
+
+def _coefficients(public: CkksPublicKey, held: object) -> NDArray[np.uint64]:
+    """As CkksPublicKey.blinded, without the encryption of zero."""
+    copied = seal.Ciphertext()
+    engine().evaluator.transform_from_ntt(held, copied)
+    return read(copied, copied.dyn_array()).reshape(2, 2, RING)
+
+
+@contextmanager
+def without_rerandomisation() -> Iterator[None]:
+    """The deliberately naive variant: masks as ours, fresh randomness left off."""
+    with (
+        patch.object(PaillierPublicKey, "draw", lambda self, count: [mpz(1)] * count),
+        patch.object(CkksPublicKey, "blinded", _coefficients),
+    ):
+        yield
