@@ -1,5 +1,6 @@
 """To go on after an interruption: a party's own parameters and counters after each round, encrypted on disk.
 
+    timeline.sfc       a record for each round: what it took
     alignment.sfc      once: which of the party's rows are common, in the agreed order
     round-<n>.sfc      after round n: parameters (ciphertexts in blind training), optimiser, counters,
     timeline
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import secrets
 import struct
@@ -42,7 +44,9 @@ NONCE = 12
 KEPT = 3
 """Rounds that are kept. Two would do: nobody can be more than one round ahead."""
 NAME = re.compile(r"round-(\d{1,9})\.sfc")
-ALIGNMENT = "alignment.sfc"
+ALIGNMENT, TIMELINE = "alignment.sfc", "timeline.sfc"
+TIMELINE_ROUND = -2
+LENGTH = struct.Struct(">I")
 META = "meta"
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -102,7 +106,40 @@ class CheckpointStore:
     def clear(self) -> None:
         for number in self.rounds():
             (self._folder / f"round-{number}.sfc").unlink(missing_ok=True)
-        (self._folder / ALIGNMENT).unlink(missing_ok=True)
+        for name in (ALIGNMENT, TIMELINE):
+            (self._folder / name).unlink(missing_ok=True)
+
+    # The timeline grows by a record a round; a checkpoint that held all of it would grow with the rounds.
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add a record; one that a kill cuts short is not missed."""
+        nonce = secrets.token_bytes(NONCE)
+        text = json.dumps(dict(record), allow_nan=False).encode()
+        sealed = nonce + self._cipher.encrypt(nonce, text, self._header(TIMELINE_ROUND))
+        make_folder(self._folder, private=True)
+        path = self._folder / TIMELINE
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "ab") as file:
+                file.write(LENGTH.pack(len(sealed)) + sealed)
+        except OSError as error:
+            raise storage_error(path, error) from None
+
+    def records(self) -> list[dict[str, Any]]:
+        """All records that are whole, in the order of their writing."""
+        path, found = self._folder / TIMELINE, []
+        blob = path.read_bytes() if path.exists() else b""
+        place = 0
+        while place + LENGTH.size <= len(blob):
+            (size,) = LENGTH.unpack_from(blob, place)
+            sealed = blob[place + LENGTH.size : place + LENGTH.size + size]
+            place += LENGTH.size + size
+            try:
+                text = self._cipher.decrypt(sealed[:NONCE], sealed[NONCE:], self._header(TIMELINE_ROUND))
+            except (InvalidTag, ValueError):
+                continue  # cut short by a kill; the round was made again
+            found.append(json.loads(text))
+        return found
 
     def _header(self, round_: int) -> bytes:
         return json.dumps({"party": self._party, "run": self._run, "round": round_}, sort_keys=True).encode()

@@ -99,6 +99,9 @@ def _guarded(args: argparse.Namespace, terminal: Terminal) -> int:
         return 2 if is_user_error(error) else 1
     except BrokenPipeError:
         return 1  # whoever read our output has gone
+    except OSError as error:
+        terminal.error(f"securefed {args.command}: {one_line(error)}")
+        return 1
     except KeyboardInterrupt:
         terminal.error(f"securefed {args.command}: stopped")
         return 1

@@ -7,19 +7,20 @@ training leaves with it: its parameters under somebody else's key.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.cli.checkpoints import Checkpoint, CheckpointStore
+from securefed.cli.records import FileTranscript
 from securefed.errors import DataError
 from securefed.measure.timeline import RoundPoint, Timeline
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.schedules import Reason
 from securefed.protocols.training import Round
-from securefed.transport import Entry, Link, Path, Transcript
+from securefed.transport import Entry, Link, Path
 
 __all__ = ["Keeper", "RoundWatch", "Tally"]
 
@@ -52,8 +53,8 @@ class Tally:
         )
 
     def to_meta(self) -> dict[str, Any]:
+        """Without the timeline, which has a file of its own."""
         return {
-            "timeline": self.timeline.to_list(),
             "interruptions": self.interruptions,
             "alignment": [self.alignment.computation, self.alignment.communication],
             "evaluation": [self.evaluation.computation, self.evaluation.communication],
@@ -61,10 +62,10 @@ class Tally:
         }
 
     @classmethod
-    def from_meta(cls, meta: Any) -> Tally:
+    def from_meta(cls, meta: Any, timeline: Timeline) -> Tally:
         try:
             return cls(
-                Timeline.from_list(meta["timeline"]),
+                timeline,
                 int(meta["interruptions"]),
                 Path(*meta["alignment"]),
                 Path(*meta["evaluation"]),
@@ -107,6 +108,7 @@ class Keeper:
         """The program's callback, after each round."""
         with state.link.activity("checkpoint"):
             point = self._tally.timeline.add(state)
+            self._store.append(asdict(point))
             ended = self._tracker.update(state.number, state.metric)
             self.write(state.number + 1, ended if self._judges else None)
         if self._follow is not None:
@@ -138,12 +140,12 @@ class Keeper:
         return self._tally.timeline.path(self._link.path)
 
 
-class RoundWatch(Transcript):
+class RoundWatch(FileTranscript):
     """A key-holder's transcript: its program has no callback, and a new round shows in what it exchanges."""
 
-    def __init__(self, like: Transcript, on_round: Callable[[int], None]) -> None:
-        super().__init__(like.party, like.run)
-        self.__dict__.update(like.__dict__)
+    def __init__(self, like: FileTranscript, on_round: Callable[[int], None]) -> None:
+        super().__init__(like.party, like.run, like.path)
+        self.__dict__.update(like.__dict__)  # the entries, and the file that is open
         self._on_round = on_round
         self._current: int | None = None
 

@@ -145,6 +145,7 @@ def _check_folder(session: Session, resume: bool, restart: bool) -> None:
         )
     if store.aligned and isinstance(session, DataSession):
         session.check_unchanged()
+    session.standing()  # a damaged checkpoint is found before anybody is called
 
 
 def _take_part(

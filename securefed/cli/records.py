@@ -10,27 +10,61 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from securefed.errors import DataError
 from securefed.measure.files import storage_error, write_atomically
-from securefed.transport import Transcript
+from securefed.transport import Entry, Transcript
 
-__all__ = ["Events", "resume_transcript", "start_transcript"]
+__all__ = ["Events", "FileTranscript", "resume_transcript", "start_transcript"]
 
 ROUNDS = ("training", "evaluation")
 """Phases that belong to a round."""
 
 
-def start_transcript(path: Path, party: str, run: str) -> Transcript:
+class FileTranscript(Transcript):
+    """A transcript in its file; a disk that does not take it any more is one named error."""
+
+    def __init__(self, party: str, run: str, path: Path) -> None:
+        super().__init__(party, run)
+        self.path = path
+
+    def begin(self) -> None:
+        """Write what is there, and go on writing."""
+        with self._disk():
+            self.stream_to(self.path)
+
+    def close(self) -> None:
+        with self._disk():
+            super().close()
+
+    def _append(self, entry: Entry) -> None:
+        with self._disk():
+            super()._append(entry)
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            stream, self._stream = self._stream, None
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+            raise storage_error(self.path, error) from None
+
+
+def start_transcript(path: Path, party: str, run: str) -> FileTranscript:
     """A new one, written to its file as it grows."""
-    transcript = Transcript(party, run)
-    _stream(transcript, path)
+    transcript = FileTranscript(party, run, path)
+    transcript.begin()
     return transcript
 
 
-def resume_transcript(path: Path, party: str, run: str, start: int) -> Transcript:
+def resume_transcript(path: Path, party: str, run: str, start: int) -> FileTranscript:
     """The one in the file, cut before round `start` (counted from 0), and going on in the file."""
     before = path.with_name(f".{path.name}.before")
     if start == 0:  # nothing of it counts, and it may not even have been begun
@@ -41,14 +75,14 @@ def resume_transcript(path: Path, party: str, run: str, start: int) -> Transcrip
     if not before.exists():
         write_atomically(before, _whole_lines(path))
     old = Transcript.read(before)
-    transcript = Transcript(party, run)
+    transcript = FileTranscript(party, run, path)
     if (old.party, old.run) != (party, run) or (old.entries and _broken(old)):
         raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}")
     # Keys and agreements of attempts that came to nothing go too: half of them may never have arrived.
     kept = [place for place, e in enumerate(old.entries) if e.phase in ROUNDS and e.round < start]
     transcript.entries = old.entries[: kept[-1] + 1] if kept else []
     transcript.note("resumed", "checkpoint", "", start, 0, "setup", dropped=len(old) - len(transcript))
-    _stream(transcript, path)
+    transcript.begin()
     before.unlink()
     return transcript
 
@@ -70,13 +104,6 @@ def _whole_lines(path: Path) -> bytes:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     whole = lines[:-1]  # after the last line break there is nothing, or half a line
     return b"\n".join(whole) + b"\n"
-
-
-def _stream(transcript: Transcript, path: Path) -> None:
-    try:
-        transcript.stream_to(path)
-    except OSError as error:
-        raise storage_error(path, error) from None
 
 
 class Events:

@@ -26,7 +26,7 @@ from securefed.cli.checkpoints import Checkpoint, CheckpointStore
 from securefed.cli.keeper import Keeper, RoundWatch, Tally
 from securefed.cli.keys import PartyKeys
 from securefed.cli.preparation import Preparation
-from securefed.cli.records import Events, resume_transcript, start_transcript
+from securefed.cli.records import Events, FileTranscript, resume_transcript, start_transcript
 from securefed.cli.settings import PartyFile
 from securefed.cli.shards import save_shard, write_arrays
 from securefed.cli.standing import Decision, Standing, decide
@@ -35,7 +35,7 @@ from securefed.errors import SettingError
 from securefed.measure.forecast import ledger_after, refusal
 from securefed.measure.rundir import RunDirectory
 from securefed.measure.summary import PartyAccount
-from securefed.measure.timeline import RoundPoint
+from securefed.measure.timeline import RoundPoint, Timeline
 from securefed.models import HiddenLayer
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.recipe import LinearRecipe, Surroundings
@@ -102,21 +102,27 @@ class Session(ABC):
 
     # Transcript and sums, over interruptions
 
-    def _open(self, link: NetworkLink, decision: Decision) -> Tally:
+    def _open(self, link: NetworkLink, decision: Decision) -> tuple[FileTranscript, Tally]:
         """The transcript goes on in its file, and the sums where they stood."""
         if decision.start is None:
-            link.transcript = start_transcript(self.directory.transcript, self.name, self.shared.name)
-            return Tally(alignment=link.paused)
+            made = start_transcript(self.directory.transcript, self.name, self.shared.name)
+            link.transcript = made
+            return made, Tally(alignment=link.paused)
         tally = Tally()
         if decision.start in self.store.rounds():
-            tally = Tally.from_meta(self.store.read(decision.start).meta.get("tally"))
+            tally = self._tally(decision.start)
         tally.interruptions += 1
-        link.transcript = resume_transcript(
-            self.directory.transcript, self.name, self.shared.name, decision.start
-        )
-        tally.timeline.resumed(link.transcript)
+        made = resume_transcript(self.directory.transcript, self.name, self.shared.name, decision.start)
+        link.transcript = made
+        tally.timeline.resumed(made)
         self._events.tell("resumed", start=decision.start)
-        return tally
+        return made, tally
+
+    def _tally(self, rounds: int) -> Tally:
+        """The sums as of so many rounds."""
+        newest = {int(row["number"]): row for row in self.store.records()}
+        timeline = Timeline.from_list(newest[number] for number in sorted(newest) if number < rounds)
+        return Tally.from_meta(self.store.read(rounds).meta.get("tally"), timeline)
 
     def _begin(self, decision: Decision, agreement: Agreement) -> None:
         entry = refusal(agreement)
@@ -166,7 +172,7 @@ class Session(ABC):
         standings = {name: Standing(equations, affine) for name, equations, affine in meta["members"]}
         common = int(self.store.read_alignment().meta["rows"])
         agreement = agreement_of(self.shared, standings, common)
-        tally = Tally.from_meta(meta["tally"])
+        tally = self._tally(rounds[-1])
         return self._settle(
             meta["instance"], agreement, rounds[-1], meta["ended"], tally, Path(*meta["path"])
         )
@@ -248,7 +254,7 @@ class DataSession(Session):
             arrays = self.store.read_alignment().arrays
             alignment = Alignment(arrays["rows"].astype(np.intp), arrays["labelled"].astype(np.bool_))
         agreement = agreement_of(self.shared, standings, len(alignment))
-        tally = self._open(link, decision)
+        _, tally = self._open(link, decision)
         self._begin(decision, agreement)
         keeper = Keeper(
             self.store,
@@ -330,7 +336,7 @@ class KeyHolderSession(Session):
         else:
             common = decision.rows
         agreement = agreement_of(self.shared, standings, common)
-        tally = self._open(link, decision)
+        transcript, tally = self._open(link, decision)
         self._begin(decision, agreement)
         keeper = Keeper(
             self.store, agreement, decision.instance, tally, link, judges=False, follow=self._follow
@@ -340,7 +346,7 @@ class KeyHolderSession(Session):
             keeper.on_round(Round(number, None, link))
             self._keys.keep_count()
 
-        link.transcript = RoundWatch(link.transcript, on_round)
+        link.transcript = RoundWatch(transcript, on_round)
         recipe = self.shared.recipe()
         if not isinstance(recipe, LinearRecipe):
             raise SettingError(f"objective: {self.shared.objective!r} has no key-holder party")

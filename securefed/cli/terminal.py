@@ -7,6 +7,7 @@ terminal, and colours not with NO_COLOR or TERM=dumb; into a file or a pipe go p
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
@@ -67,6 +68,9 @@ class Terminal:
         self._write(f"{self.paint('note:', 'yellow')} {text}")
 
     def error(self, text: str) -> None:
+        """The last word; what was in progress is over."""
+        if self._progress is not None:
+            self._progress.close()
         self._write(self.paint(text, "red"))
 
     def _write(self, text: str) -> None:
@@ -130,10 +134,19 @@ class Progress:
             desc=self._what,
             bar_format="{desc} {bar} {n_fmt}/{total_fmt}{postfix}",
             leave=True,
-            dynamic_ncols=True,
+            **self._width(),
         )
         self._thread = threading.Thread(target=self._tick, name="securefed-progress", daemon=True)
         self._thread.start()
+
+    def _width(self) -> dict[str, Any]:
+        """As wide as the terminal is at any moment; some do not know how wide they are."""
+        try:
+            known = os.get_terminal_size(self._terminal._err.fileno()).columns > 0
+        except (OSError, ValueError):
+            known = False
+        size = shutil.get_terminal_size()
+        return {"dynamic_ncols": True} if known else {"ncols": size.columns, "nrows": size.lines}
 
     def begin(self, done: int) -> None:
         """Rounds that were there before this process: not part of the estimate."""

@@ -69,7 +69,7 @@ class People:
     def write(self, path: Path, name: str, *, labels: bool, words: bool = False) -> None:
         part, rows = self.part(name), self.known[name]
         with path.open("w", newline="") as file:
-            writer = csv.writer(file)
+            writer = csv.writer(file, lineterminator="\n")
             head = ["id", *(f"{name}{place}" for place in range(part.shape[1]))]
             writer.writerow([*head, *(["colour"] if words else []), *(["label"] if labels else [])])
             for row in rows.tolist():

@@ -120,3 +120,16 @@ def test_files_that_are_not_checkpoints_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "round-x.sfc").write_text("mine")
     (tmp_path / "checkpoints" / ".round-2.sfc.0011").write_text("half")
     assert kept.rounds() == [1]
+
+
+def test_the_timeline_grows_by_records_and_a_cut_one_is_not_missed(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    assert kept.records() == []
+    for number in range(3):
+        kept.append({"number": number, "metric": 0.5})
+    path = tmp_path / "checkpoints" / "timeline.sfc"
+    assert b"metric" not in path.read_bytes() and path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(path.read_bytes()[:-5])
+    assert [row["number"] for row in kept.records()] == [0, 1]
+    kept.write_alignment(some(0))
+    assert kept.records() == []

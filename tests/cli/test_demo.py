@@ -1,0 +1,156 @@
+"""`securefed demo`, end to end: processes, keys, alignment, training, prediction, table, audit, reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.parties import PATIENT, ROOT
+
+
+def demo(tmp_path: Path, *words: str) -> tuple[str, dict[str, object]]:
+    """What it printed, and its JSON."""
+    command = [sys.executable, "-m", "securefed.cli", "demo", "--folder", str(tmp_path / "demo")]
+    command += ["--json", str(tmp_path / "demo.json"), *words]
+    environment = {k: v for k, v in os.environ.items() if k != "SECUREFED_PASSPHRASE"}
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=environment | {"PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        check=False,
+        timeout=3 * PATIENT,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads((tmp_path / "demo.json").read_text())
+
+
+def test_it_shows_the_whole_way_in_plain(tmp_path: Path) -> None:
+    text, facts = demo(tmp_path, "--scheme", "plain", "--rounds", "6")
+    assert "NOT PROTECTED" in text
+    assert facts["auc"] > facts["auc_alone"] - 0.02 and facts["auc_central"] > 0.98  # type: ignore[operator]
+    assert facts["rounds"] == 6 and facts["new_people"] == 171
+    assert set(facts["saw"]) == {"lab", "clinic"}  # type: ignore[call-overload]
+    for report in facts["reports"].values():  # type: ignore[attr-defined]
+        page = Path(report).read_text()
+        assert page.count("<svg") >= 4 and "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+        assert "<script" not in page
+    for line in (
+        "AUC on 171 new people",
+        "rounds",
+        "time",
+        "sent",
+        "lab saw",
+        "clinic saw",
+        "audit",
+        "report",
+    ):
+        assert line in text
+    shards = sorted(p.name for p in (tmp_path / "demo").rglob("shard-*.npz"))
+    assert shards == ["shard-clinic.npz", "shard-lab.npz"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--parties", "4", "--rounds", "3"),
+        ("--scheme", "ckks"),
+        ("--objective", "transfer"),
+        ("--data", "generated", "--scheme", "ckks", "--parties", "3", "--evaluate-every", "1"),
+        ("--reveal", "own-gradient", "--local-steps", "1", "--key-bits", "2048"),
+    ],
+)
+def test_every_way_of_it_is_encrypted_and_good(words: tuple[str, ...], tmp_path: Path) -> None:
+    text, facts = demo(tmp_path, *words)
+    assert facts["protected"] and facts["audit"]["verdict"] == "all claims hold"  # type: ignore[index]
+    assert facts["auc"] > (0.9 if "--data" not in words else 0.8)  # type: ignore[operator]
+    if not words:
+        assert facts["auc"] > facts["auc_central"] - 0.01  # type: ignore[operator]
+        assert facts["auc"] > facts["auc_alone"]  # type: ignore[operator]
+        assert facts["saw"]["lab"] == "only ciphertexts and masked numbers"  # type: ignore[index]
+    if "--parties" in words:
+        assert "notary saw" in text
+
+
+class Screen:
+    """A process at a terminal of its own."""
+
+    def __init__(self, *words: str, cwd: Path) -> None:
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "110", "LINES": "30"}
+        environment.pop("NO_COLOR", None)
+        self.child, self._terminal = pty.fork()
+        if self.child == 0:  # in the child: become the command
+            os.chdir(cwd)
+            os.execve(sys.executable, [sys.executable, "-m", "securefed.cli", *words], environment)  # noqa: S606
+        self.text = ""
+
+    def until(self, pattern: str) -> None:
+        """Read until it is there."""
+        deadline = time.monotonic() + PATIENT
+        while not re.search(pattern, self.text):
+            if time.monotonic() > deadline or not self._more():
+                raise AssertionError(f"{pattern!r} does not come:\n{self.text}")
+
+    def _more(self) -> bool:
+        ready, _, _ = select.select([self._terminal], [], [], 1.0)
+        if not ready:
+            return True
+        try:
+            found = os.read(self._terminal, 65536)
+        except OSError:  # the other end is closed
+            return False
+        self.text += found.decode(errors="replace")
+        return bool(found)
+
+    def interrupt(self) -> None:
+        os.write(self._terminal, b"\x03")
+
+    def end(self) -> int:
+        """Its exit code."""
+        deadline = time.monotonic() + PATIENT
+        while time.monotonic() < deadline:
+            self._more()
+            pid, status = os.waitpid(self.child, os.WNOHANG)
+            if pid:
+                while self._more():
+                    pass
+                os.close(self._terminal)
+                return os.waitstatus_to_exitcode(status)
+        os.kill(self.child, signal.SIGKILL)
+        raise AssertionError(f"does not end:\n{self.text}")
+
+
+def test_at_a_terminal_there_are_colours_and_a_line_that_renews_itself(tmp_path: Path) -> None:
+    """And Ctrl-C in the middle stops all of it cleanly."""
+    words = ("demo", "--scheme", "plain", "--rounds", "100000", "--folder", str(tmp_path / "demo"))
+    screen = Screen(*words, cwd=tmp_path)
+    screen.until(r"training, round .*\r.*[2-9]\d/100000")
+    assert "\x1b[1msecurefed demo" in screen.text  # bold
+    assert re.search(
+        r"\r[^\n]*training, round [^\n]*sent [\d.]+ [kM]?B  comp [\d.]+ s  comm [\d.]+ s", screen.text
+    )
+    assert "left ~" in screen.text
+    assert screen.text.count("\n") < 15, "one line, renewed, and not one a round"
+    screen.interrupt()
+    assert screen.end() == 1
+    last = re.sub(r"\x1b\[\d*m", "", screen.text).strip().split("\n")[-1]
+    assert last.endswith(f"stopped; what was made so far is in {tmp_path / 'demo'}")
+    assert "Traceback" not in screen.text
+    for name in ("lab", "clinic"):
+        events = [
+            json.loads(line) for line in (tmp_path / "demo" / name / "events.jsonl").read_text().splitlines()
+        ]
+        assert events[-1]["event"] in ("round", "interrupted")
