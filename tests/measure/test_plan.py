@@ -1,0 +1,179 @@
+"""The planner: the ledger ahead of time, rounds by Q, and a clock that agrees with the real one."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from securefed.errors import SettingError
+from securefed.measure.calibration import CkksCosts, PaillierCosts, PlainCosts
+from securefed.measure.forecast import ledger_after, refusal
+from securefed.measure.plan import Estimate, RoundsModel, best, estimate, round_path
+from securefed.measure.sizes import Block
+from securefed.measure.workload import Receive, Scenario, Send, Step, Work
+from securefed.protocols.ledger import LedgerWarning
+from securefed.protocols.recipe import LinearRecipe
+from securefed.protocols.schedules import FedBCD
+from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.transport import Link, Network, Path, get_network, run_local
+from tests.measure.runs import run
+
+OPEN: dict[str, Any] = {"reveal": "own-gradient", "loss_form": "taylor", "scheme": "plain", "rounds": 4}
+
+
+class Seconds:
+    """Every piece of work takes what its count says."""
+
+    setup = 0.0
+
+    def seconds(self, work: Work) -> float:
+        return float(work.count)
+
+
+NETWORK = Network("n", 8.0, 0.5)  # a byte a second
+
+
+def test_a_round_is_what_the_real_clock_says_of_the_same_steps() -> None:
+    """The same script once on the plan's clocks and once as programs on real links."""
+    scripts: Mapping[str, list[Step]] = {
+        "a": [
+            Work("x", 3),
+            Send("b", "m", Block(1, 10)),
+            Send("b", "m", Block(1, 4)),
+            Receive("b", "n"),
+            Work("x", 2),
+        ],
+        "b": [Work("x", 1), Receive("a", "m"), Work("x", 7), Receive("a", "m"), Send("a", "n", Block(1, 6))],
+    }
+    planned = round_path(scripts, Seconds(), None, NETWORK)
+
+    now = [0.0]
+
+    def program(name: str, rounds: int) -> Any:
+        async def run_script(link: Link) -> None:
+            for round_ in range(rounds):
+                sent: Counter[str] = Counter()
+                taken: Counter[str] = Counter()
+                for step in scripts[name]:
+                    if isinstance(step, Work):
+                        now[0] += step.count
+                    elif isinstance(step, Send):
+                        payload, place = bytes(step.block.bytes), sent[step.kind]
+                        link.send(step.receiver, step.kind, payload, round=round_, step=place)
+                        sent[step.kind] += 1
+                    else:
+                        place = taken[step.kind]
+                        await link.receive(step.kind, step.sender, round=round_, step=place)
+                        taken[step.kind] += 1
+
+        return run_script
+
+    def real(rounds: int) -> Path:
+        programs = {name: program(name, rounds) for name in scripts}
+        done = run_local(programs, run="r", kinds=("m", "n"), network=NETWORK, timer=lambda: now[0])
+        return done.critical
+
+    assert planned == real(3).since(real(2))
+    # By hand: a works 3; its first message takes 10 and 0.5 of latency; b works 7 while the second arrives; its
+    # answer takes 6 and 0.5; then 2 at a.
+    assert planned == Path(3 + 7 + 2, 10.5 + 6.5)
+
+
+def test_steps_that_wait_for_each_other_are_an_error_and_not_a_loop() -> None:
+    scripts: Mapping[str, list[Step]] = {"a": [Receive("b", "m")], "b": [Receive("a", "m")]}
+    with pytest.raises(SettingError, match="wait for each other"):
+        round_path(scripts, PlainCosts(), None, NETWORK)
+
+
+def test_the_ledger_is_known_before_the_first_round() -> None:
+    scenario = Scenario(LinearRecipe(**OPEN, algorithm=FedBCD(2)), {"shop": 3, "bank": 2}, 20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LedgerWarning)
+        _, done = run(scenario)
+    found = {(e.party, e.block): e for o in done.outcomes.values() for e in o.ledger.entries}
+    assert {(e.party, e.block): e for e in ledger_after(scenario.agreement, 4)} == found
+    assert refusal(scenario.agreement) is None
+
+
+def test_a_refusal_is_foreseen() -> None:
+    tight = Scenario(LinearRecipe(**{**OPEN, "batch_size": 3}), {"shop": 3, "bank": 2}, 20)
+    entry = refusal(tight.agreement)
+    assert entry is not None and entry.verdict == "determined"
+    allowed = Scenario(
+        LinearRecipe(**{**OPEN, "batch_size": 3}, allow_determined=True), {"shop": 3, "bank": 2}, 20
+    )
+    assert refusal(allowed.agreement) is None
+    # The paper's own setting: 100 shared rows, h = 32, Q = 10.
+    paper = Scenario(TransferRecipe(scheme="ckks", algorithm=FedBCD(10)), {"b": 15, "a": 18}, 100)
+    assert refusal(paper.agreement) is not None
+    assert refusal(paper.with_steps(1).agreement) is None
+
+
+def test_blind_training_opens_nothing() -> None:
+    blind = Scenario(LinearRecipe(scheme="paillier", batch_size=3), {"shop": 3, "bank": 2}, 20)
+    assert ledger_after(blind.agreement, 9) == [] and refusal(blind.agreement) is None
+
+
+def test_rounds_fall_with_q_and_not_below_the_floor() -> None:
+    model = RoundsModel(100, alpha=0.8, floor=0.15)
+    found = [model.rounds(q) for q in (1, 2, 5, 10, 50, 500)]
+    assert found == [100, 58, 28, 16, 15, 15]
+    assert RoundsModel.through(28, 5).rounds(5) == 28
+    assert RoundsModel.through(30, 50).rounds(1) == 200
+    # The paper's Table 2: 46, 13, 7 rounds at Q = 1, 5, 10.
+    paper = RoundsModel(46, floor=0.04)
+    assert abs(paper.rounds(5) - 13) <= 1 and abs(paper.rounds(10) - 7) <= 1
+
+
+@pytest.mark.parametrize("wrong", [{"at_one": 0}, {"at_one": 9, "floor": 2}, {"at_one": 9, "alpha": -1}])
+def test_a_model_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(SettingError):
+        RoundsModel(**wrong)
+
+
+def test_the_fastest_is_the_fastest_that_may_be_run() -> None:
+    row = Estimate("ckks", "own-gradient", 1, 10, 4, 100, 1.0, 0.5, 2.0)
+    quick = Estimate("ckks", "own-gradient", 5, 2, 4, 100, 1.0, 0.5, 2.0)
+    refused = Estimate("ckks", "own-gradient", 50, 1, 4, 100, 0.1, 0.1, 0.0, "no")
+    assert row.total == pytest.approx(17.0) and row.total_bytes == 1000 and row.seconds == 1.5
+    assert best([row, quick, refused]) is quick
+    assert best([refused]) is None
+
+
+def test_an_estimate_of_each_scheme() -> None:
+    """Real calibrations, small: positive times, exact sizes; local steps cost more where they open."""
+    network = get_network("lan")
+    linear = Scenario(LinearRecipe(**{**OPEN, "scheme": "paillier"}), {"shop": 3, "bank": 2}, 40, 1024)
+    paillier = PaillierCosts(1024, allow_small=True)
+    rows = [estimate(linear.with_steps(q), paillier, network, RoundsModel(10)) for q in (1, 20)]
+    assert rows[0].bytes == rows[1].bytes and rows[0].ciphertexts == rows[1].ciphertexts == 40 * 2 + 2
+    assert rows[0].computation > 0 and rows[1].rounds < rows[0].rounds
+    assert all(math.isfinite(row.total) and row.communication > 0 for row in rows)
+    blind = Scenario(LinearRecipe(scheme="paillier", rounds=4), {"shop": 3, "bank": 2}, 40, 1024)
+    assert estimate(blind, paillier, network, RoundsModel(10)).computation > rows[0].computation
+    transfer = Scenario(TransferRecipe(scheme="ckks", hidden=4), {"b": 3, "a": 2}, 50)
+    ckks = CkksCosts()
+    steps = [estimate(transfer.with_steps(q), ckks, network, RoundsModel(10)) for q in (1, 4)]
+    assert steps[1].bytes > steps[0].bytes and steps[1].computation > 2 * steps[0].computation
+
+
+def test_workers_share_the_work() -> None:
+    """Four workers take less time than one for what can be shared, and the same for what cannot."""
+    alone = PaillierCosts(1024, allow_small=True)
+    shared = PaillierCosts(1024, allow_small=True)
+    shared.__dict__.update(alone.__dict__)
+    shared.workers, shared.efficiency = 4, 1.0
+    for work in (
+        Work("encrypt", 400),
+        Work("draw", 400),
+        Work("open", 400),
+        Work("products", shape=(8, 16, 64), bits=24),
+    ):
+        assert shared.seconds(work) == pytest.approx(alone.seconds(work) / 4, rel=0.05)
+    for work in (Work("encrypt", 8), Work("draw", 1), Work("load", 400), Work("gradient")):
+        assert shared.seconds(work) == alone.seconds(work)

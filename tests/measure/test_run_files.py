@@ -1,0 +1,144 @@
+"""The run directory, the timeline and the account: from a real run in one process."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from securefed.errors import DataError
+from securefed.measure import RunDirectory, Timeline
+from securefed.measure.report import render, seconds, size
+from securefed.measure.summary import PartyAccount, saw
+from securefed.measure.workload import Scenario
+from securefed.protocols.recipe import LinearRecipe
+from securefed.protocols.schedules import FedBCD
+from securefed.protocols.training import Round
+from securefed.transport import Path as ClockPath
+from tests.measure.drawings import parsed
+from tests.measure.runs import run
+
+SETTINGS = {"reveal": "own-gradient", "loss_form": "taylor", "rounds": 3, "learning_rate": 0.1}
+
+
+def account(scheme: str = "ckks", party: str = "bank", **settings: object) -> PartyAccount:
+    scenario = Scenario(
+        LinearRecipe(scheme=scheme, algorithm=FedBCD(2), **{**SETTINGS, **settings}),  # type: ignore[arg-type]
+        {"shop": 3, "bank": 2},
+        20,
+    )
+    _, done = run(scenario)
+    link, timeline = done.links[party], Timeline()
+    # The rounds are over: the same points as on_round would give, from the transcript and the clock.
+    for number in range(3):
+        timeline.add(Round(number, 0.5 + number / 10, link))
+    return PartyAccount(
+        party=party,
+        run="trial",
+        instance="0" * 16,
+        agreement=scenario.agreement,
+        rounds=3,
+        reason="rounds",
+        rows=20,
+        timeline=timeline,
+        transcript=link.transcript,
+        path=link.path,
+        evaluation=ClockPath(),
+        alignment=ClockPath(1.0, 0.5),
+        activities=link.activities,
+    )
+
+
+def test_an_account_says_what_was_sent_and_seen() -> None:
+    made = account()
+    result, timing = made.result(), made.timing()
+    assert result["protected"] and result["rounds"] == 3
+    assert result["bytes_sent"] == sum(made.transcript.bytes("sent").values())
+    assert {row["kind"] for row in result["seen"]} == {
+        "public-key",
+        "contribution",
+        "opening-request",
+        "opening",
+    }
+    assert result["saw"].startswith("its own gradients (3 openings of 3 numbers)")
+    assert timing["total_seconds"] == timing["computation_seconds"] + timing["communication_seconds"]
+    assert [row["number"] for row in timing["each_round"]] == [0, 1, 2]
+    assert result["history"] == [[0, 0.5], [1, 0.6], [2, 0.7]] and result["metric"] == 0.7
+    json.dumps([result, timing], allow_nan=False)
+
+
+def test_a_plain_run_is_said_to_be_one() -> None:
+    made = account("plain")
+    assert "in the clear" in made.result()["saw"]
+    assert all(row["protection"] in ("none", "public") for row in made.result()["seen"])
+    assert "NOT PROTECTED" in render(made.result(), made.timing())
+
+
+def test_nothing_seen_is_said_so() -> None:
+    from securefed.transport import Transcript
+
+    assert saw(Transcript("shop"), protected=True) == "only ciphertexts and masked numbers"
+
+
+def test_the_report_is_one_page_that_needs_nothing(tmp_path: Path) -> None:
+    made = account()
+    page = render(made.result(), made.timing(), "<h2>More</h2>")
+    drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawings) == 4 + 1  # metric, rounds, parties, activities, bytes
+    for drawing in drawings:
+        parsed(drawing)
+    assert not re.search(r"(src|href)=|<script|@import|url\(", page)
+    assert "<h2>More</h2>" in page and "contribution" in page
+
+
+def test_names_in_a_report_are_text_and_not_markup() -> None:
+    made = account()
+    result = {**made.result(), "run": "<script>alert(1)</script>", "party": '"><i>'}
+    page = render(result, made.timing())
+    assert "<script>" not in page and '"><i>' not in page
+
+
+def test_a_directory_is_written_whole_and_read_again(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "runs" / "trial", "bank")
+    assert not directory.finished
+    with pytest.raises(DataError, match="no run's result there"):
+        directory.read()
+    made = account()
+    directory.write(made.result(), made.timing(), render(made.result(), made.timing()))
+    assert directory.finished
+    result, timing = directory.read()
+    assert result == json.loads(json.dumps(made.result())) and timing["party"] == "bank"
+    assert directory.folder.stat().st_mode & 0o777 == 0o700
+    directory.result.write_text("{half")
+    with pytest.raises(DataError, match="cannot be read"):
+        directory.read()
+
+
+def test_a_timeline_goes_on_where_it_stood() -> None:
+    made = account()
+    kept = Timeline.from_list(made.timeline.to_list()[:2])
+    last = kept.points[-1]
+    assert kept.path(ClockPath(1.0, 2.0)) == ClockPath(last.computation + 1.0, last.communication + 2.0)
+    assert kept.history == [(0, 0.5), (1, 0.6)]
+    with pytest.raises(DataError, match="malformed"):
+        Timeline.from_list([{"number": 1}])
+
+
+def test_each_round_adds_up_to_the_whole() -> None:
+    made = account()
+    each = made.timeline.each()
+    assert sum(point.sent for point in each) == made.timeline.points[-1].sent
+    assert sum(point.total for point in each) == pytest.approx(made.timeline.points[-1].total)
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert [seconds(s) for s in (0.04, 119.0, 600.0, 36000.0)] == ["0.0 s", "119.0 s", "10.0 min", "10.0 h"]
+    assert [size(b) for b in (12, 1500, 2.5e6, 3e9, 4e12)] == [
+        "12 B",
+        "1.5 kB",
+        "2.5 MB",
+        "3.0 GB",
+        "4000.0 GB",
+    ]
