@@ -79,8 +79,8 @@ def test_a_round_is_what_the_real_clock_says_of_the_same_steps() -> None:
         return done.critical
 
     assert planned == real(3).since(real(2))
-    # By hand: a works 3; its first message takes 10 and 0.5 of latency; b works 7 while the second arrives; its
-    # answer takes 6 and 0.5; then 2 at a.
+    # By hand: a works 3; its first message takes 10 and 0.5 of latency; b works 7 while the second arrives;
+    # its answer takes 6 and 0.5; then 2 at a.
     assert planned == Path(3 + 7 + 2, 10.5 + 6.5)
 
 
