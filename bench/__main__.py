@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from securefed.errors import MissingExtra, SettingError
+from securefed.errors import DataError, MissingExtra, SettingError
 
 __all__ = ["COMMANDS", "main"]
 
@@ -21,6 +21,9 @@ COMMANDS = {
     "crypto": "our encrypted operations beside phe, FATE's fate_utils and TenSEAL, as ratios",
     "blind": "training that reveals nothing, beside own gradients and beside plain",
     "transport": "messages of 64 MiB over the network carrier beside a bare grpcio unary call",
+    "table2": "the paper's Table 2: Credit-FTL under real encryption, where its minutes go",
+    "table1": "the paper's Table 1: rounds to a target for FedSGD, FedBCD-p and FedBCD-s",
+    "attacks": "attacks on what parties saw: attack by variant, with chance and interval",
     "peers": "one encrypted round beside what the layout of FATE's FTL takes for the same",
 }
 
@@ -43,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(arguments)
     try:
         return int(args.run(args))
-    except (MissingExtra, SettingError, OSError) as error:
+    except (DataError, MissingExtra, SettingError, OSError) as error:
         print(f"bench {args.command}: {error}", file=sys.stderr)
         return 2
 

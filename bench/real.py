@@ -1,0 +1,220 @@
+"""`python -m bench table2 --real`: the parties as processes of their own, over gRPC and mutual TLS on this
+machine.
+
+Each process builds its own party from the settings, as a simulation does, and writes down what its clock
+measured after each round. Beside the measured communication stands the modelled one: the same events on
+the profile `loopback` (bench.replay). Both parties share this machine's cores, so their computation is not
+that of two machines; the comparison is about communication. The setup is included on both sides.
+
+`python -m bench.real FOLDER PARTY` is one party; the bench starts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import machine
+from bench.replay import read_events, replay, write_events
+from bench.runs import Spec
+from bench.tasks import build
+from securefed.crypto import generate
+from securefed.engine import get_engine
+from securefed.errors import SecurefedError
+from securefed.protocols.ledger import LedgerWarning
+from securefed.protocols.messages import KINDS
+from securefed.protocols.recipe import Surroundings
+from securefed.protocols.training import Round
+from securefed.transport import Path as Clock
+from securefed.transport import get_network
+
+__all__ = ["RealRow", "measure", "run_real"]
+
+HOST = "127.0.0.1"
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class RealRow:
+    """One run at one target. Minutes with the setup; `comm_modelled_min` is the profile's."""
+
+    scheme: str
+    network: str
+    algorithm: str
+    Q: int
+    target_auc: float
+    reached: bool
+    R: int | None
+    comp_min: float | None
+    comm_min: float | None
+    total_min: float | None
+    comm_modelled_min: float | None
+    bytes_exchange: int | None
+    bytes_open: int | None
+    auc: float
+
+
+def free_port() -> int:
+    with socket.create_server((HOST, 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def measure(spec: Spec) -> dict[str, dict[str, Any]]:
+    """Both parties' accounts of one run."""
+    from securefed.transport.identity import Identity
+
+    names = build(spec).agreement.names
+    ports = {name: free_port() for name in names}
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        for name in names:
+            identity = Identity.generate(name)
+            (where / name).mkdir()
+            identity.save(where / name)
+            (where / f"{name}.pem").write_bytes(identity.certificate.pem)
+        (where / "settings.json").write_text(json.dumps({"spec": spec.to_dict(), "ports": ports}))
+        command = [sys.executable, "-m", "bench.real", folder]
+        processes = {name: subprocess.Popen([*command, name], cwd=ROOT) for name in names}
+        try:
+            codes = {name: process.wait() for name, process in processes.items()}
+        finally:
+            for process in processes.values():
+                process.kill()
+        if any(codes.values()):
+            raise SecurefedError(f"a party's process ended with an error: {codes}")
+        return {name: json.loads((where / f"{name}.json").read_text()) for name in names}
+
+
+def party(folder: Path, name: str) -> None:
+    """One party: run, and write down what its clock says."""
+    from securefed.transport.grpc import Certificate, Identity, Peer, run_network
+
+    settings = json.loads((folder / "settings.json").read_text())
+    options = tuple(sorted(settings["spec"].pop("options").items()))
+    spec = Spec(**settings["spec"], options=options)
+    task = build(spec)
+    agreement = task.agreement
+    rounds: list[list[float | None]] = []
+
+    def on_round(state: Round) -> None:
+        state.link.settle()
+        path = state.link.path
+        rounds.append([path.computation, path.communication, state.metric])
+
+    peers = {
+        other: Peer(f"{HOST}:{port}", Certificate.read(folder / f"{other}.pem"))
+        for other, port in settings["ports"].items()
+        if other != name
+    }
+    with get_engine(spec.workers, spec.scheme) as mapper, warnings.catch_warnings():
+        warnings.simplefilter("ignore", LedgerWarning)
+        holder = generate(spec.scheme, key_bits=spec.key_bits)
+        around = Surroundings(holder, mapper, task.evaluation(name), on_round)
+        done = run_network(
+            task.program(name, around),
+            identity=Identity.load(folder / name),
+            listen=f"{HOST}:{settings['ports'][name]}",
+            peers=peers,
+            run="bench",
+            kinds=KINDS,
+            settings=agreement.to_dict(),
+        )
+    account = {"rounds": rounds, "events": write_events({name: done.link.events})[name]}
+    (folder / f"{name}.json").write_text(json.dumps(account))
+
+
+def rows_of(spec: Spec, accounts: dict[str, dict[str, Any]], targets: tuple[float, ...]) -> list[RealRow]:
+    """What was measured at each target, and what the model says of the same events."""
+    modelled = replay(
+        read_events({name: account["events"] for name, account in accounts.items()}), get_network("loopback")
+    )
+    clocks: list[Clock] = []
+    aucs: list[float] = []
+    for each in zip(*(account["rounds"] for account in accounts.values()), strict=True):
+        latest = Clock()
+        for computation, communication, metric in each:
+            latest = latest.later(Clock(computation, communication))
+            if metric is not None:
+                aucs.append(metric)
+        clocks.append(latest)
+    sizes = [_bytes(accounts, number) for number in range(len(clocks))]
+    rows = []
+    for target in targets:
+        number = next((n for n, auc in enumerate(aucs) if auc >= target), None)
+        clock = None if number is None else clocks[number]
+        rows.append(
+            RealRow(
+                scheme=spec.scheme,
+                network="loopback, measured",
+                algorithm=spec.algorithm.name,
+                Q=spec.local_steps,
+                target_auc=target,
+                reached=number is not None,
+                R=None if number is None else number + 1,
+                comp_min=None if clock is None else clock.computation / 60,
+                comm_min=None if clock is None else clock.communication / 60,
+                total_min=None if clock is None else clock.total / 60,
+                comm_modelled_min=None if number is None else modelled.rounds[number].path.communication / 60,
+                bytes_exchange=None if number is None else sizes[number][0],
+                bytes_open=None if number is None else sizes[number][1],
+                auc=max(aucs) if number is None else aucs[number],
+            )
+        )
+    return rows
+
+
+def _bytes(accounts: dict[str, dict[str, Any]], last: int) -> tuple[int, int]:
+    exchanged = opened = 0
+    for account in accounts.values():
+        for _, what, name, number, _, _, size in account["events"]:
+            if what == "sent" and number <= last:
+                exchanged += size if name in ("contribution", "residual") else 0
+                opened += size if name in ("opening-request", "opening") else 0
+    return exchanged, opened
+
+
+def run_real(plan: Any, args: argparse.Namespace) -> int:
+    """The command."""
+    facts = machine.describe(("numpy", "gmpy2", "tenseal", "grpcio"))
+    for name, fact in facts.items():
+        print(f"{name:<13}{fact}")
+    print(f"\n{plan.task}, {plan.scheme}, seed {plan.seeds[0]}: two processes over gRPC on {HOST}\n")
+    head = ("AUC", "algorithm", "Q", "R", "comp. s", "comm. s measured", "comm. s modelled", "MB sent")
+    lines = ["| " + " | ".join(head) + " |", "|---:|---|" + "---:|" * (len(head) - 2)]
+    print("\n".join(lines), flush=True)
+    rows: list[RealRow] = []
+    for q in plan.steps:
+        spec = plan.watched(q, plan.seeds[0])
+        for row in rows_of(spec, measure(spec), plan.within):
+            rows.append(row)
+            lines.append(line(row))
+            print(lines[-1], flush=True)
+    args.out.mkdir(parents=True, exist_ok=True)
+    name = f"table2-{plan.kind}-{plan.scheme}-real{'-quick' if plan.quick else ''}"
+    (args.out / f"{name}.md").write_text("\n".join(lines) + "\n")
+    report = {"machine": facts, "rows": [vars(row) for row in rows]}
+    for path in (args.out / f"{name}.json", args.json):
+        if path is not None:
+            path.write_text(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+def line(row: RealRow) -> str:
+    start = f"| {100 * row.target_auc:g}% | {row.algorithm} | {row.Q} "
+    if row.comp_min is None or row.comm_min is None or row.comm_modelled_min is None:
+        return start + "| not reached | | | | |"
+    sent = ((row.bytes_exchange or 0) + (row.bytes_open or 0)) / 1e6
+    times = (60 * row.comp_min, 60 * row.comm_min, 60 * row.comm_modelled_min)
+    return start + f"| {row.R} | " + " | ".join(f"{value:.3f}" for value in times) + f" | {sent:.2f} |"
+
+
+if __name__ == "__main__":
+    party(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,257 @@
+"""A training run of the bench: parties from a recipe, in this process, with a look inside after each round.
+
+The same recipes and programs as in `securefed.estimators`; besides, the bench chooses the timer, keeps the
+parties' events, and reads what no party of a real run would see together: all parameters after each round,
+for the loss and for the AUC on people whom nobody asked about.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from securefed.crypto import KeyHolder, Mapper, generate
+from securefed.data.vertical import TransferData, VerticalData
+from securefed.engine import get_engine
+from securefed.models import HiddenLayer, LocalModel
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.ledger import LedgerEntry, LedgerWarning
+from securefed.protocols.messages import KINDS
+from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
+from securefed.protocols.training import Evaluation, Outcome, Round
+from securefed.protocols.transfer import TransferSide
+from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.transport import Link, LocalRun, Program, get_network, run_local
+
+__all__ = ["Finished", "Linear", "Simulation", "Transfer", "finish"]
+
+Array = NDArray[np.float64]
+Look = dict[str, float]
+OnLook = Callable[[int, Look], None]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """How a run is made: keys, workers a party, and what a second is.
+
+    With one worker, time is the processor's (a neighbour on the machine does not count); a pool of processes
+    can only be measured by the wall.
+    """
+
+    key_bits: int = 2048
+    workers: int = 1
+
+    @property
+    def timer(self) -> Callable[[], float]:
+        return time.process_time if self.workers == 1 else time.perf_counter
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run left."""
+
+    agreement: Agreement
+    links: Mapping[str, Link]
+    points: list[Look]
+    """After each round: `auc` as the label party learnt it, and what the bench looked up."""
+    reason: str
+    ledger: list[LedgerEntry]
+    ciphertexts: int
+    """Of one contribution."""
+
+
+class Transfer:
+    """Parties of the transfer objective, ready to run. `held_out`: the AUC is taken there, and not on the
+    people that the parties share.
+    """
+
+    def __init__(self, recipe: TransferRecipe, data: TransferData, *, held_out: bool) -> None:
+        self.recipe, self._data, self._held_out = recipe, data, held_out
+        a, b = data.a, data.b
+        signs = _signs(a.labels)
+        place_b = {value: row for row, value in enumerate(b.ids.tolist())}
+        shared = [(row, place_b[value]) for row, value in enumerate(a.ids.tolist()) if value in place_b]
+        rows_a, rows_b = (np.array(rows, dtype=np.intp) for rows in zip(*shared, strict=True))
+        layers = {"B": recipe.layer(len(b.columns), 0), "A": recipe.layer(len(a.columns), 1)}
+        labelled = np.ones(len(shared), dtype=bool)
+        self.sides = {
+            "B": recipe.side(layers["B"], b.features, rows_b, labelled, None),
+            "A": recipe.side(layers["A"], a.features, rows_a, labelled, signs),
+        }
+        self.layers: dict[str, HiddenLayer] = layers
+        members = tuple(recipe.member(name, layer) for name, layer in layers.items())
+        self.agreement = recipe.agreement(members, len(shared))
+        self._shared = (b.features[rows_b], signs[rows_a], a.features[rows_a])
+        self._tests = (data.held_out.features, _signs(data.held_out.labels))
+
+    def evaluation(self, name: str) -> Evaluation | None:
+        if not self.agreement.evaluate_every:
+            return None
+        features, signs = self._tests if self._held_out else self._shared[:2]
+        return Evaluation(None, _auc(signs)) if name == "A" else Evaluation(features)
+
+    def program(self, name: str, around: Surroundings) -> Program:
+        return self.recipe.party(self.agreement, self.sides[name], around).run
+
+    def programs(self, around: Callable[[str], Surroundings]) -> dict[str, Program]:
+        return {name: self.program(name, around(name)) for name in self.agreement.names}
+
+    def contribution(self) -> tuple[str, Any, Any]:
+        return "B", self.sides["B"].contribution(), self.sides["B"].fixed()
+
+    def look(self) -> Look:
+        """AUC on the people held out and on those shared, and the loss, from both parties' parameters."""
+        side: TransferSide = self.sides["A"]
+        phi, layer = side.phi(), self.layers["B"]
+        features, signs = self._tests
+        shared_b, labels, shared_a = self._shared
+        hidden = layer.forward(shared_b)
+        scores = hidden @ phi
+        distance = np.sum((hidden - self.layers["A"].forward(shared_a)) ** 2, axis=1)
+        loss = np.log(2.0) - labels * scores / 2 + scores**2 / 8 + self.recipe.gamma * distance
+        return {
+            "held_out_auc": float(roc_auc_score(signs, layer.forward(features) @ phi)),
+            "overlap_auc": float(roc_auc_score(labels, scores)),
+            "loss": float(np.mean(loss)),
+        }
+
+
+class Linear:
+    """Parties of the generalised linear objective, ready to run; the AUC is taken on `test`."""
+
+    def __init__(
+        self,
+        recipe: LinearRecipe,
+        train: VerticalData,
+        test: VerticalData,
+        models: Mapping[str, LocalModel] | None = None,
+    ) -> None:
+        """`models`: the parties' own, where the recipe's words do not say them."""
+        self.recipe, self._train, self._test = recipe, train, test
+        parties = train.parties()
+        self._columns = {party.name: party.features for party in parties}
+        self._signs, self._test_signs = _signs(train.labels), _signs(test.labels)
+        last = train.label_party
+        self.models: dict[str, LocalModel] = dict(models or {}) or {
+            party.name: recipe.model(party.name, len(party.columns), last=party.name == last, index=index)
+            for index, party in enumerate(parties)
+        }
+        members = tuple(recipe.member(name, model) for name, model in self.models.items())
+        self.agreement = recipe.agreement(members, train.rows)
+
+    def evaluation(self, name: str) -> Evaluation | None:
+        if not self.agreement.evaluate_every:
+            return None
+        metric = _auc(self._test_signs) if name == self.agreement.label_party else None
+        return Evaluation(self._test.parts[name], metric)
+
+    def program(self, name: str, around: Surroundings) -> Program:
+        if name == KEY_HOLDER:
+            return self.recipe.key_holder(self.agreement, around).run
+        targets = self._signs if name == self.agreement.label_party else None
+        return self.recipe.party(
+            self.agreement, name, self.models[name], self._columns[name], targets, around
+        ).run
+
+    def programs(self, around: Callable[[str], Surroundings]) -> dict[str, Program]:
+        names = [*self.agreement.names, *([] if self.agreement.mutual else [KEY_HOLDER])]
+        return {name: self.program(name, around(name)) for name in names}
+
+    def contribution(self) -> tuple[str, Any, Any]:
+        from securefed.protocols.sides import LinearSide
+
+        name = self.agreement.names[0]
+        side = LinearSide(
+            self.models[name],
+            self._columns[name][self.agreement.batches.batch(0)],
+            None,
+            self.recipe.loss_function,
+            l2=self.recipe.l2,
+            exact=self.recipe.exact,
+            margin_bound=self.recipe.margin_bound,
+        )
+        return name, side.contribution(), side.fixed()
+
+    def look(self) -> Look:
+        """The loss over all training rows, and the AUC on the test rows."""
+        margins = sum(model.forward(self._columns[name]) for name, model in self.models.items())
+        scores = sum(model.forward(self._test.parts[name]) for name, model in self.models.items())
+        return {
+            "loss": float(np.mean(np.logaddexp(0.0, -self._signs * np.asarray(margins)))),
+            "test_auc": float(roc_auc_score(self._test_signs, np.asarray(scores))),
+        }
+
+
+Task = Transfer | Linear
+
+
+def finish(
+    task: Task, simulation: Simulation, on_look: OnLook | None = None, *, look: bool = True
+) -> Finished:
+    """Run the parties to the end. `look`: read their parameters after each round."""
+    agreement = task.agreement
+    points: list[Look] = []
+
+    def on_round(state: Round) -> None:
+        point = {} if state.metric is None else {"auc": state.metric}
+        if look:
+            point |= task.look()
+        points.append(point)
+        if on_look is not None:
+            on_look(state.number, point)
+
+    names = agreement.names if agreement.mutual else [str(agreement.key_holder)]
+    holders = {name: generate(agreement.scheme, key_bits=simulation.key_bits) for name in names}
+
+    def around(name: str, mapper: Mapper) -> Surroundings:
+        tell = on_round if name == agreement.label_party else None
+        evaluation = task.evaluation(name) if name in agreement.names else None
+        return Surroundings(holders.get(name), mapper, evaluation, tell)
+
+    with get_engine(simulation.workers, agreement.scheme) as mapper, warnings.catch_warnings():
+        warnings.simplefilter("ignore", LedgerWarning)  # the table says what the ledger found
+        run = run_local(
+            task.programs(lambda name: around(name, mapper)),
+            run="bench",
+            kinds=KINDS,
+            # Any will do: what the run takes on a network is told from its events (bench.replay).
+            network=get_network("lan"),
+            timer=simulation.timer,
+        )
+    return Finished(
+        agreement,
+        run.links,
+        points,
+        run.outcomes[agreement.label_party].reason,
+        _ledger(run),
+        _ciphertexts(task, holders),
+    )
+
+
+def _ciphertexts(task: Task, holders: Mapping[str, KeyHolder]) -> int:
+    name, values, fixed = task.contribution()
+    holder = holders.get(name) or holders[KEY_HOLDER]
+    return holder.encrypt(values, fixed).ciphertexts
+
+
+def _ledger(run: LocalRun) -> list[LedgerEntry]:
+    outcomes: dict[str, Outcome] = run.outcomes
+    entries = {(e.party, e.block): e for o in outcomes.values() for e in o.ledger.entries}
+    return sorted(entries.values(), key=lambda e: (e.advisory, -e.ratio))
+
+
+def _signs(labels: NDArray[np.int64] | None) -> Array:
+    if labels is None:
+        raise ValueError("labels: none given")
+    return np.where(labels > 0, 1.0, -1.0)
+
+
+def _auc(signs: Array) -> Callable[[Array], float]:
+    return lambda scores: float(roc_auc_score(signs, scores))

@@ -1,0 +1,156 @@
+"""What Table 2 promises, checked against the rows of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.model_selection import cross_val_score
+
+from bench.paper import TABLE2
+from bench.table2_rows import Bar, Cells, Row
+from securefed.data import load_credit
+from securefed.transport import Network
+
+__all__ = ["bars_of", "boosting_auc"]
+
+SAVED = 0.65
+"""The part of FedSGD's communication that Q = 10 has to save."""
+MINUTES = {"ckks": 1.0, "paillier": 5.0}
+"""For the total to 80% at Q = 10 on the network `paper`."""
+EVEN = 1.2
+MANY = 1000
+
+
+def bars_of(cells: Cells, rows: Sequence[Row], networks: Sequence[Network], *, quick: bool) -> list[Bar]:
+    """Those that concern these runs; quick ones are too small for most."""
+    bars = [_adds_up(rows)]
+    if cells.scheme != "plain":
+        bars.append(_same_rounds(rows, networks[0]))
+        bars += [bar for network in networks for bar in _even(cells, network)]
+    if quick:
+        return bars
+    if cells.like_paper:
+        bars += _paper_rounds(cells)
+    if cells.kind == "held-out":
+        bars += _quarter(cells)
+    if cells.scheme == "plain":
+        return bars
+    for network in networks:
+        own = [row for row in rows if row.network == network.name]
+        bars += _halves(own) if cells.kind == "linear" else _savings(cells, own)
+    return bars
+
+
+def _adds_up(rows: Sequence[Row]) -> Bar:
+    off = [
+        abs(row.comp_min + row.comm_min - row.total_min)
+        for row in rows
+        if row.comp_min is not None and row.comm_min is not None and row.total_min is not None
+    ]
+    return Bar.of("comp + comm = total", max(off, default=0.0) == 0.0, f"in {len(off)} rows")
+
+
+def _same_rounds(rows: Sequence[Row], network: Network) -> Bar:
+    own = [row for row in rows if row.network == network.name]
+    cells = [
+        (row, here, plain) for row in own for here, plain in zip(row.R_each, row.R_plain_each, strict=True)
+    ]
+    differ = [
+        f"Q = {row.Q} to {100 * row.target_auc:g}%: {here} against {plain}"
+        for row, here, plain in cells
+        if here != plain
+    ]
+    detail = "; ".join(differ) or f"in all {len(own)} cells, {len(cells)} with their seeds"
+    return Bar.of("as many rounds as in plain on the same seed", not differ, detail)
+
+
+def _even(cells: Cells, network: Network) -> list[Bar]:
+    bars = []
+    each = "opening" if cells.kind == "linear" else "local step"
+    for field, what in (
+        ("comp_step", f"computation a {each}"),
+        ("comm_exchange", "communication an exchange"),
+    ):
+        costs = {q: cost[field] for q, cost in cells.costs_by_network[network.name].items()}
+        spread = max(costs.values()) / min(costs.values()) if min(costs.values()) > 0 else float("inf")
+        detail = ", ".join(f"Q = {q}: {seconds:.4f} s" for q, seconds in costs.items())
+        bars.append(
+            Bar.of(f"{what} is the same for every Q within 20% ({network.name})", spread <= EVEN, detail)
+        )
+    return bars
+
+
+def _paper_rounds(cells: Cells) -> list[Bar]:
+    bars = []
+    for (target, q), cell in TABLE2.items():
+        found = cells.plain_median(q, target) if any(key[0] == q for key in cells.plain) else None
+        if found is None:
+            continue
+        room = max(3.0, 0.4 * cell.rounds)
+        name = f"rounds to {100 * target:g}% at Q = {q} within {room:g} of the paper's {cell.rounds}"
+        detail = f"{found:g}, median of {len(cells.plain_seeds)} seeds in plain"
+        bars.append(Bar.of(name, abs(found - cell.rounds) <= room, detail))
+    return bars
+
+
+def _quarter(cells: Cells) -> list[Bar]:
+    if not {1, 10} <= {q for q, _ in cells.plain}:
+        return []
+    first, tenth = cells.plain_median(1, 0.74), cells.plain_median(10, 0.74)
+    if first is None or tenth is None:
+        return [Bar.of("74% held out at Q = 10 in a quarter of FedSGD's rounds", False, "not reached")]
+    detail = f"{tenth:g} against {first:g}, medians of {len(cells.plain_seeds)} seeds in plain"
+    return [Bar.of("74% held out at Q = 10 in a quarter of FedSGD's rounds", tenth <= first / 4, detail)]
+
+
+def _pairs(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """FedSGD and Q = 10 at each target that both reach."""
+    by_target: dict[float, dict[int, Row]] = {}
+    for row in rows:
+        if row.reached:
+            by_target.setdefault(row.target_auc, {})[row.Q] = row
+    return [(found[1], found[10]) for found in by_target.values() if {1, 10} <= found.keys()]
+
+
+def _savings(cells: Cells, rows: Sequence[Row]) -> list[Bar]:
+    bars = []
+    people = min(int(r.settings["options"].get("overlap", 0)) for r in cells.measured.values())
+    network = rows[0].network
+    if network == "paper" and (cells.scheme == "paillier" or people >= MANY or cells.kind == "held-out"):
+        for first, tenth in _pairs(rows):
+            saved = 1 - (tenth.comm_min or 0.0) / (first.comm_min or 1.0)
+            name = f"communication to {100 * first.target_auc:g}% falls by 65% from FedSGD to Q = 10"
+            bars.append(Bar.of(name, saved >= SAVED, f"by {100 * saved:.1f}%"))
+    if network == "paper" and cells.like_paper:
+        for row in rows:
+            if (row.Q, round(row.target_auc, 4)) == (10, 0.8) and row.total_min is not None:
+                limit = MINUTES[cells.scheme]
+                whole = row.total_min + row.setup_min
+                name = f"80% at Q = 10 in less than {limit:g} min on `paper` (the paper: 46.65)"
+                bars.append(Bar.of(name, whole < limit, f"{whole:.2f} min with the setup"))
+    return bars
+
+
+def _halves(rows: Sequence[Row]) -> list[Bar]:
+    bars = []
+    for first, tenth in _pairs(rows):
+        if first.R is None or first.R < 15:
+            continue
+        for what in ("comp_min", "comm_min"):
+            before, after = getattr(first, what), getattr(tenth, what)
+            goal = f"{100 * first.target_auc:g}%"
+            name = f"{what[:4]}. to {goal} at Q = 10 at most half of FedSGD's ({first.network})"
+            detail = f"{after:.4f} against {before:.4f} min ({first.R:g} and {tenth.R:g} rounds)"
+            bars.append(Bar.of(name, after <= before / 2, detail))
+    return bars
+
+
+def boosting_auc(path: str | None) -> float:
+    """What a strong model gets on all columns together, in the clear: 5-fold cross-validation."""
+    data = load_credit(path)
+    features = [party.features for party in data.parties()]
+    columns = [column for part in features for column in part.T]
+    model = HistGradientBoostingClassifier(max_iter=150, learning_rate=0.05, random_state=0)
+    found = cross_val_score(model, list(zip(*columns, strict=True)), data.labels, cv=5, scoring="roc_auc")
+    return float(found.mean())

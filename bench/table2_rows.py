@@ -1,0 +1,384 @@
+"""The cells of Table 2: rounds, minutes and bytes of the runs at each target, and what an exchange and a step
+take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from bench.paper import table2_cell
+from bench.replay import Costs, Replay, replay
+from bench.runs import Record
+from securefed.transport import Network
+
+__all__ = ["Bar", "Best", "Cells", "Row", "best_steps", "markdown", "training"]
+
+Key = tuple[int, int]
+"""Q and seed."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line. Where several seeds were run every number is the median over them, and total = comp +
+    comm.
+    """
+
+    scheme: str
+    network: str
+    algorithm: str
+    Q: int
+    target_auc: float
+    reached: bool
+    R: float | None
+    comp_min: float | None
+    comm_min: float | None
+    total_min: float | None
+    bytes_exchange: int | None
+    bytes_open: int | None
+    auc: float
+    """Where it was reached; else the best of the run."""
+    held_out_auc: float | None
+    setup_min: float
+    ciphertexts: int | None
+    messages: int | None
+    seeds: tuple[int, ...]
+    R_each: tuple[int | None, ...]
+    R_plain_each: tuple[int | None, ...]
+    """In plain, on the same seeds."""
+    R_plain: float | None
+    """The median over all seeds that were trained in plain."""
+    R_paper: int | None
+    comp_paper: float | None
+    comm_paper: float | None
+    total_paper: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A promise, and whether it was kept."""
+
+    name: str
+    verdict: str
+    detail: str
+
+    @classmethod
+    def of(cls, name: str, kept: bool, detail: str) -> Bar:
+        return cls(name, "pass" if kept else "MISSED", detail)
+
+    def to_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The Q with the shortest total among those trained in plain, at the measured costs."""
+
+    Q: int
+    R: float
+    total_min: float
+    all_min: dict[int, float]
+
+
+class Cells:
+    """The runs of one table, by Q and seed."""
+
+    def __init__(
+        self,
+        kind: str,
+        scheme: str,
+        steps: Sequence[int],
+        measured: Mapping[Key, Record],
+        plain: Mapping[Key, Record],
+    ) -> None:
+        self.kind, self.scheme, self.steps = kind, scheme, tuple(steps)
+        self.measured, self.plain = measured, plain
+        self.seeds = tuple(sorted({seed for _, seed in measured}))
+        self.plain_seeds = tuple(sorted({seed for _, seed in plain}))
+        self.costs_by_network: dict[str, dict[int, dict[str, float]]] = {}
+        self._replays: dict[tuple[int, int, Network], Replay] = {}
+
+    @property
+    def metric(self) -> str:
+        """Which AUC the targets are about."""
+        return {"overlap": "overlap_auc", "held-out": "held_out_auc", "linear": "test_auc"}[self.kind]
+
+    def aucs(self, record: Record) -> list[float]:
+        """As the label party learnt it where it evaluated, else as the bench looked it up."""
+        return [point.get("auc", point[self.metric]) for point in record.points]
+
+    def rounds_to(self, record: Record, target: float) -> int | None:
+        return next((n for n, auc in enumerate(self.aucs(record), 1) if auc >= target), None)
+
+    @property
+    def like_paper(self) -> bool:
+        """The reading that matches the paper's rounds, at its size."""
+        changed = {name for record in self.plain.values() for name in record.settings["options"]}
+        return self.kind == "overlap" and changed <= {"data"}
+
+    def replay(self, steps: int, seed: int, network: Network) -> Replay:
+        key = (steps, seed, network)
+        if key not in self._replays:
+            self._replays[key] = replay(self.measured[steps, seed].events, network)
+        return self._replays[key]
+
+    def rows(self, network: Network, targets: Sequence[float]) -> list[Row]:
+        self._note_costs(network)
+        return [self._row(network, target, q) for target in targets for q in self.steps]
+
+    def _row(self, network: Network, target: float, q: int) -> Row:
+        records = {seed: self.measured[q, seed] for seed in self.seeds}
+        found = {seed: self.rounds_to(record, target) for seed, record in records.items()}
+        rounds = _median(found.values())
+        there = {seed: number for seed, number in found.items() if number is not None}
+        comp, comm, sent = [], [], []
+        for seed, number in there.items():
+            path = training(self.replay(q, seed, network).rounds[number - 1]).path
+            comp.append(path.computation / 60)
+            comm.append(path.communication / 60)
+            sent.append(records[seed].sent[number - 1])
+        good = rounds is not None
+        comp_min, comm_min = (median(comp), median(comm)) if good else (None, None)
+        cell = table2_cell(target, q) if self.like_paper else None
+        auc, held_out = [], []
+        for seed, record in records.items():
+            aucs = self.aucs(record)
+            place = there.get(seed, 1 + int(np.argmax(aucs))) - 1
+            auc.append(aucs[place])
+            if "held_out_auc" in record.points[place]:
+                held_out.append(record.points[place]["held_out_auc"])
+        return Row(
+            scheme=self.scheme,
+            network=network.name,
+            algorithm="FedSGD" if q == 1 else "FedBCD-p",
+            Q=q,
+            target_auc=target,
+            reached=good,
+            R=rounds,
+            comp_min=comp_min,
+            comm_min=comm_min,
+            total_min=None if comp_min is None or comm_min is None else comp_min + comm_min,
+            bytes_exchange=_middle(sent, "bytes_exchange") if good else None,
+            bytes_open=_middle(sent, "bytes_open") if good else None,
+            auc=median(auc),
+            held_out_auc=median(held_out) if held_out else None,
+            setup_min=median(self.replay(q, seed, network).setup.total for seed in self.seeds) / 60,
+            ciphertexts=_middle(sent, "ciphertexts") if good else None,
+            messages=_middle(sent, "messages") if good else None,
+            seeds=self.seeds,
+            R_each=tuple(found.values()),
+            R_plain_each=tuple(self.rounds_to(self.plain[q, seed], target) for seed in self.seeds),
+            R_plain=self.plain_median(q, target),
+            R_paper=None if cell is None else cell.rounds,
+            comp_paper=None if cell is None else cell.computation,
+            comm_paper=None if cell is None else cell.communication,
+            total_paper=None if cell is None else cell.total,
+        )
+
+    def plain_median(self, q: int, target: float) -> float | None:
+        return _median(
+            self.rounds_to(self.plain[q, seed], target)
+            for seed in self.plain_seeds
+            if (q, seed) in self.plain
+        )
+
+    def plain_rounds(self, targets: Sequence[float]) -> dict[str, dict[str, list[int | None]]]:
+        """Each seed's rounds in plain, by target and Q."""
+        grid = sorted({q for q, _ in self.plain})
+        return {
+            f"{target:g}": {
+                str(q): [self.rounds_to(self.plain[q, seed], target) for seed in self.plain_seeds]
+                for q in grid
+            }
+            for target in targets
+        }
+
+    def _note_costs(self, network: Network) -> None:
+        """Seconds of an exchange and of a local step (linear models: of a round's one opening)."""
+        by_steps: dict[int, dict[str, float]] = {}
+        for q in self.steps:
+            found: dict[str, list[float]] = {}
+            for seed in self.seeds:
+                rounds = self.replay(q, seed, network).rounds
+                last, count = rounds[-1], len(rounds)
+                openings = count * (1 if self.kind == "linear" else q)
+                parts = training(last)
+                found.setdefault("comp_exchange", []).append(parts.computation.get("exchange", 0) / count)
+                found.setdefault("comm_exchange", []).append(parts.communication.get("exchange", 0) / count)
+                found.setdefault("comp_step", []).append(parts.computation.get("steps", 0) / openings)
+                found.setdefault("comm_step", []).append(parts.communication.get("steps", 0) / openings)
+                found.setdefault("round", []).append(parts.total / count)
+            by_steps[q] = {name: median(values) for name, values in found.items()}
+        self.costs_by_network[network.name] = by_steps
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """The worst entry of each block, by Q."""
+        lines = []
+        for q in self.steps:
+            worst: dict[tuple[str, str], dict[str, Any]] = {}
+            for seed in self.seeds:
+                for entry in self.measured[q, seed].ledger:
+                    key = (entry["party"], entry["block"])
+                    if key not in worst or entry["ratio"] > worst[key]["ratio"]:
+                        worst[key] = entry
+            lines += [{"Q": q, **entry} for entry in worst.values()]
+        return lines
+
+    def notes(
+        self,
+        networks: Sequence[Network],
+        targets: Sequence[float],
+        best: Mapping[str, Mapping[float, Best | None]],
+    ) -> list[str]:
+        """Where more local steps do not pay, which Q would; and what the ledger says."""
+        lines = []
+        for network in networks:
+            for target in targets:
+                lines += self._payoff(network, target, best[network.name][target])
+        determined = [e for e in self.ledger() if e["verdict"] == "determined"]
+        for entry in determined:
+            lines.append(
+                f"ledger: determined at Q = {entry['Q']}: {entry['party']} opens {entry['equations']:,} sums"
+                f" over {entry['unknowns']:,} unknowns ({entry['block']}) between two exchanges; it runs"
+                " because allow_determined is set"
+            )
+        if not determined and self.scheme != "plain":
+            lines.append("ledger: nothing is determined between two exchanges")
+        return lines
+
+    def _payoff(self, network: Network, target: float, best: Best | None) -> list[str]:
+        by_steps = {row.Q: row for row in self.rows(network, [target])}
+        first, last = by_steps[min(by_steps)], by_steps[max(by_steps)]
+        if first.total_min is None or last.total_min is None or first is last:
+            return []
+        lines = []
+        where = f"{network.name}, {100 * target:g}%"
+        if last.total_min >= first.total_min:
+            lines.append(
+                f"{where}: FedBCD-p Q = {last.Q} does not lower the total ({last.total_min:.3f} min, FedSGD"
+                f" {first.total_min:.3f}): its local steps cost more than the exchanges that it saves"
+            )
+        if best is not None:
+            lines.append(
+                f"{where}: the Q with the shortest total is {best.Q} ({best.total_min:.3f} min at a median of"
+                f" {best.R:g} rounds in plain and the measured costs)"
+            )
+        return lines
+
+
+def training(costs: Costs) -> Costs:
+    """Without the setup."""
+
+    def without(parts: Mapping[str, float]) -> dict[str, float]:
+        return {name: seconds for name, seconds in parts.items() if name != "setup"}
+
+    return Costs(without(costs.computation), without(costs.communication))
+
+
+def best_steps(cells: Cells, network: Network, target: float) -> Best | None:
+    """Rounds from the plain runs of every Q; a round's seconds are a line in Q, from the measured ones."""
+    costs = cells.costs_by_network[network.name]
+    measured = sorted(costs)
+    seconds = [costs[q]["round"] for q in measured]
+    slope, base = np.polyfit(measured, seconds, 1) if len(measured) > 1 else (0.0, seconds[0])
+    totals: dict[int, float] = {}
+    rounds: dict[int, float] = {}
+    for q in sorted({q for q, _ in cells.plain}):
+        number = cells.plain_median(q, target)
+        if number is not None:
+            rounds[q], totals[q] = number, float(number * (base + slope * q)) / 60
+    if not totals:
+        return None
+    q = min(totals, key=lambda each: totals[each])
+    return Best(q, rounds[q], totals[q], totals)
+
+
+def _median(values: Any) -> float | None:
+    """A run that never arrives counts as a long one."""
+    found = median(inf if value is None else value for value in values)
+    return None if found == inf else found
+
+
+def _middle(sent: Sequence[Mapping[str, int]], name: str) -> int:
+    return round(median(totals[name] for totals in sent))
+
+
+HEAD = (
+    "AUC",
+    "algorithm",
+    "Q",
+    "R",
+    "comp.",
+    "comm.",
+    "total",
+    "R paper",
+    "comp. paper",
+    "comm. paper",
+    "total paper",
+    "R plain",
+    "MB exchanged",
+    "MB opened",
+    "ciphertexts",
+    "messages",
+    "AUC here",
+    "held-out AUC",
+)
+
+
+def markdown(
+    rows: Sequence[Row], networks: Sequence[Network], bars: Sequence[Bar], notes: Sequence[str]
+) -> str:
+    """The table in the paper's layout, minutes, for each network; bars and notes below."""
+    lines: list[str] = []
+    for network in networks:
+        own = [row for row in rows if row.network == network.name]
+        lines += [
+            f"**{own[0].scheme}, network `{network.name}`** ({network.bandwidth / 1e6:g} Mbit/s,"
+            f" {network.latency * 1e3:g} ms), minutes; setup {own[0].setup_min:.3f} min, once;"
+            f" {_seeds(own[0].seeds)}",
+            "",
+            "| " + " | ".join(HEAD) + " |",
+            "|" + "|".join(["---:", "---", *["---:"] * (len(HEAD) - 2)]) + "|",
+        ]
+        lines += ["| " + " | ".join(_fields(row)) + " |" for row in own]
+        lines.append("")
+    lines += [f"- {bar.verdict}: {bar.name}: {bar.detail}" for bar in bars]
+    lines += [f"- {note}" for note in notes]
+    return "\n".join(lines) + "\n"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    listed = ", ".join(map(str, seeds))
+    return f"seed {listed}" if len(seeds) == 1 else f"medians over seeds {listed}"
+
+
+def _fields(row: Row) -> list[str]:
+    return [
+        f"{100 * row.target_auc:g}%",
+        row.algorithm,
+        str(row.Q),
+        "not reached" if row.R is None else f"{row.R:g}",
+        *(_minutes(value) for value in (row.comp_min, row.comm_min, row.total_min)),
+        "" if row.R_paper is None else str(row.R_paper),
+        *(
+            "" if value is None else f"{value:.2f}"
+            for value in (row.comp_paper, row.comm_paper, row.total_paper)
+        ),
+        "" if row.R_plain is None else f"{row.R_plain:g}",
+        *("" if value is None else f"{value / 1e6:.2f}" for value in (row.bytes_exchange, row.bytes_open)),
+        *("" if value is None else f"{value:,}" for value in (row.ciphertexts, row.messages)),
+        f"{row.auc:.3f}",
+        "" if row.held_out_auc is None else f"{row.held_out_auc:.3f}",
+    ]
+
+
+def _minutes(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
