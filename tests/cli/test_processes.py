@@ -44,11 +44,9 @@ def simulated(fleet: Fleet, **settings: Any) -> dict[str, Any]:
         scaler = StandardScaler().fit(people.part(name)[people.known[name]])
         labels = people.labels[rows] if name == people.label_party else None
         parties.append(Party(name, scaler.transform(people.part(name)[rows]), labels=labels))
+    steps = int(settings.pop("local_steps", 5))
     model = GeneralisedLinear(
-        algorithm=FedBCD(5),
-        engine="serial",
-        progress=False,
-        **{"scheme": "plain", **settings},
+        algorithm=FedBCD(steps), engine="serial", progress=False, **{"scheme": "plain", **settings}
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
