@@ -24,7 +24,7 @@ WITH_PEERS := $(VENV)/.installed-peers
 FIND_PYTHON = for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v "$$p"; break; }; done
 
-.PHONY: help test test-all lint demo bench-crypto install clean
+.PHONY: help test test-all test-slow lint demo bench-crypto install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -35,6 +35,10 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	$(PYTEST)
+
+# The command line's slow tests start many processes and take a machine to themselves: `make test-all` has them.
+test-slow: $(INSTALLED)
+	$(PYTEST) -m slow --ignore=tests/cli
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
