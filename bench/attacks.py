@@ -106,7 +106,9 @@ def draw(scores: Sequence[Score], path: Path) -> None:
     figure = figures.Figure(figsize=(5 * columns, 2.4 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel, attack in zip(panels, attacks, strict=False):
-        found = [score for score in scores if score.attack == attack]
+        found = sorted(
+            (score for score in scores if score.attack == attack), key=lambda s: VARIANTS.index(s.variant)
+        )
         for place, score in enumerate(found):
             colour = "#c44e52" if score.succeeded else "#4878a8"
             panel.plot([score.low, score.high], [place, place], color=colour, linewidth=2)

@@ -167,11 +167,13 @@ def data_sets(scheme: str, variant: str, keys: Keys, size: Size, seed: int) -> S
 def linear_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
     below, past = "labels from one exchange, below the line", "labels from one exchange, past the line"
     fresh, same = "labels over the rounds, new batches", "labels over the rounds, full batch"
+    again = "labels over the rounds, fixed batches"
     for variant, scheme in SCHEMES.items():
         make = partial(linear_scene, scheme, keys, rows=size.rows, seed=seed)
         scene = make(batch=size.batch, rounds=size.rounds)
         yield one_exchange(scene, variant, below)
         yield over_rounds(scene, variant, fresh)
+        yield over_rounds(make(batch=size.batch, rounds=size.rounds, fixed=True), variant, again)
         yield one_exchange(make(batch=8, rounds=size.rounds // 2), variant, past)
         whole = make(batch=None, rounds=size.full_rounds)
         yield over_rounds(whole, variant, same)
@@ -181,6 +183,6 @@ def linear_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
         yield data_sets(scheme, variant, keys, size, seed)
     yield data_sets("paillier", SINGLE, keys, size, seed)
     hidden = blind_scene(keys, rows=size.batch, batch=None, rounds=size.full_rounds, seed=seed)
-    for name in (below, fresh, past, same):
+    for name in (below, fresh, again, past, same):
         yield blind_labels(hidden, name)
     yield reconstruction(hidden, BLIND)

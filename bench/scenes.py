@@ -32,6 +32,7 @@ from securefed.protocols.transfer import TransferSide
 from securefed.transport import LocalRun, Program, get_network, run_local
 
 __all__ = [
+    "FixedBatches",
     "Keys",
     "LinearScene",
     "TransferScene",
@@ -66,6 +67,16 @@ def generated(rows: int, columns: int, seed: int, signal: float = 1.0) -> tuple[
     return features, np.where(margins > np.quantile(margins, 0.75), 1.0, -1.0)
 
 
+@dataclass(frozen=True)
+class FixedBatches(Batches):
+    """The rows cut into batches once; the rounds take them in turn."""
+
+    def batch(self, t: int) -> NDArray[np.intp]:
+        order = np.random.default_rng(self.seed).permutation(self.rows)
+        start = t % (self.rows // self.effective_size) * self.effective_size
+        return np.sort(order[start : start + self.effective_size])
+
+
 @dataclass
 class LinearScene:
     """Two parties of the generalised linear objective: p0, and p1 with the labels."""
@@ -91,8 +102,9 @@ def linear_scene(
     rate: float = 0.3,
     seed: int = 0,
     shape: Callable[[Array], Array] = lambda features: features,
+    fixed: bool = False,
 ) -> LinearScene:
-    """FedBCD-p on linear models. `shape` may alter p0's columns."""
+    """FedBCD-p on linear models. `shape` may alter p0's columns; `fixed` cuts the batches once."""
     joined, labels = generated(rows, sum(columns), seed)
     features = {"p0": shape(joined[:, : columns[0]]), "p1": joined[:, columns[0] :]}
     loss = get_loss("logistic")
@@ -115,7 +127,7 @@ def linear_scene(
         tuple(Member(name, side.equations, side.affine) for name, side in sides.items()),
         _algorithm(local_steps),
         Constant(rate),
-        Batches(rows, batch, seed),
+        FixedBatches(rows, batch, seed) if fixed else Batches(rows, batch, seed),
         Stopping(rounds),
         allow_determined=True,
     )

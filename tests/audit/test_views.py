@@ -114,6 +114,20 @@ def test_the_same_batch_again_gives_nothing_more() -> None:
     assert np.linalg.matrix_rank(stacked) == 6
 
 
+def test_batches_that_are_cut_once_give_little_more() -> None:
+    """The same four batches in turn: 4 x 6 combinations for 72 labels, however many rounds. What helps."""
+    found = linear_scene("ckks", KEYS, rows=72, batch=18, rounds=24, columns=(6, 4), fixed=True)
+    labels = labels_over_rounds(found.views["p0"].opened, 72, -0.5)
+    fresh = labels_over_rounds(scene("ckks", 72, 18, 24).views["p0"].opened, 72, -0.5)
+    assert area(labels, found.labels > 0) < area(fresh, found.labels > 0) - 0.1
+    stacked = np.zeros((0, 72))
+    for opening in found.views["p0"].opened:
+        block = np.zeros((6, 72))
+        block[:, opening.batch] = opening.multipliers[0]
+        stacked = np.vstack([stacked, block])
+    assert np.linalg.matrix_rank(stacked) == 24
+
+
 def test_a_person_alone_in_a_category_is_exposed_however_large_the_batch() -> None:
     """What the ledger does not see: it counts equations, and this one is about a single row."""
 
