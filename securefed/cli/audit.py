@@ -25,7 +25,7 @@ examples:
   securefed audit together/ --html audit.html         a folder with the transcripts of several parties
 
 A party has its own transcript, transcript-<party>.jsonl. Transcripts hold no data, no keys and no masks; put
-those of several parties into one folder, with one result.json, to have both ends of each line compared."""
+those of several parties into one folder to have both ends of each line compared."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

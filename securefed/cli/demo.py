@@ -136,17 +136,16 @@ def _facts(made: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any
         "bytes": sum(kinds.values()),
         "bytes_by_kind": kinds,
         "saw": saw,
-        "audit": _audit(made, data),
+        "audit": _audit(made),
         "reports": {name: str(made.run_folder(name) / "report.html") for name in made.everybody},
         "folder": str(made.folder),
     }
 
 
-def _audit(made: DemoRun, data: DemoData) -> dict[str, Any]:
+def _audit(made: DemoRun) -> dict[str, Any]:
     """All transcripts in one place, as a reviewer would have them."""
     together = made.folder / "audit"
     make_folder(together)
-    copyfile(made.run_folder(data.label_party) / "result.json", together / "result.json")
     for name in made.everybody:
         transcript = f"transcript-{name}.jsonl"
         copyfile(made.run_folder(name) / transcript, together / transcript)

@@ -31,7 +31,7 @@ id = "id"                      # the column that says who a row is about; aligne
 
 PEERS = """
 # One table for each other party: its address, and the certificate that its operator handed over.
-# Compare fingerprints by telephone: `securefed init --show FOLDER` prints this party's.
+# Compare fingerprints by telephone: `securefed init {name} --show` prints this party's.
 [peers.{peer}]
 address = "{peer}.example:7001"
 certificate = "peers/{peer}.pem"
@@ -80,6 +80,6 @@ def party_toml(name: str, *, key_holder: bool, listen: str) -> str:
     parts = [HEAD.format(name=name, role=role, listen=listen)]
     if not key_holder:
         parts.append(DATA.format(name=name))
-    parts += [PEERS.format(peer=peer) for peer in parties if peer != name]
+    parts += [PEERS.format(peer=peer, name=name) for peer in parties if peer != name]
     parts.append(RUN.format(parties=listed, key_holder=holder))
     return "".join(parts)

@@ -41,6 +41,8 @@ code{background:var(--card);padding:1px 4px;border-radius:4px}
 
 def seconds(value: float) -> str:
     """A time as people read it."""
+    if value < 0.995:
+        return f"{1000 * value:.0f} ms"
     if value < 120:
         return f"{value:.1f} s"
     minutes = value / 60
@@ -166,12 +168,12 @@ def _seen(result: dict[str, Any]) -> Iterable[str]:
 
 def _ledger(result: dict[str, Any]) -> Iterable[str]:
     yield "<h2>Solvability ledger</h2>"
-    if not result["ledger"]:
+    if not result["ledger_of_all"]:
         yield "<p>Empty: nothing was opened to anybody during training.</p>"
         return
     rows = [
         (e["party"], e["block"], e["equations"], e["unknowns"], f"{e['ratio']:.2f}", e["verdict"])
-        for e in result["ledger"]
+        for e in result["ledger_of_all"]
     ]
     yield _table(("party", "about", "equations", "unknowns", "ratio", "verdict"), rows, numbers=(2, 3, 4))
 

@@ -70,12 +70,18 @@ class PartyAccount:
             "bytes_received": sum(kind["bytes"] for kind in received.values()),
             "saw": saw(self.transcript, protected=self.protected),
             "seen": self._seen(received),
-            "ledger": [_entry(entry) for entry in self.ledger],
+            "ledger": [_entry(entry) for entry in self.ledger if self._shows(entry.party)],
+            "ledger_of_all": [_entry(entry) for entry in self.ledger],
             "determined": any(entry.verdict == "determined" for entry in self.ledger),
             "interruptions": self.interruptions,
             "transcript": {"entries": len(self.transcript), "head": self.transcript.head},
             "peers": {name: dict(peer) for name, peer in self.peers.items()},
         }
+
+    def _shows(self, party: str) -> bool:
+        """Whether this party's own transcript shows that party's openings: its own, and those it answered."""
+        answers = self.agreement.mutual or self.party == self.agreement.key_holder
+        return answers or party == self.party
 
     def timing(self) -> dict[str, Any]:
         return {

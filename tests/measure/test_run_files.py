@@ -134,7 +134,7 @@ def test_each_round_adds_up_to_the_whole() -> None:
 
 
 def test_numbers_as_people_read_them() -> None:
-    assert [seconds(s) for s in (0.04, 119.0, 600.0, 36000.0)] == ["0.0 s", "119.0 s", "10.0 min", "10.0 h"]
+    assert [seconds(s) for s in (0.04, 119.0, 600.0, 36000.0)] == ["40 ms", "119.0 s", "10.0 min", "10.0 h"]
     assert [size(b) for b in (12, 1500, 2.5e6, 3e9, 4e12)] == [
         "12 B",
         "1.5 kB",
