@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from securefed.cli import passphrase as phrases
+from securefed.cli.fields import check_names
 from securefed.cli.keys import HE_SCHEMES, he_file, make_checkpoint_key, make_he_key
 from securefed.cli.template import party_toml
 from securefed.cli.terminal import Terminal
@@ -31,6 +32,7 @@ organisations, and what never to send to anybody."""
 EPILOGUE = """\
 examples:
   securefed init bank                        folder ./bank
+  securefed init bank --parties shop,bank    with a party.toml for these two; the last one has the labels
   securefed init notary --key-holder         the party that holds the key for three or more others
   securefed init bank --renew tls            a new certificate; the old one is kept beside it
   securefed init bank --show                 the certificate's fingerprint, to compare by telephone"""
@@ -42,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="of the party: letters, digits, - and _")
     parser.add_argument("--folder", type=Path, help="where; default ./NAME")
     parser.add_argument("--key-holder", action="store_true", help="a party without data that holds the key")
+    parser.add_argument(
+        "--parties",
+        metavar="NAME,...",
+        help="that have data, the one with the labels last; written into party.toml",
+    )
     parser.add_argument("--scheme", choices=(*HE_SCHEMES, "both"), default="both", help="default %(default)s")
     parser.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
     parser.add_argument("--listen", default="0.0.0.0:7001", help="HOST:PORT to wait at; default %(default)s")
@@ -56,6 +63,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     folder = args.folder or Path(name)
     if args.show:
         return _show(folder, terminal, args.json)
+    parties = _parties(args.parties, name, key_holder=args.key_holder)
     passphrase = phrases.read_passphrase(args.passphrase_file, new=args.renew is None)
     if args.renew:
         _renew(folder, name, args.renew, args.key_bits, args.days, passphrase)
@@ -71,11 +79,28 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         key_bits=args.key_bits,
         listen=args.listen,
         days=args.days,
+        parties=parties,
     )
     _tell(folder, identity, args.listen, terminal)
     if args.json:
         write_json(args.json, _facts(folder, identity.certificate))
     return 0
+
+
+def _parties(given: str | None, name: str, *, key_holder: bool) -> tuple[str, ...]:
+    """Who is in the run, from the command line."""
+    if given is None:
+        return ()
+    parties = check_names("parties", [word.strip() for word in given.split(",")])
+    for each in parties:
+        check_party_name(each)
+    if key_holder == (name in parties):
+        role = "a key-holder has no data and is none" if key_holder else "this party is not one"
+        raise SettingError(f"parties: {', '.join(parties)} given; {role} of them ({name})")
+    least = 3 if key_holder else 2
+    if len(parties) < least:
+        raise SettingError(f"parties: {len(parties)} given, at least {least} are needed")
+    return parties
 
 
 def make_party_folder(
@@ -88,6 +113,7 @@ def make_party_folder(
     key_bits: int = 3072,
     listen: str = "0.0.0.0:7001",  # mutual TLS decides who gets in
     days: int = 825,
+    parties: tuple[str, ...] = (),
 ) -> Identity:
     """The folder with everything in it; an existing party is never overwritten."""
     parse_address(listen)
@@ -101,7 +127,7 @@ def make_party_folder(
     make_checkpoint_key(folder, passphrase)
     for scheme in schemes:
         make_he_key(folder, scheme, key_bits, passphrase)
-    text = party_toml(name, key_holder=key_holder, listen=listen)
+    text = party_toml(name, key_holder=key_holder, listen=listen, parties=parties)
     write_atomically(folder / "party.toml", text.encode(), mode=0o644)
     return identity
 

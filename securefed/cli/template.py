@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = ["party_toml"]
 
 HEAD = """\
@@ -9,20 +11,20 @@ HEAD = """\
 # Paths are relative to this file. docs/deploy.md goes through all of it.
 
 [party]
-name = "{name}"                  # as in the certificate; the peers know this party by it
+name = "{name}"  # as in the certificate; the peers know this party by it
 role = "{role}"
-listen = "{listen}"        # where this party waits for the others; one TCP port, mutual TLS
+listen = "{listen}"  # where this party waits for the others; one TCP port, mutual TLS
 folder = "runs"                # run directories: runs/<run name>/
-# engine = "serial"            # "serial", "processes", "ray", or a number of processes; default: all cores
+# engine = "processes"         # one a core, which is the default; "serial", a number, or "ray"
 # wait = 600                   # seconds that a missing peer is waited for
 # patience = 120               # seconds without an answer until a peer counts as missing
 """
 
 DATA = """
 [data]                         # never leaves this machine
-file = "{name}.csv"            # or .parquet
+file = "{name}.csv"  # or .parquet
 id = "id"                      # the column that says who a row is about; aligned privately with the peers
-# label = "label"              # at the label party only: what is to be predicted
+{label}label = "label"  # at the label party only: the column that is to be predicted
 # columns = ["age", "income"]  # features; default: all but id and label
 # drop = ["comment"]           # or: all but these
 # one_hot = ["region"]         # categories; default: every column that holds words
@@ -32,17 +34,20 @@ id = "id"                      # the column that says who a row is about; aligne
 PEERS = """
 # One table for each other party: its address, and the certificate that its operator handed over.
 # Compare fingerprints by telephone: `securefed init {name} --show` prints this party's.
+# Organisations that share an authority may name its certificate (`authority`) instead of each other's.
+"""
+
+PEER = """\
 [peers.{peer}]
 address = "{peer}.example:7001"
 certificate = "peers/{peer}.pem"
-# authority = "peers/ca.pem"   # instead of certificate, where the organisations share an authority
 """
 
 RUN = """
 # The same at all parties: they compare every value when they meet, and name what differs.
 [run]
 name = "first-run"
-parties = {parties}   # in the order of their turns; the last one has the labels
+parties = {parties}  # in the order of their turns; the last one has the labels
 {key_holder}
 objective = "linear"           # "linear": all have the same people; "transfer": two parties share some
 scheme = "paillier"            # "paillier" (exact), "ckks" (approximate, faster), "plain" (NO protection)
@@ -66,20 +71,36 @@ seed = 0                       # of the batches; no secret
 """
 
 
-def party_toml(name: str, *, key_holder: bool, listen: str) -> str:
-    """A file to edit; every key that can be set is in it."""
-    peers = ["shop", "bank"] if key_holder else ["bank" if name != "bank" else "shop"]
-    parties = [*peers, "third"] if key_holder else [name, *peers]
+COMMENTS_AT = 31
+
+
+def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[str] = ()) -> str:
+    """A file to edit; every key that can be set is in it. `parties` with data, the label party last; examples
+    where none are given.
+    """
+    if not parties:
+        others = ("shop", "insurer", "bank") if key_holder else ("shop", "bank")
+        parties = others if key_holder or name in others else (name, "bank")
+    holder = name if key_holder else "notary"
     listed = "[" + ", ".join(f'"{each}"' for each in parties) + "]"
-    holder = (
-        f'key_holder = "{name}"'
-        if key_holder
-        else '# key_holder = "notary"       # with three parties or more: who holds the key, and no data'
-    )
+    needed = f'key_holder = "{holder}"  # who holds the key, and no data'
     role = "key-holder" if key_holder else "data"
     parts = [HEAD.format(name=name, role=role, listen=listen)]
     if not key_holder:
-        parts.append(DATA.format(name=name))
-    parts += [PEERS.format(peer=peer, name=name) for peer in parties if peer != name]
-    parts.append(RUN.format(parties=listed, key_holder=holder))
-    return "".join(parts)
+        parts.append(DATA.format(name=name, label="" if name == parties[-1] else "# "))
+    parts.append(PEERS.format(name=name))
+    everybody = [*parties, holder] if len(parties) > 2 else parties
+    parts += [PEER.format(peer=peer) for peer in everybody if peer != name]
+    parts.append(
+        RUN.format(
+            parties=listed,
+            key_holder=needed if len(parties) > 2 else f"# {needed}; with three parties or more",
+        )
+    )
+    return "\n".join(map(_aligned, "".join(parts).split("\n")))
+
+
+def _aligned(line: str) -> str:
+    """Comments below each other, however long a name is."""
+    code, found, comment = line.partition("  # ")
+    return f"{code.rstrip():<{COMMENTS_AT - 2}}{found}{comment.lstrip()}" if found and code.strip() else line

@@ -206,6 +206,15 @@ def test_mistakes_in_init(
     where = ("--folder", str(tmp_path / "new"))
     assert "letters, digits" in refused(capsys, "init", "the bank", *where)
     assert "HOST:PORT" in refused(capsys, "init", "bank", "--listen", "nowhere", *where)
+    assert "this party is not one of them (mill)" in refused(
+        capsys, "init", "mill", "--parties", "shop,bank", *where
+    )
+    assert "a key-holder has no data" in refused(
+        capsys, "init", "mill", "--key-holder", "--parties", "shop,mill,bank", *where
+    )
+    assert "at least 3" in refused(capsys, "init", "mill", "--key-holder", "--parties", "shop,bank", *where)
+    assert "names something twice" in refused(capsys, "init", "bank", "--parties", "bank,bank", *where)
+    assert "letters, digits" in refused(capsys, "init", "bank", "--parties", "bank,the shop", *where)
     monkeypatch.setenv("SECUREFED_PASSPHRASE", "short")
     assert "at least 8" in refused(capsys, "init", "bank", *where)
     (tmp_path / "file").touch()

@@ -154,11 +154,34 @@ def test_settings_become_recipes() -> None:
 def test_the_template_is_read_as_it_is_once_the_certificates_are_there(tmp_path: Path, holder: bool) -> None:
     name = "notary" if holder else "clinic"
     (tmp_path / "peers").mkdir()
-    for peer in ("shop", "bank", "third"):
+    for peer in ("shop", "insurer", "bank"):
         (tmp_path / "peers" / f"{peer}.pem").write_bytes(Identity.generate(peer).chain)
     text = party_toml(name, key_holder=holder, listen="127.0.0.1:7001")
     party = read(tmp_path, text)
     assert party.own.name == name and party.is_key_holder == holder
+
+
+@pytest.mark.parametrize("parties", [("shop", "bank"), ("shop", "insurer", "bank")])
+def test_templates_of_the_same_parties_agree(tmp_path: Path, parties: tuple[str, ...]) -> None:
+    """What each operator gets for the same --parties is one run, without an edit of [run]."""
+    everybody = [*parties, *(["notary"] if len(parties) > 2 else [])]
+    (tmp_path / "peers").mkdir()
+    for peer in everybody:
+        (tmp_path / "peers" / f"{peer}.pem").write_bytes(Identity.generate(peer).chain)
+    made = [
+        read(tmp_path, party_toml(name, key_holder=name == "notary", listen="h:7001", parties=parties))
+        for name in everybody
+    ]
+    assert all(party.shared.to_dict() == made[0].shared.to_dict() for party in made)
+    assert [party.own.name for party in made if party.data and party.data.label] == ["bank"]
+
+
+def test_comments_of_the_template_stand_below_each_other() -> None:
+    for name in ("b", "a-rather-long-name"):
+        text = party_toml(name, key_holder=False, listen="0.0.0.0:7001")
+        places = [line.index("  # ") for line in text.splitlines() if "  # " in line]
+        assert places.count(29) >= len(places) - 2
+        assert max(map(len, text.splitlines())) <= 110
 
 
 def test_every_line_of_the_template_that_is_commented_out_is_a_setting(tmp_path: Path) -> None:
