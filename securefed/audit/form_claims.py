@@ -76,8 +76,11 @@ def _whole(recorded: Recorded, found: Findings) -> None:
         fault = transcript.fault()
         if fault:
             found.against(f"{name}: {fault}")
-    entries = sum(len(transcript) for transcript in recorded.transcripts.values())
-    found.looked_at = f"{entries} entries in {len(recorded.transcripts)} hash chains"
+    listed = list(recorded.transcripts.values())
+    resumed = [entry for transcript in listed for entry in transcript.of("resumed")]
+    taken_back = sum(int(entry.detail.get("dropped", 0)) for entry in resumed)
+    again = f"; {len(resumed)} times resumed, {taken_back} entries taken back" if resumed else ""
+    found.looked_at = f"{sum(map(len, listed))} entries in {len(listed)} hash chains{again}"
 
 
 def _result(recorded: Recorded, found: Findings) -> None:
