@@ -110,17 +110,18 @@ def draw(scores: Sequence[Score], path: Path) -> None:
             (score for score in scores if score.attack == attack), key=lambda s: VARIANTS.index(s.variant)
         )
         for place, score in enumerate(found):
-            colour = "#c44e52" if score.succeeded else "#4878a8"
+            colour, marker = ("#D55E00", "X") if score.succeeded else ("#0072B2", "o")  # Okabe-Ito
             panel.plot([score.low, score.high], [place, place], color=colour, linewidth=2)
-            panel.plot([score.score], [place], "o", color=colour)
+            panel.plot([score.score], [place], marker, color=colour, markersize=7, clip_on=False)
             if score.by_design is not None:
                 panel.plot([score.by_design], [place], "|", color="black", markersize=12)
         panel.axvline(found[0].chance, color="grey", linestyle="--", linewidth=1)
         panel.set_yticks(range(len(found)), [score.variant for score in found], fontsize=8)
         panel.set_xlim(-0.02, 1.02)
-        panel.invert_yaxis()
+        panel.set_ylim(len(found) - 0.5, -0.5)
         panel.set_title(f"{attack} ({found[0].metric})", fontsize=9)
     for panel in panels[len(attacks) :]:
         panel.axis("off")
-    figure.suptitle("Attacks on recorded views: red succeeds; dashed: chance; tick: by design", fontsize=10)
+    key = "orange cross: succeeds; blue dot: fails; dashed: chance; tick: by design"
+    figure.suptitle(f"Attacks on recorded views ({key})", fontsize=10)
     figure.savefig(path, dpi=110)

@@ -58,17 +58,25 @@ def transfer_label_scores(scene: TransferScene, variant: str) -> Iterator[Score]
     directions = label_area(direction_scores(gradients, known)[others], labels[others])
     yield Score.of("labels from gradient directions", "B", variant, "AUC", directions, 0.5, design,
                    "one label known")  # fmt: skip
+    name = "labels over the rounds, transfer"
     if variant in (PAILLIER, CKKS):
-        side = scene.sides["B"]
-        openings = layers(scene.views["B"].opened, side.model, side._features[: scene.rows])
-        answer = labels_by_fitting(openings, scene.rows, restarts=1)
-        interval, chance = either_sign(answer.values, labels)
-        advisory = next(e for e in scene.ledger if e.advisory)
-        note = f"ledger, labels over all rounds: {advisory.ratio:.1f} ({advisory.verdict})"
-    else:
-        interval, chance = either_sign(direction_scores(gradients, known), labels)
-        note = "directions suffice"
-    yield Score.of("labels over the rounds, transfer", "B", variant, "AUC", interval, chance, design, note)
+        yield fitted_labels(scene, variant, name)
+        return
+    interval, chance = either_sign(direction_scores(gradients, known), labels)
+    yield Score.of(name, "B", variant, "AUC", interval, chance, design, "directions suffice")
+
+
+def fitted_labels(scene: TransferScene, variant: str, name: str) -> Score:
+    """B fits the labels and every round's Phi to all its openings."""
+    side = scene.sides["B"]
+    openings = layers(scene.views["B"].opened, side.model, side._features[: scene.rows])
+    answer = labels_by_fitting(openings, scene.rows, restarts=1, iterations=40)
+    interval, chance = either_sign(answer.values, scene.labels)
+    advisory = next(e for e in scene.ledger if e.advisory)
+    note = (
+        f"{scene.rows} shared rows; ledger, labels over all rounds: {advisory.ratio:.1f} ({advisory.verdict})"
+    )
+    return Score.of(name, "B", variant, "AUC", interval, chance, own_guess(scene), note)
 
 
 def hidden_score(scene: TransferScene, variant: str) -> Score:
@@ -135,3 +143,6 @@ def transfer_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
         yield from transfer_label_scores(scene, variant)
         yield hidden_score(scene, variant)
         yield square_score(scene, variant, steps)
+    many = partial(transfer_scene, "ckks", keys, width=size.width, rounds=size.transfer_rounds, seed=seed)
+    name = "labels over the rounds, transfer, 5 times the rows"
+    yield fitted_labels(many(rows=5 * size.shared, local_steps=steps), CKKS, name)
