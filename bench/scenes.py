@@ -32,7 +32,6 @@ from securefed.protocols.transfer import TransferSide
 from securefed.transport import LocalRun, Program, get_network, run_local
 
 __all__ = [
-    "FixedBatches",
     "Keys",
     "LinearScene",
     "TransferScene",
@@ -65,16 +64,6 @@ def generated(rows: int, columns: int, seed: int, signal: float = 1.0) -> tuple[
     weights = generator.normal(size=columns) / np.sqrt(columns)
     margins = signal * features @ weights + generator.logistic(size=rows)
     return features, np.where(margins > np.quantile(margins, 0.75), 1.0, -1.0)
-
-
-@dataclass(frozen=True)
-class FixedBatches(Batches):
-    """The rows cut into batches once; the rounds take them in turn."""
-
-    def batch(self, t: int) -> NDArray[np.intp]:
-        order = np.random.default_rng(self.seed).permutation(self.rows)
-        start = t % (self.rows // self.effective_size) * self.effective_size
-        return np.sort(order[start : start + self.effective_size])
 
 
 @dataclass
@@ -127,7 +116,7 @@ def linear_scene(
         tuple(Member(name, side.equations, side.affine) for name, side in sides.items()),
         _algorithm(local_steps),
         Constant(rate),
-        FixedBatches(rows, batch, seed) if fixed else Batches(rows, batch, seed),
+        Batches(rows, batch, seed, fixed),
         Stopping(rounds),
         allow_determined=True,
     )

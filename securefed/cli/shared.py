@@ -26,6 +26,7 @@ COMMON: dict[str, Any] = {
     "proximal": 0.0,
     "decay": "none",
     "batch_size": 0,
+    "fixed_batches": False,
     "target": None,
     "patience": None,
     "evaluate_every": 0,

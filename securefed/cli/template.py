@@ -59,6 +59,7 @@ learning_rate = 0.5
 l2 = 0.001
 batch_size = 256               # 0: all rows in every round
 seed = 0                       # of the batches; no secret
+# fixed_batches = false        # cut the rows into batches once: repeats give less away than new mixtures
 # loss = "logistic"            # "logistic", "linear", "squared_hinge"
 # order = "parallel"           # FedBCD-p; "sequential" is FedBCD-s
 # proximal = 0.0               # weight of the pull back to the round's start

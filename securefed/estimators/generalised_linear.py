@@ -69,6 +69,8 @@ class GeneralisedLinear(Federated):
         (a LocalModel; torch modules through securefed.models.torch.TorchModel, in plain).
     loss_form: "taylor" (second-order polynomial, the only one that can be encrypted), "exact" (plain
         only), "auto".
+    batch_size: rows of each round's mini-batch, all where it is None. They are drawn anew each round; with
+        fixed_batches=True cut once, which gives less of the labels away where gradients are revealed.
     margin_bound, feature_bound, parameter_bound: public bounds on |H^k|, |x| and |theta|, past which the run
         stops with an error.
     evaluate_every: every so many rounds the label party sees the scores of the evaluation rows (0: never).
@@ -94,6 +96,7 @@ class GeneralisedLinear(Federated):
         learning_rate: float | LearningRate = 0.5,
         optimiser: Any = "sgd",
         batch_size: int | None = None,
+        fixed_batches: bool = False,
         rounds: int = 20,
         target: float | None = None,
         patience: int | None = None,
@@ -123,6 +126,7 @@ class GeneralisedLinear(Federated):
         self.learning_rate = learning_rate
         self.optimiser = optimiser
         self.batch_size = batch_size
+        self.fixed_batches = fixed_batches
         self.rounds = rounds
         self.target = target
         self.patience = patience

@@ -70,6 +70,7 @@ class TransferLearner(Federated):
         learning_rate: float | LearningRate = 0.01,
         optimiser: Any = "adam",
         batch_size: int | None = None,
+        fixed_batches: bool = False,
         rounds: int = 30,
         target: float | None = None,
         patience: int | None = None,
@@ -91,6 +92,7 @@ class TransferLearner(Federated):
         self.learning_rate = learning_rate
         self.optimiser = optimiser
         self.batch_size = batch_size
+        self.fixed_batches = fixed_batches
         self.rounds = rounds
         self.target = target
         self.patience = patience

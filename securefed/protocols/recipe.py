@@ -72,6 +72,7 @@ class Recipe:
     learning_rate: float | LearningRate = 0.1
     optimiser: Any = "sgd"
     batch_size: int | None = None
+    fixed_batches: bool = False
     rounds: int = 30
     target: float | None = None
     patience: int | None = None
@@ -84,6 +85,7 @@ class Recipe:
         check_integer("seed", self.seed, least=0)
         check_number("l2", self.l2, least=0.0)
         check_flag("allow_determined", self.allow_determined)
+        check_flag("fixed_batches", self.fixed_batches)
         if not isinstance(self.algorithm, FedSGD | FedBCD):
             raise SettingError(f"algorithm: {self.algorithm!r} given, FedSGD(...) or FedBCD(...) is allowed")
         if self.batch_size is not None:
@@ -104,7 +106,7 @@ class Recipe:
     def batches(self, rows: int) -> Batches:
         if self.batch_size is not None and self.batch_size > rows:
             raise SettingError(f"batch_size: {self.batch_size} given, at most the {rows} rows are allowed")
-        return Batches(rows, self.batch_size, self.seed)
+        return Batches(rows, self.batch_size, self.seed, self.fixed_batches)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_choice, check_integer, check_number
+from securefed.checks import check_choice, check_flag, check_integer, check_number
 from securefed.errors import DataError, SettingError
 
 __all__ = [
@@ -188,8 +188,11 @@ class Batches:
     """The rows of each round's mini-batch, the same at every party that knows the seed.
 
     size=None takes all rows. Otherwise round t takes `size` distinct rows, every set of that size equally
-    likely, independently of other rounds, in ascending order. batch(t) depends on (rows, size, seed, t)
-    alone, so a resumed run sees the batches that it would have seen.
+    likely, independently of other rounds, in ascending order. With fixed=True the rows are cut into batches
+    once, at random, and the rounds take them in turn: every batch is a new combination of the same labels,
+    and fewer combinations give less of them away (docs/audit.md). Where `size` does not divide `rows`, the
+    last batch takes some rows of the one before. batch(t) depends on these fields and t alone, so a resumed
+    run sees the batches that it would have seen.
 
     The rows with the smallest of `rows` random 64-bit words win. The words come from Philox with the key
     (seed, t), whose stream numpy keeps the same over its versions, which it does not promise for `choice`
@@ -199,8 +202,10 @@ class Batches:
     rows: int
     size: int | None = None
     seed: int = 0
+    fixed: bool = False
 
     def __post_init__(self) -> None:
+        check_flag("fixed", self.fixed)
         object.__setattr__(self, "rows", check_integer("rows", self.rows, least=1))
         if self.size is not None:
             object.__setattr__(self, "size", check_integer("size", self.size, least=1, most=self.rows))
@@ -216,8 +221,12 @@ class Batches:
         check_integer("t", t, least=0, most=2**64 - 1)
         if self.effective_size == self.rows:
             return np.arange(self.rows, dtype=np.intp)
-        words = np.random.Philox(key=np.array([self.seed, t], dtype=np.uint64)).random_raw(self.rows)
-        chosen = np.argsort(words, kind="stable")[: self.effective_size]
+        size, number, start = self.effective_size, t, 0
+        if self.fixed:
+            number = 2**64 - 1  # one order for all rounds
+            start = min(t % -(-self.rows // size) * size, self.rows - size)
+        words = np.random.Philox(key=np.array([self.seed, number], dtype=np.uint64)).random_raw(self.rows)
+        chosen = np.argsort(words, kind="stable")[start : start + size]
         return np.sort(chosen).astype(np.intp, copy=False)
 
 

@@ -48,6 +48,7 @@ COMMON: list[tuple[dict[str, Any], str]] = [
     ({"patience": 0}, "patience"),
     ({"evaluate_every": -1}, "evaluate_every"),
     ({"target": 0.8, "evaluate_every": 0}, "evaluate_every: 0 given"),
+    ({"fixed_batches": "yes"}, "fixed_batches must be True or False, not 'yes'"),
     ({"allow_determined": 1}, "allow_determined must be True or False, not 1"),
     ({"key_bits": 1024}, "key_bits must be an integer from 2048"),
     ({"key_bits": "big"}, "key_bits"),

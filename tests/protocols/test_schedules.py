@@ -122,6 +122,21 @@ def test_batches_have_a_known_answer() -> None:
     assert Batches(20, size=6, seed=2024).batch(1).tolist() == [0, 5, 12, 17, 18, 19]
 
 
+@pytest.mark.parametrize(("rows", "size", "parts"), [(20, 5, 4), (20, 6, 4), (7, 6, 2), (6, 6, 1)])
+def test_fixed_batches_repeat_and_leave_nobody_out(rows: int, size: int, parts: int) -> None:
+    batches = Batches(rows, size, seed=5, fixed=True)
+    cut = [batches.batch(t).tolist() for t in range(parts)]
+    assert [batches.batch(t + 3 * parts).tolist() for t in range(parts)] == cut
+    assert all(len(set(batch)) == size and batch == sorted(batch) for batch in cut)
+    assert set().union(*cut) == set(range(rows))
+    if rows == parts * size:
+        assert sum(map(len, cut)) == rows
+    if parts > 1:
+        assert cut != [Batches(rows, size, seed=6, fixed=True).batch(t).tolist() for t in range(parts)]
+    with pytest.raises(SettingError, match="fixed"):
+        Batches(rows, size, fixed=1)  # type: ignore[arg-type]
+
+
 def test_every_set_of_rows_is_equally_likely() -> None:
     rounds = 20_000
     batches = Batches(6, size=3, seed=11)
