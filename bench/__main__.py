@@ -21,8 +21,10 @@ COMMANDS = {
     "crypto": "our encrypted operations beside phe, FATE's fate_utils and TenSEAL, as ratios",
     "blind": "training that reveals nothing, beside own gradients and beside plain",
     "transport": "messages of 64 MiB over the network carrier beside a bare grpcio unary call",
+    "overhead": "four parties as processes over mutual TLS beside the same training in one process",
     "table2": "the paper's Table 2: Credit-FTL under real encryption, where its minutes go",
     "table1": "the paper's Table 1: rounds to a target for FedSGD, FedBCD-p and FedBCD-s",
+    "scale": "one round as rows, parties and workers grow",
     "attacks": "attacks on what parties saw: attack by variant, with chance and interval",
     "peers": "one encrypted round beside what the layout of FATE's FTL takes for the same",
 }
