@@ -14,8 +14,10 @@ from securefed.transport import LocalRun, Path, Transcript
 
 __all__ = ["RunResult"]
 
-EXCHANGE = ("contribution", "residual")
-OPENING = ("opening-request", "opening")
+EXCHANGE = ("contribution", "residual", "margin", "masked-margin", "converted")
+"""What carries H and residuals, in the open form and in the blind one."""
+OPENING = ("opening-request", "opening", "refresh-request", "refreshed")
+"""What goes to the key-holder and back; blind training refreshes there and opens nothing."""
 
 
 @dataclass(frozen=True)

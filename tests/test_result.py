@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from securefed import GeneralisedLinear, Party
 from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.training import Evaluation
@@ -52,6 +53,18 @@ def test_messages_and_bytes_are_those_that_were_sent(scheme: str) -> None:
     assert sum((result.messages(phase) for phase in phases), Counter()) == result.messages(None)
     assert set(result.messages("setup")) == {"public-key"}
     assert set(result.messages("evaluation")) == {"score-part", "score-request", "score-opening"}
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_a_blind_run_has_exchanges_and_refreshes(parties: int) -> None:
+    features, labels = blobs(8, 2 * parties)
+    blocks = split(features, parties)
+    made = [
+        Party(f"p{k}", block, labels=labels if k == parties - 1 else None) for k, block in enumerate(blocks)
+    ]
+    result = GeneralisedLinear(rounds=1, key_bits=2048, engine="serial").fit(made).result_
+    assert result.bytes_exchange > 0 and result.bytes_open > 0
+    assert result.bytes_exchange + result.bytes_open == sum(result.bytes().values())
 
 
 def test_what_a_party_saw_is_told_by_kind() -> None:
