@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from securefed.crypto.errors import RangeError, ShapeError
 
-__all__ = ["FixedPoint", "checked_array", "quantise"]
+__all__ = ["FixedPoint", "checked_addend", "checked_array", "quantise"]
 
 # Encoded values are held in int64 arrays; one bit for the sign and one to spare.
 MOST_BITS = 62
@@ -40,6 +40,19 @@ def checked_array(values: ArrayLike, what: str = "values") -> NDArray[np.float64
         raise RangeError(
             f"{what}: {bad} of {array.size} entries are NaN or infinite; only finite numbers are allowed"
         )
+    return array
+
+
+def checked_addend(values: ArrayLike, shape: tuple[int, ...], bound: float) -> NDArray[np.float64]:
+    """What is added to an encrypted array: one number for all entries or one for each, up to its bound."""
+    if np.ndim(values) == 0:
+        values = np.broadcast_to(np.asarray(values, dtype=np.float64), shape)
+    array = checked_array(values, "addend")
+    if array.shape != shape:
+        raise ShapeError(f"addend: shape {array.shape} given, {shape} expected")
+    largest = float(np.max(np.abs(array)))
+    if largest > bound:
+        raise RangeError(f"addend: magnitude up to {largest:.6g} given, at most {bound:.6g} is allowed")
     return array
 
 

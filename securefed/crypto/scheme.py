@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from securefed.crypto.errors import CapacityError, MaskError, RangeError, ShapeError, WrongKey
-from securefed.crypto.fixed import FixedPoint, checked_array
+from securefed.crypto.fixed import FixedPoint, checked_addend, checked_array
 from securefed.crypto.wire import Frame, Kind, Scheme
 
 __all__ = [
@@ -181,7 +181,7 @@ class Encrypted(ABC):
             total: Encrypted = self._add(other)
             total.origin = self._lent(other)
             return total
-        return self._add_plain(self._addend(other))
+        return self._add_plain(checked_addend(other, self.shape, self.bound))
 
     __radd__ = __add__
 
@@ -189,7 +189,7 @@ class Encrypted(ABC):
         if isinstance(other, Encrypted):
             self._same(other)
             return self._add(other * -1.0)
-        return self._add_plain(-self._addend(other))
+        return self._add_plain(-checked_addend(other, self.shape, self.bound))
 
     def __mul__(self, other: ArrayLike) -> Encrypted:
         """Entry by entry, by plaintext numbers (or one number)."""
@@ -289,20 +289,6 @@ class Encrypted(ABC):
                 term.origin = "computed"
                 return "fresh"
         return "computed"
-
-    def _addend(self, other: ArrayLike) -> Floats:
-        value = (
-            np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape) if np.ndim(other) == 0 else other
-        )
-        array = checked_array(value, "addend")
-        if array.shape != self.shape:
-            raise ShapeError(f"addend: shape {array.shape} given, {self.shape} expected")
-        largest = float(np.max(np.abs(array)))
-        if largest > self.bound:
-            raise RangeError(
-                f"addend: magnitude up to {largest:.6g} given, at most {self.bound:.6g} is allowed"
-            )
-        return array
 
     def __repr__(self) -> str:
         return (

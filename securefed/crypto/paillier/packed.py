@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import gmpy2
-import numpy as np
 from gmpy2 import mpz
 from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import CapacityError, RangeError, ShapeError, WrongKey
-from securefed.crypto.fixed import checked_array
+from securefed.crypto.fixed import checked_addend
 from securefed.crypto.packing import PackingPlan, pack
 from securefed.crypto.paillier.extent import Extent, to_integers
 from securefed.crypto.paillier.masking import Layout, PaillierMask, PaillierMasked, join_integers, mask_packed
@@ -68,17 +67,7 @@ class PaillierPacked:
             extent = self._sum_extent(other)
             pairs = zip(self._ciphertexts, other._ciphertexts, strict=True)
             return self._make([a * b % square for a, b in pairs], extent)
-        value = (
-            np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape) if np.ndim(other) == 0 else other
-        )
-        array = checked_array(value, "addend")
-        if array.shape != self.shape:
-            raise ShapeError(f"addend: shape {array.shape} given, {self.shape} expected")
-        largest = float(np.max(np.abs(array)))
-        if largest > self.bound:
-            raise RangeError(
-                f"addend: magnitude up to {largest:.6g} given, at most {self.bound:.6g} is allowed"
-            )
+        array = checked_addend(other, self.shape, self.bound)
         extent = self._admit(self.extent.plus_plain())
         n, slots = self.public.n, self.plan.slots
         integers = to_integers(array, self.extent.fraction_bits)
