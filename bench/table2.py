@@ -19,14 +19,16 @@ from typing import Any
 
 from bench import machine, table2_plots
 from bench.arguments import numbers, seed_list
+from bench.planner import Guess, Planner
 from bench.runs import Spec, Store, make_all, notes_on
 from bench.table2_bars import bars_of, boosting_auc
-from bench.table2_rows import Bar, Best, Cells, Row, best_steps, markdown
+from bench.table2_rows import Bar, Best, Cells, Row, best_steps
+from bench.table2_text import markdown, notes
 from bench.tasks import DEFAULTS, build
 from securefed.engine.local import cores
 from securefed.errors import SettingError
 from securefed.extras import require
-from securefed.transport import get_network
+from securefed.transport import Network, get_network
 
 __all__ = ["add_arguments", "run"]
 
@@ -40,6 +42,7 @@ OUT_OF_REACH = {"held-out": 0.78}
 """No model gets there on these columns; a row for it says so, and no run waits for it."""
 GRID = (1, 2, 3, 5, 7, 10, 15, 20, 30)
 """Further Q, in plain, to say which one is best on a network."""
+GRID_SEEDS = 5
 QUICK = {
     "overlap": {"overlap": 40, "labelled": 400, "hidden": 8, "held_out": 1000},
     "held-out": {"overlap": 200, "labelled": 1000, "hidden": 8, "held_out": 1000},
@@ -79,9 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plain-seeds",
         type=seed_list,
-        default=seed_list("0-4"),
         metavar="LIST",
-        help="of the plain runs that the rounds' median is taken over; default 0-4",
+        help="of the plain runs that the rounds' median is taken over; default: 0-24 by the reading overlap,"
+        " whose rounds vary most, else 0-4",
     )
     parser.add_argument("--Q", type=numbers(int), default=(1, 5, 10), metavar="LIST", help="default 1,5,10")
     parser.add_argument("--targets", type=numbers(float), metavar="LIST", help="AUC, as 0.7,0.75")
@@ -121,6 +124,8 @@ class Plan:
         self.scheme: str = args.scheme
         targets = args.targets or (QUICK_TARGETS if args.quick else TARGETS)[self.kind]
         self.targets = tuple(sorted(targets))
+        if self.targets[-1] >= 1:
+            raise SettingError(f"targets: {self.targets[-1]:g} given, an AUC below 1 is allowed")
         reach = OUT_OF_REACH.get(self.kind, 1.01)
         self.within = tuple(target for target in self.targets if target < reach)
         if not self.within:
@@ -128,7 +133,8 @@ class Plan:
         self.steps: tuple[int, ...] = tuple(sorted(set(args.Q)))
         few = args.quick or args.scheme == "paillier" or self.kind == "held-out"
         self.seeds: tuple[int, ...] = args.seeds or ((args.seed,) if few else tuple(range(5)))
-        self.plain_seeds = self.seeds if args.quick else tuple(sorted({*self.seeds, *args.plain_seeds}))
+        more = args.plain_seeds or tuple(range(25 if self.kind == "overlap" else GRID_SEEDS))
+        self.plain_seeds = self.seeds if args.quick else tuple(sorted({*self.seeds, *more}))
         options: dict[str, Any] = dict(QUICK[self.kind]) if args.quick else {}
         if args.overlap is not None:
             if self.kind == "linear":
@@ -159,7 +165,9 @@ class Plan:
 
     def plain_specs(self) -> list[Spec]:
         grid = () if self.quick else GRID
-        return [self.plain(q, seed) for seed in self.plain_seeds for q in sorted({*self.steps, *grid})]
+        further = [(q, seed) for seed in self.plain_seeds[:GRID_SEEDS] for q in grid]
+        own = [(q, seed) for seed in self.plain_seeds for q in self.steps]
+        return [self.plain(q, seed) for q, seed in dict.fromkeys([*own, *further])]
 
     def watched(self, steps: int, seed: int) -> Spec:
         """The parties evaluate after each round, and the label party stops the run."""
@@ -213,19 +221,20 @@ def run(args: argparse.Namespace) -> int:
     cells = Cells(plan.kind, plan.scheme, plan.steps, measured, plain)
     rows = [row for network in networks for row in cells.rows(network, plan.targets)]
     best = {n.name: {t: best_steps(cells, n, t) for t in plan.within} for n in networks}
+    guesses = planned(plan, cells, networks)
     boosting = boosting_auc(args.data) if plan.kind == "held-out" and not plan.quick else None
-    bars = bars_of(cells, rows, networks, quick=plan.quick)
-    notes = [*cells.notes(networks, plan.within, best), *notes_on(list(measured.values()))]
+    bars = bars_of(cells, rows, networks, quick=plan.quick, boosting=boosting)
+    told = [*notes(cells, networks, plan.within, best, guesses), *notes_on(list(measured.values()))]
     if boosting is not None:
-        notes.append(
+        told.append(
             f"no model reaches 80% on these columns: gradient boosting on all 33 of them, in the clear, gets"
             f" {boosting:.3f} (5-fold)"
         )
-    table = markdown(rows, networks, bars, notes)
+    table = markdown(rows, networks, bars, told, boosting)
     print("\n" + table, flush=True)
     name = f"table2-{plan.kind}-{plan.scheme}{'-quick' if plan.quick else ''}"
     (args.out / f"{name}.md").write_text(table)
-    report = report_of(plan, facts, rows, cells, bars, notes, boosting, best)
+    report = report_of(plan, facts, rows, cells, bars, told, boosting, best, guesses)
     for path in (args.out / f"{name}.json", args.json):
         if path is not None:
             path.write_text(json.dumps(report, indent=2) + "\n")
@@ -234,15 +243,29 @@ def run(args: argparse.Namespace) -> int:
     return 1 if args.strict and any(bar.verdict == "MISSED" for bar in bars) else 0
 
 
+def planned(plan: Plan, cells: Cells, networks: list[Network]) -> dict[str, dict[float, Guess]]:
+    """What the planner would choose on each network for each target, from FedSGD's rounds alone."""
+    at_one = {t: cells.plain_median(1, t, cells.grid_seeds) for t in plan.within if 1 in cells.grid}
+    if plan.scheme == "plain" or not any(at_one.values()):
+        return {}
+    task = build(plan.watched(1, plan.seeds[0]))
+    planner = Planner(task, plan.scheme, plan.key_bits, task.columns)
+    return {
+        network.name: {t: planner.guess(network, rounds, GRID) for t, rounds in at_one.items() if rounds}
+        for network in networks
+    }
+
+
 def report_of(
     plan: Plan,
     facts: dict[str, str],
     rows: list[Row],
     cells: Cells,
     bars: list[Bar],
-    notes: list[str],
+    told: list[str],
     boosting: float | None,
     best: dict[str, dict[float, Best | None]],
+    guesses: dict[str, dict[float, Guess]],
 ) -> dict[str, Any]:
     return {
         "machine": facts,
@@ -254,8 +277,11 @@ def report_of(
             name: {f"{t:g}": None if found is None else asdict(found) for t, found in by.items()}
             for name, by in best.items()
         },
+        "planner_Q": {
+            name: {f"{t:g}": asdict(guess) for t, guess in by.items()} for name, by in guesses.items()
+        },
         "gradient_boosting_auc": boosting,
         "ledger": cells.ledger(),
         "bars": [bar.to_dict() for bar in bars],
-        "notes": notes,
+        "notes": told,
     }

@@ -4,9 +4,9 @@ take.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import inf
+from math import comb, inf
 from statistics import median
 from typing import Any
 
@@ -17,7 +17,7 @@ from bench.replay import Costs, Replay, replay
 from bench.runs import Record
 from securefed.transport import Network
 
-__all__ = ["Bar", "Best", "Cells", "Row", "best_steps", "markdown", "training"]
+__all__ = ["Bar", "Best", "Cells", "Row", "best_steps", "median_interval", "training"]
 
 Key = tuple[int, int]
 """Q and seed."""
@@ -53,6 +53,8 @@ class Row:
     """In plain, on the same seeds."""
     R_plain: float | None
     """The median over all seeds that were trained in plain."""
+    R_plain_interval: tuple[float | None, float | None]
+    """Of that median, see `median_interval`."""
     R_paper: int | None
     comp_paper: float | None
     comm_paper: float | None
@@ -177,29 +179,37 @@ class Cells:
             R_each=tuple(found.values()),
             R_plain_each=tuple(self.rounds_to(self.plain[q, seed], target) for seed in self.seeds),
             R_plain=self.plain_median(q, target),
+            R_plain_interval=median_interval(self.plain_each(q, target)),
             R_paper=None if cell is None else cell.rounds,
             comp_paper=None if cell is None else cell.computation,
             comm_paper=None if cell is None else cell.communication,
             total_paper=None if cell is None else cell.total,
         )
 
-    def plain_median(self, q: int, target: float) -> float | None:
-        return _median(
+    def plain_each(self, q: int, target: float, seeds: Sequence[int] | None = None) -> list[int | None]:
+        """Each seed's rounds in plain; of all seeds, unless some are named."""
+        return [
             self.rounds_to(self.plain[q, seed], target)
-            for seed in self.plain_seeds
+            for seed in (self.plain_seeds if seeds is None else seeds)
             if (q, seed) in self.plain
-        )
+        ]
+
+    def plain_median(self, q: int, target: float, seeds: Sequence[int] | None = None) -> float | None:
+        return _median(self.plain_each(q, target, seeds))
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Every Q that was trained in plain."""
+        return tuple(sorted({q for q, _ in self.plain}))
+
+    @property
+    def grid_seeds(self) -> tuple[int, ...]:
+        """The seeds that were trained at every one of them."""
+        return tuple(s for s in self.plain_seeds if all((q, s) in self.plain for q in self.grid))
 
     def plain_rounds(self, targets: Sequence[float]) -> dict[str, dict[str, list[int | None]]]:
         """Each seed's rounds in plain, by target and Q."""
-        grid = sorted({q for q, _ in self.plain})
-        return {
-            f"{target:g}": {
-                str(q): [self.rounds_to(self.plain[q, seed], target) for seed in self.plain_seeds]
-                for q in grid
-            }
-            for target in targets
-        }
+        return {f"{target:g}": {str(q): self.plain_each(q, target) for q in self.grid} for target in targets}
 
     def _note_costs(self, network: Network) -> None:
         """Seconds of an exchange and of a local step (linear models: of a round's one opening)."""
@@ -232,47 +242,6 @@ class Cells:
             lines += [{"Q": q, **entry} for entry in worst.values()]
         return lines
 
-    def notes(
-        self,
-        networks: Sequence[Network],
-        targets: Sequence[float],
-        best: Mapping[str, Mapping[float, Best | None]],
-    ) -> list[str]:
-        """Where more local steps do not pay, which Q would; and what the ledger says."""
-        lines = []
-        for network in networks:
-            for target in targets:
-                lines += self._payoff(network, target, best[network.name][target])
-        determined = [e for e in self.ledger() if e["verdict"] == "determined"]
-        for entry in determined:
-            lines.append(
-                f"ledger: determined at Q = {entry['Q']}: {entry['party']} opens {entry['equations']:,} sums"
-                f" over {entry['unknowns']:,} unknowns ({entry['block']}) between two exchanges; it runs"
-                " because allow_determined is set"
-            )
-        if not determined and self.scheme != "plain":
-            lines.append("ledger: nothing is determined between two exchanges")
-        return lines
-
-    def _payoff(self, network: Network, target: float, best: Best | None) -> list[str]:
-        by_steps = {row.Q: row for row in self.rows(network, [target])}
-        first, last = by_steps[min(by_steps)], by_steps[max(by_steps)]
-        if first.total_min is None or last.total_min is None or first is last:
-            return []
-        lines = []
-        where = f"{network.name}, {100 * target:g}%"
-        if last.total_min >= first.total_min:
-            lines.append(
-                f"{where}: FedBCD-p Q = {last.Q} does not lower the total ({last.total_min:.3f} min, FedSGD"
-                f" {first.total_min:.3f}): its local steps cost more than the exchanges that it saves"
-            )
-        if best is not None:
-            lines.append(
-                f"{where}: the Q with the shortest total is {best.Q} ({best.total_min:.3f} min at a median of"
-                f" {best.R:g} rounds in plain and the measured costs)"
-            )
-        return lines
-
 
 def training(costs: Costs) -> Costs:
     """Without the setup."""
@@ -291,8 +260,8 @@ def best_steps(cells: Cells, network: Network, target: float) -> Best | None:
     slope, base = np.polyfit(measured, seconds, 1) if len(measured) > 1 else (0.0, seconds[0])
     totals: dict[int, float] = {}
     rounds: dict[int, float] = {}
-    for q in sorted({q for q, _ in cells.plain}):
-        number = cells.plain_median(q, target)
+    for q in cells.grid:
+        number = cells.plain_median(q, target, cells.grid_seeds)
         if number is not None:
             rounds[q], totals[q] = number, float(number * (base + slope * q)) / 60
     if not totals:
@@ -301,84 +270,27 @@ def best_steps(cells: Cells, network: Network, target: float) -> Best | None:
     return Best(q, rounds[q], totals[q], totals)
 
 
-def _median(values: Any) -> float | None:
+def _median(values: Iterable[int | None]) -> float | None:
     """A run that never arrives counts as a long one."""
-    found = median(inf if value is None else value for value in values)
-    return None if found == inf else found
+    return _finite(median(inf if value is None else value for value in values))
+
+
+def _finite(value: float) -> float | None:
+    return None if value == inf else value
+
+
+def median_interval(values: Sequence[int | None]) -> tuple[float | None, float | None]:
+    """Where the median of all seeds lies, 95%, whatever the distribution: between two of the values in
+    order, so far from the ends as the binomial allows. Up to five values allow only their range (94%).
+    """
+    ordered = sorted(inf if value is None else value for value in values)
+    count, outside = len(ordered), 0
+    tail = 0.0
+    while (tail := tail + comb(count, outside) / 2**count) <= 0.025:
+        outside += 1
+    place = max(outside - 1, 0)
+    return _finite(ordered[place]), _finite(ordered[-1 - place])
 
 
 def _middle(sent: Sequence[Mapping[str, int]], name: str) -> int:
     return round(median(totals[name] for totals in sent))
-
-
-HEAD = (
-    "AUC",
-    "algorithm",
-    "Q",
-    "R",
-    "comp.",
-    "comm.",
-    "total",
-    "R paper",
-    "comp. paper",
-    "comm. paper",
-    "total paper",
-    "R plain",
-    "MB exchanged",
-    "MB opened",
-    "ciphertexts",
-    "messages",
-    "AUC here",
-    "held-out AUC",
-)
-
-
-def markdown(
-    rows: Sequence[Row], networks: Sequence[Network], bars: Sequence[Bar], notes: Sequence[str]
-) -> str:
-    """The table in the paper's layout, minutes, for each network; bars and notes below."""
-    lines: list[str] = []
-    for network in networks:
-        own = [row for row in rows if row.network == network.name]
-        lines += [
-            f"**{own[0].scheme}, network `{network.name}`** ({network.bandwidth / 1e6:g} Mbit/s,"
-            f" {network.latency * 1e3:g} ms), minutes; setup {own[0].setup_min:.3f} min, once;"
-            f" {_seeds(own[0].seeds)}",
-            "",
-            "| " + " | ".join(HEAD) + " |",
-            "|" + "|".join(["---:", "---", *["---:"] * (len(HEAD) - 2)]) + "|",
-        ]
-        lines += ["| " + " | ".join(_fields(row)) + " |" for row in own]
-        lines.append("")
-    lines += [f"- {bar.verdict}: {bar.name}: {bar.detail}" for bar in bars]
-    lines += [f"- {note}" for note in notes]
-    return "\n".join(lines) + "\n"
-
-
-def _seeds(seeds: Sequence[int]) -> str:
-    listed = ", ".join(map(str, seeds))
-    return f"seed {listed}" if len(seeds) == 1 else f"medians over seeds {listed}"
-
-
-def _fields(row: Row) -> list[str]:
-    return [
-        f"{100 * row.target_auc:g}%",
-        row.algorithm,
-        str(row.Q),
-        "not reached" if row.R is None else f"{row.R:g}",
-        *(_minutes(value) for value in (row.comp_min, row.comm_min, row.total_min)),
-        "" if row.R_paper is None else str(row.R_paper),
-        *(
-            "" if value is None else f"{value:.2f}"
-            for value in (row.comp_paper, row.comm_paper, row.total_paper)
-        ),
-        "" if row.R_plain is None else f"{row.R_plain:g}",
-        *("" if value is None else f"{value / 1e6:.2f}" for value in (row.bytes_exchange, row.bytes_open)),
-        *("" if value is None else f"{value:,}" for value in (row.ciphertexts, row.messages)),
-        f"{row.auc:.3f}",
-        "" if row.held_out_auc is None else f"{row.held_out_auc:.3f}",
-    ]
-
-
-def _minutes(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"

@@ -1,0 +1,56 @@
+"""What securefed's planner would choose, to be set beside what was measured.
+
+The planner knows sizes and this machine's speed (securefed.measure), and guesses the rounds by its model
+from how many FedSGD takes; the bench knows them. Neither is told what the ledger thinks: the paper's settings
+are past it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bench.simulate import Task, Transfer
+from securefed.measure.calibration import Costs, ModelCosts, calibrate
+from securefed.measure.plan import RoundsModel, estimate
+from securefed.measure.workload import Scenario
+from securefed.protocols.schedules import FedBCD, FedSGD
+from securefed.transport import Network
+
+__all__ = ["Guess", "Planner"]
+
+FLOOR = 0.04
+"""Transfer learning saves rounds down to a small part of FedSGD's (the planner's documentation)."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Total minutes by Q, and the Q with the fewest."""
+
+    Q: int
+    minutes: Mapping[int, float]
+
+
+class Planner:
+    """Guesses for one task under one scheme."""
+
+    def __init__(self, task: Task, scheme: str, key_bits: int, columns: Mapping[str, int]) -> None:
+        self._task, self._key_bits, self._columns = task, key_bits, dict(columns)
+        self._scheme = scheme
+        self._costs: Costs = calibrate(scheme, key_bits)
+        self._model = ModelCosts(self._scenario(1))
+
+    def _scenario(self, steps: int) -> Scenario:
+        algorithm = FedSGD() if steps == 1 else FedBCD(steps)
+        recipe = replace(self._task.recipe, scheme=self._scheme, algorithm=algorithm)
+        return Scenario(recipe, self._columns, self._task.agreement.batches.rows, self._key_bits)
+
+    def guess(self, network: Network, at_one: float, grid: Sequence[int]) -> Guess:
+        """From FedSGD's rounds alone."""
+        floor = FLOOR if isinstance(self._task, Transfer) else 0.15
+        rounds = RoundsModel(at_one, floor=floor)
+        minutes = {}
+        for steps in grid:
+            row = estimate(self._scenario(steps), self._costs, network, rounds, model=self._model)
+            minutes[steps] = (row.computation + row.communication) * row.rounds / 60
+        return Guess(min(minutes, key=lambda steps: minutes[steps]), minutes)
