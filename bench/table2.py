@@ -25,6 +25,8 @@ from bench.table2_bars import bars_of, boosting_auc
 from bench.table2_rows import Bar, Best, Cells, Row, best_steps
 from bench.table2_text import markdown, notes
 from bench.tasks import DEFAULTS, build
+from securefed.checks import check_integer
+from securefed.crypto.paillier.public import LEAST_BITS, MOST_BITS
 from securefed.engine.local import cores
 from securefed.errors import SettingError
 from securefed.extras import require
@@ -118,6 +120,9 @@ class Plan:
     """Which runs a call of the bench needs."""
 
     def __init__(self, args: argparse.Namespace) -> None:
+        check_integer("seed", args.seed, least=0)
+        check_integer("key-bits", args.key_bits, least=LEAST_BITS, most=MOST_BITS)
+        check_integer("workers", args.workers, least=1)
         self.kind: str = "linear" if args.objective == "linear" else args.reading
         self.task = TASKS[self.kind]
         self.quick: bool = args.quick
@@ -205,7 +210,8 @@ def run(args: argparse.Namespace) -> int:
     facts = machine.describe(("numpy", "gmpy2", "tenseal", "scikit-learn"))
     for name, fact in facts.items():
         print(f"{name:<13}{fact}")
-    store, jobs = Store(args.out / "runs", fresh=args.fresh), args.jobs or cores()
+    store = Store(args.out / "runs", fresh=args.fresh)
+    jobs = cores() if args.jobs is None else check_integer("jobs", args.jobs, least=1)
     print(f"\n{plan.task}, {plan.scheme}, {plan.settings}", flush=True)
     plain = {
         (spec.local_steps, spec.seed): record
