@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from securefed.audit.claim import Findings, Statement, places
 from securefed.audit.receipt import receipts
 from securefed.audit.recorded import Recorded
@@ -45,19 +48,26 @@ def _checked(recorded: Recorded, found: Findings) -> None:
 
 
 def _agreed(recorded: Recorded, found: Findings) -> None:
-    digests = {name: str(recorded.agreed(name).get("digest")) for name in recorded.transcripts}
-    first, expected = next(iter(digests.items()))
-    for name, digest in digests.items():
-        if recorded.agreement_digest(name) != digest:
-            found.against(f"{name}'s settings are not those that its agreement was hashed from")
-        elif digest != expected:
-            found.against(f"{name} ran by other settings than {first}: {_difference(recorded, name)}")
-    found.looked_at = f"agreement {expected[:16]} at {', '.join(digests)}"
+    first = next(iter(recorded.transcripts))
+    expected = recorded.agreed(first)
+    for name in recorded.transcripts:
+        for attempt, agreed in enumerate(recorded.agreements(name)):
+            later = f" when it went on ({attempt})" if attempt else ""
+            if recorded.agreement_digest(agreed) != agreed.get("digest"):
+                found.against(f"{name}'s settings{later} are not those that its agreement was hashed from")
+            elif agreed != expected:
+                found.against(
+                    f"{name} ran{later} by other settings than {first}: {_difference(agreed, expected)}"
+                )
+    found.looked_at = f"agreement {str(expected.get('digest'))[:16]} at {', '.join(recorded.transcripts)}"
 
 
-def _difference(recorded: Recorded, name: str) -> str:
-    theirs, ours = recorded.agreed(name).get("settings", {}), recorded.settings
-    return ", ".join(key for key in {**ours, **theirs} if theirs.get(key) != ours.get(key))
+def _difference(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """The names of what differs: settings, or what follows from them (rows, unknowns)."""
+    one, other = ({**agreed, **agreed.get("settings", {})} for agreed in (theirs, ours))
+    skipped = ("settings", "digest")
+    names = [key for key in {**other, **one} if key not in skipped and one.get(key) != other.get(key)]
+    return ", ".join(names)
 
 
 def _receipts(recorded: Recorded, found: Findings) -> None:

@@ -56,6 +56,9 @@ def _mask_once(recorded: Recorded, found: Findings) -> None:
             if any(not used[piece] for piece in pieces):
                 found.against(f"{party} removed a mask at {place} that it had used up, or never sent")
             used.subtract(pieces)
+        kept = sum(count > 0 for count in used.values())
+        if kept:
+            found.against(f"{party} sent {kept} masks whose end it did not write down")
     found.looked_at = f"{made} masks, all different, none kept"
 
 

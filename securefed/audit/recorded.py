@@ -79,8 +79,12 @@ class Recorded:
 
     # What was agreed
 
+    def agreements(self, party: str) -> list[dict[str, Any]]:
+        """What a party ran by: once at the start, and once more each time that the run was taken up again."""
+        return [entry.detail for entry in self.transcripts[party].of("agreed")]
+
     def agreed(self, party: str) -> dict[str, Any]:
-        return self.transcripts[party].of("agreed")[0].detail
+        return self.agreements(party)[0]
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -115,9 +119,10 @@ class Recorded:
     def equations(self, party: str) -> int:
         return next((int(member[1]) for member in self.settings["parties"] if member[0] == party), 0)
 
-    def agreement_digest(self, party: str) -> str:
+    @staticmethod
+    def agreement_digest(agreed: Mapping[str, Any]) -> str:
         """Of the settings that stand in a transcript, computed here."""
-        text = json.dumps(self.agreed(party).get("settings"), sort_keys=True)
+        text = json.dumps(agreed.get("settings"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     # Messages and keys
@@ -169,23 +174,24 @@ class Recorded:
 
     # The ledger, counted again
 
-    def openings(self) -> dict[str, list[Entry]]:
-        """Gradients opened for each party in training: by its own requests, or else by its openers'
-        records.
+    def openings(self) -> dict[str, list[tuple[int, int]]]:
+        """(round, numbers) of each gradient that was opened for a party in training.
+
+        Counted from the messages themselves, at whichever end shows more: notes are left by the same program
+        that may have left one out.
         """
-        found: dict[str, list[Entry]] = {}
-        for name in self.names:
-            if name in self.transcripts:
-                notes = [e for e in self.transcripts[name].of("requested") if e.kind == "opening"]
-            else:
-                notes = [
-                    entry
-                    for transcript in self.transcripts.values()
-                    for entry in transcript.of("opened")
-                    if entry.kind == "opening" and entry.peer == name
-                ]
-            found[name] = [entry for entry in notes if entry.phase == "training"]
-        return found
+        asked: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}
+        given: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}
+        for message in (m for m in self.everything if m.entry.phase == "training"):
+            numbers = sum(prod(part.shape) for part in message.parts if part.shape)
+            if message.entry.kind == "opening-request" and message.sender in asked:
+                asked[message.sender].append((message.entry.round, numbers))
+            elif message.entry.kind == "opening" and message.receiver in given:
+                given[message.receiver].append((message.entry.round, numbers))
+        return {
+            name: max(asked[name], given[name], key=lambda listed: sum(count for _, count in listed))
+            for name in self.names
+        }
 
     def ledger(self) -> list[LedgerEntry]:
         """Equations against unknowns, at the worst exchange, as securefed.protocols.ledger counts them."""
@@ -194,8 +200,8 @@ class Recorded:
         entries: list[LedgerEntry] = []
         for party, opened in self.openings().items():
             rounds: dict[int, int] = {}
-            for entry in opened:
-                rounds[entry.round] = rounds.get(entry.round, 0) + prod(entry.detail.get("shape", [0]))
+            for round_, numbers in opened:
+                rounds[round_] = rounds.get(round_, 0) + numbers
             if not rounds:
                 continue
             labels = party == self.label_party

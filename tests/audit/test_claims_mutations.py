@@ -6,6 +6,8 @@ Everything else of the run stays real.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +31,7 @@ from securefed.protocols import keyring as keyring_module
 from securefed.protocols.exchange import Exchange
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD, FedSGD
-from securefed.transport import Link
+from securefed.transport import Link, Transcript
 from tests.audit.fate_style import PerSample
 from tests.audit.runs import PROTOCOLS, Made, keys
 from tests.protocols.federation import shared_people, transfer
@@ -211,6 +213,17 @@ def test_masks_that_are_kept(monkeypatch: Patch) -> None:
     assert failed(made(PAIR)) == ["mask-once"]
 
 
+def test_masks_whose_end_nobody_wrote_down(monkeypatch: Patch) -> None:
+    """Neither removed nor forgotten, as far as the transcript goes."""
+    monkeypatch.setattr(openings, "spent", lambda *arguments: None)
+    assert failed(made(PAIR)) == ["mask-once"]
+
+
+def test_masks_of_slots_that_are_kept(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(blind, "spent_slots", lambda *arguments: None)
+    assert failed(made("blind, three")) == ["mask-once"]
+
+
 # sums, ledger, scores
 
 
@@ -239,6 +252,18 @@ def test_gradients_of_single_rows(monkeypatch: Patch, agreed: bool) -> None:
 
 def test_past_the_line() -> None:
     """A batch of as many rows as a party has columns: its residuals are determined, and all had agreed."""
+    assert failed(made(PAIR, batch=2, allow_determined=True)) == ["ledger"]
+
+
+def test_past_the_line_without_a_word_about_it(monkeypatch: Patch) -> None:
+    """The requester leaves out its own notes; the messages tell all the same."""
+    note = Transcript.note
+
+    def silent(self: Transcript, event: str, *place: Any, **detail: Any) -> None:
+        if event != "requested":
+            note(self, event, *place, **detail)
+
+    monkeypatch.setattr(Transcript, "note", silent)
     assert failed(made(PAIR, batch=2, allow_determined=True)) == ["ledger"]
 
 
@@ -297,6 +322,20 @@ def test_parties_that_agreed_on_different_things() -> None:
     )
     transcripts, _ = one.run()
     assert audit(transcripts).failed == ["agreed"]
+
+
+def test_a_run_that_went_on_by_other_settings() -> None:
+    """Every attempt at a run counts, not the first alone."""
+    transcripts, result = made(PAIR).run()
+    first = transcripts["p0"].of("agreed")[0].detail
+    settings = {**first["settings"], "allow_determined": True}
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    again = {**first, "digest": digest, "settings": settings}
+    for transcript in transcripts.values():
+        transcript.note("agreed", "agreement", "", 0, 0, "setup", **again)
+    report = audit(transcripts, result)
+    assert report.failed == ["agreed"]
+    assert "allow_determined" in next(c.evidence for c in report.claims if c.name == "agreed")
 
 
 def test_a_message_that_changes_on_the_way(monkeypatch: Patch) -> None:
