@@ -61,7 +61,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "held_out": 7500,
     },
     "credit-linear": {"batch": 1024, "eta": 0.1, "l2": 1e-3, "held_out": 7500},
-    "mimic": {"parties": 2, "batch": 64, "eta": 0.01, "split": "test"},
+    "mimic": {"parties": 2, "batch": 64, "eta": 0.015, "split": "test"},
     "mnist": {"batch": 256, "eta": 0.05, "pool": 1, "channels": 64, "dense": 256, "split": "test"},
     "nus": {"overlap": 4000, "labelled": 5000, "hidden": 64, "eta": 0.05, "held_out": 4000},
 }
@@ -145,7 +145,7 @@ def _credit_rows(seed: int, held_out: int, path: str | None) -> tuple[VerticalDa
 
 
 def _mimic(spec: Spec, given: dict[str, Any]) -> Task:
-    train, test = _parts(_mimic_rows(given["parties"], given["data"]), given["split"])
+    train, test = _parts(_mimic_rows(given["parties"], given["data"]), given["split"], spec.seed)
     recipe = LinearRecipe(
         **_shared(spec),
         reveal="own-gradient",
@@ -171,7 +171,7 @@ def _mimic_rows(parties: int, path: str | None) -> tuple[VerticalData, VerticalD
 def _mnist(spec: Spec, given: dict[str, Any]) -> Task:
     from securefed.models.torch import half_image_cnn
 
-    train, test = _parts(_mnist_rows(given["data"]), given["split"])
+    train, test = _parts(_mnist_rows(given["data"]), given["split"], spec.seed)
     recipe = LinearRecipe(
         **_shared(spec),
         reveal="own-gradient",
@@ -194,13 +194,17 @@ def _mnist_rows(path: str | None) -> tuple[VerticalData, VerticalData]:
     return load_mnist(path)
 
 
-def _parts(rows: tuple[VerticalData, VerticalData], split: str) -> tuple[VerticalData, VerticalData]:
-    """Training and test rows; or, to choose step sizes, parts of the training rows alone."""
+def _parts(
+    rows: tuple[VerticalData, VerticalData], split: str, seed: int
+) -> tuple[VerticalData, VerticalData]:
+    """Training and test rows; or, to choose step sizes, parts of the training rows alone, other ones for each
+    seed.
+    """
     if split == "test":
         return rows
     if split != "validation":
         raise SettingError(f"split: {split!r} given, test or validation is allowed")
-    return rows[0].split(VALIDATION, 0)
+    return rows[0].split(VALIDATION, seed)
 
 
 def _nus(spec: Spec, given: dict[str, Any]) -> Task:
