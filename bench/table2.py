@@ -79,7 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=seed_list,
         metavar="LIST",
-        help="of the runs, as 0,3 or 0-4; default: 0-4, with Paillier and held-out 0",
+        help="of the encrypted runs, as 0,3 or 0-4; default: 0-4; with Paillier and held-out the one whose"
+        " rounds in plain are nearest to the medians",
     )
     parser.add_argument(
         "--plain-seeds",
@@ -136,8 +137,10 @@ class Plan:
         if not self.within:
             raise SettingError(f"targets: {targets} given, below {reach} is allowed for {self.kind}")
         self.steps: tuple[int, ...] = tuple(sorted(set(args.Q)))
-        few = args.quick or args.scheme == "paillier" or self.kind == "held-out"
-        self.seeds: tuple[int, ...] = args.seeds or ((args.seed,) if few else tuple(range(5)))
+        few = args.scheme == "paillier" or self.kind == "held-out"
+        self.seeds: tuple[int, ...] = args.seeds or ((args.seed,) if args.quick else tuple(range(5)))
+        self.choose = few and not args.quick and args.seeds is None
+        """One seed, the most typical of the plain ones."""
         more = args.plain_seeds or tuple(range(25 if self.kind == "overlap" else GRID_SEEDS))
         self.plain_seeds = self.seeds if args.quick else tuple(sorted({*self.seeds, *more}))
         options: dict[str, Any] = dict(QUICK[self.kind]) if args.quick else {}
@@ -217,6 +220,9 @@ def run(args: argparse.Namespace) -> int:
         (spec.local_steps, spec.seed): record
         for spec, record in make_all(plan.plain_specs(), store, build, jobs=jobs).items()
     }
+    if plan.choose:
+        plan.seeds = (Cells(plan.kind, plan.scheme, plan.steps, {}, plain).typical_seed(plan.within),)
+        print(f"seed {plan.seeds[0]}: its rounds in plain are the nearest to the medians", flush=True)
     measured = {key: record for key, record in plain.items() if key[0] in plan.steps and key[1] in plan.seeds}
     if plan.scheme != "plain":
         specs = [

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import comb, inf
+from itertools import product
+from math import comb, inf, log
 from statistics import median
 from typing import Any
 
@@ -206,6 +207,21 @@ class Cells:
     def grid_seeds(self) -> tuple[int, ...]:
         """The seeds that were trained at every one of them."""
         return tuple(s for s in self.plain_seeds if all((q, s) in self.plain for q in self.grid))
+
+    def typical_seed(self, targets: Sequence[float]) -> int:
+        """The one whose rounds in plain are nearest to the medians, over every Q of the table and every
+        target: where a scheme allows one encrypted run of each, it should not be an odd one.
+        """
+
+        def distance(seed: int) -> float:
+            found = 0.0
+            for q, target in product(self.steps, targets):
+                own, middle = self.rounds_to(self.plain[q, seed], target), self.plain_median(q, target)
+                if middle is not None:
+                    found += inf if own is None else abs(log(own / middle))
+            return found
+
+        return min(self.plain_seeds, key=distance)
 
     def plain_rounds(self, targets: Sequence[float]) -> dict[str, dict[str, list[int | None]]]:
         """Each seed's rounds in plain, by target and Q."""
