@@ -173,3 +173,14 @@ def test_an_auc_keeps_ties_that_noise_would_break() -> None:
         assert float(roc_auc_score(signs, noisy)) != exact
     distinct = rng.normal(size=100)
     assert area(signs, distinct) == float(roc_auc_score(signs, distinct))
+
+
+def test_the_typical_seed_is_nearest_to_the_medians() -> None:
+    rounds = {0: (30, 9), 1: (20, 6), 2: (5, 7), 3: (22, 5)}
+    plain = {(q, s): {0.7: n[i]} for s, n in rounds.items() for i, q in enumerate((1, 5))}
+    made = cells({1: {0.7: 20}, 5: {0.7: 6}}, plain=plain)
+    assert made.typical_seed([0.7]) == 1
+    # One that never arrives is not typical of those that do, nor does a target count that most miss.
+    plain[5, 1] = {0.6: 3}
+    assert cells({1: {0.7: 20}, 5: {0.7: 6}}, plain=plain).typical_seed([0.7]) == 0
+    assert made.typical_seed([0.7, 0.9]) == 1
