@@ -15,17 +15,23 @@ Transfer: the score of B's row is Phi . u^B.
     1. A -> B                   score-model: Phi under A's key
     2. B -> A                   scores: Phi . u_i for each row, masked, and the mask
 
-B learns nothing of Phi or the scores; A learns the scores and, since the result is re-randomised (and
-flooded), nothing else of u.
+B learns nothing of Phi or the scores; A learns the scores and, since the result is re-randomised, at a
+public scale and flooded, nothing else of u. (CKKS floods a disclosure by itself. Paillier is exact, and A
+knows Phi: of the whole numbers u and Phi are made of, few have a given sum of products. So B blurs the last
+bits, by no more than the rounding of u.)
 """
 
 from __future__ import annotations
 
+import secrets
 import struct
 
-from securefed.crypto import KeyHolder
+import numpy as np
+
+from securefed.crypto import Encrypted, FixedPoint, KeyHolder
 from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.scheme import Floats, Mask, Masked
+from securefed.crypto.wire import Scheme
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.evidence import checked, hidden, leaving, spent
@@ -135,8 +141,19 @@ async def _transfer_answer(
     """B's part."""
     model = keys.public.load(await link.receive("score-model", a, round=round_), (scorer.layer.width,))
     checked(link, "score-model", a, round_, 0, "shape", "ciphertexts")
-    masked, mask = (scorer.layer.forward(features) @ model).mask()
+    # A public scale: a disclosure names it, and a private one would show the size of the largest u.
+    result = model.contract(scorer.hidden(features)[None], scorer.fixed)
+    masked, mask = _blurred(result, scorer.fixed).mask()
     facts, pieces = hidden(link, masked, mask), mask.material()
     request = masked.to_bytes()
     link.send(a, "scores", SIZES.pack(len(request)) + request + mask.disclose(), round=round_, facts=facts)
     spent(link, "scores", a, round_, 0, mask, pieces)
+
+
+def _blurred(result: Encrypted, fixed: FixedPoint) -> Encrypted:
+    """Sums of products with numbers uniform within one step of their factors added; exact schemes only."""
+    if result.public.scheme is not Scheme.PAILLIER:
+        return result
+    bits = fixed.fraction_bits
+    steps = [secrets.randbits(bits + 1) - (1 << bits) for _ in range(result.rows)]
+    return result + np.ldexp(np.array(steps, dtype=np.float64) * fixed.bound, -2 * bits)

@@ -51,5 +51,15 @@ class TransferScorer:
     def fixed(self) -> FixedPoint:
         return FixedPoint(self.bound, self.fraction_bits)
 
+    def hidden(self, features: Array) -> Array:
+        """u of each row (B)."""
+        hidden = self.layer.forward(features)
+        largest = float(np.max(np.abs(hidden)))
+        if largest > self.bound:
+            raise DataError(
+                f"activation_bound: |u| is {largest:.4g} for a row, at most {self.bound:.4g} was declared"
+            )
+        return hidden
+
 
 Scorer = LinearScorer | TransferScorer

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from math import ceil
+import struct
+from math import ceil, gcd
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from securefed.crypto import KeyHolder
+from securefed.crypto.packing import unpack
+from securefed.crypto.paillier import PaillierPublicKey
+from securefed.crypto.paillier.masking import PaillierMasked, read_disclosure
+from securefed.crypto.wire import Frame, Kind
 from securefed.errors import DataError
 from securefed.protocols.scorers import LinearScorer, TransferScorer
 from securefed.transport import LocalRun
@@ -145,3 +151,57 @@ def test_a_score_needs_phi(keys: Keys) -> None:
     assert made.sides["B"].scorer().phi is None  # B has nothing of A's
     side = federation.linear(split(blobs(4, 2)[0], 2), blobs(4, 2)[1], keys).sides["p0"].scorer()
     assert isinstance(side, LinearScorer)
+
+
+def score_message(keys: Keys, scheme: str, scale: float, width: int = 3) -> tuple[Federation, bytes, Array]:
+    """B's answer for rows whose representations are tanh of something that small."""
+    people = shared_people(n=6)
+    made = federation.transfer(people, keys, scheme=scheme, width=width, activation="tanh")
+    layer = made.sides["B"].model
+    layer.parameters = scale * layer.parameters
+    recorder = Recorder()
+    prediction(made, {"B": people.b}, start=1).run(tap=recorder)
+    ((message),) = recorder.of("scores")
+    return made, message.payload, layer.forward(people.b)
+
+
+@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+def test_the_headers_of_scores_do_not_show_how_large_representations_are(scheme: str, keys: Keys) -> None:
+    seen = set()
+    for scale in (1.0, 2.0**-4, 2.0**-11):
+        _, payload, _ = score_message(keys, scheme, scale)
+        (length,) = struct.unpack_from("<Q", payload)
+        frame = Frame.from_bytes(payload[8 + length :], Kind.DISCLOSURE)
+        seen.add((frame.numbers, frame.shape, len(payload)))
+    assert len(seen) == 1
+
+
+def whole_scores(holder: KeyHolder, payload: bytes) -> list[int]:
+    """The integers behind the scores, as the label party can read them."""
+    public, found = holder.public, []
+    assert isinstance(public, PaillierPublicKey)
+    (length,) = struct.unpack_from("<Q", payload)
+    masked = public.load_masked(payload[8 : 8 + length])
+    assert isinstance(masked, PaillierMasked)
+    mask = read_disclosure(masked, payload[8 + length :])
+    for opened, hiding in zip(holder._secret._opener.decrypt(masked._ciphertexts), mask._masks, strict=True):
+        value = (opened - hiding) % public.n
+        signed = value - public.n if 2 * value > public.n else value
+        found += unpack(signed, mask._layout.width, min(mask._layout.slots, masked.shape[0] - len(found)))
+    return found
+
+
+def test_the_last_bits_of_a_score_do_not_tell_the_representation(keys: Keys) -> None:
+    """Two hidden units: t1 Phi1 + t2 Phi2 as a whole number has one solution t of 32 bits, and u is t."""
+    made, payload, hidden = score_message(keys, "paillier", 1.0, width=2)
+    first, second = (round(float(v) * 2**32) for v in made.sides["A"].phi())
+    common = gcd(first, second)
+    truth = np.rint(hidden * 2**32).astype(np.int64)
+    for (a, b), score in zip(truth.tolist(), whole_scores(made.holders["A"], payload), strict=True):
+        assert abs(score - a * first - b * second) <= 2**32
+        exact = [score, a * first + b * second]
+        # For the exact number the second unit is known mod Phi1 / gcd; for what is sent it is another.
+        modulus = abs(first) // common
+        given, true = (s // common * pow(second // common, -1, modulus) % modulus for s in exact)
+        assert true == b % modulus
+        assert given != b % modulus
