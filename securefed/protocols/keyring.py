@@ -49,6 +49,7 @@ async def distribute_keys(
         link.send(peer, "public-key", own.public.to_bytes())
         public = load_public_key(await link.receive("public-key", peer), allow_small=allow_small)
         _check_scheme(public, agreement, peer)
+        _check_other(public, own, agreement, peer)
         checked(link, "public-key", peer, 0, 0, "key form and size")
         public.mapper = mapper
         return Keyring(own, peer, public)
@@ -90,3 +91,12 @@ def _check_scheme(public: PublicKey, agreement: Agreement, sender: str) -> None:
     found = public.scheme.name.lower()
     if found != agreement.scheme:
         raise SettingError(f"{sender} sent a {found} key, this run is {agreement.scheme}")
+
+
+def _check_other(public: PublicKey, own: KeyHolder, agreement: Agreement, sender: str) -> None:
+    """Two parties with one key (a folder that was copied) could each read all that the other sends."""
+    if agreement.scheme != "plain" and public.key_id == own.public.key_id:
+        raise SettingError(
+            f"keys: {sender} sent the key that is held here too, so each could read what the other sends;"
+            " every party makes a key of its own"
+        )

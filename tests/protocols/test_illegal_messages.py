@@ -368,6 +368,18 @@ def test_somebody_elses_key_is_noticed(scheme: str, scenario: str, keys: Keys) -
     assert isinstance(spoilt(SCENARIOS[scenario](keys, scheme), 0, with_key(stranger)), WrongKey)
 
 
+@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+@pytest.mark.parametrize("scenario", ["pair", "transfer", "prediction, transfer"])
+def test_two_parties_with_one_key_are_refused(scheme: str, scenario: str, keys: Keys) -> None:
+    """A folder of keys that was copied: each could read what the other sends."""
+    clean = Recorder()
+    SCENARIOS[scenario](keys, scheme).run(tap=clean)
+    first, second = clean.of("public-key")
+    error = spoilt(SCENARIOS[scenario](keys, scheme), 0, with_key(second.payload))
+    assert isinstance(error, SettingError)
+    assert f"{first.sender} sent the key that is held here too" in str(error)
+
+
 # Scores of the transfer objective: a masked block and its disclosure in one message.
 
 SIZE = struct.Struct("<Q")
