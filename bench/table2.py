@@ -42,8 +42,12 @@ TARGETS = {
 }
 OUT_OF_REACH = {"held-out": 0.78}
 """No model gets there on these columns; a row for it says so, and no run waits for it."""
-GRID = (1, 2, 3, 5, 7, 10, 15, 20, 30)
-"""Further Q, in plain, to say which one is best on a network."""
+GRID = {
+    "overlap": (1, 2, 3, 5, 7, 10, 15, 20, 30),
+    "held-out": (1, 5, 10, 20, 50),
+    "linear": (1, 2, 3, 5, 7, 10, 15, 20, 30),
+}
+"""Further Q, in plain, to say which one is best on a network; fewer where a run takes long."""
 GRID_SEEDS = 5
 QUICK = {
     "overlap": {"overlap": 40, "labelled": 400, "hidden": 8, "held_out": 1000},
@@ -172,7 +176,7 @@ class Plan:
         )
 
     def plain_specs(self) -> list[Spec]:
-        grid = () if self.quick else GRID
+        grid = () if self.quick else GRID[self.kind]
         further = [(q, seed) for seed in self.plain_seeds[:GRID_SEEDS] for q in grid]
         own = [(q, seed) for seed in self.plain_seeds for q in self.steps]
         return [self.plain(q, seed) for q, seed in dict.fromkeys([*own, *further])]
@@ -263,7 +267,7 @@ def planned(plan: Plan, cells: Cells, networks: list[Network]) -> dict[str, dict
     task = build(plan.watched(1, plan.seeds[0]))
     planner = Planner(task, plan.scheme, plan.key_bits, task.columns)
     return {
-        network.name: {t: planner.guess(network, rounds, GRID) for t, rounds in at_one.items() if rounds}
+        network.name: {t: planner.guess(network, rounds, GRID[plan.kind]) for t, rounds in at_one.items() if rounds}
         for network in networks
     }
 
