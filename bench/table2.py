@@ -267,7 +267,9 @@ def planned(plan: Plan, cells: Cells, networks: list[Network]) -> dict[str, dict
     task = build(plan.watched(1, plan.seeds[0]))
     planner = Planner(task, plan.scheme, plan.key_bits, task.columns)
     return {
-        network.name: {t: planner.guess(network, rounds, GRID[plan.kind]) for t, rounds in at_one.items() if rounds}
+        network.name: {
+            t: planner.guess(network, rounds, GRID[plan.kind]) for t, rounds in at_one.items() if rounds
+        }
         for network in networks
     }
 
