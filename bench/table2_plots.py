@@ -19,6 +19,13 @@ WORDS = {
 }
 
 
+NAMES = {
+    "overlap": "Credit-FTL (overlap)",
+    "held-out": "Credit-FTL (held-out)",
+    "linear": "Credit, linear local models",
+}
+
+
 def draw(
     cells: Cells, rows: Sequence[Row], networks: Sequence[Network], folder: Path, name: str
 ) -> list[Path]:
@@ -60,7 +67,7 @@ def _curves(cells: Cells, rows: Sequence[Row], network: Network) -> Any:
             axes.axhline(target, color="0.6", linewidth=0.8, zorder=0)
         axes.set_xlim(left=0)
     left.legend(loc="lower right")
-    figure.suptitle(f"Credit, {cells.scheme}, seed {seed}: {network.name}")
+    figure.suptitle(f"{NAMES[cells.kind]} under {cells.scheme}, seed {seed}, network `{network.name}`")
     return figure
 
 
@@ -73,7 +80,7 @@ def _stacks(cells: Cells, rows: Sequence[Row], network: Network) -> Any:
         for row in rows
         if row.comp_min is not None and row.comm_min is not None
     ]
-    _bars(axes[0], ours, f"here: {cells.scheme}, `{network.name}`, two cores")
+    _bars(axes[0], ours, f"here: {cells.scheme}, `{network.name}`, one core a party")
     if papers:
         theirs = [(row, row.comp_paper, row.comm_paper) for row in papers]
         _bars(axes[1], theirs, "the paper: two machines of 20 cores")
