@@ -80,7 +80,9 @@ def _stacks(cells: Cells, rows: Sequence[Row], network: Network) -> Any:
         for row in rows
         if row.comp_min is not None and row.comm_min is not None
     ]
-    _bars(axes[0], ours, f"here: {cells.scheme}, `{network.name}`, one core a party")
+    workers = max(int(record.settings.get("workers", 1)) for record in cells.measured.values())
+    cores = "one core" if workers == 1 else f"{workers} cores"
+    _bars(axes[0], ours, f"here: {cells.scheme}, `{network.name}`, {cores} a party")
     if papers:
         theirs = [(row, row.comp_paper, row.comm_paper) for row in papers]
         _bars(axes[1], theirs, "the paper: two machines of 20 cores")
