@@ -18,6 +18,7 @@ from securefed.audit.attacks import (
     solve,
     solve_residuals,
 )
+from securefed.audit.first_exchange import labels_by_lattice
 from securefed.audit.scores import Score, area, area_under_curve, proportion, r_squared
 from securefed.audit.views import plain_values
 from securefed.protocols.losses import get_loss
@@ -50,6 +51,22 @@ def one_exchange(scene: LinearScene, variant: str, name: str) -> Score:
     ratio = max((e.ratio for e in scene.ledger if not e.advisory and e.party == "p0"), default=0.0)
     note = f"ledger ratio {ratio:.2f}; {solved} of {total} residuals determined"
     interval = label_area(-np.concatenate(found), truth)
+    return Score.of(name, "column holder", variant, "AUC", interval, 0.5, design, note)
+
+
+def first_exchange(scene: LinearScene, variant: str, name: str) -> Score:
+    """p0 solves the first opened gradient for labels of -1 and +1: all models start at 0."""
+    opening = scene.views["p0"].opened[0]
+    truth = scene.labels[opening.batch]
+    if variant == PLAIN:
+        found: Array | None = -plain_values(scene.views["p0"].of("contribution")[0])
+    else:
+        found = labels_by_lattice(opening, LABEL_WEIGHT)
+    own = scene.features["p0"] @ scene.parameters["p0"]
+    ratio = max((e.ratio for e in scene.ledger if not e.advisory and e.party == "p0"), default=0.0)
+    note = f"ledger ratio {ratio:.2f}" + ("; no solution found" if found is None else "")
+    interval = label_area(np.zeros(len(truth)) if found is None else found, truth)
+    design = area(own, scene.labels > 0)
     return Score.of(name, "column holder", variant, "AUC", interval, 0.5, design, note)
 
 
@@ -167,11 +184,12 @@ def data_sets(scheme: str, variant: str, keys: Keys, size: Size, seed: int) -> S
 def linear_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
     below, past = "labels from one exchange, below the line", "labels from one exchange, past the line"
     fresh, same = "labels over the rounds, new batches", "labels over the rounds, full batch"
-    again = "labels over the rounds, fixed batches"
+    again, first = "labels over the rounds, fixed batches", "labels from the first exchange, below the line"
     for variant, scheme in SCHEMES.items():
         make = partial(linear_scene, scheme, keys, rows=size.rows, seed=seed)
         scene = make(batch=size.batch, rounds=size.rounds)
         yield one_exchange(scene, variant, below)
+        yield first_exchange(scene, variant, first)
         yield over_rounds(scene, variant, fresh)
         yield over_rounds(make(batch=size.batch, rounds=size.rounds, fixed=True), variant, again)
         yield one_exchange(make(batch=8, rounds=size.rounds // 2), variant, past)
@@ -183,6 +201,6 @@ def linear_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
         yield data_sets(scheme, variant, keys, size, seed)
     yield data_sets("paillier", SINGLE, keys, size, seed)
     hidden = blind_scene(keys, rows=size.batch, batch=None, rounds=size.full_rounds, seed=seed)
-    for name in (below, fresh, again, past, same):
+    for name in (below, first, fresh, again, past, same):
         yield blind_labels(hidden, name)
     yield reconstruction(hidden, BLIND)

@@ -57,13 +57,15 @@ class Keys:
         return KeyHolder(self._made[scheme, index]._secret)
 
 
-def generated(rows: int, columns: int, seed: int, signal: float = 1.0) -> tuple[Array, Array]:
-    """Columns, and labels of -1 and +1, a quarter of them +1."""
+def generated(
+    rows: int, columns: int, seed: int, signal: float = 1.0, positive: float = 0.25
+) -> tuple[Array, Array]:
+    """Columns, and labels of -1 and +1, that share of them +1."""
     generator = np.random.default_rng(seed)
     features = generator.normal(size=(rows, columns))
     weights = generator.normal(size=columns) / np.sqrt(columns)
     margins = signal * features @ weights + generator.logistic(size=rows)
-    return features, np.where(margins > np.quantile(margins, 0.75), 1.0, -1.0)
+    return features, np.where(margins > np.quantile(margins, 1.0 - positive), 1.0, -1.0)
 
 
 @dataclass
@@ -92,9 +94,10 @@ def linear_scene(
     seed: int = 0,
     shape: Callable[[Array], Array] = lambda features: features,
     fixed: bool = False,
+    positive: float = 0.25,
 ) -> LinearScene:
     """FedBCD-p on linear models. `shape` may alter p0's columns; `fixed` cuts the batches once."""
-    joined, labels = generated(rows, sum(columns), seed)
+    joined, labels = generated(rows, sum(columns), seed, positive=positive)
     features = {"p0": shape(joined[:, : columns[0]]), "p1": joined[:, columns[0] :]}
     loss = get_loss("logistic")
     sides = {

@@ -17,6 +17,7 @@ SUCCEED = {
     "hidden representations": (PLAIN, SINGLE),
     "Phi Phi', Q = 2": (PLAIN, SINGLE),
     "labels from one exchange, past the line": (PLAIN, *OURS),
+    "labels from the first exchange, below the line": (PLAIN, *OURS),
     "labels over the rounds, new batches": (PLAIN, *OURS),
     "features, a few rows known": (PLAIN,),
     "labels of people alone in a category": OURS,
@@ -25,6 +26,7 @@ SUCCEED = {
 FAIL = {
     "Phi Phi', Q = 2": OURS,
     "labels over the rounds, full batch": (*OURS, BLIND),
+    "labels from the first exchange, below the line": (BLIND,),
     "labels over the rounds, new batches": (BLIND,),
     "features, a few rows known": (*OURS, BLIND),
     "membership in the batch": OURS,
