@@ -78,9 +78,9 @@ def _same_rounds(rows: Sequence[Row], network: Network) -> Bar:
 
 def _even(cells: Cells, network: Network) -> list[Bar]:
     bars = []
-    each = "opening" if cells.kind == "linear" else "local step"
+    each = "an opening" if cells.kind == "linear" else "a local step"
     for field, what in (
-        ("comp_step", f"computation a {each}"),
+        ("comp_step", f"computation {each}"),
         ("comm_exchange", "communication an exchange"),
     ):
         costs = {q: cost[field] for q, cost in cells.costs_by_network[network.name].items()}

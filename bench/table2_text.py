@@ -54,14 +54,21 @@ def markdown(
             f" {network.latency * 1e3:g} ms), minutes; setup {own[0].setup_min:.3f} min, once;"
             f" {_seeds(own[0].seeds)}",
             "",
-            "| " + " | ".join(HEAD) + " |",
-            "|" + "|".join(["---:", "---", *["---:"] * (len(HEAD) - 2)]) + "|",
+            *_grid([_fields(row, firsts.get(row.target_auc), ceiling) for row in own]),
+            "",
         ]
-        lines += ["| " + " | ".join(_fields(row, firsts.get(row.target_auc), ceiling)) + " |" for row in own]
-        lines.append("")
     lines += [f"- {bar.verdict}: {bar.name}: {bar.detail}" for bar in bars]
     lines += [f"- {note}" for note in notes]
     return "\n".join(lines) + "\n"
+
+
+def _grid(fields: Sequence[Sequence[str]]) -> list[str]:
+    """Without columns that have nothing to say: the paper's, where it has no such table."""
+    used = [place for place in range(len(HEAD)) if any(line[place] for line in fields)]
+    rules = ["---" if HEAD[place] == "algorithm" else "---:" for place in used]
+    lines = ([line[place] for place in used] for line in (HEAD, *fields))
+    head, *rest = ("| " + " | ".join(line) + " |" for line in lines)
+    return [head, "|" + "|".join(rules) + "|", *rest]
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -93,7 +100,7 @@ def _fields(row: Row, first: float | None, ceiling: float | None) -> list[str]:
 
 
 def _minutes(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+    return "" if value is None else f"{value:.{3 if value >= 0.1 else 4}f}"
 
 
 def _change(row: Row, first: float | None) -> str:
