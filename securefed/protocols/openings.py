@@ -9,6 +9,8 @@ parameters. The key-holder books each opening in the ledger first, and refuses p
 
 from __future__ import annotations
 
+import numpy as np
+
 from securefed.crypto import Encrypted, KeyHolder
 from securefed.crypto.errors import ShapeError
 from securefed.crypto.scheme import Floats, Mask
@@ -19,9 +21,21 @@ from securefed.protocols.keyring import Keyring
 from securefed.protocols.ledger import Ledger
 from securefed.transport import Link
 
-__all__ = ["ALL_LABELS", "ask", "ask_sums", "block_of", "book", "fix_ledger", "serve", "take"]
+__all__ = ["ALL_LABELS", "ask", "ask_sums", "block_of", "book", "fix_ledger", "levelled", "serve", "take"]
 
 ALL_LABELS = "labels over all rounds"
+
+
+def levelled(multipliers: Floats) -> tuple[Floats, Floats]:
+    """Multipliers of which the largest of every sum is between 1/2 and 1, and the powers of two that the sums
+    have to be multiplied by again.
+
+    Schemes give all multipliers of a request one scale, by the largest of all: of columns of very different
+    sizes the small ones would have few bits left, or none. The powers are the party's own and are not sent.
+    """
+    _, found = np.frexp(np.abs(multipliers).max(axis=2))
+    powers = np.clip(found, -1000, 1000)
+    return multipliers * np.ldexp(1.0, -powers)[:, :, None], np.ldexp(1.0, powers).T
 
 
 def ask_sums(

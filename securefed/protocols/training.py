@@ -29,7 +29,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.exchange import Exchange, Held
 from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.ledger import Ledger
-from securefed.protocols.openings import ask_sums, fix_ledger, serve, take
+from securefed.protocols.openings import ask_sums, fix_ledger, levelled, serve, take
 from securefed.protocols.optimisers import Optimiser
 from securefed.protocols.prediction import scores, serve_scores
 from securefed.protocols.schedules import Reason, proximal_pull
@@ -182,7 +182,7 @@ class DataParty:
             mask = None
             if held is not None and agreement.opens_at(link.name, q):
                 with link.activity("local model"):
-                    multipliers = side.multipliers()
+                    multipliers, powers = levelled(side.multipliers())
                 mask = ask_sums(link, keys, held, multipliers, agreement.batches.effective_size, t, q)
             for name in peers:
                 if keys.own is not None and agreement.opens_at(name, q):
@@ -191,6 +191,7 @@ class DataParty:
                 continue
             if mask is not None:
                 sums = await take(link, keys, mask, t, q)
+                sums = sums * powers.reshape(sums.shape)
             with link.activity("local model"):
                 gradient = self._gradient(held, sums)
                 gradient = gradient + proximal_pull(side.parameters, start, agreement.algorithm.proximal)

@@ -27,6 +27,7 @@ from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.masking import Layout, pack_ciphertexts
 from securefed.crypto.plain import PlainBlock, PlainEncrypted
 from securefed.crypto.scheme import Encrypted
+from securefed.protocols.openings import levelled
 from securefed.transport import Message
 
 __all__ = ["matching_data_sets", "without_rerandomisation"]
@@ -40,7 +41,8 @@ def matching_data_sets(
     """Which of the candidate multipliers (each columns x outputs x rows) fit what the requester returned."""
     encrypted = holder.public.load(sent.payload)
     masked = holder.public.load_masked(returned.payload)
-    return [place for place, guess in enumerate(candidates) if _fits(encrypted.contract(guess), masked)]
+    levels = [levelled(guess)[0] for guess in candidates]
+    return [place for place, level in enumerate(levels) if _fits(encrypted.contract(level), masked)]
 
 
 def _fits(computed: Encrypted, masked: Masked) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from securefed.protocols.optimisers import SGD, Adam
-from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
+from securefed.protocols.schedules import Algorithm, Constant, FedBCD, FedSGD, InverseSqrt
 from tests.protocols import error_bounds, federation
 from tests.protocols.error_bounds import Observed, observe
 from tests.protocols.federation import Federation, Keys, blobs, shared_people, split
@@ -202,3 +202,19 @@ def test_every_single_gradient_is_the_plain_one_at_the_same_place(
                 gradient = side.gradients[t * steps + q]
                 replay = optimiser.step(replay, gradient, made.agreement.learning_rate(t))
                 assert np.array_equal(replay, side.visited[t * steps + q + 1])
+
+
+@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+def test_columns_of_very_different_sizes_keep_their_gradients(scheme: str, keys: Keys) -> None:
+    """A column of ten millions beside one of one: the gradient by each is as precise as by itself."""
+    features, labels = blobs(12, 4, seed=2)
+    blocks = [features[:, :2] * np.array([1e7, 1.0]), features[:, 2:] * np.array([1.0, 1e-7])]
+
+    def moved(chosen: str) -> Array:
+        made = federation.linear(blocks, labels, keys, scheme=chosen, rounds=1, rate=Constant(1e-6))
+        made.run()
+        return np.concatenate([side.parameters for side in made.sides.values()])
+
+    plain = moved("plain")
+    assert (np.abs(plain) > 0).all()
+    assert (np.abs(moved(scheme) / plain - 1) < 1e-4).all()
