@@ -3,8 +3,9 @@ machine.
 
 Each process builds its own party from the settings, as a simulation does, and writes down what its clock
 measured after each round. Beside the measured communication stands the modelled one: the same events on
-the profile `loopback` (bench.replay). Both parties share this machine's cores, so their computation is not
-that of two machines; the comparison is about communication. The setup is included on both sides.
+the profile `loopback` (bench.replay), which is memory's speed. The difference is what gRPC, TLS and waiting for
+a core add to a message. Both parties share this machine's cores, so their computation is not that of two
+machines; the comparison is about communication. The setup is included on both sides.
 
 `python -m bench.real FOLDER PARTY` is one party; the bench starts it.
 """
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine
-from bench.replay import read_events, replay, write_events
+from bench.replay import PURPOSES, read_events, replay, write_events
 from bench.runs import Spec
 from bench.tasks import build
 from securefed.crypto import generate
@@ -59,6 +60,7 @@ class RealRow:
     comm_modelled_min: float | None
     bytes_exchange: int | None
     bytes_open: int | None
+    messages: int | None
     auc: float
 
 
@@ -145,7 +147,7 @@ def rows_of(spec: Spec, accounts: dict[str, dict[str, Any]], targets: tuple[floa
             if metric is not None:
                 aucs.append(metric)
         clocks.append(latest)
-    sizes = [_bytes(accounts, number) for number in range(len(clocks))]
+    sizes = [_sent(accounts, number) for number in range(len(clocks))]
     rows = []
     for target in targets:
         number = next((n for n, auc in enumerate(aucs) if auc >= target), None)
@@ -165,20 +167,23 @@ def rows_of(spec: Spec, accounts: dict[str, dict[str, Any]], targets: tuple[floa
                 comm_modelled_min=None if number is None else modelled.rounds[number].path.communication / 60,
                 bytes_exchange=None if number is None else sizes[number][0],
                 bytes_open=None if number is None else sizes[number][1],
+                messages=None if number is None else sizes[number][2],
                 auc=max(aucs) if number is None else aucs[number],
             )
         )
     return rows
 
 
-def _bytes(accounts: dict[str, dict[str, Any]], last: int) -> tuple[int, int]:
-    exchanged = opened = 0
+def _sent(accounts: dict[str, dict[str, Any]], last: int) -> tuple[int, int, int]:
+    """Bytes exchanged, bytes opened and messages up to that round, the setup's not."""
+    exchanged = opened = messages = 0
     for account in accounts.values():
         for _, what, name, number, _, _, size in account["events"]:
-            if what == "sent" and number <= last:
+            if what == "sent" and number <= last and PURPOSES.get(name) != "setup":
+                messages += 1
                 exchanged += size if name in ("contribution", "residual") else 0
                 opened += size if name in ("opening-request", "opening") else 0
-    return exchanged, opened
+    return exchanged, opened, messages
 
 
 def run_real(plan: Any, args: argparse.Namespace) -> int:
@@ -187,7 +192,8 @@ def run_real(plan: Any, args: argparse.Namespace) -> int:
     for name, fact in facts.items():
         print(f"{name:<13}{fact}")
     print(f"\n{plan.task}, {plan.scheme}, seed {plan.seeds[0]}: two processes over gRPC on {HOST}\n")
-    head = ("AUC", "algorithm", "Q", "R", "comp. s", "comm. s measured", "comm. s modelled", "MB sent")
+    times = ("comp. s", "comm. s measured", "comm. s modelled")
+    head = ("AUC", "algorithm", "Q", "R", *times, "MB sent", "messages")
     lines = ["| " + " | ".join(head) + " |", "|---:|---|" + "---:|" * (len(head) - 2)]
     print("\n".join(lines), flush=True)
     rows: list[RealRow] = []
@@ -210,10 +216,11 @@ def run_real(plan: Any, args: argparse.Namespace) -> int:
 def line(row: RealRow) -> str:
     start = f"| {100 * row.target_auc:g}% | {row.algorithm} | {row.Q} "
     if row.comp_min is None or row.comm_min is None or row.comm_modelled_min is None:
-        return start + "| not reached | | | | |"
+        return start + "| not reached | | | | | |"
     sent = ((row.bytes_exchange or 0) + (row.bytes_open or 0)) / 1e6
     times = (60 * row.comp_min, 60 * row.comm_min, 60 * row.comm_modelled_min)
-    return start + f"| {row.R} | " + " | ".join(f"{value:.3f}" for value in times) + f" | {sent:.2f} |"
+    told = " | ".join(f"{value:.4f}" for value in times)
+    return start + f"| {row.R} | {told} | {sent:.2f} | {row.messages} |"
 
 
 if __name__ == "__main__":

@@ -37,16 +37,17 @@ def test_rows_are_the_later_clock_and_the_model_of_the_same_events() -> None:
         assert row.comm_modelled_min == pytest.approx(modelled / 60)
         assert row.bytes_exchange == 2 * rounds * 2000
         assert row.bytes_open == 2 * rounds * 2 * 30
+        assert row.messages == 2 * rounds * (1 + 2 * 2)
 
 
 def test_a_target_that_is_not_reached() -> None:
     (row,) = rows_of(SPEC, accounts([0.6, 0.65]), (0.7,))
     assert (row.reached, row.R, row.comm_min, row.comm_modelled_min) == (False, None, None, None)
     assert row.auc == 0.65
-    assert line(row) == "| 70% | FedBCD-p | 2 | not reached | | | | |"
+    assert line(row) == "| 70% | FedBCD-p | 2 | not reached | | | | | |"
 
 
 def test_a_line_tells_seconds() -> None:
     row: RealRow = rows_of(SPEC, accounts([0.7]), (0.7,))[0]
     modelled = 60 * (row.comm_modelled_min or 0.0)
-    assert line(row) == f"| 70% | FedBCD-p | 2 | 1 | 5.000 | 2.000 | {modelled:.3f} | 0.00 |"
+    assert line(row) == f"| 70% | FedBCD-p | 2 | 1 | 5.0000 | 2.0000 | {modelled:.4f} | 0.00 | 10 |"
