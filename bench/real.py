@@ -3,8 +3,8 @@ machine.
 
 Each process builds its own party from the settings, as a simulation does, and writes down what its clock
 measured after each round. Beside the measured communication stands the modelled one: the same events on
-the profile `loopback` (bench.replay), which is memory's speed. The difference is what gRPC, TLS and waiting for
-a core add to a message. Both parties share this machine's cores, so their computation is not that of two
+the profile `loopback` (bench.replay), which is memory's speed. The difference is what gRPC, TLS and waiting
+for a core add to a message. Both parties share this machine's cores, so their computation is not that of two
 machines; the comparison is about communication. The setup is included on both sides.
 
 `python -m bench.real FOLDER PARTY` is one party; the bench starts it.
