@@ -22,6 +22,8 @@ COMMANDS = {
     "blind": "training that reveals nothing, beside own gradients and beside plain",
     "transport": "messages of 64 MiB over the network carrier beside a bare grpcio unary call",
     "overhead": "four parties as processes over mutual TLS beside the same training in one process",
+    "forecast": "securefed plan beside measured runs: bytes, computation and communication",
+    "alignment": "private set intersection of 100,000 ids a side between two processes",
     "table2": "the paper's Table 2: Credit-FTL under real encryption, where its minutes go",
     "table1": "the paper's Table 1: rounds to a target for FedSGD, FedBCD-p and FedBCD-s",
     "scale": "one round as rows, parties and workers grow",

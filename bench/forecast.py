@@ -1,0 +1,181 @@
+"""`securefed plan` beside measured runs: how far off is it?
+
+For each protocol the machine is calibrated as the command does it, the run is forecast, and then it is run
+in this process, every party on its own clock (securefed.transport.clock), over the same network. Both
+are seconds of computation and communication on the critical path, for the same number of rounds. Bytes have
+to agree to the last one; times within a factor of 1.5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from bench import machine
+from securefed import FedBCD, GeneralisedLinear, Party, TransferLearner
+from securefed.crypto import generate
+from securefed.engine import get_engine
+from securefed.measure.calibration import calibrate, hash_rate
+from securefed.measure.plan import RoundsModel, estimate
+from securefed.measure.workload import Scenario
+from securefed.protocols.ledger import LedgerWarning
+from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe
+from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.transport import get_network
+
+__all__ = ["Case", "Row", "add_arguments", "measure", "run"]
+
+BAR = 1.5
+TWO = {"shop": 20, "bank": 10}
+FOUR = {"shop": 8, "mill": 8, "farm": 8, "bank": 8}
+BLIND = {"scheme": "paillier", "reveal": "nothing"}
+OPEN = {"scheme": "paillier", "reveal": "own-gradient"}
+CKKS = {"scheme": "ckks", "reveal": "own-gradient"}
+
+
+@dataclass(frozen=True)
+class Case:
+    title: str
+    columns: dict[str, int]
+    settings: dict[str, Any]
+    rounds: int
+    local_steps: int = 5
+    transfer: bool = False
+
+
+CASES = (
+    Case("paillier, reveals nothing", TWO, BLIND, 3),
+    Case("paillier, own gradients", TWO, OPEN, 4),
+    Case("ckks, own gradients", TWO, CKKS, 20),
+    Case("paillier, reveals nothing", FOUR, BLIND, 3),
+    Case("paillier, own gradients", FOUR, OPEN, 4),
+    Case("ckks, own gradients", FOUR, CKKS, 20),
+    Case("paillier, transfer", TWO, {"scheme": "paillier", "hidden": 4}, 2, transfer=True),
+    Case("ckks, transfer", TWO, {"scheme": "ckks", "hidden": 16}, 4, transfer=True),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Seconds of a whole run, and bytes."""
+
+    protocol: str
+    parties: int
+    rounds: int
+    planned_bytes: int
+    measured_bytes: int
+    planned_computation: float
+    measured_computation: float
+    planned_communication: float
+    measured_communication: float
+    ratio: float
+    bar: float
+
+    @property
+    def verdict(self) -> str:
+        good = 1 / self.bar <= self.ratio <= self.bar and self.planned_bytes == self.measured_bytes
+        return "pass" if good else "MISSED"
+
+
+def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, engine: str, seed: int) -> Row:
+    """Forecast it, and run it."""
+    settings = {**case.settings, "rounds": case.rounds, "seed": seed}
+    settings |= {} if case.transfer else {"batch_size": batch}
+    settings["algorithm"] = FedBCD(case.local_steps)
+    recipe = TransferRecipe(**settings, allow_determined=True) if case.transfer else LinearRecipe(**settings)
+    rows = batch if case.transfer else rows
+    scenario = Scenario(recipe, case.columns, rows, key_bits, KEY_HOLDER)
+    with get_engine(engine, recipe.scheme) as mapper:
+        costs = calibrate(recipe.scheme, key_bits, mapper)
+        planned = estimate(
+            scenario,
+            costs,
+            get_network(network),
+            RoundsModel.through(case.rounds, case.local_steps),
+            hashing=hash_rate(),
+        )
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(rows, sum(case.columns.values()))).clip(-4, 4)
+    labels = features @ rng.normal(size=features.shape[1]) > 0
+    places = np.cumsum([0, *case.columns.values()])
+    parties = [
+        Party(
+            name,
+            features[:, places[k] : places[k + 1]],
+            labels=labels if k == len(case.columns) - 1 else None,
+            ids=range(rows) if case.transfer else None,
+        )
+        for k, name in enumerate(case.columns)
+    ]
+    holders = list(case.columns) if len(case.columns) == 2 else [KEY_HOLDER]
+    keys = {name: generate(recipe.scheme, key_bits=key_bits) for name in holders}
+    kind: Any = TransferLearner if case.transfer else GeneralisedLinear
+    more = {"allow_determined": True} if case.transfer else {}
+    model = kind(**settings, **more, key_bits=key_bits, network=network, engine=engine, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LedgerWarning)
+        model.fit(parties, keys=keys)
+    result = model.result_
+    sent = sum(size for kind, size in result.bytes().items() if kind != "public-key")
+    return Row(
+        case.title,
+        len(case.columns),
+        result.rounds,
+        planned.total_bytes,
+        int(sent),
+        round(planned.total_computation, 3),
+        round(result.computation, 3),
+        round(planned.total_communication, 3),
+        round(result.communication, 3),
+        round(planned.total / (result.computation + result.communication), 3),
+        BAR,
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--network", default="lan", help="profile of the clock; default %(default)s")
+    parser.add_argument("--engine", default="serial", help="of every party; default %(default)s")
+    parser.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when the bar is missed")
+
+
+def run(args: argparse.Namespace) -> int:
+    facts = machine.describe(("gmpy2", "tenseal", "numpy"))
+    facts["load"] = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    for name, fact in facts.items():
+        print(f"{name:<13}{fact}")
+    print(f"\nseconds of the whole run, as planned and as measured; network {args.network}")
+    print(
+        f"{'protocol':<27}{'parties':>8}{'rounds':>7}{'bytes':>12}{'comp plan':>11}{'comp':>8}"
+        f"{'comm plan':>11}{'comm':>8}{'ratio':>7}{'bar':>5}  verdict"
+    )
+    rows = []
+    for case in CASES:
+        row = measure(
+            case,
+            rows=400,
+            batch=32 if args.quick else 128,
+            key_bits=args.key_bits,
+            network=args.network,
+            engine=args.engine,
+            seed=args.seed,
+        )
+        rows.append(row)
+        exact = "" if row.planned_bytes == row.measured_bytes else f" (planned {row.planned_bytes:,})"
+        print(
+            f"{row.protocol:<27}{row.parties:>8}{row.rounds:>7}{row.measured_bytes:>12,}"
+            f"{row.planned_computation:>11.2f}{row.measured_computation:>8.2f}"
+            f"{row.planned_communication:>11.3f}{row.measured_communication:>8.3f}"
+            f"{row.ratio:>7.2f}{row.bar:>5g}  {row.verdict}{exact}",
+            flush=True,
+        )
+    if args.json is not None:
+        written = {"machine": facts, "rows": [asdict(row) for row in rows]}
+        args.json.write_text(json.dumps(written, indent=2) + "\n")
+    return 1 if args.strict and any(row.verdict == "MISSED" for row in rows) else 0
