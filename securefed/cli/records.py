@@ -119,7 +119,7 @@ class Events:
 
     def tell(self, event: str, **facts: Any) -> None:
         if self._file is not None:
-            line = json.dumps({"time": time.time(), "event": event, **facts})
+            line = json.dumps({"time": time.time(), "cpu": time.process_time(), "event": event, **facts})
             self._file.write(line + "\n")
             self._file.flush()
 
