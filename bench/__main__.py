@@ -26,6 +26,7 @@ COMMANDS = {
     "alignment": "private set intersection of 100,000 ids a side between two processes",
     "table2": "the paper's Table 2: Credit-FTL under real encryption, where its minutes go",
     "table1": "the paper's Table 1: rounds to a target for FedSGD, FedBCD-p and FedBCD-s",
+    "figures": "the paper's figures, and total minutes against Q on several networks, as PNG and SVG",
     "scale": "one round as rows, parties and workers grow",
     "attacks": "attacks on what parties saw: attack by variant, with chance and interval",
     "peers": "one encrypted round beside what the layout of FATE's FTL takes for the same",

@@ -78,7 +78,7 @@ class Experiment:
 
 FULL = (
     Experiment("mimic", "MIMIC-LR", 0.84, 1000, (0, 1, 2, 3, 4), etas=(0.01, 0.015, 0.02, 0.03, 0.05, 0.1)),
-    Experiment("mnist", "MNIST-CNN", 0.997, 120, (0,), etas=(0.05, 0.1, 0.2), tuned=1),
+    Experiment("mnist", "MNIST-CNN", 0.997, 92, (0,), etas=(0.25, 0.5, 1.0), tuned=1),
 )
 QUICK = (
     Experiment("mimic", "MIMIC-LR", 0.80, 100, (0,), etas=(0.01, 0.05)),
