@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from types import FrameType
 from typing import Any
 
@@ -15,17 +16,21 @@ from securefed.cli.keys import PartyKeys
 from securefed.cli.settings import PartyFile
 from securefed.cli.terminal import Terminal, clock
 from securefed.errors import SettingError
-from securefed.transport.grpc import Endpoint, Timeouts, Waiting
+from securefed.transport.grpc import Certificate, Endpoint, Timeouts, Waiting
 
-__all__ = ["load_keys", "lost", "open_endpoint", "spoken", "told", "waiting_note"]
+__all__ = ["check_certificates", "load_keys", "lost", "open_endpoint", "spoken", "told", "waiting_note"]
 
 REASONS = {
     "Connection refused": "nobody listens there",
     "DNS resolution failed": "its address is unknown",
     "Deadline Exceeded": "no answer",
     "timed out": "no answer",
+    "Socket closed": "it ends the connection: not ready yet, or our certificate is unknown there",
+    "onnection reset": "it ends the connection: not ready yet, or our certificate is unknown there",
 }
 MOST_WORDS = 60
+SOON = timedelta(days=30)
+"""Before its end, a certificate is mentioned."""
 
 
 def load_keys(party: PartyFile, passphrase: str) -> PartyKeys:
@@ -41,8 +46,26 @@ def load_keys(party: PartyFile, passphrase: str) -> PartyKeys:
 
 def open_endpoint(party: PartyFile, keys: PartyKeys) -> Endpoint:
     """The party's place on the network; the address is checked by listening on it."""
+    check_certificates(party, keys.identity.certificate)
     timeouts = replace(Timeouts(), join=party.own.wait, patience=party.own.patience)
     return Endpoint(keys.identity, listen=party.own.listen, peers=party.peers, timeouts=timeouts)
+
+
+def check_certificates(party: PartyFile, own: Certificate, now: datetime | None = None) -> None:
+    """Whose certificate has ended, and a line in the log for each that soon will."""
+    moment, name = now or datetime.now(UTC), party.own.name
+    pinned = {peer: each.certificate for peer, each in party.peers.items() if each.certificate is not None}
+    for holder, certificate in {name: own, **pinned}.items():
+        remedy = f"securefed init {holder} --renew tls"
+        remedy = f"{remedy} makes a new one" if holder == name else f"ask {holder} for a new one ({remedy})"
+        if moment >= certificate.ends:
+            raise SettingError(
+                f"the certificate of {holder} ended on {certificate.ends:%Y-%m-%d %H:%M} UTC; {remedy}"
+            )
+        if certificate.ends - moment < SOON:
+            logging.getLogger("securefed").warning(
+                "the certificate of %s ends on %s; %s", holder, f"{certificate.ends:%Y-%m-%d}", remedy
+            )
 
 
 class _Lines(logging.Handler):
@@ -107,6 +130,7 @@ def lost(error: BaseException) -> str:
 
 def _reason(trouble: str) -> str:
     """What the network said, in a few words."""
+    trouble = trouble.rpartition("last error: ")[2]  # grpc begins with what it always says
     for said, word in REASONS.items():
         if said in trouble:
             return f" ({word})"

@@ -38,7 +38,8 @@ PASSING = frozenset(
     }
 )
 """Why a peer may leave and come back."""
-CLOSING_SECONDS = 15.0
+CLOSING_SECONDS = 60.0
+"""How long the others have to write their results before transcripts go uncompared."""
 DONE_SECONDS = 60.0
 """How long a party that is done waits for others who may not be."""
 
@@ -85,6 +86,8 @@ def run_session(
             tell(f"{lost(gone)}; going back to round {session.last_round} and waiting for it")
             events.tell("interrupted", peer=gone.peer, reason=str(gone), last_round=session.last_round)
         else:
+            if session.refused is not None:
+                raise session.refused
             if session.account is not None:
                 return session.account, True
         finally:

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     network = get_network(args.network)
     party = read_party_file(args.file) if args.file is not None else None
-    shared, columns, rows = _situation(args, party)
+    shared, columns, rows, assumed = _situation(args, party)
     rounds = RoundsModel.through(
         shared.values["rounds"],
         shared.values["local_steps"],
@@ -104,6 +104,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
                 for q in LOCAL_STEPS
             ]
         tables.append((title, found))
+    for line in assumed:
+        terminal.warn(line)
     _show(tables, columns, rows, network, rounds, terminal)
     if args.json:
         write_json(args.json, _facts(tables, columns, rows, network, rounds))
@@ -118,9 +120,11 @@ def _engine(given: str | None, party: PartyFile | None) -> str | int | None:
 
 def _situation(
     args: argparse.Namespace, party: PartyFile | None
-) -> tuple[SharedSettings, dict[str, int], int]:
-    """Settings, columns and rows: from the file where there is one, and from the flags on top."""
-    columns = _columns(args.columns)
+) -> tuple[SharedSettings, dict[str, int], int, list[str]]:
+    """Settings, columns and rows: from the file where there is one, and from the flags on top; and what had
+    to be assumed.
+    """
+    columns, assumed = _columns(args.columns), list[str]()
     if party is not None:
         table = party.shared.to_dict()
         if table["key_holder"] is None:
@@ -129,11 +133,19 @@ def _situation(
         own = 0
         if party.data is not None:
             data, _, _ = load_data(party)
-            own, rows = data.features.shape[1], rows or len(data.features)
+            own = data.features.shape[1]
+            if rows is None:
+                rows = len(data.features)
+                assumed.append(f"all {rows:,} rows of {party.data.file} are common; --rows N if not")
         names = party.shared.parties
         unknown = [name for name in columns if name not in names]
         if unknown:
             raise SettingError(f"columns: {unknown[0]} given, the parties are {', '.join(names)}")
+        guessed = [name for name in names if name not in columns and name != party.own.name]
+        if own and guessed:
+            assumed.append(
+                f"{own} columns at {', '.join(guessed)}, as many as here; --columns {guessed[0]}=D if not"
+            )
         columns = {name: columns.get(name, own) for name in names}
         if not all(columns.values()):
             raise SettingError("columns: missing; --columns NAME=D for each party with data")
@@ -152,7 +164,7 @@ def _situation(
         if getattr(args, key) is not None:
             table[key] = getattr(args, key)
     shared = SharedSettings.of(table)
-    return shared, columns, check_integer("rows", rows, least=2)
+    return shared, columns, check_integer("rows", rows, least=2), assumed
 
 
 def _columns(text: str | None) -> dict[str, int]:
@@ -220,8 +232,17 @@ def _show(
     if fastest is None:
         out("The ledger refuses all of these: take larger batches, or reveal='nothing'.")
         return
-    out(f"Likely fastest: {fastest.scheme}, Q = {fastest.local_steps}, {seconds(fastest.total)} in all.")
+    blind = best(row for row in every if row.reveal == "nothing")
+    if blind is not None and blind is not fastest:
+        out(f"Likely fastest of what reveals nothing: {_choice(blind)}")
+        out(f"Likely fastest where each party may see its own gradients: {_choice(fastest)}")
+    else:
+        out(f"Likely fastest: {_choice(fastest)}")
     out(_why(fastest, every, rounds))
+
+
+def _choice(row: Estimate) -> str:
+    return f"{row.scheme}, Q = {row.local_steps}, {seconds(row.total)} in all."
 
 
 def _why(fastest: Estimate, every: list[Estimate], rounds: RoundsModel) -> str:

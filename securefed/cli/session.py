@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from securefed.cli.settings import PartyFile
 from securefed.cli.shards import save_shard, write_arrays
 from securefed.cli.standing import Decision, Standing, decide
 from securefed.crypto import Mapper
-from securefed.errors import SettingError
+from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.measure.forecast import ledger_after, refusal
 from securefed.measure.rundir import RunDirectory
 from securefed.measure.summary import PartyAccount
@@ -46,8 +46,16 @@ from securefed.transport.grpc import NetworkLink
 
 __all__ = ["DataSession", "KeyHolderSession", "Session"]
 
+T = TypeVar("T")
 Follow = Callable[[RoundPoint], None]
-Members = list[list[Any]]
+
+
+class _AllRefuse(Exception):
+    """Carries a refusal that every party comes to, out of the program."""
+
+    def __init__(self, error: SecurefedError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Session(ABC):
@@ -65,6 +73,8 @@ class Session(ABC):
         """The current attempt has got as far as its program."""
         self.account: PartyAccount | None = None
         """Once the run is over here."""
+        self.refused: SecurefedError | None = None
+        """Why this run cannot be. All parties see it alike; each ends its program well and says it itself."""
         self.following: Callable[[int, int], None] | None = None
         """Told (rounds done, rows) when the training of an attempt begins."""
         self._keys, self._mapper, self._follow, self._events = keys, mapper, follow, events
@@ -85,7 +95,7 @@ class Session(ABC):
 
     def facts(self) -> dict[str, Any]:
         """What to tell the others in the next attempt."""
-        self.account, self.begun, self._said = None, False, self.standing()
+        self.account, self.refused, self.begun, self._said = None, None, False, self.standing()
         return self._said.to_facts()
 
     async def attempt(self, link: Link) -> None:
@@ -97,8 +107,19 @@ class Session(ABC):
             name: self._said if name == self.name else Standing.from_facts(name, link.hello[name])
             for name in self.shared.parties
         }
-        decision = decide(standings, self.shared.label_party, self.shared.alignment)
-        await self._part(link, decision, standings)
+        try:
+            decision = self._together(decide, standings, self.shared.label_party, self.shared.alignment)
+            await self._part(link, decision, standings)
+        except _AllRefuse as refusal:
+            self.refused = refusal.error
+
+    @staticmethod
+    def _together(judge: Callable[..., T], *known: Any) -> T:
+        """Judge by what all parties know, so that none of them hears of another's refusal before its own."""
+        try:
+            return judge(*known)
+        except (SettingError, DataError) as error:
+            raise _AllRefuse(error) from None
 
     # Transcript and sums, over interruptions
 
@@ -124,7 +145,8 @@ class Session(ABC):
         timeline = Timeline.from_list(newest[number] for number in sorted(newest) if number < rounds)
         return Tally.from_meta(self.store.read(rounds).meta.get("tally"), timeline)
 
-    def _begin(self, decision: Decision, agreement: Agreement) -> None:
+    def _agreement(self, standings: Mapping[str, Standing], common: int) -> Agreement:
+        agreement = agreement_of(self.shared, standings, common)
         entry = refusal(agreement)
         if entry is not None:
             raise SettingError(
@@ -132,6 +154,9 @@ class Session(ABC):
                 f"unknowns ({entry.block}), which determines them; larger batches, fewer local steps or "
                 "reveal='nothing' stay below this line, and allow_determined=true crosses it"
             )
+        return agreement
+
+    def _begin(self, decision: Decision, agreement: Agreement) -> None:
         start = decision.start or 0
         self._events.tell("training", rows=agreement.batches.rows, start=start)
         if self.following is not None:
@@ -253,7 +278,7 @@ class DataSession(Session):
         else:
             arrays = self.store.read_alignment().arrays
             alignment = Alignment(arrays["rows"].astype(np.intp), arrays["labelled"].astype(np.bool_))
-        agreement = agreement_of(self.shared, standings, len(alignment))
+        agreement = self._together(self._agreement, standings, len(alignment))
         _, tally = self._open(link, decision)
         self._begin(decision, agreement)
         keeper = Keeper(
@@ -335,7 +360,7 @@ class KeyHolderSession(Session):
             self.store.write_alignment(Checkpoint({}, meta))
         else:
             common = decision.rows
-        agreement = agreement_of(self.shared, standings, common)
+        agreement = self._together(self._agreement, standings, common)
         transcript, tally = self._open(link, decision)
         self._begin(decision, agreement)
         keeper = Keeper(
@@ -358,7 +383,7 @@ class KeyHolderSession(Session):
         rounds = start if decision.ended is not None else max(start, outcome.rounds)
         reason = decision.ended if decision.ended is not None else outcome.reason
         if rounds > start and (not tally.timeline.points or tally.timeline.points[-1].number < rounds - 1):
-            tally.timeline.add(Round(rounds - 1, None, link))
+            self._follow(tally.timeline.add(Round(rounds - 1, None, link)))
         self._keys.keep_count(now=True)
         link.transcript.close()
         keeper.write(rounds, reason, done=True)

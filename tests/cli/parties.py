@@ -24,7 +24,7 @@ from securefed.cli.init import make_party_folder
 ROOT = Path(__file__).parents[2]
 PASSPHRASE = "open sesame 1234"
 NOTARY = "notary"
-PATIENT = 180.0
+PATIENT = 600.0
 """Seconds that a test waits for processes on a busy machine before it calls them stuck."""
 
 
@@ -86,6 +86,11 @@ class Fleet:
         self.parties = list(people.columns)
         self.everybody = [*self.parties, *([NOTARY] if len(self.parties) > 2 else [])]
         self.ports = dict(zip(self.everybody, free_ports(len(self.everybody)), strict=True))
+        self.hosts = dict.fromkeys(self.everybody, "127.0.0.1")
+        self.ways: dict[tuple[str, str], str] = {}
+        """Where a party reaches a peer, if not at the peer's own address."""
+        self.within: dict[str, list[str]] = {}
+        """What a party's command is started with, if not by itself."""
         self.run = dict(run)
         self.processes: dict[str, subprocess.Popen[str]] = {}
         for place, name in enumerate(self.everybody):
@@ -111,9 +116,9 @@ class Fleet:
 
     def settings(self, name: str, own: Mapping[str, Any] | None = None, **run: Any) -> Path:
         """Write party.toml; `run` changes the shared settings at this party alone."""
-        mine = {"wait": 60, "patience": 30, "engine": "serial", "start_seed": 7, **(own or {})}
+        mine = {"wait": 300, "patience": 120, "engine": "serial", "start_seed": 7, **(own or {})}
         role = "key-holder" if name == NOTARY else "data"
-        address = f"127.0.0.1:{self.ports[name]}"
+        address = self.address(name)
         lines = ["[party]", f'name = "{name}"', f'role = "{role}"', f'listen = "{address}"']
         lines += [f"{key} = {json.dumps(value)}" for key, value in mine.items()]
         if name != NOTARY:
@@ -121,7 +126,8 @@ class Fleet:
             lines += ['label = "label"'] if name == self.people.label_party else []
         for peer in self.everybody:
             if peer != name:
-                lines += [f"[peers.{peer}]", f'address = "127.0.0.1:{self.ports[peer]}"']
+                way = self.ways.get((name, peer), self.address(peer))
+                lines += [f"[peers.{peer}]", f'address = "{way}"']
                 lines += [f'certificate = "peers/{peer}.pem"']
         shared: dict[str, Any] = {"name": "trial", "parties": self.parties}
         if len(self.parties) > 2:
@@ -132,11 +138,15 @@ class Fleet:
         path.write_text("\n".join(lines) + "\n")
         return path
 
+    def address(self, name: str) -> str:
+        return f"{self.hosts[name]}:{self.ports[name]}"
+
     # Processes
 
     def start(self, name: str, command: str = "party", *more: str) -> subprocess.Popen[str]:
         events = ["--events", str(self.events_file(name))] if command == "party" else []
-        words = [sys.executable, "-m", "securefed.cli", command, str(self.folder / name / "party.toml")]
+        words = [*self.within.get(name, [sys.executable, "-m", "securefed.cli"]), command]
+        words.append(str(self.folder / name / "party.toml"))
         environment = os.environ | {
             "SECUREFED_PASSPHRASE": PASSPHRASE,
             "PYTHONPATH": str(ROOT),

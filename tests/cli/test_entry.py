@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ import pytest
 from securefed import __version__
 from securefed.cli import main
 from securefed.cli.entry import COMMANDS
+from securefed.cli.joining import check_certificates
+from securefed.cli.settings import read_party_file
+from securefed.errors import SettingError
+from securefed.transport.grpc import Identity
 from tests.cli.parties import PASSPHRASE, ROOT, Fleet
 
 Make = Callable[..., Fleet]
@@ -142,6 +147,26 @@ def test_mistakes_in_party(fleet: Make, capsys: pytest.CaptureFixture[str], tmp_
     assert "no paillier key there" in refused(capsys, "party", file)
     (bank / "tls-key.pem").chmod(0o644)
     assert "others can reach it" in refused(capsys, "party", file)
+
+
+def test_certificates_that_end_are_mentioned_before_and_refused_after(
+    fleet: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = fleet({"shop": 2, "bank": 2}, **OPEN)
+    party = read_party_file(made.folder / "bank" / "party.toml")
+    own = Identity.generate("bank", days=500).certificate
+    today = datetime.now(UTC)
+    check_certificates(party, own, today)
+    assert not caplog.records
+    check_certificates(party, own, own.ends - timedelta(days=29))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"the certificate of bank ends on {own.ends:%Y-%m-%d}; ")
+    assert line.endswith("securefed init bank --renew tls makes a new one")
+    with pytest.raises(SettingError, match="the certificate of bank ended on"):
+        check_certificates(party, own, own.ends)
+    fresh = Identity.generate("bank", days=3000).certificate
+    with pytest.raises(SettingError, match=r"certificate of shop ended .* ask shop for a new one"):
+        check_certificates(party, fresh, today + timedelta(days=900))
 
 
 def test_mistakes_in_predict(fleet: Make, capsys: pytest.CaptureFixture[str]) -> None:
