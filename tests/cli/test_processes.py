@@ -105,7 +105,7 @@ def predicts(made: Fleet, least: float = 0.8) -> None:
     for other in made.parties[:-1]:
         assert not (made.run_folder(other) / "scores.csv").exists()
         recorded = (made.run_folder(other) / f"prediction-{other}.jsonl").read_text()
-        assert "score-request" in recorded or "score-part" in recorded or "margin" in recorded
+        assert '"kind":"score' in recorded or '"kind":"margin"' in recorded
 
 
 def test_a_peer_with_other_settings_is_named_with_both_values(fleet: Make) -> None:
@@ -117,6 +117,24 @@ def test_a_peer_with_other_settings_is_named_with_both_values(fleet: Make) -> No
         (line,) = [line for line in made.log(name).splitlines() if "local_steps" in line]
         assert "5" in line and "7" in line and "shop" in line and "bank" in line
         assert "Traceback" not in made.log(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"batch_size": 500}, "at most the "),
+        ({"batch_size": 2}, "which determines them"),
+    ],
+)
+def test_what_cannot_be_run_is_said_by_everybody(change: dict[str, Any], words: str, fleet: Make) -> None:
+    """Known only once the common rows are counted; then all know it, and nobody says that another left."""
+    made = fleet({"a": 3, "b": 3, "c": 3}, scheme="plain", **{**OPEN, **change})
+    made.start_all()
+    assert set(made.finish().values()) == {2}, {name: made.log(name) for name in made.everybody}
+    for name in made.everybody:
+        last = made.log(name).strip().split("\n")[-1]
+        assert "batch_size: " in last and words in last and "Traceback" not in made.log(name)
 
 
 def test_four_parties_and_a_key_holder_survive_the_kill_of_one(fleet: Make) -> None:
