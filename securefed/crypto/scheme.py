@@ -172,6 +172,12 @@ class Encrypted(ABC):
     def ciphertexts(self) -> int:
         """How many ciphertexts it consists of."""
 
+    def repeated(self) -> int:
+        """Ciphertexts under randomness that another one of the array has: none, unless something is broken.
+        Whoever gets two of those computes the difference of their values without any key.
+        """
+        return 0
+
     def __add__(self, other: Encrypted | ArrayLike) -> Encrypted:
         """Sum. A plain addend may be as large as the declared bound, not larger: the bound of the result
         is public.
@@ -306,6 +312,10 @@ class Masked(ABC):
     @property
     @abstractmethod
     def ciphertexts(self) -> int: ...
+
+    def repeated(self) -> int:
+        """As of an encrypted array."""
+        return 0
 
     @abstractmethod
     def to_bytes(self) -> bytes:

@@ -1,7 +1,8 @@
 """What a party writes down about its own protection: the facts in its transcript beside each message.
 
     origin   where the randomness of what it sends comes from: "fresh" or "re-randomised", or "forwarded" for
-             the key-holder's own fresh ciphertexts, passed on to somebody who has not seen them
+             the key-holder's own fresh ciphertexts, passed on to somebody who has not seen them; looked at in
+             the ciphertexts themselves as far as that shows: no two may have the same
     mask     fingerprints of the mask that a block is under (securefed.transport.transcript), never the mask
     checked  which checks an arrival passed before it was used
 
@@ -21,16 +22,24 @@ from securefed.transport import Link
 __all__ = ["checked", "hidden", "leaving", "row_by_row", "slot_pieces", "spent", "spent_slots"]
 
 
+REPEATED = "used for several of them"
+"""The origin of ciphertexts that share their randomness, which none may."""
+
+
 class Leaving(Protocol):
     """Ciphertexts on their way out."""
 
     origin: Origin
     shown: bool
 
+    def repeated(self) -> int: ...
+
 
 def leaving(encrypted: Leaving, *, source: str | None = None) -> dict[str, Any]:
     """For ciphertexts that are about to be sent. `source`: who encrypted what is passed on."""
     encrypted.shown = True
+    if encrypted.repeated():
+        return {"origin": REPEATED}
     if encrypted.origin == "arrived" and source is not None:
         return {"origin": "forwarded", "source": source}
     return {"origin": encrypted.origin}
@@ -41,7 +50,7 @@ def hidden(link: Link, masked: Masked, mask: Mask | Iterable[int], **more: Any) 
     pieces = mask.material() if isinstance(mask, Mask) else slot_pieces(mask)
     found = link.transcript.mask_print(pieces)
     return {
-        "origin": masked.origin,
+        "origin": REPEATED if masked.repeated() else masked.origin,
         "mask": found.to_dict(),
         "ciphertexts": masked.ciphertexts,
         **more,

@@ -21,12 +21,14 @@ from gmpy2 import mpz
 from securefed.audit import audit
 from securefed.crypto import FixedPoint, generate
 from securefed.crypto.ckks import encrypted as ckks_encrypted
+from securefed.crypto.ckks.encrypted import CkksEncrypted
 from securefed.crypto.paillier import encrypted as paillier_encrypted
 from securefed.crypto.paillier import slots as paillier_slots
 from securefed.crypto.paillier.public import PaillierPublicKey
+from securefed.crypto.paillier.residues import OwnerResidues
 from securefed.crypto.scheme import Encrypted, Mask
 from securefed.crypto.wire import Kind
-from securefed.protocols import blind, openings, training
+from securefed.protocols import blind, evidence, openings, training
 from securefed.protocols import keyring as keyring_module
 from securefed.protocols.exchange import Exchange
 from securefed.protocols.messages import KINDS
@@ -149,6 +151,29 @@ def test_masked_blocks_that_are_not_re_randomised(monkeypatch: Patch) -> None:
 def test_slots_that_are_not_re_randomised(monkeypatch: Patch) -> None:
     monkeypatch.setattr(paillier_slots.PaillierSlots, "rerandomise", lambda self: self)
     assert failed(made("blind, three")) == ["fresh"]
+
+
+@pytest.mark.parametrize("protocol", ["transfer", "network, two parties"])
+def test_one_randomness_for_all(monkeypatch: Patch, protocol: str) -> None:
+    """Every ciphertext looks random, and two of them divided give the difference of their values to anybody."""
+    draw = OwnerResidues.draw
+    kept: dict[int, mpz] = {}
+
+    def one(self: OwnerResidues, count: int) -> list[mpz]:
+        return [kept.setdefault(id(self), draw(self, 1)[0])] * count
+
+    monkeypatch.setattr(OwnerResidues, "draw", one)
+    assert failed(made(protocol)) == ["fresh"]
+
+
+def test_one_randomness_for_all_under_ckks(monkeypatch: Patch) -> None:
+    """More rows than a ciphertext has slots, so that there are two of them; with one c1 it shows."""
+    fresh = keys().holder("ckks", 0).public.encrypt(np.zeros(5000), FixedPoint(1.0))
+    assert isinstance(fresh, CkksEncrypted) and fresh.ciphertexts == 2 and not fresh.repeated()
+    words = fresh.residues()
+    words[1, 1] = words[0, 1]
+    monkeypatch.setattr(fresh, "residues", lambda: words)
+    assert evidence.leaving(fresh)["origin"] not in ("fresh", "re-randomised")
 
 
 def test_a_ciphertext_that_is_sent_again(monkeypatch: Patch) -> None:

@@ -26,7 +26,7 @@ from securefed.crypto.ckks.form import MOST_SCALE, Form, added, plain_added, pro
 from securefed.crypto.ckks.layout import Rows, Sums, layout_of
 from securefed.crypto.ckks.merging import constant, merge
 from securefed.crypto.ckks.noise import Noise
-from securefed.crypto.ckks.opening import CkksMask, CkksMasked
+from securefed.crypto.ckks.opening import CkksMask, CkksMasked, repeated
 from securefed.crypto.ckks.parameters import CAPACITY_BITS, RING, SLOTS, engine
 from securefed.crypto.ckks.residues import Words, add, from_floats
 from securefed.crypto.ckks.sampling import SEED_BYTES, expand, uniform
@@ -93,6 +93,11 @@ class CkksEncrypted(Encrypted):
             return self._words
         held = self._held or ()
         return np.stack([read(item, item.dyn_array()).reshape(2, 2, RING) for item in held])
+
+    def repeated(self) -> int:
+        if self._seeded is not None:
+            return 0  # c1 of each is another part of the seed's stream
+        return repeated(self.residues()[:, 1])
 
     def _make(self, form: Form, held: Sequence[Any]) -> CkksEncrypted:
         return CkksEncrypted(self.public, form, held=held)

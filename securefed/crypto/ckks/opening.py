@@ -38,7 +38,7 @@ from securefed.crypto.wire import Frame, Kind, fingerprint
 if TYPE_CHECKING:
     from securefed.crypto.ckks.keys import CkksPublicKey
 
-__all__ = ["CkksMask", "CkksMasked", "CkksOpened", "decode", "flood", "read_answer"]
+__all__ = ["CkksMask", "CkksMasked", "CkksOpened", "decode", "flood", "read_answer", "repeated"]
 
 _DIGEST_BYTES = 16
 
@@ -52,6 +52,11 @@ def flood(layout: Layout, noise: Noise) -> Words:
 def decode(layout: Layout, residues: Words, scale: int) -> Floats:
     """Unmasked residues of the returned coefficients to values."""
     return layout.values(np.ldexp(centred(residues), -scale))
+
+
+def repeated(c1: Words) -> int:
+    """How many of these have another's c1, and so its randomness."""
+    return len(c1) - len({block.tobytes() for block in c1})
 
 
 class CkksMasked(Masked):
@@ -70,6 +75,9 @@ class CkksMasked(Masked):
     @property
     def ciphertexts(self) -> int:
         return len(self.c1)
+
+    def repeated(self) -> int:
+        return repeated(self.c1)
 
     def _payload(self) -> bytes:
         return self.c1.astype("<u8").tobytes() + self.c0.astype("<u8").tobytes()

@@ -26,6 +26,7 @@ from securefed.crypto.paillier.masking import (
     join_integers,
     mask_packed,
     pack_ciphertexts,
+    repeated,
 )
 from securefed.crypto.paillier.multiexp import Column, column_powers
 from securefed.crypto.paillier.residues import invert_all
@@ -64,6 +65,9 @@ class PaillierEncrypted(Encrypted):
     @property
     def fraction_bits(self) -> int:
         return self.extent.fraction_bits
+
+    def repeated(self) -> int:
+        return repeated(self._ciphertexts, self.public.n)
 
     def integers(self) -> list[int]:
         """The ciphertexts as whole numbers mod n**2, row by row."""

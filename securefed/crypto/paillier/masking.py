@@ -36,6 +36,7 @@ __all__ = [
     "mask_packed",
     "pack_ciphertexts",
     "read_disclosure",
+    "repeated",
 ]
 
 
@@ -135,6 +136,9 @@ class PaillierMasked(Masked):
     def ciphertexts(self) -> int:
         return len(self._ciphertexts)
 
+    def repeated(self) -> int:
+        return repeated(self._ciphertexts, self.public.n)
+
     def integers(self) -> list[int]:
         """The ciphertexts as whole numbers mod n**2."""
         return [int(c) for c in self._ciphertexts]
@@ -227,6 +231,11 @@ def read_disclosure(masked: PaillierMasked, disclosure: bytes) -> PaillierMask:
             f"the block has shape {masked.shape} in {masked.ciphertexts}"
         )
     return PaillierMask(public, layout, masks)
+
+
+def repeated(ciphertexts: Sequence[mpz], n: mpz) -> int:
+    """(1 + n m) r**n mod n is r**n mod n, whatever m is: two that are alike there have the same r."""
+    return len(ciphertexts) - len({c % n for c in ciphertexts})
 
 
 def join_integers(integers: Iterable[mpz], width: int) -> bytes:

@@ -37,6 +37,7 @@ from securefed.crypto.paillier.masking import (
     horner,
     join_integers,
     mask_packed,
+    repeated,
 )
 from securefed.crypto.randomness import uniform_bits, uniform_many_below
 from securefed.crypto.scheme import Masked, Origin
@@ -113,6 +114,9 @@ class PaillierSlots:
     @property
     def ciphertexts(self) -> int:
         return len(self._ciphertexts)
+
+    def repeated(self) -> int:
+        return repeated(self._ciphertexts, self.public.n)
 
     def __add__(self, other: PaillierSlots) -> PaillierSlots:
         """The sum of two blocks that lie in the same way. The declared range stays: it is that of the sum."""
@@ -235,6 +239,9 @@ class HiddenSlots(Masked):
     @property
     def ciphertexts(self) -> int:
         return self.slots.ciphertexts
+
+    def repeated(self) -> int:
+        return self.slots.repeated()
 
     def to_bytes(self) -> bytes:
         return self.slots._frame(Kind.MASKED)
