@@ -155,7 +155,7 @@ def test_slots_that_are_not_re_randomised(monkeypatch: Patch) -> None:
 
 @pytest.mark.parametrize("protocol", ["transfer", "network, two parties"])
 def test_one_randomness_for_all(monkeypatch: Patch, protocol: str) -> None:
-    """Every ciphertext looks random, and two of them divided give the difference of their values to anybody."""
+    """Each looks random, and two of them divided give the difference of their values to anybody."""
     draw = OwnerResidues.draw
     kept: dict[int, mpz] = {}
 
