@@ -248,7 +248,8 @@ def run(args: argparse.Namespace) -> int:
         )
     table = markdown(rows, networks, bars, told, boosting)
     print("\n" + table, flush=True)
-    name = f"table2-{plan.kind}-{plan.scheme}{'-quick' if plan.quick else ''}"
+    size = "" if args.overlap is None else f"-n{args.overlap}"
+    name = f"table2-{plan.kind}{size}-{plan.scheme}{'-quick' if plan.quick else ''}"
     (args.out / f"{name}.md").write_text(table)
     report = report_of(plan, facts, rows, cells, bars, told, boosting, best, guesses)
     for path in (args.out / f"{name}.json", args.json):
