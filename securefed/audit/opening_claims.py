@@ -27,6 +27,10 @@ def _masked(recorded: Recorded, found: Findings) -> None:
             due = int(message.facts.get("ciphertexts", 1)) if part.scheme == "paillier" else 1
             if blank or pieces < due:
                 found.against(f"{message} is under {pieces} masks, {max(due, pieces + blank)} are due")
+            elif message.facts.get("narrow"):
+                found.against(
+                    f"{message} is under {message.facts['narrow']} masks that are too small to hide it"
+                )
     for party, transcript in recorded.transcripts.items():
         asked = places(transcript.of("received"))
         for entry in transcript.of("opened"):

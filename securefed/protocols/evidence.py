@@ -4,6 +4,7 @@
              the key-holder's own fresh ciphertexts, passed on to somebody who has not seen them; looked at in
              the ciphertexts themselves as far as that shows: no two may have the same
     mask     fingerprints of the mask that a block is under (securefed.transport.transcript), never the mask
+    narrow   how many masks are too small to hide anything; written down only if there are any
     checked  which checks an arrival passed before it was used
 
 Nothing here is secret, and nothing here depends on a value.
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from securefed.crypto.paillier.slots import HiddenSlots
 from securefed.crypto.scheme import Floats, Mask, Masked, Origin
 from securefed.transport import Link
 
@@ -47,14 +49,18 @@ def leaving(encrypted: Leaving, *, source: str | None = None) -> dict[str, Any]:
 
 def hidden(link: Link, masked: Masked, mask: Mask | Iterable[int], **more: Any) -> dict[str, Any]:
     """For a masked block that is about to be sent to its key-holder."""
-    pieces = mask.material() if isinstance(mask, Mask) else slot_pieces(mask)
-    found = link.transcript.mask_print(pieces)
-    return {
+    if isinstance(mask, Mask):
+        pieces, narrow = mask.material(), mask.narrow()
+    else:
+        masks = list(mask)
+        pieces, narrow = slot_pieces(masks), masked.narrow(masks) if isinstance(masked, HiddenSlots) else 0
+    facts = {
         "origin": REPEATED if masked.repeated() else masked.origin,
-        "mask": found.to_dict(),
+        "mask": link.transcript.mask_print(pieces).to_dict(),
         "ciphertexts": masked.ciphertexts,
         **more,
     }
+    return {**facts, "narrow": narrow} if narrow else facts
 
 
 def slot_pieces(masks: Iterable[int]) -> list[bytes]:

@@ -210,6 +210,25 @@ def test_slots_without_masks(monkeypatch: Patch) -> None:
     assert failed(made("blind, two parties")) == ["masked"]
 
 
+def test_masks_that_are_too_small(monkeypatch: Patch) -> None:
+    """Random, all different, and a few bits where there should be as many as the modulus has."""
+
+    def few(count: int, primes: int = 2) -> Any:
+        return np.frombuffer(os.urandom(4 * count), np.uint32).astype(np.uint64)[None].repeat(primes, axis=0)
+
+    small = lambda n, count: [mpz(int.from_bytes(os.urandom(8), "big")) for _ in range(count)]  # noqa: E731
+    monkeypatch.setattr(paillier_encrypted, "uniform_many_below", small)
+    monkeypatch.setattr(ckks_encrypted, "uniform", few)
+    assert failed(made(PAIR)) == ["masked"]
+    assert failed(made(PAIR, "ckks")) == ["masked"]
+
+
+def test_slots_under_masks_that_are_too_small(monkeypatch: Patch) -> None:
+    draw = paillier_slots.uniform_bits
+    monkeypatch.setattr(paillier_slots, "uniform_bits", lambda bits: draw(bits - paillier_slots.SLACK))
+    assert failed(made("blind, two parties")) == ["masked"]
+
+
 def test_a_block_that_was_never_masked(monkeypatch: Patch) -> None:
     """`masked` in name only: the facts know of no mask."""
     hidden = openings.hidden
@@ -226,7 +245,7 @@ def test_a_block_that_was_never_masked(monkeypatch: Patch) -> None:
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
 def test_one_mask_for_all(monkeypatch: Patch, scheme: str) -> None:
-    kept = {1: mpz(int.from_bytes(os.urandom(200), "big"))}
+    kept = {1: mpz(int.from_bytes(os.urandom(255), "big"))}
     noise = np.frombuffer(os.urandom(16 * 8192), dtype=np.uint64).reshape(2, -1) >> np.uint64(5)
     monkeypatch.setattr(paillier_encrypted, "uniform_many_below", lambda n, count: [kept[1]] * count)
     monkeypatch.setattr(ckks_encrypted, "uniform", lambda count, primes=2: noise[:, :count])

@@ -40,6 +40,10 @@ __all__ = [
 ]
 
 
+SHORT = 64
+"""Bits that a mask uniform mod n is never shorter by than n."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """How values lie in the plaintexts of a masked block: the requester's business, not the key-holder's."""
@@ -206,6 +210,9 @@ class PaillierMask(Mask):
 
     def _material(self) -> list[bytes]:
         return [mask.to_bytes(self._public.plaintext_bytes, "big") for mask in self._masks]
+
+    def _narrow(self) -> int:
+        return sum(mask.bit_length() < self._public.bits - SHORT for mask in self._masks)
 
     def _disclose(self) -> bytes:
         payload = join_integers(self._masks, self._public.plaintext_bytes)

@@ -243,6 +243,10 @@ class HiddenSlots(Masked):
     def repeated(self) -> int:
         return self.slots.repeated()
 
+    def narrow(self, masks: Sequence[int]) -> int:
+        """How many of its masks are no wider than the values: one of SLACK bits more is once in 2**SLACK."""
+        return sum(mask.bit_length() <= self.slots.bits for mask in masks)
+
     def to_bytes(self) -> bytes:
         return self.slots._frame(Kind.MASKED)
 
