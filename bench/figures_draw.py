@@ -31,6 +31,12 @@ def _line(axes: Any, place: int, values: Sequence[float], label: str, **other: A
     axes.plot(range(1, len(values) + 1), values, label=label, **{**_style(place, len(values)), **other})
 
 
+def _rounds_axis(axes: Any) -> None:
+    axes.set_xlabel("communication rounds")
+    axes.set_xlim(left=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+
+
 def _panels(curves: Sequence[Curve]) -> list[str]:
     return list(dict.fromkeys(curve.panel for curve in curves))
 
@@ -48,8 +54,7 @@ def draw_curves(curves: Sequence[Curve], data: str, title: str) -> Any:
         right.set_ylabel("loss on training rows")
         for side in (left, right):
             side.set_title(f"{panel}, {data}")
-            side.set_xlabel("communication rounds")
-            side.set_xlim(left=0)
+            _rounds_axis(side)
         left.legend(loc="lower right")
         # A large Q begins with a loss far above the others', which would flatten them all.
         usual = max(curve.loss[len(curve.loss) // 10] for curve in curves)
@@ -90,6 +95,9 @@ def draw_optimum(panels: Sequence[tuple[str, Mapping[float, Mapping[int, float]]
         numbers = [n for rounds in by_target.values() for n in rounds.values() if n < inf]
         shown = [t for t in ticks if numbers and min(numbers) * 0.75 <= t <= max(numbers) * 1.35]
         side.set_yticks(shown, [str(tick) for tick in shown])
+        if numbers:
+            # Room for the legend above the lines.
+            side.set_ylim(top=max(numbers) * (max(numbers) / min(numbers)) ** 0.45)
         side.set_xlabel("local steps Q in a round")
         side.set_ylabel("communication rounds")
         side.set_title(words)
@@ -119,9 +127,8 @@ def draw_panels(
                 _line(side, place, curve.auc, curve.label)
         heading, what = words[panel]
         side.set_title(heading)
-        side.set_xlabel("communication rounds")
+        _rounds_axis(side)
         side.set_ylabel(what)
-        side.set_xlim(left=0)
         side.legend(loc="lower right", ncols=2 if pairs and len(own) > 4 else 1)
     if not pairs:
         low = min(min(curve.auc) for curve in curves)

@@ -89,7 +89,7 @@ def _name(order: Order, steps: int) -> str:
 
 def curve_cases(quick: bool) -> list[Case]:
     orders: tuple[tuple[Order, str], ...] = (("parallel", "FedBCD-p"), ("sequential", "FedBCD-s"))
-    rounds, steps = (20, (1, 5)) if quick else (300, (1, 5, 50))
+    rounds, steps = (20, (1, 5)) if quick else (200, (1, 5, 50))
     return [
         Case(words, _name(order, q), (_mimic(order, q, 0, rounds, look=True),))
         for order, words in orders
@@ -127,19 +127,15 @@ def credit_sweep(quick: bool) -> Sweep:
 
 
 def proximal_cases(quick: bool) -> list[Case]:
-    seeds = (0,) if quick else (0, 1, 2)
     cases = []
     for q in (20,) if quick else (50, 100, 200):
         for mu in (0.0, MIMIC_MU):
-            runs = tuple(_mimic("parallel", q, seed, 15 if quick else 150, mu=mu) for seed in seeds)
+            runs = (_mimic("parallel", q, 0, 15 if quick else 100, mu=mu),)
             cases.append(Case("MIMIC-LR", _with_mu(q, mu), runs))
     plan = table2_plan(quick, "ckks")
     for q in (20,) if quick else (25, 50, 100):
         for mu in (0.0, CREDIT_MU):
-            runs = tuple(
-                replace(plan.plain(q, seed), proximal=mu, rounds=5 if quick else 12, target=None)
-                for seed in seeds
-            )
+            runs = (replace(plan.plain(q, 0), proximal=mu, rounds=5 if quick else 10, target=None),)
             cases.append(Case("Credit-FTL", _with_mu(q, mu), runs))
     return cases
 
@@ -153,7 +149,7 @@ def party_cases(quick: bool) -> list[Case]:
     eta0 / sqrt(T k)); a step that is the same for every K needs an eta0 that makes up for it.
     """
     eta = DEFAULTS["mimic"]["eta"]
-    rounds = 12 if quick else 250
+    rounds = 12 if quick else 150
     orders: tuple[tuple[Order, str], ...] = (("parallel", "FedBCD-p"), ("sequential", "FedBCD-s"))
     cases = []
     for rate in (SAME_STEP, PAPERS_STEP):

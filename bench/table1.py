@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -28,6 +28,7 @@ from bench.paper import TABLE1, table1_rounds
 from bench.runs import Order, Record, Spec, Store, make_all, notes_on
 from bench.table2_rows import Bar
 from bench.tasks import DEFAULTS, build, data_name
+from securefed.checks import check_integer
 from securefed.engine.local import cores
 from securefed.errors import SettingError
 from securefed.extras import require
@@ -119,7 +120,7 @@ def row_of(experiment: Experiment, order: Order, steps: int, records: Sequence[R
     found = median(inf if number is None else number for number in each)
     return Row(
         task=experiment.title,
-        data=data_name(spec),
+        data=_data(spec),
         algorithm=spec.algorithm.name,
         Q=steps,
         target_auc=experiment.target,
@@ -131,6 +132,12 @@ def row_of(experiment: Experiment, order: Order, steps: int, records: Sequence[R
         seeds=experiment.seeds,
         rounds_each=each,
     )
+
+
+def _data(spec: Spec) -> str:
+    """Its name, and the size of a network that is not the paper's."""
+    channels = dict(spec.options).get("channels", 64)
+    return data_name(spec) + ("" if channels == 64 else f", {channels} channels")
 
 
 def bars_of(rows: Sequence[Row]) -> list[Bar]:
@@ -168,6 +175,9 @@ def _count(rounds: float | None) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=("mimic", "mnist"), help="one half of the table")
+    parser.add_argument(
+        "--channels", type=int, metavar="N", help="of the CNN's convolutions, its dense layer 4 N; default 64"
+    )
     parser.add_argument("--seeds", type=seed_list, metavar="LIST", help="0-4 or 0,3; default: 0-4 and 0")
     parser.add_argument(
         "--tune", action="store_true", help="every algorithm at several eta0, on a part of the training rows"
@@ -181,7 +191,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.json is not None and not args.json.parent.is_dir():
         raise SettingError(f"{args.json}: there is no directory {args.json.parent}")
+    check_integer("jobs", args.jobs, least=1)
     experiments = [e for e in (QUICK if args.quick else FULL) if args.only in (None, e.task)]
+    if args.channels is not None:
+        experiments = [_narrow(e, args.channels) if e.task == "mnist" else e for e in experiments]
     if any(e.task == "mnist" for e in experiments):
         torch: Any = require("torch", extra="torch")
         torch.set_num_threads(max(1, cores() // args.jobs))
@@ -198,7 +211,7 @@ def run(args: argparse.Namespace) -> int:
     records: list[Record] = []
     for experiment in experiments:
         seeds = args.seeds or experiment.seeds
-        experiment = Experiment(**{**vars(experiment), "seeds": seeds})
+        experiment = replace(experiment, seeds=seeds)
         specs = [experiment.spec(order, q, seed) for order, q in CASES[experiment.task] for seed in seeds]
         made = make_all(specs, store, build, jobs=args.jobs)
         records += made.values()
@@ -213,6 +226,12 @@ def run(args: argparse.Namespace) -> int:
     report = {"machine": facts, "rows": [asdict(row) for row in rows], "bars": [asdict(bar) for bar in bars]}
     _write(args, f"table1{'-quick' if args.quick else ''}", {**report, "notes": notes}, table)
     return 1 if args.strict and any(bar.verdict == "MISSED" for bar in bars) else 0
+
+
+def _narrow(experiment: Experiment, channels: int) -> Experiment:
+    check_integer("channels", channels, least=1)
+    given = {**dict(experiment.options), "channels": channels, "dense": 4 * channels}
+    return replace(experiment, options=tuple(given.items()))
 
 
 def tune(experiment: Experiment, store: Store, jobs: int) -> dict[str, Any]:

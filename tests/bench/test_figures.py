@@ -1,0 +1,256 @@
+"""`python -m bench figures`: what is read off runs, what titles claim, and drawings that are not blank."""
+
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ElementTree
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bench.__main__ as dispatch
+from bench import figures
+from bench import figures_draw as drawing
+from bench.figures_minutes import Minutes
+from bench.figures_runs import (
+    Case,
+    Curve,
+    Sweep,
+    curve_cases,
+    curves_of,
+    median_curve,
+    mimic_sweep,
+    optimum,
+    party_cases,
+    proximal_cases,
+    rounds_by_steps,
+)
+from bench.plots import save
+from bench.runs import Record, Spec
+from bench.tasks import build
+from securefed.protocols.recipe import LinearRecipe
+
+matplotlib = pytest.importorskip("matplotlib")
+NAMED = os.environ.get("SECUREFED_DATA")
+CREDIT = bool(NAMED) and (Path(NAMED or "") / "UCI_Credit_Card.csv").exists()
+
+
+def record(*aucs: float, **other: float) -> Record:
+    points = [{"auc": auc, **other} for auc in aucs]
+    return Record({}, points, "made", {}, [], [], {"sources": "", "load": 0.0})
+
+
+def curve(panel: str, label: str, *aucs: float) -> Curve:
+    return Curve(panel, label, list(aucs), [1.0 - auc for auc in aucs])
+
+
+def test_a_curve_is_the_median_as_long_as_all_runs_go_on() -> None:
+    runs = [record(0.1, 0.2, 0.3), record(0.3, 0.1), record(0.2, 0.6, 0.9)]
+    assert median_curve(runs, "auc") == [0.2, 0.2]
+
+
+def test_curves_take_the_metric_that_is_there() -> None:
+    looked = Record({}, [{"overlap_auc": 0.7, "loss": 0.5}], "made", {}, [], [], {})
+    specs = (Spec("mimic", seed=1), Spec("mimic", seed=2))
+    cases = [Case("one", "a", specs[:1]), Case("two", "b", specs[1:])]
+    found = curves_of(cases, {specs[0]: record(0.6), specs[1]: looked})
+    assert found == [Curve("one", "a", [0.6], []), Curve("two", "b", [0.7], [0.5])]
+
+
+def test_rounds_are_medians_over_the_seeds_and_infinite_where_most_do_not_arrive() -> None:
+    aucs = {(1, 0): (0.5, 0.6, 0.7), (1, 1): (0.7,), (1, 2): (0.6, 0.7), (9, 0): (0.1,), (9, 1): (0.2,),
+            (9, 2): (0.9,)}  # fmt: skip
+    specs = {key: Spec("mimic", key[0], seed=key[1]) for key in aucs}
+    made = {specs[key]: record(*values) for key, values in aucs.items()}
+    assert rounds_by_steps(Sweep("made", specs, (0.7,)), made, 0.7) == {1: 2, 9: inf}
+
+
+@pytest.mark.parametrize(
+    ("rounds", "best"),
+    [
+        ({1: 30, 5: 9, 10: 7, 50: 12}, 10),
+        ({1: 30, 5: 7, 10: 7, 50: inf}, 5),
+        ({1: inf, 5: inf}, None),
+        ({1: 3}, 1),
+    ],
+)
+def test_the_optimum_is_the_smallest_of_the_best(rounds: dict[int, float], best: int | None) -> None:
+    assert optimum(rounds) == best
+
+
+def test_a_title_says_that_rounds_rise_only_if_they_do() -> None:
+    bowl, slope = {1: 30.0, 5: 9.0, 50: 12.0}, {1: 30.0, 5: 9.0, 50: 9.0}
+    assert figures.optimum_finding([bowl, {1: 30.0, 5: 9.0, 50: inf}]) == (
+        "Rounds fall with Q down to an optimum, and rise beyond it"
+    )
+    assert "in 1 of 2 cases" in figures.optimum_finding([bowl, slope])
+
+
+def test_a_title_says_that_more_steps_are_ahead_only_if_they_are() -> None:
+    slow, fast, late = (0.5, 0.6, 0.7), (0.6, 0.7, 0.8), (0.4, 0.6, 0.8)
+    assert "fewer rounds" in figures.curves_finding([curve("p", "FedSGD", *slow), curve("p", "Q = 5", *fast)])
+    found = figures.curves_finding([curve("p", "FedSGD", *slow), curve("p", "Q = 5", *late)])
+    assert "begin behind" in found
+    found = figures.curves_finding([curve("p", "FedSGD", *fast), curve("p", "Q = 5", *slow)])
+    assert found == "AUC and loss against rounds for several Q"
+
+
+def test_a_title_says_where_the_proximal_term_helps() -> None:
+    pair = [curve("X", "Q = 9", 0.5, 0.6), curve("X", "Q = 9, mu", 0.6, 0.7)]
+    other = [curve("Y", "Q = 9", 0.5, 0.6), curve("Y", "Q = 9, mu", 0.4, 0.5)]
+    assert figures.proximal_finding([*pair, *other]) == (
+        "Large Q: the proximal term helps on X and does not help on Y"
+    )
+    mixed = [curve("Y", "Q = 5", 0.1, 0.1), curve("Y", "Q = 5, mu", 0.4, 0.5)]
+    assert figures.proximal_finding([*mixed, *other]).endswith("helps some Q on Y")
+
+
+def test_a_title_says_how_far_more_parties_are_behind() -> None:
+    found = figures.parties_finding(
+        [
+            curve("p, same step", "K = 2", 0.8, 0.800),
+            curve("p, same step", "K = 5", 0.8, 0.799),
+            curve("p, small step", "K = 2", 0.8, 0.800),
+            curve("p, small step", "K = 5", 0.8, 0.780),
+        ]
+    )
+    assert found.endswith("after 2 rounds by at most 0.001 with same step, 0.020 with small step")
+
+
+def test_one_step_for_every_number_of_parties_is_one_step() -> None:
+    """And the paper's is smaller by sqrt(K / 2)."""
+    rates: dict[str, list[float]] = {}
+    for case in party_cases(quick=True):
+        recipe = build(case.specs[0]).recipe
+        assert isinstance(recipe, LinearRecipe)
+        rate = recipe.learning_rate
+        assert callable(rate)
+        rates.setdefault(case.panel.split(", ", 1)[1], []).append(rate(3))
+    same, papers = rates.values()
+    assert same == pytest.approx([same[0]] * 6)
+    ratios = [1.0, (2 / 5) ** 0.5, (2 / 17) ** 0.5]
+    assert papers == pytest.approx([same[0] * ratio for ratio in ratios] * 2)
+
+
+def test_runs_of_the_tables_are_used_again() -> None:
+    from bench import table1, table2
+    from bench.figures_runs import credit_sweep, table2_plan
+
+    sweep = mimic_sweep(quick=False)
+    assert sweep.specs[5, 3] == table1.FULL[0].spec("parallel", 5, 3)
+    plan = table2_plan(False, "ckks")
+    assert set(credit_sweep(quick=False).specs.values()) & set(plan.plain_specs())
+    assert plan.steps == (1, 5, 10)
+    assert {q for q, _ in credit_sweep(quick=False).specs} >= set(table2.GRID["overlap"])
+
+
+def test_pairs_of_the_proximal_figure_differ_in_the_term_alone() -> None:
+    cases = proximal_cases(quick=False)
+    for without, with_term in zip(cases[::2], cases[1::2], strict=True):
+        for first, second in zip(without.specs, with_term.specs, strict=True):
+            assert first.proximal == 0 < second.proximal
+            assert (first.task, first.local_steps, first.seed, first.rounds, first.options) == (
+                second.task,
+                second.local_steps,
+                second.seed,
+                second.rounds,
+                second.options,
+            )
+
+
+def check(figure: Any, folder: Path, name: str) -> str:
+    """Both files are there, the picture is not blank, the drawing parses; returns its words."""
+    from matplotlib.image import imread
+
+    png, svg = save(figure, folder, name)
+    pixels = imread(png)[:, :, :3]
+    assert min(pixels.shape[:2]) > 300
+    assert pixels.std() > 0.05
+    # Something is drawn in each panel, not only around it.
+    root = ElementTree.fromstring(svg.read_text())  # noqa: S314
+    assert root.tag.endswith("svg")
+    texts = [text.get_text() for text in figure.findobj(matplotlib.text.Text)]
+    for axes in figure.axes:
+        assert axes.lines, f"{name}: a panel without a line"
+        assert axes.get_xlabel() and axes.get_ylabel() and axes.get_title() and axes.get_legend()
+    return "\n".join(texts)
+
+
+def test_drawings_have_what_they_say(tmp_path: Path) -> None:
+    curves = [curve(panel, label, *(0.5 + 0.01 * n for n in range(30))) for panel in ("FedBCD-p", "FedBCD-s")
+              for label in ("FedSGD", "Q = 5")]  # fmt: skip
+    words = check(drawing.draw_curves(curves, "made (generated)", "title"), tmp_path, "curves")
+    assert "generated" in words and "Q = 5" in words
+    panels = [("made (generated)", {0.8: {1: 30.0, 5: 9.0, 50: 12.0}, 0.9: {1: 50.0, 5: 20.0, 50: inf}})]
+    words = check(drawing.draw_optimum(panels, "title"), tmp_path, "optimum")
+    assert "best Q = 5 (9 rounds)" in words
+    assert "Q = 50: 90% not reached" in words
+    heads = {"FedBCD-p": ("one (generated)", "AUC"), "FedBCD-s": ("two", "AUC")}
+    check(drawing.draw_panels(curves, heads, "title", pairs=True), tmp_path, "pairs")
+    check(drawing.draw_panels(curves, heads, "title"), tmp_path, "panels")
+    one = Minutes(
+        "wan", 1e8, 0.02, 0.8, {1: 9.0, 5: 4.0, 10: 6.0}, 5, {1: 8.0}, {1: 5.0, 5: 4.5, 10: 4.0}, 10
+    )
+    assert one.cost_of_guess == pytest.approx(0.5)
+    words = check(drawing.draw_minutes([one], "made", "title"), tmp_path, "minutes")
+    assert "best: Q = 5" in words and "planner's choice: Q = 10" in words
+
+
+def test_lines_of_a_panel_differ_by_more_than_colour(tmp_path: Path) -> None:
+    curves = [curve("p", f"Q = {q}", 0.5, 0.6, 0.7) for q in range(1, 6)]
+    figure = drawing.draw_panels(curves, {"p": ("made", "AUC")}, "title")
+    lines = figure.axes[0].lines
+    assert len({(line.get_linestyle(), str(line._dash_pattern), line.get_marker()) for line in lines}) == 5
+    assert len({line.get_color() for line in lines}) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--jobs", "0"], "jobs must be an integer of at least 1, not 0"),
+        (["--json", "/no/such/rows.json"], "/no/such/rows.json: there is no directory /no/such"),
+    ],
+)
+def test_bad_settings_are_one_clear_line(
+    arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dispatch.main(["figures", "--quick", "--out", str(tmp_path), *arguments]) == 2
+    assert capsys.readouterr().err == f"bench figures: {line}\n"
+
+
+def quick(tmp_path: Path, names: list[str]) -> dict[str, Any]:
+    given = ["figures", "--quick", "--jobs", "1", "--out", str(tmp_path), "--only", *names]
+    assert dispatch.main(given) == 0
+    report: dict[str, Any] = json.loads((tmp_path / "figures-quick.json").read_text())
+    assert list(report["figures"]) == names
+    for name in names:
+        for end in ("png", "svg"):
+            assert (tmp_path / f"figure-{name}-quick.{end}").stat().st_size > 10_000
+    return report
+
+
+@pytest.mark.slow
+def test_quick_figures_of_generated_data(tmp_path: Path) -> None:
+    names = ["curves", "parties"]
+    first = quick(tmp_path, names)
+    assert len(first["figures"]["curves"]["curves"]) == len(curve_cases(quick=True))
+    for name in names:
+        assert "generated" in (tmp_path / f"figure-{name}-quick.svg").read_text()
+    kept = sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir())
+    again = quick(tmp_path, names)
+    assert again["figures"] == first["figures"]
+    assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()) == kept
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CREDIT, reason="needs the Default-Credit table in SECUREFED_DATA")
+def test_quick_figures_of_credit_data(tmp_path: Path) -> None:
+    report = quick(tmp_path, ["optimum", "proximal", "minutes"])
+    networks = report["figures"]["minutes"]["networks"]
+    assert [entry["network"] for entry in networks] == ["paper", "lan", "wan"]
+    for entry in networks:
+        assert entry["measured"][str(entry["best"])] == min(entry["measured"].values())
+        assert entry["guessed"][str(entry["guess"])] == min(entry["guessed"].values())
