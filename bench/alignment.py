@@ -10,14 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
 from bench import machine
-from bench.overhead import over_network
-from securefed.cli.demo_data import DemoData
-from securefed.cli.demo_settings import DemoSettings
+from bench.fleet import Table, train
 
 __all__ = ["Row", "add_arguments", "measure", "run"]
 
@@ -41,36 +41,34 @@ class Row:
         return "pass" if self.seconds <= self.bar else "MISSED"
 
 
-def people(ids: int, parties: int, seed: int) -> tuple[DemoData, int]:
-    """So many ids at each party, and how many are everybody's."""
+def people(ids: int, parties: int, seed: int) -> tuple[dict[str, Table], int]:
+    """So many ids at each party, and how many are everybody's. The last party has labels."""
     rng = np.random.default_rng(seed)
     common = round(COMMON * ids)
     total = common + parties * (ids - common)
-    names = [f"p{k}" for k in range(parties)]
-    own = np.split(np.arange(common, total), parties)
-    table = rng.normal(size=(total, parties))
-    data = DemoData(
-        title="ids",
-        ids=[f"{number:012d}" for number in rng.permutation(10 * total)[:total]],
-        table=table,
-        names=[f"x{k}" for k in range(parties)],
-        columns={name: [k] for k, name in enumerate(names)},
-        labels=(table[:, 0] > 0).astype(np.int64),
-        train={
-            name: rng.permutation(np.concatenate([np.arange(common), own[k]])).astype(np.intp)
-            for k, name in enumerate(names)
-        },
-        new=np.arange(2, dtype=np.intp),
-    )
-    return data, common
+    numbers = rng.permutation(10 * total)[:total]
+    tables = {}
+    for place, own in enumerate(np.split(np.arange(common, total), parties)):
+        known = rng.permutation(np.concatenate([np.arange(common), own])).tolist()
+        rows: list[list[object]] = [
+            [f"{numbers[row]:012d}", round(float(value), 3)]
+            for row, value in zip(known, rng.normal(size=ids), strict=True)
+        ]
+        if place < parties - 1:
+            tables[f"p{place}"] = Table(["id", "x"], rows, id="id")
+        else:
+            marked = [[*fields, row % 2] for row, fields in zip(known, rows, strict=True)]
+            tables[f"p{place}"] = Table(["id", "x", "label"], marked, id="id", label="label")
+    return tables, common
 
 
 def measure(ids: int, parties: int, seed: int) -> Row:
-    data, common = people(ids, parties, seed)
-    _, events = over_network(data, DemoSettings(SETTINGS, "linear", 3072))
+    tables, common = people(ids, parties, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        events = train(Path(folder), tables, SETTINGS, 2048)
     told = {
         name: {e["event"]: e for e in events[name] if e["event"] in ("listening", "aligned")}
-        for name in data.parties
+        for name in tables
     }
     found = {each["aligned"]["rows"] for each in told.values()}
     if found != {common}:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import secrets
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -27,22 +26,22 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.preprocessing import StandardScaler
 
 from bench import machine
+from bench.fleet import Table, train
 from securefed import FedBCD, GeneralisedLinear, Party
-from securefed.cli.demo_data import DemoData, demo_data
-from securefed.cli.demo_parties import DemoRun
-from securefed.cli.demo_settings import DemoSettings
-from securefed.cli.terminal import Terminal
 from securefed.crypto import KeyHolder, generate
 from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.recipe import KEY_HOLDER
 
-__all__ = ["Row", "Spent", "add_arguments", "measure", "over_network", "run"]
+__all__ = ["Row", "Spent", "add_arguments", "measure", "run"]
 
 BAR = 0.15
-PARTIES = 4
+PARTIES, COLUMNS, ROWS = ("a", "b", "c", "d"), 6, 600
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -111,64 +110,75 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def over_network(data: DemoData, settings: DemoSettings) -> tuple[Spent, dict[str, list[dict[str, Any]]]]:
-    """Train with `securefed party` processes; what it took, and everybody's events."""
-    with tempfile.TemporaryDirectory() as folder, Terminal(quiet=True) as terminal:
-        made = DemoRun(Path(folder), data, settings, secrets.token_urlsafe(24), terminal)
-        with made:
-            made.prepare()
-            made.train()
-        events = {
-            name: list(map(json.loads, (Path(folder) / name / "events.jsonl").read_text().splitlines()))
-            for name in made.everybody
-        }
+def people(seed: int) -> tuple[Floats, NDArray[np.int64]]:
+    """Everybody's columns side by side, and the last party's labels."""
+    rng = np.random.default_rng(seed)
+    table = rng.normal(size=(ROWS, COLUMNS * len(PARTIES))).round(3)
+    return table, (table @ rng.normal(size=table.shape[1]) > 0).astype(np.int64)
+
+
+def part(table: Floats, place: int) -> Floats:
+    return table[:, COLUMNS * place : COLUMNS * (place + 1)]
+
+
+def over_network(table: Floats, labels: NDArray[np.int64], run: dict[str, Any], key_bits: int) -> Spent:
+    """Train with `securefed party` processes; rows are in one order, so nothing has to be aligned."""
+    tables = {}
+    for place, name in enumerate(PARTIES):
+        names = [f"{name}{column}" for column in range(COLUMNS)]
+        rows: list[list[object]] = [list(row) for row in part(table, place).tolist()]
+        if name != PARTIES[-1]:
+            tables[name] = Table(names, rows)
+            continue
+        marked = [[*row, label] for row, label in zip(rows, labels.tolist(), strict=True)]
+        tables[name] = Table([*names, "label"], marked, label="label")
+    with tempfile.TemporaryDirectory() as folder:
+        events = train(Path(folder), tables, {**run, "alignment": "rows"}, key_bits)
     begins = [next(e for e in each if e["event"] == "training") for each in events.values()]
     ends = [[e for e in each if e["event"] == "round"][-1] for each in events.values()]
-    spent = Spent(
+    return Spent(
         max(e["time"] for e in ends) - min(e["time"] for e in begins),
         sum(end["cpu"] - begin["cpu"] for begin, end in zip(begins, ends, strict=True)),
     )
-    return spent, events
 
 
-def in_process(data: DemoData, values: dict[str, Any], keys: dict[str, KeyHolder]) -> Spent:
+def in_process(table: Floats, labels: NDArray[np.int64], run: dict[str, Any], holder: KeyHolder) -> Spent:
     """The same training with everybody in this process, one after the other."""
-    common = sorted(set.intersection(*(set(rows.tolist()) for rows in data.train.values())))
     parties = [
         Party(
             name,
-            StandardScaler().fit_transform(data.table[common][:, columns]),
-            labels=data.labels[common] if name == data.label_party else None,
+            StandardScaler().fit_transform(part(table, place)),
+            labels=labels if name == PARTIES[-1] else None,
         )
-        for name, columns in data.columns.items()
+        for place, name in enumerate(PARTIES)
     ]
-    given = {key: value for key, value in values.items() if key != "local_steps"}
+    given = {key: value for key, value in run.items() if key != "local_steps"}
     model = GeneralisedLinear(
-        algorithm=FedBCD(values["local_steps"]), engine="serial", network="loopback", progress=False, **given
+        algorithm=FedBCD(run["local_steps"]), engine="serial", network="loopback", progress=False, **given
     )
     begin, cpu = perf_counter(), process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
-        model.fit(parties, keys=keys)
+        model.fit(parties, keys={KEY_HOLDER: holder})
     return Spent(perf_counter() - begin, process_time() - cpu)
 
 
-def measure(case: Case, data: DemoData, key_bits: int, repeats: int) -> Row:
+def measure(case: Case, key_bits: int, repeats: int, seed: int) -> Row:
     """In turns, so that a slow moment of the machine hits both."""
-    settings = DemoSettings(case.values, "linear", key_bits)
-    keys = {KEY_HOLDER: generate(case.scheme, key_bits=key_bits)}
+    table, labels = people(seed)
+    key = generate(case.scheme, key_bits=key_bits)
     local, network = [], []
     with one_core():
         for _ in range(repeats):
-            local.append(in_process(data, case.values, {KEY_HOLDER: KeyHolder(keys[KEY_HOLDER]._secret)}))
-            network.append(over_network(data, settings)[0])
-    free, _ = over_network(data, settings)
+            local.append(in_process(table, labels, case.values, KeyHolder(key._secret)))
+            network.append(over_network(table, labels, case.values, key_bits))
+    free = over_network(table, labels, case.values, key_bits)
     here, there = (median(spent.seconds for spent in each) for each in (local, network))
     cpu_here, cpu_there = (median(spent.cpu for spent in each) for each in (local, network))
     return Row(
         case.scheme,
         case.reveal,
-        len(data.parties),
+        len(PARTIES),
         case.rounds,
         round(here, 3),
         round(there, 3),
@@ -189,8 +199,7 @@ def run(args: argparse.Namespace) -> int:
     facts["load"] = " ".join(f"{value:.1f}" for value in os.getloadavg())
     for name, fact in facts.items():
         print(f"{name:<13}{fact}")
-    data = demo_data("generated", PARTIES, "linear", args.seed)
-    print(f"\n{PARTIES} parties and a key-holder; seconds of the training, on one core")
+    print(f"\n{len(PARTIES)} parties and a key-holder; seconds of the training, on one core")
     print(
         f"{'scheme':<10}{'reveals':<14}{'rounds':>7}{'one process':>13}{'network':>9}{'overhead':>10}"
         f"{'cpu':>8}{'bar':>6}  {'verdict':<8}{'all cores':>10}"
@@ -199,7 +208,7 @@ def run(args: argparse.Namespace) -> int:
     for case in CASES:
         if args.quick:
             case = Case(case.scheme, case.reveal, max(1, case.rounds // 4))
-        row = measure(case, data, args.key_bits, 1 if args.quick else 3)
+        row = measure(case, args.key_bits, 1 if args.quick else 3, args.seed)
         rows.append(row)
         print(
             f"{row.scheme:<10}{row.reveal:<14}{row.rounds:>7}{row.local_seconds:>13.2f}"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from bench import alignment, forecast, overhead
-from securefed.cli.demo_data import demo_data
 
 OVER = overhead.Row("ckks", "own-gradient", 4, 3, 1.0, 1.1, 0.09, 0.08, 0.7, 0.15)
 PLAN = forecast.Row("ckks", 2, 3, 100, 100, 1.0, 1.1, 0.1, 0.1, 0.92, 1.5)
@@ -23,9 +22,10 @@ def test_verdicts() -> None:
 
 
 def test_people_have_as_many_ids_in_common_as_is_said() -> None:
-    data, common = alignment.people(50, 3, seed=1)
-    known = [{data.ids[row] for row in rows} for rows in data.train.values()]
-    assert [len(ids) for ids in known] == [50, 50, 50] and len(set(data.ids)) == len(data.ids)
+    tables, common = alignment.people(50, 3, seed=1)
+    known = [{row[0] for row in table.rows} for table in tables.values()]
+    assert [len(ids) for ids in known] == [50, 50, 50]
+    assert [table.label for table in tables.values()] == [None, None, "label"]
     assert len(set.intersection(*known)) == common == 45
     assert len(known[0] & known[1]) == common, "no two share more than all do"
 
@@ -52,7 +52,7 @@ def test_a_forecast_has_the_bytes_of_the_run(transfer: bool) -> None:
 @pytest.mark.slow
 def test_parties_over_the_network_do_what_one_process_does() -> None:
     case = overhead.Case("plain", "own-gradient", 3)
-    row = overhead.measure(case, demo_data("generated", 4, "linear", 0), 2048, 1)
+    row = overhead.measure(case, 2048, 1, seed=0)
     assert (row.parties, row.rounds, row.bar) == (4, 3, 0.15)
     assert row.network_seconds > row.local_seconds > 0 and row.all_cores_seconds > 0
     assert np.isclose(row.overhead, 1 - row.local_seconds / row.network_seconds, atol=0.01)

@@ -1,0 +1,134 @@
+"""Real parties for a measurement: folders by `securefed init`, a `securefed party` process each, on loopback."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Table", "train"]
+
+ROOT = Path(__file__).parent.parent
+HOLDER = "notary"
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A party's file."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    id: str | None = None
+    label: str | None = None
+
+    def write(self, path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([self.columns, *self.rows])
+
+
+def train(
+    folder: Path, tables: Mapping[str, Table], run: Mapping[str, Any], key_bits: int
+) -> dict[str, list[Event]]:
+    """One run of these parties, the label party last; everybody's events."""
+    parties = list(tables)
+    everybody = [*parties, *([HOLDER] if len(parties) > 2 else [])]
+    environment = os.environ | {
+        "SECUREFED_PASSPHRASE": secrets.token_urlsafe(24),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "securefed.cli"]
+    scheme = "paillier" if run["scheme"] == "paillier" else "ckks"
+    for name in everybody:
+        words = [
+            "init",
+            name,
+            "--folder",
+            str(folder / name),
+            "--scheme",
+            scheme,
+            "--key-bits",
+            str(key_bits),
+        ]
+        subprocess.run([*command, *words, "-q"], cwd=ROOT, env=environment, check=True, capture_output=True)
+    ports = dict(zip(everybody, _free_ports(len(everybody)), strict=True))
+    shared = {"name": "bench", "parties": parties, **run}
+    if len(parties) > 2:
+        shared["key_holder"] = HOLDER
+    for name in everybody:
+        for peer in everybody:
+            if peer != name:
+                shutil.copy(folder / peer / "certificate.pem", folder / name / "peers" / f"{peer}.pem")
+        if name in tables:
+            tables[name].write(folder / name / "data.csv")
+        (folder / name / "party.toml").write_text(_toml(name, tables.get(name), ports, shared))
+    started = [
+        subprocess.Popen(
+            [
+                *command,
+                "party",
+                str(folder / name / "party.toml"),
+                "--events",
+                str(folder / f"{name}.events"),
+            ],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in everybody
+    ]
+    try:
+        for name, process in zip(everybody, started, strict=True):
+            _, errors = process.communicate()
+            if process.returncode:
+                raise OSError(f"{name} failed: {errors.strip().splitlines()[-1:] or process.returncode}")
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+    return {
+        name: [json.loads(line) for line in (folder / f"{name}.events").read_text().splitlines()]
+        for name in everybody
+    }
+
+
+def _toml(name: str, table: Table | None, ports: Mapping[str, int], shared: Mapping[str, Any]) -> str:
+    own = {
+        "name": name,
+        "role": "data" if table is not None else "key-holder",
+        "listen": f"127.0.0.1:{ports[name]}",
+        "engine": "serial",
+    }
+    lines = ["[party]", *_pairs(own)]
+    if table is not None:
+        given = {"file": "data.csv", "id": table.id, "label": table.label}
+        lines += ["[data]", *_pairs({key: value for key, value in given.items() if value is not None})]
+    for peer, port in ports.items():
+        if peer != name:
+            lines += [f"[peers.{peer}]"]
+            lines += _pairs({"address": f"127.0.0.1:{port}", "certificate": f"peers/{peer}.pem"})
+    return "\n".join([*lines, "[run]", *_pairs(shared)]) + "\n"
+
+
+def _pairs(table: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(each.getsockname()[1]) for each in sockets]
