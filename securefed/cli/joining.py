@@ -16,9 +16,19 @@ from securefed.cli.keys import PartyKeys
 from securefed.cli.settings import PartyFile
 from securefed.cli.terminal import Terminal, clock
 from securefed.errors import SettingError
-from securefed.transport.grpc import Certificate, Endpoint, Timeouts, Waiting
+from securefed.transport.grpc import Certificate, Endpoint, PeerGone, PeerLeft, Timeouts, Waiting
 
-__all__ = ["check_certificates", "load_keys", "lost", "open_endpoint", "spoken", "told", "waiting_note"]
+__all__ = [
+    "PASSING",
+    "check_certificates",
+    "load_keys",
+    "lost",
+    "open_endpoint",
+    "passes",
+    "spoken",
+    "told",
+    "waiting_note",
+]
 
 REASONS = {
     "Connection refused": "nobody listens there",
@@ -28,6 +38,21 @@ REASONS = {
     "Socket closed": "it ends the connection: not ready yet, or our certificate is unknown there",
     "onnection reset": "it ends the connection: not ready yet, or our certificate is unknown there",
 }
+PASSING = frozenset(
+    {
+        "",
+        "ABSENT",
+        "KeyboardInterrupt",
+        "MemoryError",
+        "OSError",
+        "PeerLeft",
+        "PeerLost",
+        "PeerRestarted",
+        "StorageError",
+        "SystemExit",
+    }
+)
+"""Why a peer may leave and come back."""
 MOST_WORDS = 60
 SOON = timedelta(days=30)
 """Before its end, a certificate is mentioned."""
@@ -116,6 +141,11 @@ def told() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def passes(gone: PeerGone) -> bool:
+    """Whether it is worth waiting for the peer to come back."""
+    return not isinstance(gone, PeerLeft) or gone.reason in PASSING
+
+
 def waiting_note(waiting: Waiting) -> str:
     """A countdown."""
     return f"waiting for {waiting.peer}, {clock(max(0.0, waiting.left))} left{_reason(waiting.trouble)}"
@@ -124,6 +154,8 @@ def waiting_note(waiting: Waiting) -> str:
 def lost(error: BaseException) -> str:
     """Why an attempt ended, without what the network library says at length."""
     text = " ".join(str(error).split())
+    if isinstance(error, PeerLeft) and not passes(error):
+        return f"{text} (its own last line says more, and it will be the same next time)"
     head, found, trouble = text.partition(" (last: ")
     return f"{head}{_reason(trouble.removesuffix(')'))}" if found else text
 

@@ -12,41 +12,21 @@ from dataclasses import replace
 from typing import Any
 
 from securefed.cli.alignment import ALIGNMENT_KINDS
-from securefed.cli.joining import lost
+from securefed.cli.joining import lost, passes
 from securefed.cli.records import Events
 from securefed.cli.session import Session
 from securefed.measure.summary import PartyAccount
 from securefed.protocols.messages import KINDS
 from securefed.transport import Link, TransportError, WrongRun
-from securefed.transport.grpc import Endpoint, NetworkLink, PeerGone, PeerLeft, Waiting
+from securefed.transport.grpc import Endpoint, NetworkLink, PeerGone, Waiting
 
-__all__ = ["ALL_KINDS", "PASSING", "close_run", "passes", "run_session"]
+__all__ = ["ALL_KINDS", "close_run", "run_session"]
 
 ALL_KINDS = (*KINDS, *ALIGNMENT_KINDS)
-PASSING = frozenset(
-    {
-        "",
-        "ABSENT",
-        "KeyboardInterrupt",
-        "MemoryError",
-        "OSError",
-        "PeerLeft",
-        "PeerLost",
-        "PeerRestarted",
-        "StorageError",
-        "SystemExit",
-    }
-)
-"""Why a peer may leave and come back."""
 CLOSING_SECONDS = 60.0
 """How long the others have to write their results before transcripts go uncompared."""
 DONE_SECONDS = 60.0
 """How long a party that is done waits for others who may not be."""
-
-
-def passes(gone: PeerGone) -> bool:
-    """Whether it is worth waiting for the peer to come back."""
-    return not isinstance(gone, PeerLeft) or gone.reason in PASSING
 
 
 def run_session(

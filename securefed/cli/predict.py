@@ -7,14 +7,15 @@ from pathlib import Path
 
 from securefed.cli import passphrase as phrases
 from securefed.cli.entry import Stopped
-from securefed.cli.joining import load_keys, lost, open_endpoint, spoken, waiting_note
-from securefed.cli.meeting import ALL_KINDS, passes
+from securefed.cli.joining import load_keys, lost, open_endpoint, passes, spoken, waiting_note
+from securefed.cli.meeting import ALL_KINDS
 from securefed.cli.rows import read_rows
 from securefed.cli.scoring import NewRows, Scored, Scoring, write_scores
 from securefed.cli.settings import PartyFile, read_party_file
 from securefed.cli.shards import Shard, read_shard
 from securefed.cli.terminal import Terminal
 from securefed.cli.workers import workers
+from securefed.crypto.errors import WrongKey
 from securefed.data.ids import normalise_ids
 from securefed.errors import SettingError
 from securefed.measure.files import write_json
@@ -68,8 +69,15 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
                 terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting its peers")
                 scored = _meet(endpoint, scoring, party, instance, terminal)
         except (KeyboardInterrupt, PeerGone) as error:
+            if isinstance(error, PeerGone) and not passes(error):
+                raise Stopped(lost(error)) from None
             word = "stopped" if isinstance(error, KeyboardInterrupt) else lost(error)
             raise Stopped(f"{word}; nothing was lost: run the same command again") from None
+        except WrongKey as error:
+            raise SettingError(
+                f"keys: a party has another {party.shared.scheme} key now than this model was trained with "
+                f"({error}); it has to put the old file back, or all train anew"
+            ) from None
         finally:
             keys.keep_count(now=True)
     _report(args, party, directory, shard, rows, scored, terminal)

@@ -187,7 +187,8 @@ class Progress:
     def _renew(self) -> None:
         with self._terminal._lock:
             passed = clock(time.monotonic() - self._began)
-            self._bar.set_postfix_str(f"{passed}  {self._note}{self._left()}", refresh=True)
+            # What a narrow terminal cuts off is at the end.
+            self._bar.set_postfix_str(f"{passed}{self._left()}  {self._note}", refresh=True)
 
     def _tick(self) -> None:
         while not self._ended.wait(TICK):

@@ -36,6 +36,8 @@ __all__ = ["Estimate", "RoundsModel", "best", "estimate", "round_path"]
 
 STEADY = 3
 """Rounds that are put on the clock; the last one is what a round takes once all are under way."""
+EQUAL = 1.02
+"""Two forecasts that are this near to each other are the same."""
 
 
 @dataclass(frozen=True)
@@ -224,5 +226,16 @@ def estimate(
 
 
 def best(rows: Iterable[Estimate]) -> Estimate | None:
-    """The fastest in all of those that the ledger lets pass."""
-    return min((row for row in rows if not row.refused), key=lambda row: row.total, default=None)
+    """The fastest in all of those that the ledger lets pass; of equals, as far as a forecast can tell, that
+    with the fewest local steps.
+    """
+    allowed = [row for row in rows if not row.refused]
+    fastest = min(allowed, key=lambda row: row.total, default=None)
+    if fastest is None:
+        return None
+    equals = [
+        row
+        for row in allowed
+        if (row.scheme, row.reveal) == (fastest.scheme, fastest.reveal) and row.total <= EQUAL * fastest.total
+    ]
+    return min(equals, key=lambda row: row.local_steps)

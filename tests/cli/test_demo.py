@@ -100,7 +100,7 @@ class Screen:
     def until(self, pattern: str) -> None:
         """Read until it is there."""
         deadline = time.monotonic() + PATIENT
-        while not re.search(pattern, self.text):
+        while not re.search(pattern, self.text[-5000:]):
             if time.monotonic() > deadline or not self._more():
                 raise AssertionError(f"{pattern!r} does not come:\n{self.text}")
 

@@ -131,8 +131,8 @@ def test_who_waits_at_a_terminal_sees_whom_for_and_then_the_rounds(
     screen = Screen("party", str(made.folder / "bank" / "party.toml"), cwd=made.folder)
     screen.until(r"bank: round [^\n]*waiting for shop, (4 min \d\d|\d\d) s left \(nobody listens there\)")
     made.start("shop")
-    figures = r"AUC 0\.\d+  sent [\d.]+ [kM]?B  comp [^\n]*comm [^\n]*left ~"
-    screen.until(rf"bank: round [^\n]*[1-9]\d*/5000 [^\n]*{figures}")
+    figures = r"left ~[^\r\n]*  AUC [01]\.\d+  sent [\d.]+ [kM]?B  comp [^\r\n]*comm "
+    screen.until(rf"bank: round [^\r\n]*[1-9]\d*/5000[^\r\n]*{figures}")
     screen.interrupt()
     assert screen.end() == 1
     last = re.sub(r"\x1b\[\d*m", "", screen.text).strip().split("\n")[-1]

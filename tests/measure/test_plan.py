@@ -143,6 +143,8 @@ def test_the_fastest_is_the_fastest_that_may_be_run() -> None:
     assert row.total == pytest.approx(17.0) and row.total_bytes == 1000 and row.seconds == 1.5
     assert best([row, quick, refused]) is quick
     assert best([refused]) is None
+    equal = Estimate("ckks", "own-gradient", 20, 2, 4, 100, 0.99, 0.5, 2.0)
+    assert equal.total < quick.total and best([equal, quick]) is quick, "fewer local steps for the same time"
 
 
 def test_an_estimate_of_each_scheme() -> None:
