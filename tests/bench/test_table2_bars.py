@@ -130,6 +130,12 @@ def test_held_out_in_a_quarter_of_the_rounds(tenth: int, verdict: str) -> None:
     assert verdicts(bars(made, (0.74, 0.8), boosting=0.78), "a quarter") == [verdict]
 
 
+def test_runs_that_ended_before_say_nothing_of_74_percent() -> None:
+    made = cells({1: {0.73: 50}, 10: {0.73: 10}}, kind="held-out")
+    assert not [bar for bar in bars(made, (0.7, 0.73)) if "a quarter" in bar.name]
+    assert verdicts(bars(made, (0.73, 0.74)), "a quarter") == ["MISSED"]
+
+
 @pytest.mark.parametrize(("boosting", "verdict"), [(0.78, "pass"), (0.81, "MISSED")])
 def test_no_model_reaches_what_is_said_to_be_out_of_reach(boosting: float, verdict: str) -> None:
     made = cells({1: {0.74: 50}, 10: {0.74: 9}}, kind="held-out")
