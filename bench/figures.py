@@ -22,7 +22,7 @@ from typing import Any
 
 from bench import figures_draw as drawing
 from bench import machine
-from bench.figures_minutes import SCHEME, minutes_of
+from bench.figures_minutes import SCHEME, Minutes, minutes_of
 from bench.figures_runs import (
     CREDIT_MU,
     MIMIC_MU,
@@ -168,7 +168,7 @@ def parties(bench: Bench) -> Drawn:
 
 
 def parties_finding(found: Sequence[Curve]) -> str:
-    """How far the most parties are behind the fewest at most, at the end, for each rate."""
+    """How far more parties are behind the fewest at most, at the end, for each rate."""
     behind: dict[str, float] = {}
     for panel in dict.fromkeys(curve.panel for curve in found):
         own = [curve.auc[-1] for curve in found if curve.panel == panel]
@@ -176,7 +176,7 @@ def parties_finding(found: Sequence[Curve]) -> str:
         behind[rate] = max(behind.get(rate, -inf), own[0] - min(own))
     rounds = len(found[0].auc)
     parts = [f"{max(0.0, gap):.3f} with {rate.split(',')[0]}" for rate, gap in behind.items()]
-    return f"K = 5 and 17 are behind K = 2 after {rounds} rounds by at most {', '.join(parts)}"
+    return f"K = 5 and 17 after {rounds} rounds: AUC below that of K = 2 by at most {', '.join(parts)}"
 
 
 def minutes(bench: Bench) -> Drawn:
@@ -184,14 +184,14 @@ def minutes(bench: Bench) -> Drawn:
     bench.records += records
     if not found:
         raise SettingError("minutes: no run reached the target; the figure needs FedSGD to get there")
-    finding = "; ".join(
-        f"{one.network}: the planner's Q costs {100 * one.cost_of_guess:.0f}% more than the best"
-        if one.cost_of_guess > 0
-        else f"{one.network}: the planner finds the best Q"
-        for one in found
-    )
+    finding = minutes_finding(found)
     words = f"{CREDIT} (shared people), {SCHEME}, one core a party"
     return drawing.draw_minutes(found, words, finding), {"networks": [asdict(one) for one in found]}, finding
+
+
+def minutes_finding(found: Sequence[Minutes]) -> str:
+    parts = [f"{100 * one.cost_of_guess:.0f}% on {one.network}" for one in found]
+    return f"The Q that the planner would choose takes longer than the best one by {', '.join(parts)}"
 
 
 FIGURES: dict[str, Callable[[Bench], Drawn]] = {

@@ -117,7 +117,7 @@ def test_a_title_says_how_far_more_parties_are_behind() -> None:
             curve("p, small step", "K = 5", 0.8, 0.780),
         ]
     )
-    assert found.endswith("after 2 rounds by at most 0.001 with same step, 0.020 with small step")
+    assert found.endswith("by at most 0.001 with same step, 0.020 with small step")
 
 
 def test_one_step_for_every_number_of_parties_is_one_step() -> None:
