@@ -107,7 +107,9 @@ def _bars(axes: Any, bars: Sequence[tuple[Row, Any, Any]], title: str) -> None:
         label="communication",
     )
     for place, (_, first, second) in zip(places, bars, strict=True):
-        axes.annotate(f"{first + second:.3g}", (place, first + second), ha="center", va="bottom", fontsize=8)
+        total = first + second
+        text = f"{total:.{2 if total < 1 else 3}g}"
+        axes.annotate(text, (place, total), ha="center", va="bottom", fontsize=8)
     axes.set_xticks(places, [f"Q={row.Q}\n{100 * row.target_auc:g}%" for row, *_ in bars], fontsize=8)
     axes.set_ylabel("minutes")
     axes.set_title(title)
