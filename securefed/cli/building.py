@@ -7,7 +7,6 @@ seed, since whoever knows the start and sees gradients knows more than it should
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -82,10 +81,9 @@ def check_labels(
     return signs, tuple(value.item() if hasattr(value, "item") else value for value in classes)
 
 
-def make_model(shared: SharedSettings, name: str, columns: int, start_seed: int | None) -> Model:
+def make_model(shared: SharedSettings, name: str, columns: int, seed: int) -> Model:
     """The party's part of the model before training."""
     recipe = shared.recipe()
-    seed = secrets.randbits(63) if start_seed is None else start_seed
     if isinstance(recipe, TransferRecipe):
         return HiddenLayer(columns, recipe.hidden, recipe.activation, seed=seed)
     last = name == shared.label_party

@@ -8,7 +8,7 @@
 The last few rounds are kept, since parties may be a round apart when one of them dies; all go back to the
 last one that every party has. A file appears whole or not at all. Each is AES-256-GCM under a random key
 that lies beside the party's other keys, under its passphrase; the header is authenticated, so that a file
-of another party, run, instance or round is refused.
+of another party, run or round is refused, and the instance inside is compared with the alignment's.
 
     magic 4 b"SFCP" | version 1 | header length 2 | header JSON | nonce 12 | ciphertext and tag
 """
@@ -101,7 +101,12 @@ class CheckpointStore:
                 (self._folder / f"round-{number}.sfc").unlink(missing_ok=True)
 
     def read(self, round_: int) -> Checkpoint:
-        return self._read(f"round-{round_}.sfc", round_)
+        """Of the instance that the alignment is of."""
+        name = f"round-{round_}.sfc"
+        found = self._read(name, round_)
+        if self.aligned and found.meta.get("instance") != self.read_alignment().meta.get("instance"):
+            raise DataError(f"{self._folder / name}: of another beginning of the run; --restart begins anew")
+        return found
 
     def clear(self) -> None:
         for number in self.rounds():

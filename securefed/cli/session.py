@@ -15,7 +15,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from secrets import token_hex
+from secrets import randbits, token_hex
 from typing import Any, TypeVar
 
 import numpy as np
@@ -291,7 +291,8 @@ class DataSession(Session):
             follow=self._follow,
         )
         around = Surroundings(self._keys.holder, self._mapper, on_round=self._on_round(keeper))
-        model = make_model(self.shared, self.name, self._columns, self.party.own.start_seed)
+        start_seed = int(self.store.read_alignment().meta["start_seed"])
+        model = make_model(self.shared, self.name, self._columns, start_seed)
         trained = build(self.shared, agreement, self.name, self._data, alignment, model, around)
         keeper.state = trained.program.state
         start = decision.start or 0
@@ -326,8 +327,11 @@ class DataSession(Session):
         data = self._data
         alignment = await align(link, self.shared, data.ids, len(data.features), data.known, self._mapper)
         link.transcript.close()
+        given = self.party.own.start_seed
         meta = {
             "instance": decision.instance,
+            # Drawn once: an attempt that started elsewhere would open other sums of the same residuals.
+            "start_seed": randbits(63) if given is None else given,
             "rows": len(alignment),
             "digest": self._digest,
             "settings": self._settings(),

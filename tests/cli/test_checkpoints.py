@@ -28,7 +28,7 @@ def some(value: float) -> Checkpoint:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     kept = store(tmp_path)
     assert kept.rounds() == [] and not kept.aligned
-    kept.write_alignment(Checkpoint({"rows": np.arange(5)}, {"rows": 5}))
+    kept.write_alignment(Checkpoint({"rows": np.arange(5)}, {"rows": 5, "instance": "ab"}))
     kept.write(1, some(1.5))
     assert kept.aligned and kept.rounds() == [1]
     found = store(tmp_path).read(1)
@@ -52,6 +52,18 @@ def test_a_new_alignment_is_a_new_beginning(tmp_path: Path) -> None:
     kept.write(4, some(1))
     kept.write_alignment(some(0))
     assert kept.rounds() == []
+
+
+def test_a_checkpoint_of_another_beginning_is_refused(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    kept.write_alignment(Checkpoint({"rows": np.arange(5)}, {"rows": 5, "instance": "ab"}))
+    kept.write(1, some(1.5))
+    file = tmp_path / "checkpoints" / "round-1.sfc"
+    before = file.read_bytes()
+    kept.write_alignment(Checkpoint({"rows": np.arange(5)}, {"rows": 5, "instance": "cd"}))
+    file.write_bytes(before)
+    with pytest.raises(DataError, match=r"round-1\.sfc: of another beginning of the run"):
+        kept.read(1)
 
 
 def test_nothing_of_it_can_be_read_without_the_key(tmp_path: Path) -> None:
