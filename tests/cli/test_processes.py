@@ -6,6 +6,8 @@ import csv
 import json
 import warnings
 from collections.abc import Callable
+from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from securefed import FedBCD, GeneralisedLinear, Party
 from securefed.audit.files import read_run
 from securefed.audit.report import audit
 from securefed.protocols.ledger import LedgerWarning
-from tests.cli.parties import NOTARY, Fleet, reached
+from tests.cli.parties import NOTARY, Fleet, he_key, reached
 
 TWO = {"shop": 3, "bank": 2}
 FOUR = {"a": 2, "b": 1, "c": 2, "d": 2}
@@ -198,3 +200,19 @@ def test_every_scheme_trains_and_predicts_over_the_network(case: str, fleet: Mak
     else:
         assert "theta" in made.shard(made.people.label_party)
     predicts(made, least=0.0 if "transfer" in case else 0.7)
+
+
+@pytest.mark.slow
+def test_a_key_that_was_changed_after_the_training_is_named(fleet: Make, keys: Path) -> None:
+    made = fleet(TWO, scheme="paillier", reveal="nothing", batch_size=12, rounds=1)
+    made.start_all()
+    made.all_good()
+    copyfile(he_key(keys, "paillier", 2), made.folder / "bank" / "he-paillier.skf")
+    made.processes.clear()
+    for name in made.everybody:
+        made.start(name, "predict", "--rows", str(made.folder / name / "data.csv"))
+    assert set(made.finish().values()) <= {1, 2}
+    last = {name: made.log(name).strip().split("\n")[-1] for name in made.everybody}
+    assert any("another paillier key now than this model was trained with" in line for line in last.values())
+    for line in last.values():  # whoever did not see it itself is told who did, and not to try again
+        assert "was trained with" in line or "it will be the same next time" in line
