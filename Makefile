@@ -36,9 +36,8 @@ test: $(INSTALLED)
 test-all: $(INSTALLED)
 	$(PYTEST)
 
-# The command line's slow tests start many processes and take a machine to themselves: `make test-all` has them.
 test-slow: $(INSTALLED)
-	$(PYTEST) -m slow --ignore=tests/cli
+	$(PYTEST) -m slow
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
