@@ -48,7 +48,6 @@ GRID = {
     "linear": (1, 2, 3, 5, 7, 10, 15, 20, 30),
 }
 """Further Q, in plain, to say which one is best on a network; fewer where a run takes long."""
-GRID_SEEDS = 5
 QUICK = {
     "overlap": {"overlap": 40, "labelled": 400, "hidden": 8, "held_out": 1000},
     "held-out": {"overlap": 200, "labelled": 1000, "hidden": 8, "held_out": 1000},
@@ -145,7 +144,7 @@ class Plan:
         self.seeds: tuple[int, ...] = args.seeds or ((args.seed,) if args.quick else tuple(range(5)))
         self.choose = few and not args.quick and args.seeds is None
         """One seed, the most typical of the plain ones."""
-        more = args.plain_seeds or tuple(range(25 if self.kind == "overlap" else GRID_SEEDS))
+        more = args.plain_seeds or tuple(range(25 if self.kind == "overlap" else 5))
         self.plain_seeds = self.seeds if args.quick else tuple(sorted({*self.seeds, *more}))
         options: dict[str, Any] = dict(QUICK[self.kind]) if args.quick else {}
         if args.overlap is not None:
@@ -177,9 +176,7 @@ class Plan:
 
     def plain_specs(self) -> list[Spec]:
         grid = () if self.quick else GRID[self.kind]
-        further = [(q, seed) for seed in self.plain_seeds[:GRID_SEEDS] for q in grid]
-        own = [(q, seed) for seed in self.plain_seeds for q in self.steps]
-        return [self.plain(q, seed) for q, seed in dict.fromkeys([*own, *further])]
+        return [self.plain(q, seed) for seed in self.plain_seeds for q in sorted({*self.steps, *grid})]
 
     def watched(self, steps: int, seed: int) -> Spec:
         """The parties evaluate after each round, and the label party stops the run."""

@@ -192,4 +192,6 @@ def _choice(cells: Cells, best: Best | None, guess: Guess | None, target: float)
 
 
 def _listed(seeds: Sequence[int]) -> str:
+    if len(seeds) > 5:
+        return f"{len(seeds)} seeds"
     return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(map(str, seeds))}"
