@@ -91,7 +91,7 @@ def curves_finding(found: Sequence[Curve]) -> str:
     if ahead and earlier:
         return "More local steps reach the same AUC in fewer rounds"
     if ahead:
-        return f"More local steps are ahead after {last + 1} rounds; the most begin behind"
+        return f"More local steps are ahead after {last + 1} rounds, though the largest Q begins behind"
     return "AUC and loss against rounds for several Q"
 
 

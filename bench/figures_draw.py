@@ -56,6 +56,7 @@ def draw_curves(curves: Sequence[Curve], data: str, title: str) -> Any:
             side.set_title(f"{panel}, {data}")
             _rounds_axis(side)
         left.legend(loc="lower right")
+        left.set_ylim(min(min(c.auc) for c in curves) - 0.01, max(max(c.auc) for c in curves) + 0.01)
         # A large Q begins with a loss far above the others', which would flatten them all.
         usual = max(curve.loss[len(curve.loss) // 10] for curve in curves)
         low = min(min(curve.loss) for curve in curves)
@@ -129,7 +130,11 @@ def draw_panels(
         side.set_title(heading)
         _rounds_axis(side)
         side.set_ylabel(what)
-        side.legend(loc="lower right", ncols=2 if pairs and len(own) > 4 else 1)
+        if pairs:
+            # Six lines leave no corner free: below the axes, a pair in each column.
+            side.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3 if len(own) > 4 else 2)
+        else:
+            side.legend(loc="lower right")
     if not pairs:
         low = min(min(curve.auc) for curve in curves)
         high = max(max(curve.auc) for curve in curves)

@@ -28,7 +28,7 @@ from bench.paper import TABLE1, table1_rounds
 from bench.runs import Order, Record, Spec, Store, make_all, notes_on
 from bench.table2_rows import Bar
 from bench.tasks import DEFAULTS, build, data_name
-from securefed.checks import check_integer
+from securefed.checks import check_integer, check_number
 from securefed.engine.local import cores
 from securefed.errors import SettingError
 from securefed.extras import require
@@ -127,11 +127,18 @@ def row_of(experiment: Experiment, order: Order, steps: int, records: Sequence[R
         eta0=float({**DEFAULTS[experiment.task], **dict(experiment.options)}["eta"]),
         reached=found < inf,
         rounds=None if found == inf else found,
-        paper=table1_rounds(experiment.title, spec.algorithm.name, steps),
+        paper=_paper(experiment, spec),
         auc=median(max(record.metric()) for record in records),
         seeds=experiment.seeds,
         rounds_each=each,
     )
+
+
+def _paper(experiment: Experiment, spec: Spec) -> int | None:
+    """The paper's rounds, which are to its own target."""
+    own = next(full.target for full in FULL if full.task == experiment.task)
+    same = experiment.target == own
+    return table1_rounds(experiment.title, spec.algorithm.name, spec.local_steps) if same else None
 
 
 def _data(spec: Spec) -> str:
@@ -178,6 +185,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--channels", type=int, metavar="N", help="of the CNN's convolutions, its dense layer 4 N; default 64"
     )
+    parser.add_argument("--target", type=float, metavar="AUC", help="another one, with --only")
+    parser.add_argument("--eta", type=float, metavar="ETA0", help="another one, with --only")
     parser.add_argument("--seeds", type=seed_list, metavar="LIST", help="0-4 or 0,3; default: 0-4 and 0")
     parser.add_argument(
         "--tune", action="store_true", help="every algorithm at several eta0, on a part of the training rows"
@@ -193,6 +202,7 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError(f"{args.json}: there is no directory {args.json.parent}")
     check_integer("jobs", args.jobs, least=1)
     experiments = [e for e in (QUICK if args.quick else FULL) if args.only in (None, e.task)]
+    experiments = [_other(e, args.target, args.eta, alone=args.only is not None) for e in experiments]
     if args.channels is not None:
         experiments = [_narrow(e, args.channels) if e.task == "mnist" else e for e in experiments]
     if any(e.task == "mnist" for e in experiments):
@@ -228,6 +238,19 @@ def run(args: argparse.Namespace) -> int:
     return 1 if args.strict and any(bar.verdict == "MISSED" for bar in bars) else 0
 
 
+def _other(experiment: Experiment, target: float | None, eta: float | None, *, alone: bool) -> Experiment:
+    """With a target and a step size of the user's; each task has its own, so they are for one at a time."""
+    if (target is not None or eta is not None) and not alone:
+        raise SettingError("target and eta: of one task, name it with --only")
+    if target is not None:
+        check_number("target", target, above=0.5, below=1.0)
+        experiment = replace(experiment, target=target)
+    if eta is not None:
+        given = {**dict(experiment.options), "eta": check_number("eta", eta, above=0.0)}
+        experiment = replace(experiment, options=tuple(given.items()))
+    return experiment
+
+
 def _narrow(experiment: Experiment, channels: int) -> Experiment:
     check_integer("channels", channels, least=1)
     given = {**dict(experiment.options), "channels": channels, "dense": 4 * channels}
@@ -255,8 +278,12 @@ def tune(experiment: Experiment, store: Store, jobs: int) -> dict[str, Any]:
     for eta in experiment.etas:
         line = ", ".join(f"Q = {q}: {_count(found[eta, q])}" for _, q in cases)
         print(f"  eta0 = {eta:g}: {line}")
-    chosen = min(experiment.etas, key=lambda eta: abs(found[eta, 1] - paper))
-    print(f"  chosen: {chosen:g}\n", flush=True)
+    reached = [eta for eta in experiment.etas if found[eta, 1] < inf]
+    chosen = min(reached, key=lambda eta: abs(found[eta, 1] - paper)) if reached else None
+    print(
+        f"  chosen: {'none, FedSGD reaches it at none of them' if chosen is None else f'{chosen:g}'}\n",
+        flush=True,
+    )
     rounds = [{"eta0": eta, "Q": q, "rounds": _finite(number)} for (eta, q), number in found.items()]
     return {"task": experiment.title, "target": experiment.target, "rounds": rounds, "chosen": chosen}
 

@@ -93,7 +93,7 @@ def test_a_title_says_that_more_steps_are_ahead_only_if_they_are() -> None:
     slow, fast, late = (0.5, 0.6, 0.7), (0.6, 0.7, 0.8), (0.4, 0.6, 0.8)
     assert "fewer rounds" in figures.curves_finding([curve("p", "FedSGD", *slow), curve("p", "Q = 5", *fast)])
     found = figures.curves_finding([curve("p", "FedSGD", *slow), curve("p", "Q = 5", *late)])
-    assert "begin behind" in found
+    assert "begins behind" in found
     found = figures.curves_finding([curve("p", "FedSGD", *fast), curve("p", "Q = 5", *slow)])
     assert found == "AUC and loss against rounds for several Q"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,24 @@ def test_a_row_has_the_median_and_a_run_that_never_arrives_counts_as_a_long_one(
     assert found.rounds_each == (3, 1, None)
     assert (found.rounds, found.reached) == (3, True)
     assert found.auc == 0.8
-    assert (found.algorithm, found.Q, found.paper) == ("FedBCD-p", 5, 71)
+    assert (found.algorithm, found.Q) == ("FedBCD-p", 5)
     assert "generated" in found.data
     found = row_of(SMALL, "parallel", 1, [never, soon, never])
-    assert (found.rounds, found.reached, found.paper) == (None, False, 334)
+    assert (found.rounds, found.reached) == (None, False)
+
+
+def test_the_papers_rounds_stand_beside_its_own_target_alone() -> None:
+    papers = replace(SMALL, target=0.84)
+    assert row_of(papers, "parallel", 5, [record(0.9)] * 3).paper == 71
+    assert row_of(SMALL, "parallel", 5, [record(0.9)] * 3).paper is None
+
+
+def test_no_step_size_is_chosen_where_fedsgd_never_arrives(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(table1, "make_all", lambda specs, *_, **__: dict.fromkeys(specs, record(0.5)))
+    assert table1.tune(SMALL, Store(tmp_path), 1)["chosen"] is None
+    assert "chosen: none" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -123,6 +138,8 @@ def test_counts_are_words_where_there_is_none() -> None:
     [
         (["--jobs", "0"], "jobs must be an integer of at least 1, not 0"),
         (["--channels", "0", "--only", "mnist"], "channels must be an integer of at least 1, not 0"),
+        (["--target", "0.9"], "target and eta: of one task, name it with --only"),
+        (["--only", "mimic", "--eta", "0"], "eta must be a finite number greater than 0, not 0.0"),
         (["--json", "/no/such/rows.json"], "/no/such/rows.json: there is no directory /no/such"),
     ],
 )
