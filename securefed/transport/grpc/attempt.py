@@ -66,6 +66,8 @@ class Other:
     """Round trips of recent greetings, in seconds."""
     skew: float | None = None
     """Its wall clock minus ours, in seconds, at the fastest greeting so far."""
+    skew_said: bool = False
+    """That its clock is off has been logged."""
 
     @property
     def state(self) -> int:
@@ -228,16 +230,21 @@ class Attempt:
                 self.others[hello.sender].told_end = True
             return reply
 
-    def measured(self, peer: str, trip: float, clock: float, now: float) -> None:
-        """A greeting took `trip` seconds there and back; `clock` was the peer's wall clock half-way."""
+    def measured(self, peer: str, trip: float, clock: float, now: float, *, warm: bool = True) -> None:
+        """A greeting took `trip` seconds there and back; `clock` was the peer's wall clock half-way. One that
+        is not warm made its connection first: it says nothing of the way, and enough of a clock that is far
+        off.
+        """
         with self.changed:
             other = self.others[peer]
             fastest = not other.trips or trip <= min(other.trips)
-            other.trips = [*other.trips, trip][-SAMPLES:]
+            if warm:
+                other.trips = [*other.trips, trip][-SAMPLES:]
             if not fastest:
                 return
-            first, other.skew = other.skew is None, clock - (now - trip / 2)
-            if first and abs(other.skew) > SKEW_WARNED:
+            other.skew = clock - (now - trip / 2)
+            if not other.skew_said and abs(other.skew) - trip / 2 > SKEW_WARNED:
+                other.skew_said = True
                 word = "ahead of" if other.skew > 0 else "behind"
                 self._log.warning("the clock of %s is %.0f s %s ours", peer, abs(other.skew), word)
 

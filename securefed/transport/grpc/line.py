@@ -111,8 +111,7 @@ class Line:
             if hello.sender != self.name:
                 attempt.fail(Malformed(f"{self.name} answered with the name {hello.sender!r}"))
                 return
-            if self._warm:  # the first answer includes the making of the connection
-                attempt.measured(self.name, trip, hello.clock, now)
+            attempt.measured(self.name, trip, hello.clock, now, warm=self._warm)
             self._warm = True
             attempt.hear(hello, known)
             with attempt.changed:
