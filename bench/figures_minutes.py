@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench import table2
-from bench.figures_runs import table2_plan
+from bench.figures_runs import CREDIT_SEEDS, table2_plan
 from bench.planner import Planner
 from bench.runs import Record, Spec, Store, make_all
 from bench.table2_rows import Cells, best_steps
@@ -53,7 +53,7 @@ def minutes_of(
     plan = table2_plan(quick, SCHEME)
     # One seed when nothing is there yet; the seeds that Table 2 encrypted when they are.
     grid = plan.steps if quick else tuple(sorted({*plan.steps, *table2.GRID["overlap"]}))
-    seeds = plan.seeds if quick else tuple(range(table2.GRID_SEEDS))
+    seeds = plan.seeds if quick else CREDIT_SEEDS
     plain = _by_key(make_all([plan.plain(q, seed) for q in grid for seed in seeds], store, build, jobs=jobs))
     wanted = [plan.watched(q, seed) for seed in plan.seeds for q in plan.steps]
     if not all(store.find(spec) for spec in wanted):
