@@ -1,4 +1,4 @@
-"""Real parties for a measurement: folders by `securefed init`, a `securefed party` process each, on loopback."""
+"""Real parties for a measurement: folders by `securefed init`, one `securefed party` process each."""
 
 from __future__ import annotations
 
