@@ -18,7 +18,7 @@ from typing import Any, Self
 from securefed.transport import Path, Program
 from securefed.transport.grpc import Endpoint, Identity, Limits, NetworkRun, Peer, Timeouts, codec
 from securefed.transport.grpc.codec import GREETING, RUNNING, Envelope, Hello
-from securefed.transport.grpc.core import DELIVER, GREET, grpc
+from securefed.transport.grpc.core import DELIVER, GREET, POST, grpc
 
 KINDS = ("number", "answer")
 SETTINGS = {"local_steps": 5}
@@ -153,6 +153,7 @@ class Puppet:
         ]
         self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(server, *pair), options)
         self._greet = self._channel.unary_unary(GREET)
+        self._post = self._channel.unary_unary(POST)
         self._deliver = self._channel.stream_unary(DELIVER)
 
     def __enter__(self) -> Self:
@@ -215,12 +216,20 @@ class Puppet:
         return replace(plain, **fields)
 
     def send(self, sequence: int, payload: bytes, **fields: Any) -> tuple[int, bool]:
-        """A whole message, with fields of its envelope as a test wants them."""
+        """A message as a stream, with fields of its envelope as a test wants them."""
         envelope = self.envelope(sequence, len(payload), **fields)
         return self.send_raw([codec.encode_envelope(envelope), codec.encode_data(payload)] if payload else [])
 
     def send_raw(self, chunks: Sequence[bytes]) -> tuple[int, bool]:
         return codec.decode_receipt(self._deliver(iter(chunks), timeout=10))
+
+    def post(self, sequence: int, payload: bytes, **fields: Any) -> tuple[int, bool]:
+        """The same in one piece."""
+        size = fields.pop("size", len(payload))
+        return self.post_raw(codec.encode_letter(self.envelope(sequence, size, **fields), payload))
+
+    def post_raw(self, data: bytes) -> tuple[int, bool]:
+        return codec.decode_receipt(self._post(data, timeout=10))
 
 
 class Proxy:

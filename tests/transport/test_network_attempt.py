@@ -13,8 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securefed.transport import TransportError, WrongRun
-from securefed.transport.grpc import Limits, PeerLeft, PeerLost, PeerRestarted, SettingsDiffer
+from securefed.transport import TransportError, WrongKind, WrongRun
+from securefed.transport.grpc import (
+    Limits,
+    PeerLeft,
+    PeerLost,
+    PeerRefused,
+    PeerRestarted,
+    SettingsDiffer,
+    codec,
+)
 from securefed.transport.grpc.attempt import Attempt
 from securefed.transport.grpc.codec import FINISHED, GREETING, LEFT, RUNNING, Hello
 
@@ -275,3 +283,19 @@ def test_a_clock_that_is_about_right_is_no_warning(caplog: pytest.LogCaptureFixt
 
 def test_greeting_is_the_first_state() -> None:
     assert make("bank").state == GREETING
+
+
+def test_only_who_is_refused_hears_what_was_wrong() -> None:
+    bank, shop, mill = (make(name, ("bank", "shop", "mill")) for name in ("bank", "shop", "mill"))
+    agreed(bank, shop, mill)
+    bank.refuse("shop", WrongKind("shop sent 'gossip', a kind that the protocol does not name"))
+    assert isinstance(bank.failure, WrongKind)
+    assert bank.hello("shop").refusal == ""
+    bank.leave("WrongKind")
+    for other in (shop, mill):
+        other.hear(codec.decode_hello(codec.encode_hello(bank.hello(other.name))))
+    assert isinstance(shop.failure, PeerRefused)
+    text = "bank refused: WrongKind: shop sent 'gossip', a kind that the protocol does not name"
+    assert (str(shop.failure), shop.failure.reason) == (text, "WrongKind")
+    assert isinstance(mill.failure, PeerLeft)
+    assert str(mill.failure) == "bank left the run: WrongKind"

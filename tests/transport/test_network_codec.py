@@ -21,11 +21,13 @@ from securefed.transport.grpc.codec import (
     Hello,
     decode_chunk,
     decode_hello,
+    decode_letter,
     decode_receipt,
     differences,
     encode_data,
     encode_envelope,
     encode_hello,
+    encode_letter,
     encode_receipt,
     from_json,
     to_json,
@@ -81,6 +83,11 @@ def test_an_envelope_comes_back_as_it_was(envelope: Envelope) -> None:
 
 
 @given(st.binary(max_size=5000))
+def test_a_letter_comes_back_as_it_was(data: bytes) -> None:
+    assert decode_letter(encode_letter(ENVELOPE, data)) == (ENVELOPE, data)
+
+
+@given(st.binary(max_size=5000))
 def test_data_comes_back_as_it_was(data: bytes) -> None:
     assert decode_chunk(encode_data(data)) == data
 
@@ -100,6 +107,7 @@ def test_data_comes_back_as_it_was(data: bytes) -> None:
         sessions=st.dictionaries(NAMES, st.binary(max_size=16), max_size=5),
         clock=st.floats(allow_nan=False, allow_infinity=False),
         reason=NAMES,
+        refusal=NAMES.map(lambda text: " ".join(text.split())),
     )
 )
 def test_a_hello_comes_back_as_it_was(hello: Hello) -> None:
@@ -125,17 +133,23 @@ def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
     )
 
 
-@pytest.mark.parametrize("decode", [decode_chunk, decode_hello, decode_receipt])
+@pytest.mark.parametrize("decode", [decode_chunk, decode_hello, decode_letter, decode_receipt])
 @given(data=st.data())
 def test_any_bytes_are_a_value_or_malformed(decode: Any, data: st.DataObject) -> None:
-    whole = {decode_chunk: encode_envelope(ENVELOPE), decode_hello: encode_hello(HELLO)}.get(
-        decode, encode_receipt(300, again=True)
-    )
+    whole = {
+        decode_chunk: encode_envelope(ENVELOPE),
+        decode_hello: encode_hello(HELLO),
+        decode_letter: encode_letter(ENVELOPE, b"payload"),
+        decode_receipt: encode_receipt(300, again=True),
+    }[decode]
     given_bytes = data.draw(st.one_of(st.binary(max_size=300), damaged(whole)))
     try:
         found = decode(given_bytes)
     except Malformed:
         return
+    if decode is decode_letter:
+        found, payload = found
+        assert isinstance(payload, bytes)
     if isinstance(found, Envelope):
         assert len(found.attempt) == len(found.settings) == 32
         assert math.isfinite(found.departure.total)
@@ -165,6 +179,8 @@ def test_any_bytes_are_a_value_or_malformed(decode: Any, data: st.DataObject) ->
 def test_an_envelope_out_of_bounds_is_malformed(change: dict[str, Any], text: str) -> None:
     with pytest.raises(Malformed, match=text):
         decode_chunk(encode_envelope(replace(ENVELOPE, **change)))
+    with pytest.raises(Malformed, match=text):
+        decode_letter(encode_letter(replace(ENVELOPE, **change), b"x"))
 
 
 @pytest.mark.parametrize(
@@ -174,6 +190,7 @@ def test_an_envelope_out_of_bounds_is_malformed(change: dict[str, Any], text: st
         ({"sessions": {str(i): b"" for i in range(257)}}, "257 sessions"),
         ({"clock": math.nan}, "a clock that is not a number"),
         ({"reason": "a\x1b[31mred"}, "a reason that is too long or not printable"),
+        ({"refusal": "a\x1b[31mred"}, "a refusal that is too long or not printable"),
         ({"settings": b"{"}, "settings of a hello are not JSON"),
         ({"settings": b"[1]"}, "settings of a hello are not a JSON object"),
         ({"facts": b"[" * 100_000}, "facts of a hello are not JSON"),
@@ -187,12 +204,12 @@ def test_a_hello_out_of_bounds_is_malformed(change: dict[str, Any], text: str) -
 
 
 def test_another_protocol_and_an_unknown_state_are_named() -> None:
-    other = wire_pb2.Hello(protocol=2)
-    with pytest.raises(Malformed, match="a hello of protocol 2, this release speaks 1"):
+    other = wire_pb2.Hello(protocol=1)
+    with pytest.raises(Malformed, match="a hello of protocol 1, this release speaks 2"):
         decode_hello(other.SerializeToString())
     # An enum of proto3 is open: a peer can send any number.
     with pytest.raises(Malformed, match="the unknown state 9"):
-        decode_hello(b"\x08\x01\x30\x09")
+        decode_hello(b"\x08\x02\x30\x09")
 
 
 def test_an_empty_chunk_is_malformed() -> None:

@@ -77,8 +77,8 @@ def refusal(error: grpc.RpcError) -> str:
 def test_an_honest_puppet_is_believed() -> None:
     """So that what follows is known to be able to fail."""
     with robbed() as (shop, bank):
-        for number in range(3):
-            assert shop.send(number, bytes([number]) * 10) == (number, False)
+        for number, send in enumerate((shop.send, shop.post, shop.send)):
+            assert send(number, bytes([number]) * 10) == (number, False)
         assert finish(shop, bank) == [bytes([number]) * 10 for number in range(3)]
 
 
@@ -87,7 +87,9 @@ def test_a_repeated_message_is_acknowledged_and_delivered_once() -> None:
     with robbed() as (shop, bank):
         assert shop.send(0, b"zero") == (0, False)
         assert shop.send(0, b"zero") == (0, True)
-        assert shop.send(1, b"one") == (1, False)
+        assert shop.post(0, b"zero") == (0, True)
+        assert shop.post(1, b"one") == (1, False)
+        assert shop.post(1, b"one") == (1, True)
         assert shop.send(2, b"two") == (2, False)
         assert shop.send(2, b"two") == (2, True)
         assert finish(shop, bank) == [b"zero", b"one", b"two"]
@@ -142,6 +144,15 @@ def twice(shop: Puppet) -> None:
         (chunks(b"\xff\xff"), Malformed, "a chunk that cannot be parsed"),
         (chunks(b""), Malformed, "nothing in it"),
         (lambda s: s.send(0, b"x", receiver="mill"), TransportError, "a message for 'mill'"),
+        (after_two(lambda s: s.post(0, b"zero")), OutOfOrder, "shop sent message 0 again; message 2 is due"),
+        (lambda s: s.post(1, b"one"), OutOfOrder, "shop sent message 1 too early; message 0 is due"),
+        (lambda s: s.post(0, b"x", kind="gossip"), WrongKind, "a kind that the protocol does not name"),
+        (lambda s: s.post(0, b"x", receiver="mill"), TransportError, "a message for 'mill'"),
+        (lambda s: s.post(0, b"short", size=10), Malformed, "shop sent 5 of the 10 bytes"),
+        (lambda s: s.post(0, b"four", size=3), LimitExceeded, "more than the 3 bytes that it announced"),
+        (lambda s: s.post(0, b"x", size=100_001), LimitExceeded, "of 100001 bytes, at most 100000"),
+        (lambda s: s.post_raw(b"\xff\xff"), Malformed, "a letter that cannot be parsed"),
+        (lambda s: s.post_raw(b""), Malformed, "a letter without an envelope"),
     ],
 )
 def test_what_no_honest_peer_sends_ends_the_run_by_name_at_both_ends(
@@ -179,15 +190,15 @@ def test_a_message_of_another_attempt_is_refused_and_the_run_goes_on(
 ) -> None:
     """A recording of an earlier attempt, played back."""
     with robbed() as (shop, bank):
-        with pytest.raises(grpc.RpcError) as caught:
-            shop.send(0, b"old", **fields)
-        assert refusal(caught.value) == name
+        for send in (shop.send, shop.post):
+            with pytest.raises(grpc.RpcError) as caught:
+                send(0, b"old", **fields)
+            assert refusal(caught.value) == name
         for number in range(3):
             shop.send(number, bytes([number]))
         assert finish(shop, bank) == [b"\x00", b"\x01", b"\x02"]
     refused = [r.getMessage() for r in caplog.records if "refused a call of shop" in r.getMessage()]
-    assert len(refused) == 1
-    assert name in {"WrongRun", "OtherAttempt", "SettingsDiffer"}
+    assert len(refused) == 2
 
 
 def test_a_message_that_stops_in_the_middle_is_given_up() -> None:
@@ -244,10 +255,11 @@ def test_a_peer_that_leaves_or_comes_back_ends_the_attempt() -> None:
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4))
-def test_arbitrary_bytes_to_a_live_party_end_in_named_errors_only(parts: list[bytes]) -> None:
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.booleans())
+def test_arbitrary_bytes_to_a_live_party_end_in_named_errors_only(parts: list[bytes], whole: bool) -> None:
     with robbed() as (shop, bank):
-        for call in (lambda: shop.send_raw(parts), lambda: shop.greet_bytes(parts[0])):
+        message = (lambda: shop.post_raw(parts[0])) if whole else (lambda: shop.send_raw(parts))
+        for call in (lambda: shop.greet_bytes(parts[0]), message):  # the message ends the attempt
             with pytest.raises(grpc.RpcError) as caught:
                 call()
             assert refusal(caught.value) in {"Malformed", "LimitExceeded", "OutOfOrder"}, (
@@ -257,6 +269,18 @@ def test_arbitrary_bytes_to_a_live_party_end_in_named_errors_only(parts: list[by
 
 
 # A refused sender.
+
+
+def test_who_is_refused_hears_why_also_from_the_farewell() -> None:
+    """The other side's farewell can be here before its answer to the call."""
+    with robbed() as (shop, bank):
+        shop.greet(
+            shop.hello(state=LEFT, reason="LimitExceeded", refusal="LimitExceeded: 9 bytes, at most 8")
+        )
+        error = bank.exception(10)
+        assert isinstance(error, PeerRefused)
+        assert error.reason == "LimitExceeded"
+        assert str(error) == "shop refused: LimitExceeded: 9 bytes, at most 8"
 
 
 def test_the_sender_hears_why_its_message_was_refused() -> None:
@@ -333,15 +357,16 @@ LATER = [pytest.param(at, marks=pytest.mark.slow) for at in (100, 5_000, SIZE + 
 
 
 @pytest.mark.parametrize("at", [100_000, *LATER])
+@pytest.mark.parametrize("chunk", [SIZE, SIZE // 4], ids=["whole", "pieces"])
 @pytest.mark.parametrize(
     "act", [flip, lambda data: None, lambda data: data[: len(data) // 2]], ids=["flip", "cut", "lose"]
 )
 def test_what_is_damaged_under_way_is_sent_again_and_arrives_whole(
-    act: Callable[[bytes], bytes | None], at: int
+    act: Callable[[bytes], bytes | None], chunk: int, at: int
 ) -> None:
     """TLS finds every changed or missing byte; the message is delivered again, once."""
     spoil = Once(at, act)
-    found = through(spoil)
+    found = through(spoil, limits=Limits(chunk_bytes=chunk))
     assert result(found["shop"]).outcome == GOOD
     result(found["bank"])
     assert spoil.done
@@ -424,6 +449,21 @@ def test_delay_is_communication() -> None:
     path = result(found["bank"]).link.path
     assert path.communication >= 10 * 0.05
     assert path.communication > path.computation
+    assert path.computation + path.communication == path.total
+
+
+@pytest.mark.parametrize("chunk", [SIZE, SIZE // 4], ids=["whole", "pieces"])
+def test_a_stop_on_the_way_is_communication(chunk: int) -> None:
+    """Half a second in the middle of a message, in one piece or in several."""
+
+    def spoil(direction: str, count: int, data: bytes) -> bytes:
+        if direction == "in" and count <= SIZE // 2 < count + len(data):
+            time.sleep(0.5)
+        return data
+
+    found = through(spoil, limits=Limits(chunk_bytes=chunk))
+    path = result(found["shop"]).link.path
+    assert path.communication >= 0.5
     assert path.computation + path.communication == path.total
 
 

@@ -36,12 +36,13 @@ from securefed.transport.grpc.errors import (
     OtherAttempt,
     PeerLeft,
     PeerLost,
+    PeerRefused,
     PeerRestarted,
     SettingsDiffer,
 )
 from securefed.transport.grpc.inbox import Inbox
 from securefed.transport.grpc.limits import Limits
-from securefed.transport.message import TransportError, WrongKind, WrongRun, WrongSender
+from securefed.transport.message import IllegalMessage, TransportError, WrongKind, WrongRun, WrongSender
 
 __all__ = ["Attempt", "Other"]
 
@@ -109,6 +110,7 @@ class Attempt:
         self._facts = codec.to_json("facts", facts)
         self._session = secrets.token_bytes(codec.SESSION_BYTES)
         self._reason = ""
+        self._refusals: dict[str, str] = {}
         self._log = log
 
     # Greetings.
@@ -127,6 +129,7 @@ class Attempt:
                 sessions=self.sessions,
                 clock=time.time(),
                 reason=self._reason,
+                refusal=self._refusals.get(receiver, "") if self.state == LEFT else "",
             )
 
     @property
@@ -209,6 +212,8 @@ class Attempt:
             # Otherwise it is a late word of an attempt that is over.
             if hello.state == GREETING or hello.sessions.get(self.name) == self._session:
                 self.fail(PeerRestarted(other.name, f"{other.name} has started again"))
+        elif hello.state == LEFT and hello.refusal:
+            self.fail(PeerRefused(f"{other.name} refused: {hello.refusal}", hello.reason))
         elif hello.state == LEFT:
             why = hello.reason or "no reason given"
             self.fail(PeerLeft(other.name, f"{other.name} left the run: {why}", hello.reason))
@@ -282,6 +287,14 @@ class Attempt:
             if self.failure is None and self.state != LEFT:
                 self.failure = error
             self.changed.notify_all()
+
+    def refuse(self, peer: str, error: IllegalMessage) -> None:
+        """End the attempt over what `peer` sent. It hears the reason from the refusal of its call or from our
+        farewell, whichever comes first.
+        """
+        with self.changed:
+            self._refusals.setdefault(peer, f"{type(error).__name__}: {error}")
+            self.fail(error)
 
     def lose(self, peer: str, seconds: float) -> None:
         trouble = self.others[peer].trouble

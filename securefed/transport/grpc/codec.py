@@ -19,7 +19,7 @@ from securefed.errors import SettingError
 from securefed.transport.clock import Path
 from securefed.transport.grpc import wire_pb2
 from securefed.transport.grpc.errors import Malformed
-from securefed.transport.grpc.limits import HELLO_BYTES
+from securefed.transport.grpc.limits import HELLO_BYTES, MOST_REFUSAL
 from securefed.transport.message import Message
 
 __all__ = [
@@ -35,17 +35,19 @@ __all__ = [
     "attempt_name",
     "decode_chunk",
     "decode_hello",
+    "decode_letter",
     "decode_receipt",
     "differences",
     "encode_data",
     "encode_envelope",
     "encode_hello",
+    "encode_letter",
     "encode_receipt",
     "from_json",
     "to_json",
 ]
 
-PROTOCOL = 1
+PROTOCOL = 2
 SESSION_BYTES = 16
 DIGEST_BYTES = 32
 MOST_NAME = 128
@@ -69,6 +71,7 @@ class Hello:
     sessions: Mapping[str, bytes]
     clock: float
     reason: str = ""
+    refusal: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,7 @@ def encode_hello(hello: Hello) -> bytes:
         sessions=dict(hello.sessions),
         clock=hello.clock,
         reason=hello.reason,
+        refusal=" ".join(hello.refusal.split())[:MOST_REFUSAL],
     )
     return bytes(message.SerializeToString())
 
@@ -191,6 +195,8 @@ def decode_hello(data: bytes) -> Hello:
         raise Malformed("a hello with a clock that is not a number")
     if len(found.reason) > MOST_NAME or not found.reason.isprintable():
         raise Malformed("a hello with a reason that is too long or not printable")
+    if len(found.refusal) > MOST_REFUSAL or not found.refusal.isprintable():
+        raise Malformed("a hello with a refusal that is too long or not printable")
     if found.state != ABSENT:
         from_json("the settings of a hello", found.settings)
         from_json("the facts of a hello", found.facts)
@@ -205,11 +211,20 @@ def decode_hello(data: bytes) -> Hello:
         sessions=dict(found.sessions),
         clock=found.clock,
         reason=found.reason,
+        refusal=found.refusal,
     )
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
-    inner = wire_pb2.Envelope(
+    return bytes(wire_pb2.Chunk(envelope=_envelope(envelope)).SerializeToString())
+
+
+def encode_letter(envelope: Envelope, data: bytes) -> bytes:
+    return bytes(wire_pb2.Letter(envelope=_envelope(envelope), data=data).SerializeToString())
+
+
+def _envelope(envelope: Envelope) -> wire_pb2.Envelope:
+    return wire_pb2.Envelope(
         run=envelope.run,
         sender=envelope.sender,
         receiver=envelope.receiver,
@@ -223,7 +238,6 @@ def encode_envelope(envelope: Envelope) -> bytes:
         computation=envelope.departure.computation,
         communication=envelope.departure.communication,
     )
-    return bytes(wire_pb2.Chunk(envelope=inner).SerializeToString())
 
 
 def encode_data(data: bytes) -> bytes:
@@ -239,7 +253,18 @@ def decode_chunk(data: bytes) -> Envelope | bytes:
         return bytes(chunk.data)
     if part != "envelope":
         raise Malformed("a chunk with nothing in it")
-    found = chunk.envelope
+    return _checked(chunk.envelope)
+
+
+def decode_letter(data: bytes) -> tuple[Envelope, bytes]:
+    letter = wire_pb2.Letter()
+    _parse(letter, data, "a letter")
+    if not letter.HasField("envelope"):
+        raise Malformed("a letter without an envelope")
+    return _checked(letter.envelope), bytes(letter.data)
+
+
+def _checked(found: wire_pb2.Envelope) -> Envelope:
     for name in ("attempt", "settings"):
         if len(getattr(found, name)) != DIGEST_BYTES:
             raise Malformed(f"an envelope whose {name} is not a digest of {DIGEST_BYTES} bytes")

@@ -18,12 +18,14 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
 from securefed.transport.grpc.errors import PeerRefused, WrongCertificate
+from securefed.transport.grpc.limits import MOST_REFUSAL
 from securefed.transport.message import TransportError
 
 __all__ = [
     "DELIVER",
     "ERROR_KEY",
     "GREET",
+    "POST",
     "SERVICE",
     "channel_options",
     "grpc",
@@ -33,6 +35,7 @@ __all__ = [
 
 SERVICE = "securefed.v1.Party"
 GREET = f"/{SERVICE}/Greet"
+POST = f"/{SERVICE}/Post"
 DELIVER = f"/{SERVICE}/Deliver"
 ERROR_KEY = "securefed-error"
 """Trailing metadata: the name of our error, which tells a refusal of ours from a failure of the network."""
@@ -74,7 +77,7 @@ def channel_options(most_bytes: int, name: str) -> Options:
 
 def translate(error: grpc.RpcError, peer: str, address: str) -> TransportError | str:
     """A named error that ends the attempt, or, for what a new try may mend, a few words on what was wrong."""
-    details = " ".join(str(error.details() or "").split())[:300]
+    details = " ".join(str(error.details() or "").split())[:MOST_REFUSAL]
     named = dict(error.trailing_metadata() or ()).get(ERROR_KEY)
     if named is not None:
         return PeerRefused(f"{peer} refused: {details}", str(named))

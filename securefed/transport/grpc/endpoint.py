@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any, Self
 
 from securefed.errors import SettingError
 from securefed.transport.grpc.attempt import Attempt
-from securefed.transport.grpc.core import SERVICE, grpc, server_options
+from securefed.transport.grpc.core import DELIVER, GREET, POST, grpc, server_options
 from securefed.transport.grpc.doorman import Doorman
 from securefed.transport.grpc.errors import (
     WeakTransport,
@@ -92,11 +93,7 @@ class Endpoint:
             compression=grpc.Compression.NoCompression,
             maximum_concurrent_rpcs=workers,
         )
-        handlers = {
-            "Greet": grpc.unary_unary_rpc_method_handler(self._reception.greet),
-            "Deliver": grpc.stream_unary_rpc_method_handler(self._reception.deliver),
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        server.add_generic_rpc_handlers((Calls(self._reception),))
         anchors = b"".join(peer.anchor.pem for peer in self._peers.values())
         pair = (self._identity.key_pem(), self._identity.chain)
         credentials = grpc.ssl_server_credentials([pair], anchors, require_client_auth=True)
@@ -159,6 +156,26 @@ class Endpoint:
             return driver.run(program)
         finally:
             self._reception.end()
+
+
+class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Which call is whose. grpc asks when a call begins, before its message is here: that is the moment from
+    which a message in one piece is on its way.
+    """
+
+    def __init__(self, reception: Reception) -> None:
+        self._reception = reception
+
+    def service(self, details: Any) -> Any:
+        reception = self._reception
+        if details.method == GREET:
+            return grpc.unary_unary_rpc_method_handler(reception.greet)
+        if details.method == POST:
+            post = partial(reception.post, since=time.perf_counter())
+            return grpc.unary_unary_rpc_method_handler(post)
+        if details.method == DELIVER:
+            return grpc.stream_unary_rpc_method_handler(reception.deliver)
+        return None
 
 
 def _speaks_tls_1_2(port: int) -> bool:

@@ -51,6 +51,8 @@ class Limits:
 
 
 HELLO_BYTES = MIB
+MOST_REFUSAL = 300
+"""Characters of what a peer says when it refuses."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """What a party does with the calls that it gets. Each runs in a thread of grpc's server.
 
+A message comes in one piece (`Post`) or in several (`Deliver`); what is checked is the same.
+
 Who calls is decided by the certificate of the connection, never by what the call says: TLS lets in only
 certificates that are pinned here (or issued by a peer's authority); the first thing every call does is to
 look up whose it is; and a call that gives another name gets nothing but a refusal and leaves a line in the
@@ -12,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -34,6 +36,14 @@ DELIVERIES = 2
 
 # Not part of this attempt, so no reason to end it; everything else that is illegal is.
 STRAY = (WrongRun, SettingsDiffer, OtherAttempt)
+
+
+class CallerGone(Exception):
+    """The connection broke before there was anything to read."""
+
+
+Opened = Callable[[], tuple[Envelope | bytes, Iterator[Envelope | bytes]]]
+"""The first part of a message, an envelope if it is legal, and the others as they come."""
 
 
 class Reception:
@@ -78,7 +88,28 @@ class Reception:
             reply = Hello("", self.name, caller, b"", ABSENT, b"", b"", {}, time.time())
         return codec.encode_hello(reply)
 
+    def post(self, data: bytes, context: Any, *, since: float) -> bytes:
+        """A message in one piece; its call began at `since` (time.perf_counter), before it was all here."""
+        lost = time.perf_counter() - since
+
+        def opened() -> tuple[Envelope, Iterator[bytes]]:
+            envelope, payload = codec.decode_letter(data)
+            return envelope, iter([payload] if payload else [])
+
+        return self._receive(context, opened, lost)
+
     def deliver(self, stream: Iterator[bytes], context: Any) -> bytes:
+        """A message in pieces, the envelope first."""
+
+        def opened() -> tuple[Envelope | bytes, Iterator[Envelope | bytes]]:
+            first = next(stream, None)
+            if first is None and _is_gone(context):
+                raise CallerGone
+            return codec.decode_chunk(first) if first is not None else b"", map(codec.decode_chunk, stream)
+
+        return self._receive(context, opened, 0.0)
+
+    def _receive(self, context: Any, opened: Opened, lost: float) -> bytes:
         caller = self._caller(context)
         with self._lock:
             self._deliveries[caller] += 1
@@ -87,36 +118,39 @@ class Reception:
             if open_ones > DELIVERIES:
                 # Without a name, so that a sender whose earlier tries have not ended here comes again.
                 _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{caller} delivers too much at once")
-            return self._take_in(stream, context, caller)
-        except grpc.RpcError:
+            return self._take_in(opened, context, caller, lost)
+        except (grpc.RpcError, CallerGone):
             return b""  # the caller is gone; nobody reads this
         finally:
             with self._lock:
                 self._deliveries[caller] -= 1
 
-    def _take_in(self, stream: Iterator[bytes], context: Any, caller: str) -> bytes:
+    def _take_in(self, opened: Opened, context: Any, caller: str, lost: float) -> bytes:
         attempt = self.attempt
         try:
-            first = next(stream, None)
-            if first is None and _is_gone(context):
-                return b""
-            envelope = codec.decode_chunk(first) if first is not None else b""
+            envelope, pieces = opened()
             if not isinstance(envelope, Envelope):
                 raise Malformed(f"{caller} sent no envelope")
             self._check_claim(context, caller, envelope.sender)
             if attempt is None:
                 _abort(context, grpc.StatusCode.UNAVAILABLE, f"{self.name} is in no run")
-            return self._take_parcel(stream, context, attempt, caller, envelope)
+            return self._take_parcel(pieces, context, attempt, caller, envelope, lost)
         except STRAY as error:
             self._refuse(context, caller, grpc.StatusCode.ABORTED, error)
         except IllegalMessage as error:
-            # When the refusal is out, so that the sender hears the reason from it and not that we have left.
-            if attempt is not None and not context.add_callback(partial(attempt.fail, error)):
-                attempt.fail(error)
+            # When the refusal is out: an attempt that is over takes the connection with it.
+            if attempt is not None and not context.add_callback(partial(attempt.refuse, caller, error)):
+                attempt.refuse(caller, error)
             self._refuse(context, caller, grpc.StatusCode.FAILED_PRECONDITION, error)
 
     def _take_parcel(
-        self, stream: Iterator[bytes], context: Any, attempt: Attempt, caller: str, envelope: Envelope
+        self,
+        pieces: Iterator[Envelope | bytes],
+        context: Any,
+        attempt: Attempt,
+        caller: str,
+        envelope: Envelope,
+        lost: float,
     ) -> bytes:
         changed, other = attempt.changed, attempt.others[caller]
         inbox, parcel = other.inbox, Parcel(caller, envelope, context.cancel)
@@ -137,10 +171,10 @@ class Reception:
             parcel.moved = time.monotonic()
         begun = time.perf_counter()
         try:
-            for data in stream:
+            for piece in pieces:
                 if superseded():
                     break
-                parcel.add(codec.decode_chunk(data))
+                parcel.add(piece)
                 parcel.moved = time.monotonic()
                 attempt.sign_of_life(caller)
         except grpc.RpcError:
@@ -154,7 +188,7 @@ class Reception:
                     inbox.current = None
             _abort(context, grpc.StatusCode.UNAVAILABLE, "this delivery is over")
         payload = parcel.payload()
-        arrival = envelope.departure.travel(other.latency + time.perf_counter() - begun)
+        arrival = envelope.departure.travel(other.latency + lost + time.perf_counter() - begun)
         with changed:
             if superseded():
                 _abort(context, grpc.StatusCode.UNAVAILABLE, "this delivery is over")

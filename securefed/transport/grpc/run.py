@@ -6,9 +6,9 @@ the same program, and the same `Link`, as in one process (securefed.transport.lo
 The clock on a real link. Work is measured as in one process. A message departs at its sender's path (or when
 the message before it is through) and carries that path, with the time added that its sender lost until the
 envelope was out: with a peer that was away, say. Its receiver measures, on its own clock, how long the
-payload took from the envelope to the last piece and to the program that waited for it, and adds half of the
-median round trip to that peer for the way. All of that is communication. So no two machines' clocks are ever
-compared, and computation + communication = total holds as it does in simulation.
+payload took from the beginning of its call to the last piece and to the program that waited for it, and adds
+half of the median round trip to that peer for the way. All of that is communication. So no two machines'
+clocks are ever compared, and computation + communication = total holds as it does in simulation.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ FINISHED: State
 LEFT: State
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "run", "sender", "receiver", "session", "state", "settings", "facts", "sessions", "clock", "reason")
+    __slots__ = ("protocol", "run", "sender", "receiver", "session", "state", "settings", "facts", "sessions", "clock", "reason", "refusal")
     class SessionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class Hello(_message.Message):
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     run: str
     sender: str
@@ -55,7 +56,8 @@ class Hello(_message.Message):
     sessions: _containers.ScalarMap[str, bytes]
     clock: float
     reason: str
-    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., session: _Optional[bytes] = ..., state: _Optional[_Union[State, str]] = ..., settings: _Optional[bytes] = ..., facts: _Optional[bytes] = ..., sessions: _Optional[_Mapping[str, bytes]] = ..., clock: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    refusal: str
+    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., session: _Optional[bytes] = ..., state: _Optional[_Union[State, str]] = ..., settings: _Optional[bytes] = ..., facts: _Optional[bytes] = ..., sessions: _Optional[_Mapping[str, bytes]] = ..., clock: _Optional[float] = ..., reason: _Optional[str] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class Envelope(_message.Message):
     __slots__ = ("run", "sender", "receiver", "attempt", "settings", "sequence", "kind", "round", "step", "size", "computation", "communication")
@@ -84,6 +86,14 @@ class Envelope(_message.Message):
     computation: float
     communication: float
     def __init__(self, run: _Optional[str] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., attempt: _Optional[bytes] = ..., settings: _Optional[bytes] = ..., sequence: _Optional[int] = ..., kind: _Optional[str] = ..., round: _Optional[int] = ..., step: _Optional[int] = ..., size: _Optional[int] = ..., computation: _Optional[float] = ..., communication: _Optional[float] = ...) -> None: ...
+
+class Letter(_message.Message):
+    __slots__ = ("envelope", "data")
+    ENVELOPE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    envelope: Envelope
+    data: bytes
+    def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("envelope", "data")
