@@ -62,7 +62,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "credit-linear": {"batch": 1024, "eta": 0.1, "l2": 1e-3, "held_out": 7500},
     "mimic": {"parties": 2, "batch": 64, "eta": 0.015, "split": "test"},
-    "mnist": {"batch": 256, "eta": 0.5, "pool": 1, "channels": 64, "dense": 256, "split": "test"},
+    "mnist": {
+        "batch": 256,
+        "optimiser": "adam",
+        "eta": 0.001,
+        "pool": 1,
+        "channels": 64,
+        "dense": 256,
+        "split": "test",
+    },
     "nus": {"overlap": 4000, "labelled": 5000, "hidden": 64, "eta": 0.05, "held_out": 4000},
 }
 VALIDATION = 0.2
@@ -176,6 +184,7 @@ def _mnist(spec: Spec, given: dict[str, Any]) -> Task:
         **_shared(spec),
         reveal="own-gradient",
         learning_rate=InverseSqrt(given["eta"]),
+        optimiser=given["optimiser"],
         batch_size=given["batch"],
         fit_intercept=False,
         evaluate_every=1,

@@ -154,8 +154,10 @@ def half_image_cnn(
     Rows are flat images, row by row, of height x width numbers. The scalar is this half's share of the
     paper's "logistic regression model with 512 parameters": 256 weights on each side and no bias.
 
-    The paper names neither padding nor pooling nor activation. Here: ReLU after both convolutions and the
-    dense layer, padding that keeps the size, and no pooling (pool=1), as in the authors' published code.
+    The paper names neither padding nor pooling nor activation nor the start. Here: ReLU after both
+    convolutions and the dense layer, padding that keeps the size, and no pooling (pool=1), as in the authors'
+    published code; Glorot's uniform weights and biases of zero, TensorFlow's default (with torch's, smaller
+    by more than a half a layer, the scalar starts near zero and the first rounds go by before it moves).
     pool=2 takes the maximum over 2x2 squares after the convolutions: a quarter of the dense layer's 6.4
     million weights, for small machines.
     """
@@ -179,4 +181,9 @@ def half_image_cnn(
             nn.ReLU(),
             nn.Linear(dense, 1, bias=False),
         )
+        for layer in module:
+            if hasattr(layer, "weight"):
+                nn.init.xavier_uniform_(layer.weight)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
     return TorchModel(module)
