@@ -8,7 +8,7 @@ from pathlib import Path
 
 from securefed.cli import passphrase as phrases
 from securefed.cli.fields import check_names
-from securefed.cli.keys import HE_SCHEMES, he_file, make_checkpoint_key, make_he_key
+from securefed.cli.keys import HE_SCHEMES, change_passphrase, he_file, make_checkpoint_key, make_he_key
 from securefed.cli.template import party_toml
 from securefed.cli.terminal import Terminal
 from securefed.errors import SettingError
@@ -35,9 +35,10 @@ examples:
   securefed init bank --parties shop,bank    with a party.toml for these two; the last one has the labels
   securefed init notary --key-holder         the party that holds the key for three or more others
   securefed init bank --renew tls            a new certificate; the old one is kept beside it
+  securefed init bank --renew passphrase     the same keys under another passphrase
   securefed init bank --show                 the certificate's fingerprint, to compare by telephone"""
 
-RENEWABLE = ("tls", *HE_SCHEMES)
+RENEWABLE = ("tls", *HE_SCHEMES, "passphrase")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,9 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
     parser.add_argument("--listen", default="0.0.0.0:7001", help="HOST:PORT to wait at; default %(default)s")
     parser.add_argument("--days", type=int, default=825, help="that the certificate is valid; default 825")
-    parser.add_argument("--renew", choices=RENEWABLE, help="replace this key in an existing folder")
+    parser.add_argument("--renew", choices=RENEWABLE, help="replace this in an existing folder")
     parser.add_argument("--show", action="store_true", help="show the certificate of an existing folder")
     phrases.add_argument(parser)
+    parser.add_argument(
+        "--new-passphrase-file",
+        type=Path,
+        metavar="FILE",
+        help=f"with --renew passphrase: the new one; else ${phrases.NEW_VARIABLE}, else a prompt",
+    )
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -65,6 +72,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         return _show(folder, terminal, args.json)
     parties = _parties(args.parties, name, key_holder=args.key_holder)
     passphrase = phrases.read_passphrase(args.passphrase_file, new=args.renew is None)
+    if args.renew == "passphrase":
+        _known(folder, name)
+        new = phrases.read_new_passphrase(args.new_passphrase_file)
+        changed = change_passphrase(folder, passphrase, new)
+        terminal.say(f"{folder}: {len(changed)} keys are under the new passphrase: {', '.join(changed)}")
+        return 0
     if args.renew:
         _renew(folder, name, args.renew, args.key_bits, args.days, passphrase)
         terminal.say(f"{folder}: a new {args.renew} key; the old one is kept beside it")
@@ -132,13 +145,18 @@ def make_party_folder(
     return identity
 
 
-def _renew(folder: Path, name: str, what: str, key_bits: int, days: int, passphrase: str) -> None:
-    files = [KEY_FILE, CERTIFICATE_FILE] if what == "tls" else [he_file(what)]
+def _known(folder: Path, name: str) -> None:
     if not (folder / KEY_FILE).exists():
         raise SettingError(f"{folder} holds no party; `securefed init {name}` makes one")
-    known = Identity.load(folder, passphrase)  # the passphrase has to be the old one's
-    if known.name != name:
-        raise SettingError(f"name: {name!r} given, {folder} is the party {known.name!r}")
+    known = Certificate.read(folder / CERTIFICATE_FILE).name
+    if known != name:
+        raise SettingError(f"name: {name!r} given, {folder} is the party {known!r}")
+
+
+def _renew(folder: Path, name: str, what: str, key_bits: int, days: int, passphrase: str) -> None:
+    files = [KEY_FILE, CERTIFICATE_FILE] if what == "tls" else [he_file(what)]
+    _known(folder, name)
+    Identity.load(folder, passphrase)  # the passphrase has to be the old one's
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     for each in files:
         path = folder / each

@@ -13,12 +13,13 @@ import secrets
 from pathlib import Path
 
 from securefed.crypto import KeyHolder, generate, load_key, save_key
-from securefed.crypto.errors import KeyFileError
-from securefed.crypto.keyfile import read_key_file, write_key_file
+from securefed.crypto.errors import KeyFileError, WrongPassphrase
+from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
 from securefed.errors import SettingError
-from securefed.transport.identity import Identity
+from securefed.measure.files import write_atomically
+from securefed.transport.identity import KEY_FILE, Identity, IdentityError, read_under
 
-__all__ = ["CHECKPOINT_KEY", "HE_SCHEMES", "PartyKeys", "he_file", "make_he_key"]
+__all__ = ["CHECKPOINT_KEY", "HE_SCHEMES", "PartyKeys", "change_passphrase", "he_file", "make_he_key"]
 
 CHECKPOINT_KEY = "checkpoint-key.skf"
 HE_SCHEMES = ("paillier", "ckks")
@@ -41,6 +42,36 @@ def make_checkpoint_key(folder: Path, passphrase: str) -> None:
     write_key_file(
         folder / CHECKPOINT_KEY, secrets.token_bytes(32), passphrase, label="securefed checkpoints"
     )
+
+
+def change_passphrase(folder: Path, old: str, new: str) -> list[str]:
+    """Put every key of a folder, the replaced ones too, under another passphrase; the names of the files.
+
+    Nothing is written before all of them could be read, and each file is replaced as a whole. One that is
+    under the new passphrase already stays: a change that was interrupted is finished by doing it again.
+    """
+    sealed = {path: _either(path, old, new) for path in sorted(folder.glob("*.skf*"))}
+    private = {}
+    for path in sorted(folder.glob(f"{KEY_FILE}*")):
+        try:
+            private[path] = read_under(path, old, new)
+        except IdentityError:
+            private[path] = read_under(path, new, new)
+    for path, found in sealed.items():
+        write_key_file(path, found.secret, new, label=found.label, overwrite=True)
+    for path, pem in private.items():
+        write_atomically(path, pem, mode=0o600)
+    return [path.name for path in (*private, *sealed)]
+
+
+def _either(path: Path, old: str, new: str) -> KeyFile:
+    try:
+        return read_key_file(path, old)
+    except WrongPassphrase:
+        try:
+            return read_key_file(path, new)
+        except WrongPassphrase:
+            raise WrongPassphrase(f"{path}: the passphrase does not open this key file") from None
 
 
 class PartyKeys:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from securefed.errors import SettingError
 
-__all__ = ["VARIABLE", "add_argument", "read_passphrase"]
+__all__ = ["NEW_VARIABLE", "VARIABLE", "add_argument", "read_new_passphrase", "read_passphrase"]
 
-VARIABLE = "SECUREFED_PASSPHRASE"
+VARIABLE, NEW_VARIABLE = "SECUREFED_PASSPHRASE", "SECUREFED_NEW_PASSPHRASE"
 LEAST = 8
 
 
@@ -30,13 +30,22 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 def read_passphrase(file: Path | None, *, new: bool = False) -> str:
     """The passphrase; `new` asks twice at a prompt and refuses a short one."""
-    found, where = _given(file)
+    return _read(file, VARIABLE, "--passphrase-file", "Passphrase of the keys: ", new=new)
+
+
+def read_new_passphrase(file: Path | None) -> str:
+    """The one that is to take the other's place."""
+    return _read(file, NEW_VARIABLE, "--new-passphrase-file", "New passphrase of the keys: ", new=True)
+
+
+def _read(file: Path | None, variable: str, option: str, prompt: str, *, new: bool) -> str:
+    found, where = _given(file, variable)
     if found is None:
         if not sys.stdin.isatty():
             raise SettingError(
-                f"passphrase: none given; set {VARIABLE}, give --passphrase-file, or run this at a terminal"
+                f"passphrase: none given; set {variable}, give {option}, or run this at a terminal"
             )
-        found, where = getpass.getpass("Passphrase of the keys: "), "what was typed"
+        found, where = getpass.getpass(prompt), "what was typed"
         if new and getpass.getpass("Once more: ") != found:
             raise SettingError("passphrase: the two entries differ")
     if not found:
@@ -46,7 +55,7 @@ def read_passphrase(file: Path | None, *, new: bool = False) -> str:
     return found
 
 
-def _given(file: Path | None) -> tuple[str | None, str]:
+def _given(file: Path | None, variable: str) -> tuple[str | None, str]:
     if file is not None:
         try:
             lines = file.read_text(encoding="utf-8").splitlines()
@@ -54,4 +63,4 @@ def _given(file: Path | None) -> tuple[str | None, str]:
             reason = error.strerror if isinstance(error, OSError) else "not text"
             raise SettingError(f"passphrase: cannot read {file}: {reason}") from None
         return (lines[0] if lines else ""), str(file)
-    return os.environ.get(VARIABLE), VARIABLE
+    return os.environ.get(variable), variable

@@ -280,25 +280,12 @@ class Identity:
     ) -> Identity:
         """From PEM texts, for a certificate that an authority issued; the key may be an ECDSA or RSA one."""
         chain = certificate.encode() if isinstance(certificate, str) else certificate
-        secret = passphrase.encode() if isinstance(passphrase, str) else passphrase
-        try:
-            loaded = serialization.load_pem_private_key(key, secret or None)
-        except TypeError:
-            given = "it is not encrypted, and a passphrase was given" if secret else "it needs a passphrase"
-            raise IdentityError(f"the TLS key cannot be read: {given}") from None
-        except UNREADABLE:
-            word = "the passphrase is wrong or the text is damaged" if secret else "the text is damaged"
-            raise IdentityError(f"the TLS key cannot be read: {word}") from None
-        if not isinstance(loaded, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
-            raise IdentityError("the TLS key is neither an ECDSA nor an RSA one")
+        loaded = _open_key(key, passphrase)
         return cls(Certificate.from_pem(chain), loaded, chain)
 
     def key_pem(self, passphrase: str | bytes | None = None) -> bytes:
         """The private key as PKCS#8, encrypted if a passphrase is given. Never to be sent to anybody."""
-        secret = passphrase.encode() if isinstance(passphrase, str) else passphrase
-        protection = serialization.BestAvailableEncryption(secret) if secret else serialization.NoEncryption()
-        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        return self._key.private_bytes(*form, protection)
+        return _close_key(self._key, passphrase)
 
     def save(self, folder: str | os.PathLike[str], passphrase: str | bytes | None = None) -> None:
         """Write the key and the certificate into a folder; files that are there are kept."""
@@ -315,6 +302,33 @@ class Identity:
 
     def __repr__(self) -> str:
         return f"<identity of {self.name!r}: {self.certificate!r}>"
+
+
+def read_under(path: Path, old: str | bytes, new: str | bytes) -> bytes:
+    """The text of a private key file, put from one passphrase under another."""
+    return _close_key(_open_key(_read_bounded(path, private=True), old), new)
+
+
+def _open_key(pem: bytes, passphrase: str | bytes | None) -> PrivateKey:
+    secret = passphrase.encode() if isinstance(passphrase, str) else passphrase
+    try:
+        loaded = serialization.load_pem_private_key(pem, secret or None)
+    except TypeError:
+        given = "it is not encrypted, and a passphrase was given" if secret else "it needs a passphrase"
+        raise IdentityError(f"the TLS key cannot be read: {given}") from None
+    except UNREADABLE:
+        word = "the passphrase is wrong or the text is damaged" if secret else "the text is damaged"
+        raise IdentityError(f"the TLS key cannot be read: {word}") from None
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise IdentityError("the TLS key is neither an ECDSA nor an RSA one")
+    return loaded
+
+
+def _close_key(key: PrivateKey, passphrase: str | bytes | None) -> bytes:
+    secret = passphrase.encode() if isinstance(passphrase, str) else passphrase
+    protection = serialization.BestAvailableEncryption(secret) if secret else serialization.NoEncryption()
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(*form, protection)
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:

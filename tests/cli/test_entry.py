@@ -15,10 +15,15 @@ import pytest
 from securefed import __version__
 from securefed.cli import main
 from securefed.cli.entry import COMMANDS
+from securefed.cli.init import make_party_folder
 from securefed.cli.joining import check_certificates
+from securefed.cli.passphrase import VARIABLE
 from securefed.cli.settings import read_party_file
+from securefed.crypto.errors import WrongPassphrase
+from securefed.crypto.keyfile import read_key_file
 from securefed.errors import SettingError
 from securefed.transport.grpc import Identity
+from securefed.transport.identity import IdentityError
 from tests.cli.parties import PASSPHRASE, ROOT, Fleet
 
 Make = Callable[..., Fleet]
@@ -223,6 +228,44 @@ def test_init_makes_a_party_and_says_what_to_send(tmp_path: Path, capsys: pytest
     assert "holds no party" in refused(
         capsys, "init", "bank", "--folder", str(tmp_path / "no"), "--renew", "tls"
     )
+
+
+def test_the_passphrase_can_be_changed_and_a_change_can_be_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, new = tmp_path / "clinic", "another passphrase"
+    old = PASSPHRASE
+    make_party_folder(folder, "clinic", old, key_bits=2048)
+    where = ("init", "clinic", "--folder", str(folder), "--renew")
+    assert main([*where, "tls"]) == 0  # so that there are old files
+    keys = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    secrets_of = {name: read_key_file(folder / name, old) for name in keys if name.endswith(".skf")}
+
+    assert "none given; set SECUREFED_NEW_PASSPHRASE" in refused(capsys, *where, "passphrase")
+    monkeypatch.setenv("SECUREFED_NEW_PASSPHRASE", "short")
+    assert "at least 8 are needed" in refused(capsys, *where, "passphrase")
+    monkeypatch.setenv("SECUREFED_NEW_PASSPHRASE", new)
+    monkeypatch.setenv(VARIABLE, "not the one")
+    assert main([*where, "passphrase"]) != 0
+    assert {name: (folder / name).read_bytes() for name in keys} == keys, "nothing was written"
+    assert "is the party 'clinic'" in refused(
+        capsys, "init", "bank", "--folder", str(folder), "--renew", "passphrase"
+    )
+
+    monkeypatch.setenv(VARIABLE, old)
+    assert main([*where, "passphrase"]) == 0
+    assert "tls-key.pem.old-" in capsys.readouterr().err
+    (folder / "he-ckks.skf").write_bytes(keys["he-ckks.skf"])  # as if it had been interrupted before this one
+    assert main([*where, "passphrase"]) == 0
+    for name, known in secrets_of.items():
+        assert read_key_file(folder / name, new) == known
+        with pytest.raises(WrongPassphrase):
+            read_key_file(folder / name, old)
+        assert (folder / name).stat().st_mode & 0o777 == 0o600
+    assert Identity.load(folder, new).name == "clinic"
+    assert (folder / "certificate.pem").read_bytes() == keys["certificate.pem"]
+    with pytest.raises(IdentityError):
+        Identity.load(folder, old)
 
 
 def test_mistakes_in_init(
