@@ -37,6 +37,7 @@ __all__ = [
     "auc",
     "binary_labels",
     "check_columns",
+    "check_free",
     "check_parties",
     "read_shards",
     "write_shard",
@@ -194,6 +195,12 @@ def read_shard(path: FilePath) -> Shard:
     except (OSError, ValueError, KeyError, EOFError, AttributeError, BadZipFile, zlib.error) as error:
         line = str(error).strip().split("\n", 1)[0]
         raise DataError(f"{path}: not a model shard ({line})") from None
+
+
+def check_free(parameters: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+    """Refuse to load a model with other values of what it was trained with."""
+    for name in sorted(parameters.keys() & fixed.keys()):
+        raise SettingError(f"{name}: {parameters[name]!r} given, the saved model's {fixed[name]!r} stands")
 
 
 def read_shards(

@@ -31,6 +31,7 @@ from securefed.estimators.common import (
     auc,
     binary_labels,
     check_columns,
+    check_free,
     check_parties,
     read_shards,
     write_shard,
@@ -386,7 +387,9 @@ class GeneralisedLinear(Federated):
             loss = get_loss(public["loss"])
             count = len(public["parties"])
             plan = BlindPlan(loss, count, columns, l2, feature_bound, parameter_bound, public["margin_bound"])
-        self = cls(public["loss"], **bounds, **parameters)
+        fixed = {"loss": public["loss"], **bounds}
+        check_free(parameters, fixed)
+        self = cls(**fixed, **parameters)
         self.parties_ = public["parties"]
         self.transforms_ = dict(transforms or {})
         if keys is not None:

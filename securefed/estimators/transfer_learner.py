@@ -26,6 +26,7 @@ from securefed.estimators.common import (
     auc,
     binary_labels,
     check_columns,
+    check_free,
     check_parties,
     read_shards,
     write_shard,
@@ -260,12 +261,9 @@ class TransferLearner(Federated):
         public, shards = read_shards(
             folder, "transfer", ("hidden", "activation", "activation_bound", "classes")
         )
-        self = cls(
-            public["hidden"],
-            activation=public["activation"],
-            activation_bound=public["activation_bound"],
-            **parameters,
-        )
+        fixed = {name: public[name] for name in ("hidden", "activation", "activation_bound")}
+        check_free(parameters, fixed)
+        self = cls(**fixed, **parameters)
         self.parties_ = public["parties"]
         self.classes_ = np.array(public["classes"])
         self._phi = as_phi(shards[self.parties_[1]], public["hidden"])

@@ -133,7 +133,7 @@ def columns(
             height += values[place]
     for place in _some(len(names)):
         frame.x_tick(frame.right(place + 0.5), names[place])
-    frame.parts += _legend(list(series), LEFT + 8, TOP - 8)
+    frame.parts += _legend(list(series), LEFT + 8, 1.0)
     return _svg(WIDTH, HEIGHT, frame.parts, title)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from securefed import DataError, GeneralisedLinear, Party, TransferLearner
+from securefed import DataError, GeneralisedLinear, Party, SettingError, TransferLearner
 from securefed.models import Linear, Network
 from tests.estimators.cases import columns, parties, plain
 from tests.protocols.federation import Keys
@@ -228,3 +228,12 @@ def test_a_model_of_the_other_estimator_is_refused(tmp_path: Path) -> None:
         GeneralisedLinear.load(tmp_path / "transfer")
     with pytest.raises(DataError, match="no model shards there"):
         GeneralisedLinear.load(tmp_path / "nowhere")
+
+
+def test_what_a_model_was_trained_with_cannot_be_given_again(tmp_path: Path) -> None:
+    plain(margin_bound=30.0).fit(parties(2)).save(tmp_path / "linear")
+    with pytest.raises(SettingError, match=r"margin_bound: 5 given, the saved model's 30.0 stands"):
+        GeneralisedLinear.load(tmp_path / "linear", margin_bound=5)
+    transfer().save(tmp_path / "transfer")
+    with pytest.raises(SettingError, match="hidden: 4 given, the saved model's 3 stands"):
+        TransferLearner.load(tmp_path / "transfer", hidden=4)

@@ -106,6 +106,20 @@ def test_frozen_and_unused_parameters(torch: Any) -> None:
     assert model.vjp([[1.0, 2.0], [3.0, 4.0]], [1.0, -1.0]).tolist() == [-2.0, -2.0, 0.0, 0.0, 0.0]
 
 
+def test_rows_are_taken_in_slices_only_where_that_changes_nothing(torch: Any) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1)).double()
+    model = TorchModel(module)
+    whole = module(torch.from_numpy(rows)).detach().numpy()[:, 0]
+    np.testing.assert_allclose(model.forward(rows), whole, rtol=1e-12)
+    assert not np.allclose(model.forward(rows[:64]), whole[:64]), "normalised by the rows that are there"
+    module.eval()
+    whole = module(torch.from_numpy(rows)).detach().numpy()[:, 0]
+    np.testing.assert_allclose(model.forward(rows), whole, rtol=1e-12)
+    np.testing.assert_allclose(model.forward(rows[:1]), whole[:1], rtol=1e-12)
+    assert model.forward(rows[:0]).shape == (0,)
+
+
 def test_the_papers_network_for_half_an_image(torch: Any) -> None:
     model = half_image_cnn(seed=0)
     layers = (1 * 9 * 64 + 64, 64 * 9 * 64 + 64, 28 * 14 * 64 * 256 + 256, 256)
