@@ -6,17 +6,18 @@ stand-in unless the real files are there. MNIST-CNN: half an image a party, two 
 layer each, batches of 256, to 99.7%; the task is 3 against 8, as in the authors' script (the paper does
 not say), on the digits that are there. In plain: what Table 1 counts are rounds. The step size decays as
 eta0 / sqrt(t + 1) with one eta0 for all algorithms of a task. `--tune` shows how it was chosen: on a part
-of the training rows, the eta0 at which *FedSGD* comes closest to the paper's rounds; the other rows then
-follow and are not fitted. It also shows what every algorithm takes at every eta0, because a larger step
-removes much of FedSGD's handicap. MNIST-CNN uses Adam: plain gradient descent does not get to 99.7% in the
-paper's 46 rounds at any eta0 (docs/results.md), and the paper does not name its optimiser.
+of the training rows, the eta0 at which *FedSGD* comes closest to the paper's rounds, of those up to its
+fastest; the other rows then follow and are not fitted. It also shows what every algorithm takes at every
+eta0, because a larger step removes much of FedSGD's handicap. MNIST-CNN uses Adam: with plain gradient
+descent FedSGD was far from 99.7% after the paper's 46 rounds (docs/results.md), and the paper does not name
+its optimiser.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
@@ -80,7 +81,7 @@ class Experiment:
 
 FULL = (
     Experiment("mimic", "MIMIC-LR", 0.84, 1000, (0, 1, 2, 3, 4), etas=(0.01, 0.015, 0.02, 0.03, 0.05, 0.1)),
-    Experiment("mnist", "MNIST-CNN", 0.997, 92, (0, 1), etas=(0.0005, 0.001, 0.002, 0.005), tuned=1),
+    Experiment("mnist", "MNIST-CNN", 0.997, 92, (0,), etas=(0.0005, 0.001, 0.002, 0.005), tuned=1),
 )
 QUICK = (
     Experiment("mimic", "MIMIC-LR", 0.80, 100, (0,), etas=(0.01, 0.05)),
@@ -188,7 +189,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target", type=float, metavar="AUC", help="another one, with --only")
     parser.add_argument("--eta", type=float, metavar="ETA0", help="another one, with --only")
-    parser.add_argument("--seeds", type=seed_list, metavar="LIST", help="0-4 or 0,3; default: 0-4 and 0,1")
+    parser.add_argument("--seeds", type=seed_list, metavar="LIST", help="0-4 or 0,3; default: 0-4 and 0")
     parser.add_argument(
         "--tune", action="store_true", help="every algorithm at several eta0, on a part of the training rows"
     )
@@ -284,14 +285,24 @@ def tune(experiment: Experiment, store: Store, jobs: int) -> dict[str, Any]:
     for eta in experiment.etas:
         line = ", ".join(f"Q = {q}: {_count(found[eta, q])}" for _, q in cases)
         print(f"  eta0 = {eta:g}: {line}")
-    reached = [eta for eta in experiment.etas if found[eta, 1] < inf]
-    chosen = min(reached, key=lambda eta: abs(found[eta, 1] - paper)) if reached else None
+    chosen = choose({eta: found[eta, 1] for eta in experiment.etas}, paper)
     print(
         f"  chosen: {'none, FedSGD reaches it at none of them' if chosen is None else f'{chosen:g}'}\n",
         flush=True,
     )
     rounds = [{"eta0": eta, "Q": q, "rounds": _finite(number)} for (eta, q), number in found.items()]
     return {"task": experiment.title, "target": experiment.target, "rounds": rounds, "chosen": chosen}
+
+
+def choose(rounds: Mapping[float, float], paper: int) -> float | None:
+    """The eta0 at which FedSGD comes closest to the paper's rounds, of those up to its fastest: beyond it a
+    larger step is a less stable one, and the same number of rounds does not mean the same.
+    """
+    reached = {eta: number for eta, number in rounds.items() if number < inf}
+    fastest = min(reached, key=lambda eta: (reached[eta], eta), default=None)
+    if fastest is None:
+        return None
+    return min((eta for eta in reached if eta <= fastest), key=lambda eta: abs(reached[eta] - paper))
 
 
 def _finite(rounds: float) -> float | None:

@@ -65,7 +65,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "mnist": {
         "batch": 256,
         "optimiser": "adam",
-        "eta": 0.005,
+        "eta": 0.0005,
         "pool": 1,
         "channels": 64,
         "dense": 256,

@@ -15,7 +15,7 @@ import pytest
 import bench.__main__ as dispatch
 from bench import table1
 from bench.runs import Record, Spec, Store
-from bench.table1 import Experiment, Row, bars_of, row_of
+from bench.table1 import Experiment, Row, bars_of, choose, row_of
 
 NAMED = os.environ.get("SECUREFED_DATA")
 DIGITS = bool(NAMED) and (Path(NAMED or "") / "mnist10k.npz").exists()
@@ -122,6 +122,13 @@ def test_fedsgd_decides_the_step_size_by_its_median_on_validation_rows(
     assert (rounds[0.1, 1], rounds[0.2, 1], rounds[0.4, 1]) == (900, 360, 90)
     assert {dict(spec.options)["split"] for spec in seen} == {"validation"}
     assert "FedSGD in the paper: 334" in capsys.readouterr().out
+
+
+def test_a_step_beyond_the_fastest_is_not_chosen() -> None:
+    rounds = {0.0005: 58, 0.001: 31, 0.002: 28, 0.005: 39, 0.01: inf}
+    assert choose(rounds, 46) == 0.0005, "and not 0.005, whose 39 are nearer"
+    assert choose(rounds, 30) == 0.001
+    assert choose({0.1: inf}, 46) is None
 
 
 def test_counts_are_words_where_there_is_none() -> None:
