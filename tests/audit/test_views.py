@@ -177,19 +177,17 @@ def test_encrypted_messages_give_no_features(scheme: str) -> None:
 
 @pytest.mark.parametrize(("scheme", "succeeds"), [("plain", True), ("ckks", False), ("paillier", False)])
 def test_membership_from_what_the_key_holder_opens(scheme: str, succeeds: bool) -> None:
-    rows, columns, scores = 16, 20, []
-    for seed in range(6 if scheme != "paillier" else 2):
+    rows, columns, scores = 16, 200, []
+    for seed in range(2):
         found = linear_scene(scheme, KEYS, rows=rows, batch=None, rounds=3, columns=(columns, 2), seed=seed)
         outsiders = np.random.default_rng(seed + 77).normal(size=(rows, columns))
         gradients = [plain_values(m).ravel()[:columns] for m in found.views["p1"].of("opening-request")]
         scores.append(membership_scores(np.vstack([found.features["p0"], outsiders]), gradients))
     inside = np.tile(np.arange(2 * rows) < rows, len(scores))
     interval = area_under_curve(np.concatenate(scores), inside)
-    if succeeds:
-        assert interval.low > 0.55
-    else:
-        # Masks are drawn anew in every run: far above chance, not a little above it.
-        assert interval.score - 0.5 < 5 * (interval.high - interval.low) / 3.92
+    errors = (interval.score - 0.5) / ((interval.high - interval.low) / 3.92)
+    # Masks are drawn anew in every run: five standard errors above chance are luck once in three million.
+    assert (errors > 10) if succeeds else (errors < 5)
 
 
 @pytest.mark.parametrize("scheme", ["plain", "paillier", "ckks"])
