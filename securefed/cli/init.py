@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     parties = _parties(args.parties, name, key_holder=args.key_holder)
     passphrase = phrases.read_passphrase(args.passphrase_file, new=args.renew is None)
     if args.renew == "passphrase":
-        _known(folder, name)
+        _check_party(folder, name)
         new = phrases.read_new_passphrase(args.new_passphrase_file)
         changed = change_passphrase(folder, passphrase, new)
         terminal.say(f"{folder}: {len(changed)} keys are under the new passphrase: {', '.join(changed)}")
@@ -145,7 +145,7 @@ def make_party_folder(
     return identity
 
 
-def _known(folder: Path, name: str) -> None:
+def _check_party(folder: Path, name: str) -> None:
     if not (folder / KEY_FILE).exists():
         raise SettingError(f"{folder} holds no party; `securefed init {name}` makes one")
     known = Certificate.read(folder / CERTIFICATE_FILE).name
@@ -155,7 +155,7 @@ def _known(folder: Path, name: str) -> None:
 
 def _renew(folder: Path, name: str, what: str, key_bits: int, days: int, passphrase: str) -> None:
     files = [KEY_FILE, CERTIFICATE_FILE] if what == "tls" else [he_file(what)]
-    _known(folder, name)
+    _check_party(folder, name)
     Identity.load(folder, passphrase)  # the passphrase has to be the old one's
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     for each in files:

@@ -17,7 +17,7 @@ from securefed.crypto.errors import KeyFileError, WrongPassphrase
 from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
 from securefed.errors import SettingError
 from securefed.measure.files import write_atomically
-from securefed.transport.identity import KEY_FILE, Identity, IdentityError, read_under
+from securefed.transport.identity import KEY_FILE, Identity, IdentityError, under_other_passphrase
 
 __all__ = ["CHECKPOINT_KEY", "HE_SCHEMES", "PartyKeys", "change_passphrase", "he_file", "make_he_key"]
 
@@ -50,13 +50,15 @@ def change_passphrase(folder: Path, old: str, new: str) -> list[str]:
     Nothing is written before all of them could be read, and each file is replaced as a whole. One that is
     under the new passphrase already stays: a change that was interrupted is finished by doing it again.
     """
-    sealed = {path: _either(path, old, new) for path in sorted(folder.glob("*.skf*"))}
+    # A name with a dot is what an interrupted write left: no key, and never read.
+    files = sorted(path for path in folder.glob("*.skf*") if not path.name.startswith("."))
+    sealed = {path: _either(path, old, new) for path in files}
     private = {}
     for path in sorted(folder.glob(f"{KEY_FILE}*")):
         try:
-            private[path] = read_under(path, old, new)
+            private[path] = under_other_passphrase(path, old, new)
         except IdentityError:
-            private[path] = read_under(path, new, new)
+            private[path] = under_other_passphrase(path, new, new)
     for path, found in sealed.items():
         write_key_file(path, found.secret, new, label=found.label, overwrite=True)
     for path, pem in private.items():

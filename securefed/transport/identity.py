@@ -43,6 +43,7 @@ __all__ = [
     "Peer",
     "check_party_name",
     "parse_address",
+    "under_other_passphrase",
 ]
 
 KEY_FILE = "tls-key.pem"
@@ -304,7 +305,7 @@ class Identity:
         return f"<identity of {self.name!r}: {self.certificate!r}>"
 
 
-def read_under(path: Path, old: str | bytes, new: str | bytes) -> bytes:
+def under_other_passphrase(path: Path, old: str | bytes, new: str | bytes) -> bytes:
     """The text of a private key file, put from one passphrase under another."""
     return _close_key(_open_key(_read_bounded(path, private=True), old), new)
 

@@ -255,7 +255,9 @@ def test_the_passphrase_can_be_changed_and_a_change_can_be_finished(
     monkeypatch.setenv(VARIABLE, old)
     assert main([*where, "passphrase"]) == 0
     assert "tls-key.pem.old-" in capsys.readouterr().err
-    (folder / "he-ckks.skf").write_bytes(keys["he-ckks.skf"])  # as if it had been interrupted before this one
+    # As if it had been interrupted while it wrote this one.
+    (folder / "he-ckks.skf").write_bytes(keys["he-ckks.skf"])
+    (folder / ".he-ckks.skf.0123456789abcdef").write_bytes(keys["he-ckks.skf"][:50])
     assert main([*where, "passphrase"]) == 0
     for name, known in secrets_of.items():
         assert read_key_file(folder / name, new) == known
