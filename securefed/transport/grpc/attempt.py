@@ -262,7 +262,7 @@ class Attempt:
     # Messages.
 
     def admit(self, sender: str, envelope: Envelope) -> None:
-        """Refuse what does not belong to this attempt, before a byte of its payload is read."""
+        """Refuse what does not belong to this attempt, before its payload is taken in."""
         if envelope.receiver != self.name:
             raise WrongSender(f"{sender} sent {self.name} a message for {envelope.receiver!r}")
         if envelope.run != self.run:
