@@ -27,6 +27,7 @@ LAYERS = [
     ("protocols",),
     ("audit", "measure"),
     ("API",),
+    ("runtime",),
     ("cli", "bench"),
 ]
 API_FOLDERS = ("estimators",)

@@ -7,12 +7,9 @@ import io
 from pathlib import Path
 
 from securefed.audit import command
-from securefed.audit.files import read_run
-from securefed.audit.report import audit
 from securefed.cli.terminal import Terminal
-from securefed.errors import DataError
 
-__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "audit_section", "run"]
+__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
 Check a finished run against its transcripts: what each party saw, fifteen claims with their evidence (nothing
@@ -40,12 +37,3 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         colour = {"all claims hold": "green"}.get(line, "red" if "FAIL" in line else None)
         terminal.result(line, colour=colour)
     return code
-
-
-def audit_section(folder: Path) -> tuple[str, str]:
-    """The audit of one party's own transcript, as a section for its report; and its verdict."""
-    try:
-        report = audit(*read_run(folder))
-    except DataError as error:
-        return "", str(error)
-    return report.to_html(), report.verdict

@@ -21,7 +21,7 @@ from securefed.cli.demo_data import DATA, Baselines, DemoData, demo_data
 from securefed.cli.demo_parties import DemoFailed, DemoRun
 from securefed.cli.demo_settings import choose
 from securefed.cli.entry import Stopped
-from securefed.cli.joining import told
+from securefed.cli.foreground import interruptible
 from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES
 from securefed.errors import SettingError
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     for line in settings.lines(data):
         terminal.say(f"  {line}")
     made = DemoRun(folder, data, settings, secrets.token_urlsafe(24), terminal)
-    with told():
+    with interruptible():
         try:
             with made:
                 made.prepare()

@@ -8,8 +8,8 @@ from typing import Any
 
 from securefed.checks import check_integer
 from securefed.cli.demo_data import DemoData
-from securefed.cli.shared import SharedSettings
 from securefed.errors import SettingError
+from securefed.runtime.shared import SharedSettings
 
 __all__ = ["DemoSettings", "choose"]
 

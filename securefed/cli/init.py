@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from securefed.cli import passphrase as phrases
-from securefed.cli.fields import check_names
-from securefed.cli.keys import HE_SCHEMES, change_passphrase, he_file, make_checkpoint_key, make_he_key
 from securefed.cli.template import party_toml
 from securefed.cli.terminal import Terminal
 from securefed.errors import SettingError
 from securefed.measure.files import make_folder, storage_error, write_atomically, write_json
+from securefed.runtime.fields import check_names
+from securefed.runtime.keys import HE_SCHEMES, change_passphrase, he_file, make_checkpoint_key, make_he_key
 from securefed.transport.identity import (
     CERTIFICATE_FILE,
     KEY_FILE,

@@ -7,30 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from securefed.cli import passphrase as phrases
-from securefed.cli.audit import audit_section
-from securefed.cli.building import OwnData, check_labels
-from securefed.cli.checkpoints import remove_folder
 from securefed.cli.entry import Stopped
-from securefed.cli.joining import load_keys, lost, open_endpoint, spoken, waiting_note
-from securefed.cli.keys import PartyKeys
-from securefed.cli.meeting import close_run, run_session
-from securefed.cli.preparation import Preparation
-from securefed.cli.records import Events
-from securefed.cli.rows import file_digest, read_rows
-from securefed.cli.session import DataSession, KeyHolderSession, Session
-from securefed.cli.settings import PartyFile, read_party_file
+from securefed.cli.foreground import in_foreground, waiting_note
 from securefed.cli.terminal import Progress, Terminal
-from securefed.cli.workers import workers
 from securefed.crypto import Mapper
-from securefed.data.ids import normalise_ids
-from securefed.errors import SettingError
 from securefed.measure.files import StorageError, write_json
-from securefed.measure.report import render, seconds, size
+from securefed.measure.report import seconds, size
 from securefed.measure.summary import PartyAccount
 from securefed.measure.timeline import RoundPoint
+from securefed.runtime.attempts import check_folder, close_run, run_session, write_run
+from securefed.runtime.checkpoints import remove_folder
+from securefed.runtime.endpoint import load_keys, open_endpoint, why_it_ended
+from securefed.runtime.keys import PartyKeys
+from securefed.runtime.own_data import OwnData, load_data
+from securefed.runtime.party_run import DataSession, KeyHolderSession, Session
+from securefed.runtime.preparation import Preparation
+from securefed.runtime.settings import PartyFile, read_party_file
+from securefed.runtime.transcripts import Events
+from securefed.runtime.workers import workers
 from securefed.transport.grpc import PeerGone, Waiting
 
-__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "load_data", "run"]
+__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
 Join a run as one party. Meets the other parties over mutual TLS, compares settings with them, finds the
@@ -62,13 +59,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     passphrase = phrases.read_passphrase(args.passphrase_file)
     keys = load_keys(party, passphrase)
     with (
-        spoken(terminal),
+        in_foreground(terminal),
         workers(party.own.engine, party.shared.scheme) as mapper,
         Events(args.events) as events,
     ):
         display = _Display(terminal, party)
         session = _session(party, keys, mapper, data, display, events)
-        _check_folder(session, args.resume, args.restart)
+        check_folder(session, args.resume, args.restart)
         try:
             account = _take_part(session, keys, terminal, display, events)
         except (KeyboardInterrupt, PeerGone, StorageError) as error:
@@ -78,25 +75,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         _report(session, account, terminal, args.json)
         events.tell("finished", rounds=account.rounds, reason=account.reason)
     return 0
-
-
-def load_data(party: PartyFile) -> tuple[OwnData, Preparation, str]:
-    """The party's file as numbers, how they were made, and the file's digest."""
-    if party.data is None:
-        raise SettingError("data: missing; a party needs the table [data] with its file")
-    settings, path = party.data, party.folder / party.data.file
-    rows = read_rows(path)
-    digest = file_digest(path)
-    ids = None
-    if settings.id is not None:
-        ids = rows.ids(settings.id)
-        normalise_ids(ids, party.own.name)  # what cannot be aligned is refused before anybody is called
-    targets = classes = None
-    if settings.label is not None:
-        labels = rows.column(settings.label, "label")
-        targets, classes = check_labels(labels, party.own.name, party.shared)
-    preparation, features = Preparation.fit(rows, settings)
-    return OwnData(features, ids, targets, classes), preparation, digest
 
 
 def _session(
@@ -128,26 +106,6 @@ def _session(
     return session
 
 
-def _check_folder(session: Session, resume: bool, restart: bool) -> None:
-    folder, store = session.directory.folder, session.store
-    if restart:
-        store.clear()
-        session.directory.result.unlink(missing_ok=True)
-        return
-    if session.directory.finished and not (resume and store.aligned):
-        raise SettingError(
-            f"{folder} holds a finished run; take another run name, or --restart to throw it away"
-        )
-    if store.aligned and not resume:
-        raise SettingError(
-            f"{folder} holds an unfinished run at round {session.last_round}; --resume goes on, --restart "
-            "throws it away"
-        )
-    if store.aligned and isinstance(session, DataSession):
-        session.check_unchanged()
-    session.standing()  # a damaged checkpoint is found before anybody is called
-
-
 def _take_part(
     session: Session, keys: PartyKeys, terminal: Terminal, display: _Display, events: Events
 ) -> PartyAccount:
@@ -160,19 +118,12 @@ def _take_part(
             session, endpoint, tell=terminal.warn, on_wait=display.waiting, events=events
         )
         display.close()
-        _write(session, account)
+        write_run(session, account)
         if over:
             account = close_run(endpoint, account, others)
-            _write(session, account)
+            write_run(session, account)
             remove_folder(session.directory.checkpoints)
     return account
-
-
-def _write(session: Session, account: PartyAccount) -> None:
-    result, timing, directory = account.result(), account.timing(), session.directory
-    directory.write(result, timing, render(result, timing))
-    section, _ = audit_section(directory.folder)
-    directory.write(result, timing, render(result, timing, section))
 
 
 def _report(session: Session, account: PartyAccount, terminal: Terminal, json_file: Path | None) -> None:
@@ -205,7 +156,7 @@ def summary_lines(result: dict[str, Any], timing: dict[str, Any]) -> list[str]:
 
 
 def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:
-    word = "stopped" if isinstance(error, KeyboardInterrupt) else lost(error)
+    word = "stopped" if isinstance(error, KeyboardInterrupt) else why_it_ended(error)
     if session.account is not None or session.store.aligned:
         kept = f"round {session.last_round} of {session.shared.values['rounds']} is kept"
         return f"{word}; {kept}; go on with: securefed party {file} --resume"

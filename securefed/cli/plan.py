@@ -8,11 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from securefed.checks import check_integer
-from securefed.cli.party import load_data
-from securefed.cli.settings import PartyFile, read_party_file
-from securefed.cli.shared import SharedSettings
 from securefed.cli.terminal import Terminal
-from securefed.cli.workers import workers
 from securefed.crypto import SCHEMES
 from securefed.errors import SettingError
 from securefed.measure.calibration import Costs, ModelCosts, calibrate, hash_rate
@@ -20,6 +16,10 @@ from securefed.measure.files import write_json
 from securefed.measure.plan import Estimate, RoundsModel, best, estimate
 from securefed.measure.report import seconds, size
 from securefed.measure.workload import Scenario
+from securefed.runtime.own_data import load_data
+from securefed.runtime.settings import PartyFile, read_party_file
+from securefed.runtime.shared import SharedSettings
+from securefed.runtime.workers import workers
 from securefed.transport import NETWORKS, Network, get_network
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]

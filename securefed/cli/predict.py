@@ -7,20 +7,21 @@ from pathlib import Path
 
 from securefed.cli import passphrase as phrases
 from securefed.cli.entry import Stopped
-from securefed.cli.joining import load_keys, lost, open_endpoint, passes, spoken, waiting_note
-from securefed.cli.meeting import ALL_KINDS
-from securefed.cli.rows import read_rows
-from securefed.cli.scoring import NewRows, Scored, Scoring, write_scores
-from securefed.cli.settings import PartyFile, read_party_file
-from securefed.cli.shards import Shard, read_shard
+from securefed.cli.foreground import in_foreground, waiting_note
 from securefed.cli.terminal import Terminal
-from securefed.cli.workers import workers
 from securefed.crypto.errors import WrongKey
 from securefed.data.ids import normalise_ids
 from securefed.errors import SettingError
 from securefed.measure.files import write_json
 from securefed.measure.report import seconds
 from securefed.measure.rundir import RunDirectory
+from securefed.runtime.attempts import ALL_KINDS
+from securefed.runtime.endpoint import load_keys, may_return, open_endpoint, why_it_ended
+from securefed.runtime.rows import read_rows
+from securefed.runtime.scoring import NewRows, Scored, Scoring, write_scores
+from securefed.runtime.settings import PartyFile, read_party_file
+from securefed.runtime.shards import Shard, read_shard
+from securefed.runtime.workers import workers
 from securefed.transport.grpc import Endpoint, PeerGone, Waiting
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         instance = shard.instance
     rows = _new_rows(party, args.rows, shard)
     keys = load_keys(party, phrases.read_passphrase(args.passphrase_file))
-    with spoken(terminal), workers(party.own.engine, party.shared.scheme) as mapper:
+    with in_foreground(terminal), workers(party.own.engine, party.shared.scheme) as mapper:
         scoring = Scoring(
             party.shared, party.own.name, directory, keys.holder, mapper, shard=shard, rows=rows
         )
@@ -69,9 +70,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
                 terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting its peers")
                 scored = _meet(endpoint, scoring, party, instance, terminal)
         except (KeyboardInterrupt, PeerGone) as error:
-            if isinstance(error, PeerGone) and not passes(error):
-                raise Stopped(lost(error)) from None
-            word = "stopped" if isinstance(error, KeyboardInterrupt) else lost(error)
+            if isinstance(error, PeerGone) and not may_return(error):
+                raise Stopped(why_it_ended(error)) from None
+            word = "stopped" if isinstance(error, KeyboardInterrupt) else why_it_ended(error)
             raise Stopped(f"{word}; nothing was lost: run the same command again") from None
         except WrongKey as error:
             raise SettingError(
@@ -118,9 +119,9 @@ def _meet(
                 on_wait=on_wait,
             )
         except PeerGone as gone:
-            if not scoring.begun or not passes(gone):
+            if not scoring.begun or not may_return(gone):
                 raise
-            terminal.warn(f"{lost(gone)}; beginning again and waiting for it")
+            terminal.warn(f"{why_it_ended(gone)}; beginning again and waiting for it")
         else:
             scored: Scored = done.outcome
             return scored

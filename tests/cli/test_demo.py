@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.parties import PATIENT, ROOT
+from tests.runtime.parties import PATIENT, ROOT
 
 
 def demo(tmp_path: Path, *words: str) -> tuple[str, dict[str, object]]:

@@ -16,15 +16,15 @@ from securefed import __version__
 from securefed.cli import main
 from securefed.cli.entry import COMMANDS
 from securefed.cli.init import make_party_folder
-from securefed.cli.joining import check_certificates
 from securefed.cli.passphrase import VARIABLE
-from securefed.cli.settings import read_party_file
 from securefed.crypto.errors import WrongPassphrase
 from securefed.crypto.keyfile import read_key_file
 from securefed.errors import SettingError
+from securefed.runtime.endpoint import check_certificates
+from securefed.runtime.settings import read_party_file
 from securefed.transport.grpc import Identity
 from securefed.transport.identity import IdentityError
-from tests.cli.parties import PASSPHRASE, ROOT, Fleet
+from tests.runtime.parties import PASSPHRASE, ROOT, Fleet
 
 Make = Callable[..., Fleet]
 OPEN = {"scheme": "plain", "reveal": "own-gradient", "rounds": 2}

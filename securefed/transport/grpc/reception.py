@@ -5,8 +5,8 @@ certificates that are pinned here (or issued by a peer's authority); the first t
 look up whose it is; and a call that gives another name gets nothing but a refusal and leaves a line in the
 log. A message comes in one piece (`Post`) or in several (`Deliver`). What an admitted peer sends is checked
 against the attempt before its payload is taken in, the same way for both: of a small message grpc has the one
-piece in memory by then, of a large one only its envelope. What is illegal ends the attempt with the error that
-names it, here and, by the refusal, at the sender.
+piece in memory by then, of a large one only its envelope. What is illegal ends the attempt with the error
+that names it, here and, by the refusal, at the sender.
 """
 
 from __future__ import annotations

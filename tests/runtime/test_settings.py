@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from securefed.cli.settings import read_party_file
-from securefed.cli.shared import DEFAULTS, SharedSettings
 from securefed.cli.template import party_toml
 from securefed.errors import SettingError
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrtParties
 from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.runtime.settings import read_party_file
+from securefed.runtime.shared import DEFAULTS, SharedSettings
 from securefed.transport.identity import Identity
 
 GOOD = """

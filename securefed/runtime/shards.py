@@ -20,9 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed import models
-from securefed.cli.building import Trained
-from securefed.cli.preparation import Preparation
-from securefed.cli.shared import SharedSettings
 from securefed.errors import DataError
 from securefed.measure.files import write_atomically
 from securefed.models import HiddenLayer
@@ -33,6 +30,9 @@ from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.scorers import LinearScorer, Scorer
 from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.runtime.building import Trained
+from securefed.runtime.preparation import Preparation
+from securefed.runtime.shared import SharedSettings
 
 __all__ = ["Shard", "prediction_agreement", "read_arrays", "read_shard", "save_shard", "write_arrays"]
 

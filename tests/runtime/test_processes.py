@@ -19,7 +19,7 @@ from securefed import FedBCD, GeneralisedLinear, Party
 from securefed.audit.files import read_run
 from securefed.audit.report import audit
 from securefed.protocols.ledger import LedgerWarning
-from tests.cli.parties import NOTARY, Fleet, he_key, reached
+from tests.runtime.parties import NOTARY, Fleet, he_key, reached
 
 TWO = {"shop": 3, "bank": 2}
 FOUR = {"a": 2, "b": 1, "c": 2, "d": 2}

@@ -14,9 +14,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.cli.parties import PASSPHRASE, Fleet, reached
 from tests.cli.test_demo import Screen
-from tests.cli.test_processes import OPEN, TWO, simulated
+from tests.runtime.parties import PASSPHRASE, Fleet, reached
+from tests.runtime.test_processes import OPEN, TWO, simulated
 from tests.transport.network import Proxy
 from tests.transport.test_network_processes import two_machines
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from securefed.cli.standing import Decision, Standing, decide
 from securefed.errors import SettingError
+from securefed.runtime.resumption import Decision, Standing, decide
 from securefed.transport.grpc import Malformed
 
 A, B = "0123456789abcdef", "fedcba9876543210"

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from securefed.checks import check_choice, check_integer, check_number
-from securefed.cli.fields import check_keys, check_names
 from securefed.errors import SettingError
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
 from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.runtime.fields import check_keys, check_names
 from securefed.transport.identity import check_party_name
 
 __all__ = ["DEFAULTS", "SharedSettings"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from securefed.cli.checkpoints import KEPT, Checkpoint, CheckpointStore
 from securefed.errors import DataError
 from securefed.measure.files import StorageError, write_atomically
+from securefed.runtime.checkpoints import KEPT, Checkpoint, CheckpointStore
 
 KEY = bytes(range(32))
 

@@ -20,10 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.cli.alignment import align, hear_count
-from securefed.cli.records import start_transcript
-from securefed.cli.shards import Shard, prediction_agreement
-from securefed.cli.shared import SharedSettings
 from securefed.crypto import KeyHolder, Mapper
 from securefed.errors import DataError, SettingError
 from securefed.measure.files import write_atomically
@@ -31,6 +27,10 @@ from securefed.measure.rundir import RunDirectory
 from securefed.protocols.prediction_run import BlindShard, predict_programs
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.scorers import Scorer
+from securefed.runtime.alignment import align, hear_count
+from securefed.runtime.shards import Shard, prediction_agreement
+from securefed.runtime.shared import SharedSettings
+from securefed.runtime.transcripts import start_transcript
 from securefed.transport import Link
 from securefed.transport import Path as ClockPath
 from securefed.transport.grpc import Malformed, NetworkLink

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from securefed.cli.keeper import RoundWatch
-from securefed.cli.records import Events, FileTranscript, resume_transcript, start_transcript
 from securefed.errors import DataError
 from securefed.measure.files import StorageError
+from securefed.runtime.bookkeeping import RoundWatch
+from securefed.runtime.transcripts import Events, FileTranscript, resume_transcript, start_transcript
 from securefed.transport import Transcript
 from securefed.transport.clock import Path as ClockPath
 from securefed.transport.message import Message

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from securefed.cli import main
-from tests.cli.parties import PASSPHRASE, ROOT, Fleet, reached
+from tests.runtime.parties import PASSPHRASE, ROOT, Fleet, reached
 
 Make = Callable[..., Fleet]
 SETTINGS = {"scheme": "plain", "reveal": "own-gradient", "rounds": 400, "batch_size": 20}

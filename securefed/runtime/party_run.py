@@ -20,16 +20,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from securefed.cli.alignment import Alignment, align, hear_count
-from securefed.cli.building import OwnData, agreement_of, build, make_model
-from securefed.cli.checkpoints import Checkpoint, CheckpointStore
-from securefed.cli.keeper import Keeper, RoundWatch, Tally
-from securefed.cli.keys import PartyKeys
-from securefed.cli.preparation import Preparation
-from securefed.cli.records import Events, FileTranscript, resume_transcript, start_transcript
-from securefed.cli.settings import PartyFile
-from securefed.cli.shards import save_shard, write_arrays
-from securefed.cli.standing import Decision, Standing, decide
 from securefed.crypto import Mapper
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.measure.forecast import ledger_after, refusal
@@ -41,6 +31,17 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.schedules import Reason
 from securefed.protocols.training import Outcome, Round
+from securefed.runtime.alignment import Alignment, align, hear_count
+from securefed.runtime.bookkeeping import Keeper, RoundWatch, Tally
+from securefed.runtime.building import agreement_of, build, make_model
+from securefed.runtime.checkpoints import Checkpoint, CheckpointStore
+from securefed.runtime.keys import PartyKeys
+from securefed.runtime.own_data import OwnData
+from securefed.runtime.preparation import Preparation
+from securefed.runtime.resumption import Decision, Standing, decide
+from securefed.runtime.settings import PartyFile
+from securefed.runtime.shards import save_shard, write_arrays
+from securefed.runtime.transcripts import Events, FileTranscript, resume_transcript, start_transcript
 from securefed.transport import Link, Path, Transcript
 from securefed.transport.grpc import NetworkLink
 

@@ -9,24 +9,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from securefed.cli.alignment import ALIGNMENT_KINDS
-from securefed.cli.joining import lost, passes
-from securefed.cli.records import Events
-from securefed.cli.session import Session
+from securefed.audit.files import read_run
+from securefed.audit.report import audit
+from securefed.errors import DataError, SettingError
+from securefed.measure.report import render
 from securefed.measure.summary import PartyAccount
 from securefed.protocols.messages import KINDS
+from securefed.runtime.alignment import ALIGNMENT_KINDS
+from securefed.runtime.endpoint import may_return, why_it_ended
+from securefed.runtime.party_run import DataSession, Session
+from securefed.runtime.transcripts import Events
 from securefed.transport import Link, TransportError, WrongRun
 from securefed.transport.grpc import Endpoint, NetworkLink, PeerGone, Waiting
 
-__all__ = ["ALL_KINDS", "close_run", "run_session"]
+__all__ = ["ALL_KINDS", "check_folder", "close_run", "run_session", "write_run"]
 
 ALL_KINDS = (*KINDS, *ALIGNMENT_KINDS)
 CLOSING_SECONDS = 60.0
 """How long the others have to write their results before transcripts go uncompared."""
 DONE_SECONDS = 60.0
 """How long a party that is done waits for others who may not be."""
+
+
+def check_folder(session: Session, resume: bool, restart: bool) -> None:
+    """Refuse a run directory that is not as the operator thinks; `restart` throws away what is there."""
+    folder, store = session.directory.folder, session.store
+    if restart:
+        store.clear()
+        session.directory.result.unlink(missing_ok=True)
+        return
+    if session.directory.finished and not (resume and store.aligned):
+        raise SettingError(
+            f"{folder} holds a finished run; take another run name, or --restart to throw it away"
+        )
+    if store.aligned and not resume:
+        raise SettingError(
+            f"{folder} holds an unfinished run at round {session.last_round}; --resume goes on, --restart "
+            "throws it away"
+        )
+    if store.aligned and isinstance(session, DataSession):
+        session.check_unchanged()
+    session.standing()  # a damaged checkpoint is found before anybody is called
 
 
 def run_session(
@@ -61,9 +87,9 @@ def run_session(
         except PeerGone as gone:
             if done is not None and not session.begun:
                 return done, False
-            if not session.begun or not passes(gone):
+            if not session.begun or not may_return(gone):
                 raise
-            tell(f"{lost(gone)}; going back to round {session.last_round} and waiting for it")
+            tell(f"{why_it_ended(gone)}; going back to round {session.last_round} and waiting for it")
             events.tell("interrupted", peer=gone.peer, reason=str(gone), last_round=session.last_round)
         else:
             if session.refused is not None:
@@ -72,6 +98,14 @@ def run_session(
                 return session.account, True
         finally:
             endpoint.timeouts = normal
+
+
+def write_run(session: Session, account: PartyAccount) -> None:
+    """result.json, timing.json and report.html, the audit of the party's own transcript in it."""
+    result, timing, directory = account.result(), account.timing(), session.directory
+    directory.write(result, timing, render(result, timing))
+    section, _ = _audit_section(directory.folder)
+    directory.write(result, timing, render(result, timing, section))
 
 
 def close_run(endpoint: Endpoint, account: PartyAccount, peers: list[str]) -> PartyAccount:
@@ -132,3 +166,12 @@ def _timing(value: object) -> dict[str, float] | None:
     if not isinstance(value, dict) or not all(isinstance(value.get(key), int | float) for key in keys):
         return None
     return {key: float(value[key]) for key in keys}
+
+
+def _audit_section(folder: Path) -> tuple[str, str]:
+    """The audit of one party's own transcript, as a section for its report; and its verdict."""
+    try:
+        report = audit(*read_run(folder))
+    except DataError as error:
+        return "", str(error)
+    return report.to_html(), report.verdict

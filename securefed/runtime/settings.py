@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
-from securefed.cli.fields import check_keys, check_names, check_text
-from securefed.cli.shared import SharedSettings
 from securefed.errors import SecurefedError, SettingError
+from securefed.runtime.fields import check_keys, check_names, check_text
+from securefed.runtime.shared import SharedSettings
 from securefed.transport.identity import Certificate, Peer, check_party_name, parse_address
 
 __all__ = ["DataSettings", "OwnSettings", "PartyFile", "read_party_file"]

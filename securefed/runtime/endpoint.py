@@ -1,33 +1,26 @@
-"""What every command that goes on the network has to do first: keys, address, log lines, signals."""
+"""A party's place on the network: its keys, its address, certificates that are still good; and what
+is said when a peer goes: whether it may come back, and why it went, in a few words.
+"""
 
 from __future__ import annotations
 
 import logging
-import signal
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import FrameType
-from typing import Any
 
-from securefed.cli.keys import PartyKeys
-from securefed.cli.settings import PartyFile
-from securefed.cli.terminal import Terminal, clock
 from securefed.errors import SettingError
-from securefed.transport.grpc import Certificate, Endpoint, PeerGone, PeerLeft, Timeouts, Waiting
+from securefed.runtime.keys import PartyKeys
+from securefed.runtime.settings import PartyFile
+from securefed.transport.grpc import Certificate, Endpoint, PeerGone, PeerLeft, Timeouts
 
 __all__ = [
-    "PASSING",
+    "TEMPORARY",
     "check_certificates",
     "load_keys",
-    "lost",
+    "may_return",
     "open_endpoint",
-    "passes",
-    "spoken",
-    "told",
-    "waiting_note",
+    "trouble_in_words",
+    "why_it_ended",
 ]
 
 REASONS = {
@@ -38,7 +31,7 @@ REASONS = {
     "Socket closed": "it ends the connection: not ready yet, or our certificate is unknown there",
     "onnection reset": "it ends the connection: not ready yet, or our certificate is unknown there",
 }
-PASSING = frozenset(
+TEMPORARY = frozenset(
     {
         "",
         "ABSENT",
@@ -93,74 +86,21 @@ def check_certificates(party: PartyFile, own: Certificate, now: datetime | None 
             )
 
 
-class _Lines(logging.Handler):
-    """Log lines of the transport, one by one, where a person sees them."""
-
-    def __init__(self, terminal: Terminal) -> None:
-        super().__init__()
-        self._terminal = terminal
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = " ".join(record.getMessage().split())
-        if record.levelno >= logging.WARNING:
-            self._terminal.warn(text)
-        else:
-            self._terminal.detail(text)
-
-
-@contextmanager
-def spoken(terminal: Terminal) -> Iterator[None]:
-    """Warnings and log lines go to the terminal, and SIGTERM is a Ctrl-C."""
-    logger = logging.getLogger("securefed")
-    handler, level, propagate = _Lines(terminal), logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    with warnings.catch_warnings(), told():
-        warnings.simplefilter("once")
-        warnings.showwarning = lambda message, *_: terminal.warn(str(message))
-        try:
-            yield
-        finally:
-            logger.removeHandler(handler)
-            logger.setLevel(level)
-            logger.propagate = propagate
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """Whoever stops this process with SIGTERM gets the same clean end as with Ctrl-C."""
-
-    def stop(_: int, __: FrameType | None) -> Any:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def passes(gone: PeerGone) -> bool:
+def may_return(gone: PeerGone) -> bool:
     """Whether it is worth waiting for the peer to come back."""
-    return not isinstance(gone, PeerLeft) or gone.reason in PASSING
+    return not isinstance(gone, PeerLeft) or gone.reason in TEMPORARY
 
 
-def waiting_note(waiting: Waiting) -> str:
-    """A countdown."""
-    return f"waiting for {waiting.peer}, {clock(max(0.0, waiting.left))} left{_reason(waiting.trouble)}"
-
-
-def lost(error: BaseException) -> str:
+def why_it_ended(error: BaseException) -> str:
     """Why an attempt ended, without what the network library says at length."""
     text = " ".join(str(error).split())
-    if isinstance(error, PeerLeft) and not passes(error):
+    if isinstance(error, PeerLeft) and not may_return(error):
         return f"{text} (its own last line says more, and it will be the same next time)"
     head, found, trouble = text.partition(" (last: ")
-    return f"{head}{_reason(trouble.removesuffix(')'))}" if found else text
+    return f"{head}{trouble_in_words(trouble.removesuffix(')'))}" if found else text
 
 
-def _reason(trouble: str) -> str:
+def trouble_in_words(trouble: str) -> str:
     """What the network said, in a few words."""
     trouble = trouble.rpartition("last error: ")[2]  # grpc begins with what it always says
     for said, word in REASONS.items():

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.cli.checkpoints import Checkpoint, CheckpointStore
-from securefed.cli.records import FileTranscript
 from securefed.errors import DataError
 from securefed.measure.timeline import RoundPoint, Timeline
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.schedules import Reason
 from securefed.protocols.training import Round
+from securefed.runtime.checkpoints import Checkpoint, CheckpointStore
+from securefed.runtime.transcripts import FileTranscript
 from securefed.transport import Entry, Link, Path
 
 __all__ = ["Keeper", "RoundWatch", "Tally"]

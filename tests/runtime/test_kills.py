@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from securefed.audit.files import read_run
 from securefed.audit.report import audit
-from tests.cli.parties import NOTARY, Fleet, reached
-from tests.cli.test_processes import aligned_ids, simulated
 from tests.protocols.error_bounds import opening_error
+from tests.runtime.parties import NOTARY, Fleet, reached
+from tests.runtime.test_processes import aligned_ids, simulated
 
 Make = Callable[..., Fleet]
 TWO = {"shop": 3, "bank": 2}

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
-from securefed.cli.alignment import Alignment
-from securefed.cli.shared import SharedSettings
-from securefed.cli.standing import Standing
 from securefed.errors import DataError
-from securefed.estimators.common import auc, binary_labels
+from securefed.estimators.common import auc
 from securefed.models import HiddenLayer, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
@@ -27,26 +23,15 @@ from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.training import DataParty, Evaluation
 from securefed.protocols.transfer import TransferSide
 from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.runtime.alignment import Alignment
+from securefed.runtime.own_data import OwnData
+from securefed.runtime.resumption import Standing
+from securefed.runtime.shared import SharedSettings
 
-__all__ = ["OwnData", "Trained", "agreement_of", "build", "check_labels", "make_model", "training_rows"]
+__all__ = ["Trained", "agreement_of", "build", "make_model", "training_rows"]
 
 Array = NDArray[np.float64]
 Model = LocalModel | HiddenLayer
-
-
-@dataclass(frozen=True, eq=False)
-class OwnData:
-    """A party's rows: numbers, who they are about, and labels if it has them."""
-
-    features: Array
-    ids: list[object] | None
-    targets: Array | None = None
-    """-1 and +1 (NaN where unknown), or numbers for the linear loss."""
-    classes: tuple[Any, ...] | None = None
-
-    @property
-    def known(self) -> NDArray[np.bool_] | None:
-        return None if self.targets is None else ~np.isnan(self.targets)
 
 
 @dataclass(eq=False)
@@ -57,28 +42,6 @@ class Trained:
     model: Model
     side: TransferSide | None = None
     """Of the label party in transfer learning: it has Phi."""
-
-
-def check_labels(
-    labels: NDArray[Any], party: str, shared: SharedSettings
-) -> tuple[Array, tuple[Any, ...] | None]:
-    """Labels as the objective takes them, and the two classes where there are classes."""
-    recipe = shared.recipe()
-    if isinstance(recipe, LinearRecipe) and not recipe.loss_function.binary:
-        try:
-            targets = recipe.loss_function.check_labels(labels)
-        except DataError as error:
-            raise DataError(f"{party}: {error}") from None
-        if float(np.max(np.abs(targets))) > recipe.margin_bound:
-            raise DataError(
-                f"{party}: labels up to {np.max(np.abs(targets)):.4g} given, at most margin_bound="
-                f"{recipe.margin_bound:g} is allowed; scale them or raise it"
-            )
-        return targets, None
-    if labels.dtype.kind != "f":
-        labels = np.array([None if word == "" else word for word in labels.tolist()], dtype=object)
-    signs, classes = binary_labels(labels, party, allow_missing=shared.objective == "transfer")
-    return signs, tuple(value.item() if hasattr(value, "item") else value for value in classes)
 
 
 def make_model(shared: SharedSettings, name: str, columns: int, seed: int) -> Model:

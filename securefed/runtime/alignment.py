@@ -17,10 +17,10 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.cli.shared import SharedSettings
 from securefed.crypto import Mapper
 from securefed.data.psi import PSI_KINDS, intersect
 from securefed.errors import DataError
+from securefed.runtime.shared import SharedSettings
 from securefed.transport import Link
 from securefed.transport.message import IllegalMessage
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from securefed.cli.building import check_labels
-from securefed.cli.preparation import MOST_CATEGORIES, Preparation
-from securefed.cli.rows import file_digest, read_rows
-from securefed.cli.settings import DataSettings
-from securefed.cli.shared import SharedSettings
 from securefed.errors import DataError, MissingExtra
+from securefed.runtime.own_data import check_labels
+from securefed.runtime.preparation import MOST_CATEGORIES, Preparation
+from securefed.runtime.rows import file_digest, read_rows
+from securefed.runtime.settings import DataSettings
+from securefed.runtime.shared import SharedSettings
 
 
 def table(tmp_path: Path, text: str) -> Any:

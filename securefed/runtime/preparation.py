@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from securefed.cli.rows import Rows
-from securefed.cli.settings import DataSettings
 from securefed.errors import DataError
+from securefed.runtime.rows import Rows
+from securefed.runtime.settings import DataSettings
 
 __all__ = ["MOST_CATEGORIES", "Preparation"]
 

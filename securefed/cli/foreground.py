@@ -1,0 +1,71 @@
+"""A party's process at a terminal: log lines, warnings, SIGTERM as Ctrl-C, the countdown while it waits."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from securefed.cli.terminal import Terminal, clock
+from securefed.runtime.endpoint import trouble_in_words
+from securefed.transport.grpc import Waiting
+
+__all__ = ["in_foreground", "interruptible", "waiting_note"]
+
+
+class _LogLines(logging.Handler):
+    """Log lines of the transport, one by one, where a person sees them."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = " ".join(record.getMessage().split())
+        if record.levelno >= logging.WARNING:
+            self._terminal.warn(text)
+        else:
+            self._terminal.detail(text)
+
+
+@contextmanager
+def in_foreground(terminal: Terminal) -> Iterator[None]:
+    """Warnings and log lines go to the terminal, and SIGTERM is a Ctrl-C."""
+    logger = logging.getLogger("securefed")
+    handler, level, propagate = _LogLines(terminal), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    with warnings.catch_warnings(), interruptible():
+        warnings.simplefilter("once")
+        warnings.showwarning = lambda message, *_: terminal.warn(str(message))
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Whoever stops this process with SIGTERM gets the same clean end as with Ctrl-C."""
+
+    def stop(_: int, __: FrameType | None) -> Any:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def waiting_note(waiting: Waiting) -> str:
+    """A countdown."""
+    left = clock(max(0.0, waiting.left))
+    return f"waiting for {waiting.peer}, {left} left{trouble_in_words(waiting.trouble)}"
