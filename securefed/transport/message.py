@@ -53,7 +53,11 @@ class WrongSender(IllegalMessage):
 
 
 class WrongRun(IllegalMessage):
-    """The message belongs to another run."""
+    """The message belongs to another run: `run`, where it is known."""
+
+    def __init__(self, text: str, run: str = "") -> None:
+        super().__init__(text)
+        self.run = run
 
 
 class OutOfOrder(IllegalMessage):

@@ -317,7 +317,7 @@ def test_a_full_queue_slows_the_sender_down_and_loses_nothing() -> None:
         for turn in range(count):
             block = await link.receive("number", "bank", round=turn)
             seen.append(block[0])
-            inbox = endpoint._reception.attempt.others["bank"].inbox  # type: ignore[union-attr]
+            inbox = endpoint._register.attempt.others["bank"].inbox  # type: ignore[union-attr]
             most.append((len(inbox._messages), inbox._bytes))
         return seen
 
@@ -439,10 +439,10 @@ def test_an_endpoint_in_a_run_takes_no_second_one() -> None:
 
         first = threading.Thread(target=first_run)
         first.start()
-        wait_until(lambda: endpoint._reception.attempt is not None)
+        wait_until(lambda: endpoint._register.attempt is not None)
         with pytest.raises(Exception, match="bank is already in run 'r'"):
             endpoint.run(idle, run="q", kinds=KINDS, settings=SETTINGS)
-        attempt = endpoint._reception.attempt
+        attempt = endpoint._register.attempt
         assert attempt is not None
         attempt.fail(PeerLost("shop", "enough"))
         first.join(10)

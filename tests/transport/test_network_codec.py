@@ -108,6 +108,7 @@ def test_data_comes_back_as_it_was(data: bytes) -> None:
         clock=st.floats(allow_nan=False, allow_infinity=False),
         reason=NAMES,
         refusal=NAMES.map(lambda text: " ".join(text.split())),
+        heard=st.integers(ABSENT, LEFT),
     )
 )
 def test_a_hello_comes_back_as_it_was(hello: Hello) -> None:
@@ -205,11 +206,13 @@ def test_a_hello_out_of_bounds_is_malformed(change: dict[str, Any], text: str) -
 
 def test_another_protocol_and_an_unknown_state_are_named() -> None:
     other = wire_pb2.Hello(protocol=1)
-    with pytest.raises(Malformed, match="a hello of protocol 1, this release speaks 2"):
+    with pytest.raises(Malformed, match="a hello of protocol 1, this release speaks 3"):
         decode_hello(other.SerializeToString())
     # An enum of proto3 is open: a peer can send any number.
     with pytest.raises(Malformed, match="the unknown state 9"):
-        decode_hello(b"\x08\x02\x30\x09")
+        decode_hello(b"\x08\x03\x68\x09")
+    with pytest.raises(Malformed, match="the unknown state 9"):
+        decode_hello(b"\x08\x03\x30\x09")
 
 
 def test_an_empty_chunk_is_malformed() -> None:

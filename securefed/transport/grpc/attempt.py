@@ -62,7 +62,7 @@ class Other:
     trouble: str = ""
     """What went wrong with the last call to it; empty if it was answered."""
     told_end: bool = False
-    """It has heard that this party has finished."""
+    """It has said that it heard that this party has finished."""
     trips: list[float] = field(default_factory=list)
     """Round trips of recent greetings, in seconds."""
     skew: float | None = None
@@ -98,7 +98,9 @@ class Attempt:
         facts: Mapping[str, Any],
         limits: Limits,
         log: logging.Logger,
+        done: Collection[str] = (),
     ) -> None:
+        """`done`: the runs that this process has been through. Who still greets for one of them may come."""
         self.name, self.run, self.kinds, self.limits = name, run, frozenset(kinds), limits
         self.settings = codec.to_json("settings", settings)
         self.settings_digest = hashlib.sha256(self.settings).digest()
@@ -111,7 +113,7 @@ class Attempt:
         self._session = secrets.token_bytes(codec.SESSION_BYTES)
         self._reason = ""
         self._refusals: dict[str, str] = {}
-        self._log = log
+        self._log, self._done = log, frozenset(done)
 
     # Greetings.
 
@@ -130,6 +132,7 @@ class Attempt:
                 clock=time.time(),
                 reason=self._reason,
                 refusal=self._refusals.get(receiver, "") if self.state == LEFT else "",
+                heard=self.others[receiver].state,
             )
 
     @property
@@ -157,7 +160,9 @@ class Attempt:
 
     def hear(self, hello: Hello, asked_when: bytes | None = None) -> None:
         """Take note of a hello, from an incoming call or as the answer to ours. `asked_when` is the session
-        that we knew when we asked: an answer of a process that has been replaced since is too late.
+        that we knew when we asked: an answer of a process that has been replaced since is too late. None: it
+        is no answer. A peer answers for the attempt that it is asked about, and greets for the one that it is
+        in: only an answer says what has become of this one.
         """
         with self.changed:
             other = self.others[hello.sender]
@@ -169,7 +174,12 @@ class Attempt:
             if self.state == GREETING:
                 self._hear_greeting(other, hello)
             else:
-                self._hear_running(other, hello)
+                self._hear_running(other, hello, answered=asked_when is not None)
+            # It may have left this attempt since, for the next run: what it heard it has heard.
+            knows_us = hello.sessions.get(self.name) == self._session and hello.session == other.session
+            if knows_us and hello.heard >= FINISHED:
+                other.told_end = True
+                self.changed.notify_all()
 
     def _hear_greeting(self, other: Other, hello: Hello) -> None:
         known = other.hello
@@ -181,11 +191,12 @@ class Attempt:
         if hello.state == ABSENT:
             return
         if hello.run != self.run:
-            # A peer that is busy with another run may come to ours; one that greets for another will not.
-            if hello.state == GREETING:
+            # A peer that is busy with another run may come to ours, and one that came back to a run that we
+            # have been through is shown on by our answer; one that greets for another will not come.
+            if hello.state == GREETING and hello.run not in self._done:
                 text = f"{self.name} is in run {self.run!r}, {hello.sender} is in run {hello.run!r}"
-                self.fail(WrongRun(text))
-            other.trouble = f"it is in run {hello.run!r}"
+                self.fail(WrongRun(text, hello.run))
+            self.is_late(hello)
             return
         unlike = codec.differences(self.name, self.settings, hello.sender, hello.settings)
         if unlike is not None:
@@ -202,12 +213,23 @@ class Attempt:
             # Our own hello makes it leave what it is in.
             other.trouble = "it is still in an earlier attempt"
 
-    def _hear_running(self, other: Other, hello: Hello) -> None:
+    def is_late(self, hello: Hello) -> None:
+        """A peer that is alive and in another run."""
+        with self.changed:
+            self.sign_of_life(hello.sender)
+            word = "still in" if hello.run in self._done else "in"
+            self.others[hello.sender].trouble = f"it is {word} run {hello.run!r}"
+
+    def _hear_running(self, other: Other, hello: Hello, *, answered: bool) -> None:
         before = other.hello
-        if other.state == FINISHED and (hello.state == ABSENT or hello.run != self.run):
+        elsewhere = hello.state == ABSENT or hello.run != self.run
+        if elsewhere and (other.state == FINISHED or not answered):
             return  # what a finished party does next is its own business; coming back to this run is not
         if hello.state == ABSENT:
             self.fail(PeerLeft(other.name, f"{other.name} ended its part of the run", "ABSENT"))
+        elif elsewhere:
+            text = f"{other.name} has started again, and is in run {hello.run!r}"
+            self.fail(PeerRestarted(other.name, text))
         elif before is None or hello.session != before.session:
             # Otherwise it is a late word of an attempt that is over.
             if hello.state == GREETING or hello.sessions.get(self.name) == self._session:
@@ -230,10 +252,7 @@ class Attempt:
         """Take note of an incoming hello, and say ours."""
         with self.changed:
             self.hear(hello)
-            reply = self.hello(hello.sender)
-            if reply.state >= FINISHED and hello.state == FINISHED:
-                self.others[hello.sender].told_end = True
-            return reply
+            return self.hello(hello.sender)
 
     def measured(self, peer: str, trip: float, clock: float, now: float, *, warm: bool = True) -> None:
         """A greeting took `trip` seconds there and back; `clock` was the peer's wall clock half-way. One that
@@ -309,6 +328,18 @@ class Attempt:
         with self.changed:
             self._reason = reason
             self._go(LEFT)
+
+    @property
+    def all_finished(self) -> bool:
+        """Everybody's program has ended well, as far as has been heard."""
+        with self.changed:
+            return self.state == FINISHED and all(o.state == FINISHED for o in self.others.values())
+
+    @property
+    def may_part(self) -> bool:
+        """All have finished, and everybody has said that it knows so of us: nobody needs us any more."""
+        with self.changed:
+            return self.all_finished and all(other.told_end for other in self.others.values())
 
     def _go(self, state: int) -> None:
         self.state = state

@@ -47,7 +47,7 @@ __all__ = [
     "to_json",
 ]
 
-PROTOCOL = 2
+PROTOCOL = 3
 SESSION_BYTES = 16
 DIGEST_BYTES = 32
 MOST_NAME = 128
@@ -72,6 +72,10 @@ class Hello:
     clock: float
     reason: str = ""
     refusal: str = ""
+    heard: int = ABSENT
+    """The state that its receiver was in when the sender last heard of it: what has arrived, and not only
+    been said.
+    """
 
 
 @dataclass(frozen=True)
@@ -174,6 +178,7 @@ def encode_hello(hello: Hello) -> bytes:
         clock=hello.clock,
         reason=hello.reason,
         refusal=" ".join(hello.refusal.split())[:MOST_REFUSAL],
+        heard=wire_pb2.State.Name(hello.heard),
     )
     return bytes(message.SerializeToString())
 
@@ -185,8 +190,9 @@ def decode_hello(data: bytes) -> Hello:
     _parse(found, data, "a hello")
     if found.protocol != PROTOCOL:
         raise Malformed(f"a hello of protocol {found.protocol}, this release speaks {PROTOCOL}")
-    if not ABSENT <= found.state <= LEFT:
-        raise Malformed(f"a hello with the unknown state {found.state}")
+    for state in (found.state, found.heard):
+        if not ABSENT <= state <= LEFT:
+            raise Malformed(f"a hello with the unknown state {state}")
     if len(found.session) != SESSION_BYTES and found.state != ABSENT:
         raise Malformed(f"a hello with a session of {len(found.session)} bytes, {SESSION_BYTES} are needed")
     if len(found.sessions) > MOST_PARTIES:
@@ -212,6 +218,7 @@ def decode_hello(data: bytes) -> Hello:
         clock=found.clock,
         reason=found.reason,
         refusal=found.refusal,
+        heard=int(found.heard),
     )
 
 

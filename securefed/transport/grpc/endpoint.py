@@ -73,6 +73,7 @@ class Endpoint:
         )
         self.address = f"[{host}]:{self._door.port}" if ":" in host else f"{host}:{self._door.port}"
         self._reception = Reception(self.name, self._peers, self._door, self.timeouts, log)
+        self._register = self._reception.register
         try:
             self._server, inner_port = self._serve()
         except BaseException:
@@ -149,13 +150,14 @@ class Endpoint:
             facts=facts or {},
             limits=self.limits,
             log=self._log,
+            done=self._register.done,
         )
-        self._reception.begin(attempt)
+        self._register.begin(attempt)
         try:
             driver = Driver(attempt, self._lines, self.limits, self.timeouts, on_wait=on_wait, timer=timer)
             return driver.run(program)
         finally:
-            self._reception.end()
+            self._register.end()
 
 
 class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -17,7 +17,7 @@ from typing import Any
 from securefed.transport.clock import Path
 from securefed.transport.grpc import codec
 from securefed.transport.grpc.attempt import Attempt
-from securefed.transport.grpc.codec import FINISHED, GREETING, Envelope
+from securefed.transport.grpc.codec import GREETING, Envelope
 from securefed.transport.grpc.core import DELIVER, GREET, POST, channel_options, grpc, translate
 from securefed.transport.grpc.errors import Malformed, PeerRefused, PeerRestarted, WrongCertificate
 from securefed.transport.grpc.limits import Limits, Timeouts
@@ -81,7 +81,7 @@ class Line:
         def answered(done: Any) -> None:
             trip = time.perf_counter() - begun
             self._asking.release()
-            self._answered(attempt, hello.state, known, trip, done)
+            self._answered(attempt, known, trip, done)
 
         call.add_done_callback(answered)
         return True
@@ -95,8 +95,8 @@ class Line:
     def asking(self) -> bool:
         return self._asking.locked()
 
-    def _answered(self, attempt: Attempt, said: int, known: bytes, trip: float, call: Any) -> None:
-        now, other = time.time(), attempt.others[self.name]
+    def _answered(self, attempt: Attempt, known: bytes, trip: float, call: Any) -> None:
+        now = time.time()
         try:
             hello = codec.decode_hello(call.result())
         except grpc.RpcError as error:
@@ -116,7 +116,6 @@ class Line:
             self._warm = True
             attempt.hear(hello, known)
             with attempt.changed:
-                other.told_end = other.told_end or said >= FINISHED
                 attempt.changed.notify_all()
 
     def _failed(self, attempt: Attempt, found: TransportError | str) -> None:

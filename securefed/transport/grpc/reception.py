@@ -20,12 +20,13 @@ from typing import Any, NoReturn
 
 from securefed.transport.grpc import codec
 from securefed.transport.grpc.attempt import Attempt
-from securefed.transport.grpc.codec import ABSENT, GREETING, Envelope, Hello
+from securefed.transport.grpc.codec import GREETING, Envelope
 from securefed.transport.grpc.core import ERROR_KEY, grpc
 from securefed.transport.grpc.doorman import Doorman
 from securefed.transport.grpc.errors import Malformed, OtherAttempt, SettingsDiffer
 from securefed.transport.grpc.inbox import Parcel
 from securefed.transport.grpc.limits import Timeouts
+from securefed.transport.grpc.register import Register
 from securefed.transport.identity import Certificate, Peer
 from securefed.transport.message import IllegalMessage, TransportError, WrongRun, WrongSender
 
@@ -47,27 +48,16 @@ Opened = Callable[[], tuple[Envelope | bytes, Iterator[Envelope | bytes]]]
 
 
 class Reception:
-    """The calls of one party's server. `attempt` is the one under way, `last` the one before."""
+    """The calls of one party's server; `register` knows which attempt they belong to."""
 
     def __init__(
         self, name: str, peers: Mapping[str, Peer], door: Doorman, timeouts: Timeouts, log: logging.Logger
     ) -> None:
         self.name, self.timeouts = name, timeouts
-        self.attempt: Attempt | None = None
-        self.last: Attempt | None = None
+        self.register = Register(name)
         self._peers, self._door, self._log = peers, door, log
         self._lock = threading.Lock()
         self._deliveries = dict.fromkeys(peers, 0)
-
-    def begin(self, attempt: Attempt) -> None:
-        with self._lock:
-            if self.attempt is not None:
-                raise TransportError(f"{self.name} is already in run {self.attempt.run!r}")
-            self.attempt = attempt
-
-    def end(self) -> None:
-        with self._lock:
-            self.attempt, self.last = None, self.attempt
 
     def greet(self, data: bytes, context: Any) -> bytes:
         caller = self._caller(context)
@@ -79,14 +69,7 @@ class Reception:
         if hello.receiver != self.name:
             wrong = WrongSender(f"this is {self.name}, the greeting is for {hello.receiver!r}")
             self._refuse(context, caller, grpc.StatusCode.FAILED_PRECONDITION, wrong)
-        attempt, last = self.attempt, self.last
-        if attempt is not None:
-            reply = attempt.answer(hello)
-        elif last is not None and last.knew(hello):
-            reply = last.hello(caller)  # how it ended, for those who have not heard
-        else:
-            reply = Hello("", self.name, caller, b"", ABSENT, b"", b"", {}, time.time())
-        return codec.encode_hello(reply)
+        return codec.encode_hello(self.register.answer(hello))
 
     def post(self, data: bytes, context: Any, *, since: float) -> bytes:
         """A message in one piece; its call began at `since` (time.perf_counter), before it was all here."""
@@ -126,7 +109,7 @@ class Reception:
                 self._deliveries[caller] -= 1
 
     def _take_in(self, opened: Opened, context: Any, caller: str, lost: float) -> bytes:
-        attempt = self.attempt
+        attempt = self.register.attempt
         try:
             envelope, pieces = opened()
             if not isinstance(envelope, Envelope):

@@ -244,12 +244,13 @@ class Driver:
         done_at: list[float] = []
 
         def all_done() -> bool | None:
-            if not all(other.state == FINISHED for other in others.values()):
+            if not attempt.all_finished:
                 return None
             done_at.append(time.monotonic())
-            # Everybody's program has ended. One who cannot be told any more that ours has is gone already.
+            # Everybody's program has ended. One who does not say that it knows so of ours is gone already, or
+            # asks again: the register answers it.
             late = done_at[-1] - done_at[0] > self._timeouts.farewell
-            return late or all(other.told_end for other in others.values()) or None
+            return late or attempt.may_part or None
 
         while True:
             untold = [name for name, other in others.items() if not other.told_end]

@@ -25,7 +25,7 @@ FINISHED: State
 LEFT: State
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "run", "sender", "receiver", "session", "state", "settings", "facts", "sessions", "clock", "reason", "refusal")
+    __slots__ = ("protocol", "run", "sender", "receiver", "session", "state", "settings", "facts", "sessions", "clock", "reason", "refusal", "heard")
     class SessionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,7 @@ class Hello(_message.Message):
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     run: str
     sender: str
@@ -57,7 +58,8 @@ class Hello(_message.Message):
     clock: float
     reason: str
     refusal: str
-    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., session: _Optional[bytes] = ..., state: _Optional[_Union[State, str]] = ..., settings: _Optional[bytes] = ..., facts: _Optional[bytes] = ..., sessions: _Optional[_Mapping[str, bytes]] = ..., clock: _Optional[float] = ..., reason: _Optional[str] = ..., refusal: _Optional[str] = ...) -> None: ...
+    heard: State
+    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., session: _Optional[bytes] = ..., state: _Optional[_Union[State, str]] = ..., settings: _Optional[bytes] = ..., facts: _Optional[bytes] = ..., sessions: _Optional[_Mapping[str, bytes]] = ..., clock: _Optional[float] = ..., reason: _Optional[str] = ..., refusal: _Optional[str] = ..., heard: _Optional[_Union[State, str]] = ...) -> None: ...
 
 class Envelope(_message.Message):
     __slots__ = ("run", "sender", "receiver", "attempt", "settings", "sequence", "kind", "round", "step", "size", "computation", "communication")
