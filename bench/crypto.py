@@ -21,8 +21,9 @@ from bench import machine, memory
 from bench.packing import FIXED, HEADROOM
 from bench.rivals import Fate, Phe, TensealVector, fate_obstacle
 from bench.timing import Task, take_turns
-from securefed.crypto import KeyHolder, generate
+from securefed.crypto import KeyHolder, generate, load_public_key
 from securefed.crypto.paillier import PaillierSecretKey, RandomnessPool, generate_secret_key
+from securefed.crypto.paillier.proof import prove
 from securefed.crypto.paillier.residues import PublicResidues
 from securefed.errors import SettingError
 from securefed.extras import require
@@ -117,6 +118,20 @@ def paillier_cases(size: Size, seed: int, with_fate: bool) -> Iterator[Case]:
     yield from pool_cases(secret, phe_encrypt, values, size)
     yield from product_cases(secret, phe, rng, size)
     yield opening_case(holder, secret, phe, many, size)
+    yield from proof_cases(size)
+
+
+def proof_cases(size: Size) -> Iterator[Case]:
+    """The proof that comes with a key, at the default size, beside what making a key costs."""
+    secret = generate_secret_key(3072)
+    public, (p, q) = secret.public, (secret._primes.p.p, secret._primes.q.p)
+    blob = public.to_bytes()
+    peers: dict[str, tuple[Task, float | None]] = {"phe key generation": (Task(lambda: Phe(3072), 1), None)}
+    for operation, task in (
+        ("proof of a key, made by its owner", Task(lambda: prove(p, q), 1)),
+        ("a key that arrives, its proof checked", Task(lambda: load_public_key(blob), 1)),
+    ):
+        yield Case(operation, "paillier-3072", task, peers, size.matrix_repeats)
 
 
 def pool_cases(secret: PaillierSecretKey, phe_encrypt: Task, values: Floats, size: Size) -> Iterator[Case]:

@@ -7,6 +7,7 @@ from collections import Counter
 from securefed.audit.claim import Findings, Statement
 from securefed.audit.recorded import Recorded
 from securefed.crypto.wire import fingerprint
+from securefed.protocols.keyring import KEY_PROOF
 from securefed.transport.contents import Part
 
 __all__ = ["CONTENT"]
@@ -48,7 +49,22 @@ def _encrypted(recorded: Recorded, found: Findings) -> None:
     used = {part.key for message in recorded.everything for part in message.parts if part.key}
     for key in sorted(used - recorded.owners.keys()):
         found.against(f"key {key[:8]} was used, and nobody had sent it around")
-    found.looked_at = f"{len(recorded.owners)} keys: {', '.join(sorted(strengths))}"
+    proven = scheme == "paillier" and _proven(recorded, found)
+    with_proofs = ", each checked by its proof where it arrived" if proven else ""
+    found.looked_at = f"{len(recorded.owners)} keys: {', '.join(sorted(strengths))}{with_proofs}"
+
+
+def _proven(recorded: Recorded, found: Findings) -> bool:
+    """Whether keys arrived, all with the proof that their makers cannot read through masks."""
+    arrivals = 0
+    for party, transcript in recorded.transcripts.items():
+        for entry in transcript.of("checked"):
+            if entry.kind != "public-key":
+                continue
+            arrivals += 1
+            if KEY_PROOF not in entry.detail.get("checks", ()):
+                found.against(f"{party} took {entry.peer}'s key without a {KEY_PROOF}")
+    return arrivals > 0
 
 
 def strong_parameters(scheme: str) -> dict[str, str]:

@@ -79,7 +79,8 @@ class PaillierCosts:
         self.workers = (mapper or Serial()).workers
         begin = perf_counter()
         holder.encrypt(np.zeros(1), FIXED)
-        self.setup = perf_counter() - begin  # the owner's tables; made once
+        load_public_key(public.to_bytes(), allow_small=allow_small)
+        self.setup = perf_counter() - begin  # the owner's tables and the proof of the peer's key; once
         rng = np.random.default_rng(0)
         values = rng.uniform(-1, 1, 16)
         encrypted = holder.encrypt(values, FIXED)

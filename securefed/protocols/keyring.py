@@ -16,7 +16,10 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.evidence import checked
 from securefed.transport import Link
 
-__all__ = ["Keyring", "distribute_keys"]
+__all__ = ["KEY_PROOF", "Keyring", "distribute_keys"]
+
+KEY_PROOF = "proof that gcd(n, phi(n)) = 1"
+"""A check of every Paillier key that arrives (securefed.crypto.paillier.proof)."""
 
 
 @dataclass
@@ -50,7 +53,7 @@ async def distribute_keys(
         public = load_public_key(await link.receive("public-key", peer), allow_small=allow_small)
         _check_scheme(public, agreement, peer)
         _check_other(public, own, agreement, peer)
-        checked(link, "public-key", peer, 0, 0, "key form and size")
+        checked(link, "public-key", peer, 0, 0, *_key_checks(agreement))
         public.mapper = mapper
         return Keyring(own, peer, public)
     holder = str(agreement.key_holder)
@@ -64,9 +67,14 @@ async def distribute_keys(
         return Keyring(own, holder, own.public)
     public = load_public_key(await link.receive("public-key", holder), allow_small=allow_small)
     _check_scheme(public, agreement, holder)
-    checked(link, "public-key", holder, 0, 0, "key form and size")
+    checked(link, "public-key", holder, 0, 0, *_key_checks(agreement))
     public.mapper = mapper
     return Keyring(None, holder, public)
+
+
+def _key_checks(agreement: Agreement) -> tuple[str, ...]:
+    """What `load_public_key` looked at, for the audit."""
+    return ("key form and size", KEY_PROOF) if agreement.scheme == "paillier" else ("key form and size",)
 
 
 def note_agreement(link: Link, agreement: Agreement) -> None:

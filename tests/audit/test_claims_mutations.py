@@ -114,6 +114,11 @@ def test_keys_that_are_too_small(monkeypatch: Patch) -> None:
     assert failed(run) == ["encrypted"]
 
 
+def test_a_key_that_is_taken_without_its_proof(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(keyring_module, "_key_checks", lambda agreement: ("key form and size",))
+    assert failed(made(PAIR)) == ["encrypted"]
+
+
 def test_a_ciphertext_under_the_receiver_s_own_key(monkeypatch: Patch) -> None:
     def under_theirs(link: Link, blob: bytes) -> bytes:
         theirs = keys().holder("paillier", 1 if link.name == "p0" else 0)
@@ -398,7 +403,7 @@ def test_a_message_that_changes_on_the_way(monkeypatch: Patch) -> None:
 def test_an_entry_that_is_altered_later() -> None:
     transcripts, result = made(PAIR).run()
     entries = transcripts["p0"].entries
-    place = next(i for i, entry in enumerate(entries) if entry.event == "checked")
+    place = max(i for i, entry in enumerate(entries) if entry.event == "checked")
     entries[place] = replace(entries[place], detail={"checks": ["everything"]})
     assert audit(transcripts, result).failed == ["whole"]
 

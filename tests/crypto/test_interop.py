@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from phe import EncodedNumber
 from phe.paillier import generate_paillier_keypair
 
+from securefed.crypto import load_public_key
 from securefed.crypto.errors import BadCiphertext, BadKey, RangeError, WrongKey
 from securefed.crypto.interop import (
     from_phe_number,
@@ -21,6 +22,7 @@ from securefed.crypto.interop import (
     to_phe_private,
     to_phe_public,
 )
+from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey
 
 # Two 512-bit primes: interoperability does not depend on the size, and the tests stay quick.
 P = int(gmpy2.next_prime(1 << 511))
@@ -124,3 +126,10 @@ def test_without_phe_the_module_imports_and_says_what_is_missing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "phe (GPLv3) is not installed and is needed here: pip install phe\n"
+
+
+def test_a_key_of_phe_gets_its_proof_when_its_owner_loads_it() -> None:
+    public, private = generate_paillier_keypair(n_length=2048)
+    secret = PaillierSecretKey.from_primes(*from_phe_private(private))
+    arrived = load_public_key(secret.public.to_bytes())
+    assert isinstance(arrived, PaillierPublicKey) and arrived.n == public.n

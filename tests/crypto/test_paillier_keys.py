@@ -18,7 +18,8 @@ from securefed.crypto import FixedPoint, generate, load_public_key
 from securefed.crypto.errors import BadKey, CryptoError, FormatError, WrongKey
 from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey, generate_secret_key
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair, small_factor
-from securefed.crypto.wire import Frame, Kind, Scheme
+from securefed.crypto.paillier.proof import roots_needed
+from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
 P = 0xC57665EF6AE364F4555607AB86494D25
 Q = 0xC27125374415D6E0F4C8B66AD09ED491
@@ -36,12 +37,12 @@ def secret_frame(key: PaillierSecretKey) -> Frame:
 
 
 def public_frame(n: int) -> Frame:
-    """What a sender of any n would write."""
-    from securefed.crypto.wire import fingerprint
-
-    raw = n.to_bytes((n.bit_length() + 7) // 8, "big")
+    """What a sender of any n would write, with a proof of the right form that proves nothing."""
+    size = (n.bit_length() + 7) // 8
+    raw, roots = n.to_bytes(size, "big"), (1).to_bytes(size, "big") * roots_needed(n.bit_length())
     parameters = fingerprint(b"paillier", b"g = n + 1", n.bit_length().to_bytes(4, "little"))
-    return Frame(Kind.PUBLIC_KEY, Scheme.PAILLIER, parameters, fingerprint(b"paillier", raw), raw)
+    key = fingerprint(b"paillier", raw)
+    return Frame(Kind.PUBLIC_KEY, Scheme.PAILLIER, parameters, key, raw + roots, (), (size, 0, 0, 0))
 
 
 @pytest.fixture(scope="module")
@@ -174,15 +175,17 @@ class TestPublicForm:
     def test_weak_forms_are_refused(self, big: PaillierSecretKey) -> None:
         p, q = int(big._primes.p.p), int(big._primes.q.p)
         prime = int(gmpy2.next_prime(1 << 2047))
+        square = p * p if (p * p).bit_length() >= 2048 else q * q
         weak = {
-            "even": 2 * prime,
-            "prime": prime,
-            "square": p * p if (p * p).bit_length() >= 2048 else q * q,
-            "cube": int(gmpy2.next_prime(1 << 683)) ** 3,
-            "small factor": 65521 * prime,
+            2 * prime: "small factor",
+            prime: "is prime",
+            square: "perfect power",
+            int(gmpy2.next_prime(1 << 683)) ** 3: "perfect power",
+            65521 * prime: "small factor",
+            p * q: "proof is wrong",  # a good key, and somebody who does not know its factors
         }
-        for n in weak.values():
-            with pytest.raises(BadKey):
+        for n, why in weak.items():
+            with pytest.raises(BadKey, match=why):
                 load_public_key(public_frame(n).to_bytes())
 
     def test_small_factors_are_found(self) -> None:
@@ -195,8 +198,14 @@ class TestPublicForm:
         for payload in (b"\x00" + frame.payload, b"", b"\x01" * 1025):
             with pytest.raises(BadKey):
                 load_public_key(replace(frame, payload=payload).to_bytes())
+        for numbers in ((1, 0, 0, 0), (255, 0, 0, 0), (257, 0, 0, 0), (1 << 30, 0, 0, 0)):
+            with pytest.raises(BadKey):
+                load_public_key(replace(frame, numbers=numbers).to_bytes())
+        for numbers in ((256, 1, 0, 0), (-256, 0, 0, 0)):
+            with pytest.raises(FormatError):
+                load_public_key(replace(frame, numbers=numbers).to_bytes())
         with pytest.raises(FormatError):
-            load_public_key(replace(frame, numbers=(1, 0, 0, 0)).to_bytes())
+            load_public_key(replace(frame, shape=(1,)).to_bytes())
 
     def test_a_fingerprint_of_another_key(self, big: PaillierSecretKey) -> None:
         frame = Frame.from_bytes(big.public.to_bytes(), Kind.PUBLIC_KEY)

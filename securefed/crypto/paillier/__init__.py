@@ -1,6 +1,7 @@
 """The Paillier scheme: exact sums and products by plain integers, on gmpy2.
 
-keys        public.py (everybody), secret.py (the owner), primes.py (generation and checks)
+keys        public.py (everybody), secret.py (the owner), primes.py (generation and checks),
+            proof.py (that n and phi(n) have no factor in common)
 randomness  residues.py (r**n, and the owner's way to it), pool.py (ahead of time)
 arrays      encrypted.py (one value a ciphertext), packed.py (many), extent.py (scale and bounds)
 products    multiexp.py

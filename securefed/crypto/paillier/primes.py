@@ -18,7 +18,7 @@ from gmpy2 import mpz
 from securefed.crypto.errors import BadKey
 from securefed.crypto.randomness import ByteSource, _below_from, _bits_from
 
-__all__ = ["FactoredPrime", "PrimePair", "check_primes", "is_prime", "small_factor"]
+__all__ = ["FactoredPrime", "PrimePair", "check_primes", "is_prime", "small_factor", "small_primes_below"]
 
 ROUNDS = 40
 """GMP's count: a Baillie-PSW test, and Miller-Rabin rounds for what is above 24."""
@@ -35,10 +35,14 @@ def _primorial(below: int) -> mpz:
     return gmpy2.primorial(below - 1)
 
 
+def small_primes_below(bits: int) -> int:
+    """Where trial division of a modulus of that size ends: at 2**16, sooner for the toy keys of tests."""
+    return min(SMALL_PRIMES_BELOW, 1 << max(2, bits // 4))
+
+
 def small_factor(n: mpz) -> int:
     """The product of the small primes that divide n, 1 if none does. An honest test key's are not small."""
-    below = min(SMALL_PRIMES_BELOW, 1 << max(2, n.bit_length() // 4))
-    return int(gmpy2.gcd(n, _primorial(below)))
+    return int(gmpy2.gcd(n, _primorial(small_primes_below(n.bit_length()))))
 
 
 def _factors_of_small(value: int) -> set[int]:

@@ -1,8 +1,8 @@
 """The public side of a Paillier key: encrypts, computes, reads what arrives.
 
 Whoever has it learns n and, of an encrypted array, its shape, its scale and the declared bound on its values.
-What arrives is validated before any arithmetic: keys for the forms that are known to be weak, ciphertexts for
-being units mod n**2, every block for its announced length.
+What arrives is validated before any arithmetic: keys for the forms that are known to be weak and by the proof
+that comes with them (proof.py), ciphertexts for being units mod n**2, every block for its announced length.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, sp
 from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.pool import RandomnessPool
 from securefed.crypto.paillier.primes import is_prime, small_factor
+from securefed.crypto.paillier.proof import roots_needed, verify
 from securefed.crypto.paillier.residues import PublicResidues, Residues
 from securefed.crypto.progress import progress
 from securefed.crypto.randomness import uniform_units
@@ -48,11 +49,14 @@ def check_size(bits: int, allow_small: bool) -> None:
 
 
 class PaillierPublicKey(PublicKey):
-    """n, and what follows from it. `pool` is where r**n is taken from as long as it has some."""
+    """n, its owner's proof, and what follows. `pool` is where r**n is taken from as long as it has some.
+
+    The proof is checked where a key arrives (`from_frame`), not here: its owner has just made it.
+    """
 
     scheme: ClassVar[Scheme] = Scheme.PAILLIER
 
-    def __init__(self, n: int, *, allow_small: bool = False) -> None:
+    def __init__(self, n: int, proof: tuple[mpz, ...], *, allow_small: bool = False) -> None:
         self.n = mpz(n)
         self.bits: int = self.n.bit_length() if self.n > 0 else 0
         check_size(self.bits, allow_small)
@@ -62,6 +66,7 @@ class PaillierPublicKey(PublicKey):
             raise BadKey("n is a perfect power; a product of two different primes is allowed")
         if is_prime(self.n):
             raise BadKey("n is prime; a product of two primes is allowed")
+        self._proof = proof
         self.square: mpz = self.n * self.n
         self.plaintext_bytes: int = (self.bits + 7) // 8
         self.ciphertext_bytes: int = 2 * self.plaintext_bytes
@@ -73,19 +78,33 @@ class PaillierPublicKey(PublicKey):
         return bytes(self.n.to_bytes(self.plaintext_bytes, "big"))
 
     def to_bytes(self) -> bytes:
-        return self.frame(Kind.PUBLIC_KEY, self._n_bytes()).to_bytes()
+        """n and the roots of its proof, each as long as n; the frame's first number is that length."""
+        size = self.plaintext_bytes
+        payload = self._n_bytes() + b"".join(root.to_bytes(size, "big") for root in self._proof)
+        return self.frame(Kind.PUBLIC_KEY, payload, numbers=(size, 0, 0, 0)).to_bytes()
 
     @classmethod
     def from_frame(cls, frame: Frame, *, allow_small: bool = False) -> PaillierPublicKey:
-        """A key that arrived: refused when it is even, short, a power, prime, or has small factors."""
-        if frame.shape or any(frame.numbers):
-            raise FormatError("a public key with a shape or numbers: neither belongs there")
-        if not 1 <= len(frame.payload) <= MOST_BITS // 8 or frame.payload[0] == 0:
+        """A key that arrived: refused when it is even, short, a power, prime, has small factors, or comes
+        without a proof that n and phi(n) have no factor in common.
+        """
+        size, *rest = frame.numbers
+        if frame.shape or any(rest) or size < 0:
+            raise FormatError("a public key with a shape or more than one number: neither belongs there")
+        if size == 0:
             raise BadKey(
-                f"a modulus in {len(frame.payload)} bytes given: too long, empty or with leading zeros"
+                "the key comes without a proof that gcd(n, phi(n)) = 1: its owner's securefed is older than"
+                " this one"
             )
-        key = cls(int.from_bytes(frame.payload, "big"), allow_small=allow_small)
+        if size > MOST_BITS // 8 or len(frame.payload) < size or frame.payload[0] == 0:
+            raise BadKey(f"a modulus in {size} bytes given: too long, cut short or with leading zeros")
+        n, roots = mpz.from_bytes(frame.payload[:size], "big"), frame.payload[size:]
+        needed = roots_needed(n.bit_length())
+        if len(roots) != needed * size:
+            raise BadKey(f"a proof of {len(roots)} bytes given, {needed} roots of {size} bytes are due")
+        key = cls(int(n), tuple(split_integers(roots, needed, size)), allow_small=allow_small)
         frame.expect(cls.scheme, key.parameters, key.key_id)
+        verify(key.n, key._proof)
         return key
 
     # Encryption

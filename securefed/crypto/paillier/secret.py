@@ -1,4 +1,4 @@
-"""A Paillier key pair: generation, the owner's encryption, opening.
+"""A Paillier key pair: generation, its proof, the owner's encryption, opening.
 
 The owner opens masked blocks only, and what comes out are integers mod n that are uniform to it. Its own
 encryptions have exactly the distribution that everybody's have (residues.py).
@@ -22,6 +22,7 @@ from securefed.crypto.paillier.extent import Extent
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure
 from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
+from securefed.crypto.paillier.proof import prove
 from securefed.crypto.paillier.public import (
     MOST_BITS,
     PaillierPublicKey,
@@ -55,7 +56,8 @@ class PaillierSecretKey(SecretKey):
 
     def __init__(self, primes: PrimePair, *, allow_small: bool = False) -> None:
         self._primes = primes
-        self.public = PaillierPublicKey(primes.n, allow_small=allow_small)
+        check_size(primes.n.bit_length(), allow_small)  # before any work on it
+        self.public = PaillierPublicKey(primes.n, prove(primes.p.p, primes.q.p), allow_small=allow_small)
         self._residues = OwnerResidues(primes)
         self._opener = _Opener(primes.p.p, primes.q.p)
         self._seen: set[bytes] = set()
