@@ -23,7 +23,7 @@ TICK = 0.5
 
 
 class Terminal:
-    """stdout and stderr, with manners."""
+    """Where a command writes: results to stdout, everything else to stderr."""
 
     def __init__(
         self,

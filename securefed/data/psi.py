@@ -16,7 +16,7 @@ are oblivious (securefed.data.okvs): an id that is not in one opens noise, and n
 alike. So the hub sees only whether *all* have x, and not who lacks it (Kolesnikov, Matania, Pinkas,
 Rosulek and Trieu 2017).
 
-What each party learns, if all follow the protocol and no two put their heads together:
+What each party learns, if all follow the protocol and no two collude:
 
 - everybody: the ids that all parties have, which is the purpose; the agreed order is that of their SHA-256;
 - the hub: how many ids each other party has;

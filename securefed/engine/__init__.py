@@ -6,8 +6,8 @@ The crypto layer cuts heavy work into independent pieces and hands them to a map
     None             all cores of this machine where the scheme gains by it (Paillier), else serial
     "serial"         this process alone
     "processes"      one process for each core; an integer says how many
-    "ray"            a Ray cluster (the one that RAY_ADDRESS names, or one on this machine); "ray://..."
-    its address
+    "ray"            a Ray cluster: the one that RAY_ADDRESS names, or one on this machine
+    "ray://..."      the Ray cluster at this address
 
 Pieces carry public keys and ciphertexts and never a secret key of another party; a party's own cluster is
 inside its walls.

@@ -1,9 +1,8 @@
 """The paper's Exchange(U): how the contributions to H reach the parties that need them, encrypted.
 
     pair      two parties: each sends its contribution to the other, under its own key (2 messages a round)
-    star      each party sends its contribution to the label party, which adds its own, freshly encrypted,
-    and sends the sum
-              back to all: 2 (K - 1) messages a round, as in equation 2's form
+    star      each sends its contribution to the label party, which adds its own, freshly encrypted, and
+              sends the sum back to all: 2 (K - 1) messages a round, as in equation 2's form
     pairwise  each sends to each, for objectives where no one may add up for all: K^2 - K messages a round
 
 A party gets the sum of the others' contributions, or of all including its own (`included`). Nobody can

@@ -1,9 +1,8 @@
 """To go on after an interruption: a party's own parameters and counters after each round, encrypted on disk.
 
-    timeline.sfc       a record for each round: what it took
-    alignment.sfc      once: which of the party's rows are common, in the agreed order
-    round-<n>.sfc      after round n: parameters (ciphertexts in blind training), optimiser, counters,
-    timeline
+    timeline.sfc    a record for each round: what it took
+    alignment.sfc   once: which of the party's rows are common, in the agreed order
+    round-<n>.sfc   after round n: parameters (ciphertexts in blind training), optimiser, counters, sums
 
 The last few rounds are kept, since parties may be a round apart when one of them dies; all go back to the
 last one that every party has. A file appears whole or not at all. Each is AES-256-GCM under a random key

@@ -1,11 +1,10 @@
-"""A joint prediction: the private intersection of the new rows, then the encrypted scores for the label
-party.
+"""A joint prediction: the private intersection of the new rows, then encrypted scores, for the label party.
 
-    settings   those of the training, and the name of the instance that made the model: who has a shard of
-               another one is told so
-    learns     the label party the scores of the common rows; the others which of their new rows are
-    common; the
-               key-holder how many
+    label party   learns the scores of the common rows
+    others        learn which of their new rows are common
+    key-holder    learns how many
+
+Compared when they meet: the settings of the training, and the instance that made the model.
 """
 
 from __future__ import annotations

@@ -314,6 +314,26 @@ server.stop(None).wait()
     assert done.stdout.startswith(("refused grpc accepts TLS 1.2", "started False"))
 
 
+def test_setting_grpc_up_leaves_the_environment_of_the_process_as_it_was() -> None:
+    program = """
+import os
+os.environ.pop("GRPC_VERBOSITY", None)
+os.environ["GRPC_SSL_CIPHER_SUITES"] = "the host's own"
+before = dict(os.environ)
+from securefed.transport.grpc import Endpoint
+from securefed.transport.grpc.endpoint import _speaks_tls_1_2
+from securefed.transport.identity import Identity, Peer
+me, other = Identity.generate("bank"), Identity.generate("shop")
+with Endpoint(me, listen="127.0.0.1:0", peers={"shop": Peer("127.0.0.1:9", other.certificate)}) as endpoint:
+    print(dict(os.environ) == before, _speaks_tls_1_2(endpoint._inner_port))
+"""
+    root = Path(__file__).parent.parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=root, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("True False\n", "")
+
+
 # Certificates from an authority.
 
 

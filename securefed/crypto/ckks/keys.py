@@ -172,10 +172,10 @@ class CkksSecretKey(SecretKey):
                 f"this key has answered {self.replies} openings, at most {self._most_replies} are safe: "
                 f"replace the key"
             )
-        drowning = flood(masked.layout, masked.noise)
+        flooding = flood(masked.layout, masked.noise)
         self._admit(masked)
         self.replies += 1
-        return CkksOpened(self.public, masked.layout, masked.digest, add(self._phase(masked), drowning))
+        return CkksOpened(self.public, masked.layout, masked.digest, add(self._phase(masked), flooding))
 
     def receive(self, masked: CkksMasked, disclosure: bytes) -> Floats:
         public = self.public

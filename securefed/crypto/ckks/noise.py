@@ -1,4 +1,4 @@
-"""How large the noise of a ciphertext can be, and how much the key-holder adds to drown it.
+"""How large the noise of a ciphertext can be, and how much the key-holder adds to flood it.
 
 Whoever sees phase = value + noise exactly can solve for what the noise is made of: the secret key (Li and
 Micciancio 2021), or the multipliers. Each opening therefore adds a Gaussian flood whose deviation is a

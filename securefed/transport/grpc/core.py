@@ -2,7 +2,9 @@
 
 TLS 1.3 only: grpcio has no switch for the least TLS version. The cipher suites of GRPC_SSL_CIPHER_SUITES are
 those of TLS 1.2 and below (1.3 has its own, which are always on), so it gets one that needs a pre-shared key.
-There is none, so no handshake below 1.3 can succeed, at either end. It has to be set before grpc reads it;
+There is none, so no handshake below 1.3 can succeed, at either end. grpc reads its environment once, when it
+is first imported: so the variables are set for that moment and put back after it, and nothing else in this
+process, nor any child of it, sees them. Where somebody imported grpc before, they come too late;
 `Endpoint` tries a TLS 1.2 handshake with its own server and does not start if that succeeds.
 
 grpc's own lines on stderr are off unless GRPC_VERBOSITY asks for them: who is refused is logged by us, once.
@@ -11,15 +13,33 @@ grpc's own lines on stderr are off unless GRPC_VERBOSITY asks for them: who is r
 from __future__ import annotations
 
 import os
-
-os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-PSK-AES128-CBC-SHA"
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
-import grpc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from securefed.transport.grpc.errors import PeerRefused, WrongCertificate
 from securefed.transport.grpc.limits import MOST_REFUSAL
 from securefed.transport.message import TransportError
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+with _environment(
+    GRPC_SSL_CIPHER_SUITES="ECDHE-PSK-AES128-CBC-SHA",
+    GRPC_VERBOSITY=os.environ.get("GRPC_VERBOSITY", "NONE"),
+):
+    import grpc
 
 __all__ = [
     "DELIVER",
