@@ -41,7 +41,7 @@ test-slow: $(INSTALLED)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
-	$(BIN)/mypy --strict securefed bench
+	$(BIN)/mypy --strict securefed research bench
 
 demo: $(INSTALLED)
 	$(BIN)/securefed demo

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.audit.scores import Interval, area, area_under_curve
+from research.attacks.scores import Interval, area, area_under_curve
 
 __all__ = [
     "BLIND",

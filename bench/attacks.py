@@ -19,7 +19,7 @@ from bench.attack_variants import FULL, QUICK, VARIANTS, Size
 from bench.linear_attacks import linear_scores
 from bench.scenes import Keys
 from bench.transfer_attacks import transfer_scores
-from securefed.audit.scores import Score
+from research.attacks.scores import Score
 from securefed.errors import SettingError
 from securefed.extras import require
 

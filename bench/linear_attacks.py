@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from bench.attack_variants import BLIND, PLAIN, SCHEMES, SINGLE, Size, label_area
 from bench.scenes import Keys, LinearScene, blind_scene, linear_scene
-from securefed.audit.attacks import (
+from research.attacks.first_exchange import labels_by_lattice
+from research.attacks.linear import (
     exposed_rows,
     features_from_span,
     labels_over_rounds,
@@ -18,11 +19,10 @@ from securefed.audit.attacks import (
     solve,
     solve_residuals,
 )
-from securefed.audit.first_exchange import labels_by_lattice
-from securefed.audit.scores import Score, area, area_under_curve, proportion, r_squared
-from securefed.audit.views import plain_values
+from research.attacks.scores import Score, area, area_under_curve, proportion, r_squared
+from research.attacks.transcripts import matching_data_sets, without_rerandomisation
+from research.attacks.views import plain_values
 from securefed.protocols.losses import get_loss
-from tests.audit.transcript_attacks import matching_data_sets, without_rerandomisation
 
 __all__ = ["linear_scores"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.audit.views import Tape, View, Watched
+from research.attacks.views import Tape, View, Watched
 from securefed.crypto import KeyHolder, generate
 from securefed.models import HiddenLayer, Linear
 from securefed.protocols.agreement import Agreement, Member

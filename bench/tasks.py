@@ -20,22 +20,18 @@ from typing import Any
 
 from bench.runs import Spec
 from bench.simulate import Linear, Task, Transfer
+from research.data import generated_mimic, generated_nus_wide, load_mimic, load_mnist, load_nus_wide
+from research.data.mimic import MIMIC
+from research.data.nus_wide import NUS_WIDE
 from securefed.data import (
     TransferData,
     VerticalData,
     credit_held_out,
     credit_overlap,
-    generated_mimic,
-    generated_nus_wide,
     load_credit,
-    load_mimic,
-    load_mnist,
-    load_nus_wide,
     standardise,
     transfer,
 )
-from securefed.data.mimic import MIMIC
-from securefed.data.nus_wide import NUS_WIDE
 from securefed.errors import DataError, SettingError
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import InverseSqrt, InverseSqrtParties, LearningRate

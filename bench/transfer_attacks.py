@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from bench.attack_variants import CKKS, PAILLIER, PLAIN, SCHEMES, SINGLE, Size, either_sign, label_area
 from bench.scenes import Keys, TransferScene, transfer_scene
-from securefed.audit.attacks import direction_scores, norm_scores
-from securefed.audit.scores import Interval, Score, area, r_squared
-from securefed.audit.transfer_attacks import (
+from research.attacks.linear import direction_scores, norm_scores
+from research.attacks.scores import Interval, Score, area, r_squared
+from research.attacks.transfer import (
     curvature_from_steps,
     labels_by_fitting,
     layers,
     similarity,
     solve_block,
 )
-from securefed.audit.views import plain_values
+from research.attacks.views import plain_values
 from tests.audit.fate_style import PerSample
 
 __all__ = ["transfer_scores"]

@@ -27,10 +27,12 @@ LAYERS = [
     ("protocols",),
     ("audit", "measure"),
     ("API",),
-    ("runtime",),
+    ("runtime", "research"),
     ("cli", "bench"),
 ]
 API_FOLDERS = ("estimators",)
+BESIDE = ("research", "bench")
+"""In the checkout, and not in the installed package."""
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 # Foreign package -> the part of securefed that may import it.
@@ -49,7 +51,7 @@ def modules(package: str) -> Iterator[tuple[str, Path]]:
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-SOURCES = dict(modules("securefed")) | dict(modules("bench"))
+SOURCES = dict(modules("securefed")) | dict(modules("research")) | dict(modules("bench"))
 OURS = {name: path.read_text() for name, path in SOURCES.items()}
 OF_PACKAGE = {name: source for name, source in OURS.items() if name.split(".")[0] == "securefed"}
 
@@ -72,8 +74,8 @@ def imports(source: str, name: str, is_package: bool = False) -> set[str]:
 def layer(name: str) -> str:
     """The layer of a module of ours, from its dotted name."""
     parts = name.split(".")
-    if parts[0] == "bench":
-        return "bench"
+    if parts[0] in BESIDE:
+        return parts[0]
     return parts[1] if len(parts) > 1 and parts[1] in RANK else "API"
 
 
@@ -87,7 +89,7 @@ def upward_imports(source: str, name: str, is_package: bool = False) -> list[str
     return [
         f"{name} ({own}) imports {target} ({layer(target)})"
         for target in targets
-        if target.split(".")[0] in ("securefed", "bench")
+        if target.split(".")[0] in ("securefed", *BESIDE)
         and layer(target) != own
         and RANK[layer(target)] >= RANK[own]
     ]
@@ -192,7 +194,7 @@ json.dump(failed, sys.stdout)
     command = [sys.executable, "-c", program]
     foreign = {target for name, source in OURS.items() for target in imports(source, name)}
     heavy = sorted(
-        name for name in foreign if name.split(".")[0] not in ("securefed", "bench", "torch", "ray")
+        name for name in foreign if name.split(".")[0] not in ("securefed", *BESIDE, "torch", "ray")
     )
     asked = json.dumps([list(OURS), heavy])
     done = subprocess.run(command, input=asked, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
@@ -221,6 +223,9 @@ def test_every_folder_of_the_package_is_a_layer() -> None:
         ("securefed.protocols.schedule", "from securefed.measure.clock import Clock"),
         ("securefed.estimators", "import securefed.cli.main"),
         ("securefed.cli.main", "from bench import crypto"),
+        ("securefed.audit.report", "from research.attacks import linear"),
+        ("securefed.runtime.rows", "from research.data import load_mnist"),
+        ("research.theory", "from bench import crypto"),
         ("securefed.errors", "from securefed.extras import require"),
     ],
 )

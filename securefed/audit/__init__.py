@@ -1,8 +1,10 @@
-"""What each party saw, claims about it that can be checked, and attacks on it.
+"""What each party saw, and claims about it that can be checked.
 
-report = audit(result.transcripts, result.to_dict())     # of a run in this process
-report = audit(*read_run(folder))                        # of a run directory
-print(report.to_text()); report.passed
+    report = audit(result.transcripts, result.to_dict())     # of a run in this process
+    report = audit(*read_run(folder))                        # of a run directory
+    print(report.to_text())
+
+Attacks on what a party saw are in the checkout: research/attacks, tests/audit.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ learns and per block of secrets that stay fixed:
   (docs/protocols.md).
 
 It counts numbers, not bits. Unknowns of which more is known than that they are numbers take fewer equations:
-the residuals of the first exchange are labels, one bit each (securefed.audit.first_exchange).
+the residuals of the first exchange are labels, one bit each (research.attacks.first_exchange).
 
 A ratio of `NEAR` or more warns. At 1 the key-holder refuses to open, unless `allow_determined` was set by
 all parties.

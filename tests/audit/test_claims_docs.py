@@ -9,7 +9,7 @@ import pytest
 
 from bench.attack_variants import VARIANTS
 from bench.attacks import draw, line, table
-from securefed.audit.scores import Score
+from research.attacks.scores import Score
 from securefed.audit.tables import TABLES, main, updated
 from securefed.errors import DataError
 from securefed.protocols.messages import KINDS

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bench.scenes import Keys, LinearScene, linear_scene
-from securefed.audit.first_exchange import labels_by_lattice, labels_if_rare, reduced
-from securefed.audit.views import Opened
+from research.attacks.first_exchange import labels_by_lattice, labels_if_rare, reduced
+from research.attacks.views import Opened
 from securefed.protocols.ledger import LedgerEntry
 
 KEYS = Keys()

@@ -13,7 +13,7 @@ import phe
 import pytest
 
 from bench.scenes import Keys, linear_scene
-from securefed.audit.battery import Finding, dependent, different, found, uniform, words
+from research.attacks.battery import Finding, dependent, different, found, uniform, words
 from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.crypto.ckks.parameters import DATA_PRIMES
 from securefed.crypto.paillier.slots import SLACK, PaillierSlots

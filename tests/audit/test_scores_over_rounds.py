@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from securefed.audit.attacks import features_from_span
-from securefed.audit.scores import r_squared
+from research.attacks.linear import features_from_span
+from research.attacks.scores import r_squared
 from securefed.models import Linear
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from securefed.audit.attacks import features_from_span
-from securefed.audit.theorem1 import alternative, householder, turning
-from securefed.audit.views import plain_values
+from research.attacks.linear import features_from_span
+from research.attacks.theorem1 import alternative, householder, turning
+from research.attacks.views import plain_values
 from securefed.errors import DataError
 from securefed.protocols.optimisers import SGD, Adam, Optimiser
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD

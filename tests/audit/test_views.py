@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bench.scenes import Keys, LinearScene, blind_scene, generated, linear_scene
-from securefed.audit.attacks import (
+from research.attacks.linear import (
     direction_scores,
     exposed_rows,
     features_from_span,
@@ -22,10 +22,10 @@ from securefed.audit.attacks import (
     solve,
     solve_residuals,
 )
-from securefed.audit.scores import Score, area, area_under_curve, proportion, r_squared
-from securefed.audit.views import plain_values
+from research.attacks.scores import Score, area, area_under_curve, proportion, r_squared
+from research.attacks.transcripts import matching_data_sets, without_rerandomisation
+from research.attacks.views import plain_values
 from tests.audit.chance import most_by_luck
-from tests.audit.transcript_attacks import matching_data_sets, without_rerandomisation
 
 KEYS = Keys()
 ENCRYPTED = ["paillier", "ckks"]

@@ -11,9 +11,9 @@ import pytest
 from bench.attack_variants import CKKS, PLAIN, SINGLE
 from bench.scenes import Keys, TransferScene, transfer_scene
 from bench.transfer_attacks import hidden_score, row_gradients, square_score
-from securefed.audit.attacks import direction_scores
-from securefed.audit.scores import area, r_squared
-from securefed.audit.transfer_attacks import labels_by_fitting, layers, solve_block
+from research.attacks.linear import direction_scores
+from research.attacks.scores import area, r_squared
+from research.attacks.transfer import labels_by_fitting, layers, solve_block
 from securefed.models import HiddenLayer
 from tests.audit.fate_style import PerSample
 from tests.protocols.federation import Keys as FederationKeys

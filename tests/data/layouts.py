@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from securefed.data.mimic_features import VARIABLES
-from securefed.data.nus_wide import FEATURES, TAGS
+from research.data.mimic_features import VARIABLES
+from research.data.nus_wide import FEATURES, TAGS
 
 CREDIT_COLUMNS = [
     *("ID", "LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE"),

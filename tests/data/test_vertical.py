@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securefed.data.generated import generated_vertical
+from research.data.generated import generated_vertical
 from securefed.data.splits import balanced_rows, column_groups, share_counts, stratified_rows
 from securefed.data.vertical import PartyRows, TransferData, VerticalData, standardise, transfer
 from securefed.errors import DataError, SettingError

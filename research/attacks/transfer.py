@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.audit.attacks import solve
-from securefed.audit.views import Opened
+from research.attacks.linear import solve
+from research.attacks.views import Opened
 from securefed.models import HiddenLayer
 
 __all__ = [

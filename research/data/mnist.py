@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from research.data.arrays import read_npz
 from securefed.checks import check_integer
-from securefed.data.arrays import read_npz
 from securefed.data.sources import Source, data_folders
 from securefed.data.vertical import VerticalData
 from securefed.errors import DataError

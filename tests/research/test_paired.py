@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from securefed.data.paired import load_breast, load_breast_hetero, load_vehicle
+from research.data.paired import load_breast, load_breast_hetero, load_vehicle
 from securefed.errors import DataError
 from tests.data.layouts import edit, paired_csv
 

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from securefed.errors import DataError, SettingError
-from securefed.protocols.theory import (
+from research.theory import (
     LipschitzConstants,
     convergence_bound,
     lipschitz_constants,
     proven_step_size,
     step_size_bound,
 )
+from securefed.errors import DataError, SettingError
 
 Array = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from securefed.data.generated import generated_mimic, generated_nus_wide, generated_vertical
-from securefed.data.mimic_features import FEATURE_NAMES
+from research.data.generated import generated_mimic, generated_nus_wide, generated_vertical
+from research.data.mimic_features import FEATURE_NAMES
 from securefed.data.vertical import VerticalData, transfer
 from securefed.errors import DataError, SettingError
 

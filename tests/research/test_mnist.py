@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from securefed.data.mnist import load_mnist
+from research.data.mnist import load_mnist
 from securefed.errors import DataError, SettingError
 from tests.data.layouts import digits, idx, mnist_idx
 

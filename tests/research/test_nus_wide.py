@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from securefed.data.nus_wide import load_nus_wide
+from research.data.nus_wide import load_nus_wide
 from securefed.errors import DataError, SettingError
 from tests.data.layouts import edit, nus_wide
 

@@ -3,9 +3,8 @@
 Johnson et al. (2016); access needs credentials, and nothing of it is stored by securefed unless
 `extract_mimic` is called. Read from what the public benchmark (Harutyunyan et al. 2019) makes of it:
 
-    in-hospital-mortality/train/listfile.csv, in-hospital-mortality/test/listfile.csv      stay,y_true
-    in-hospital-mortality/train/<stay>.csv, ...                                            a stay's time
-    series
+    in-hospital-mortality/{train,test}/listfile.csv   stay,y_true
+    in-hospital-mortality/{train,test}/<stay>.csv     a stay's time series
 
 or from features that are already extracted: an NPZ file with train_X, train_y, test_X and test_y (what
 `extract_mimic` writes), or two CSV files with the columns stay, the 714 features, y_true. NaN and empty
@@ -24,9 +23,9 @@ from numpy.typing import NDArray
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
+from research.data.arrays import read_npz
+from research.data.mimic_features import FEATURE_NAMES, PER_VARIABLE, VARIABLES, stay_features
 from securefed.crypto.scheme import SERIAL, Mapper
-from securefed.data.arrays import read_npz
-from securefed.data.mimic_features import FEATURE_NAMES, PER_VARIABLE, VARIABLES, stay_features
 from securefed.data.sources import Source
 from securefed.data.splits import column_groups
 from securefed.data.tables import as_integers, read_table

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.audit.views import Opened
+from research.attacks.views import Opened
 
 __all__ = ["labels_by_lattice", "labels_if_rare", "reduced"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from securefed.data.mimic import extract_mimic, load_mimic
-from securefed.data.mimic_features import FEATURE_NAMES, VARIABLES, stay_features
+from research.data.mimic import extract_mimic, load_mimic
+from research.data.mimic_features import FEATURE_NAMES, VARIABLES, stay_features
 from securefed.engine import Processes
 from securefed.errors import DataError, SettingError
 from tests.data.layouts import edit, mimic_folder, stay_lines, write_csv

@@ -1,6 +1,6 @@
 """Attacks by linear algebra on what a party of the generalised linear objective sees.
 
-All of them take arrays, and use what a view holds and nothing else (securefed.audit.views). Where an
+All of them take arrays, and use what a view holds and nothing else (research.attacks.views). Where an
 attack has published ancestors they are named. Encryption plays no part here: these attacks work on what
 the protocol reveals by design, or on what a plain run shows.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.audit.views import Opened
+from research.attacks.views import Opened
 
 __all__ = [
     "Solved",

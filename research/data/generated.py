@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from research.data.mimic import by_variable
+from research.data.mimic_features import PER_VARIABLE, VARIABLES
+from research.data.nus_wide import FEATURES, TAGS
 from securefed.checks import check_integer
-from securefed.data.mimic import by_variable
-from securefed.data.mimic_features import PER_VARIABLE, VARIABLES
-from securefed.data.nus_wide import FEATURES, TAGS
 from securefed.data.vertical import VerticalData, standardise
 from securefed.errors import DataError
 
