@@ -16,6 +16,7 @@ from securefed.runtime.keys import HE_SCHEMES, change_passphrase, he_file, make_
 from securefed.transport.identity import (
     CERTIFICATE_FILE,
     KEY_FILE,
+    SEALED_KEY_FILE,
     Certificate,
     Identity,
     check_party_name,
@@ -38,6 +39,7 @@ examples:
   securefed init bank --renew passphrase     the same keys under another passphrase
   securefed init bank --show                 the certificate's fingerprint, to compare by telephone"""
 
+TLS_FILES = (SEALED_KEY_FILE, KEY_FILE, CERTIFICATE_FILE)
 RENEWABLE = ("tls", *HE_SCHEMES, "passphrase")
 
 
@@ -130,7 +132,7 @@ def make_party_folder(
 ) -> Identity:
     """The folder with everything in it; an existing party is never overwritten."""
     parse_address(listen)
-    taken = [each for each in (KEY_FILE, CERTIFICATE_FILE, "party.toml") if (folder / each).exists()]
+    taken = [each for each in (*TLS_FILES, "party.toml") if (folder / each).exists()]
     if taken:
         raise SettingError(f"{folder} holds a party already ({taken[0]}); --renew replaces single keys")
     make_folder(folder, private=True)
@@ -146,7 +148,7 @@ def make_party_folder(
 
 
 def _check_party(folder: Path, name: str) -> None:
-    if not (folder / KEY_FILE).exists():
+    if not any((folder / each).exists() for each in (SEALED_KEY_FILE, KEY_FILE)):
         raise SettingError(f"{folder} holds no party; `securefed init {name}` makes one")
     known = Certificate.read(folder / CERTIFICATE_FILE).name
     if known != name:
@@ -154,7 +156,7 @@ def _check_party(folder: Path, name: str) -> None:
 
 
 def _renew(folder: Path, name: str, what: str, key_bits: int, days: int, passphrase: str) -> None:
-    files = [KEY_FILE, CERTIFICATE_FILE] if what == "tls" else [he_file(what)]
+    files = TLS_FILES if what == "tls" else (he_file(what),)
     _check_party(folder, name)
     Identity.load(folder, passphrase)  # the passphrase has to be the old one's
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
@@ -202,7 +204,7 @@ def _tell(folder: Path, identity: Identity, listen: str, terminal: Terminal) -> 
     terminal.result(f"  SHA-256 {identity.certificate.fingerprint}")
     terminal.result("")
     terminal.result("Never send to anybody:", colour="red")
-    terminal.result(f"  {folder / KEY_FILE}, {folder / '*.skf'}, the passphrase, your data file")
+    terminal.result(f"  {folder / '*.skf'}, the passphrase, your data file")
     terminal.result("")
     terminal.result(
         f"Next: put the others' certificates into {folder / 'peers'}, edit {folder / 'party.toml'},"

@@ -1,6 +1,6 @@
 """A party's keys on disk, all under one passphrase:
 
-    tls-key.pem, certificate.pem   who it is on the network (securefed.transport.identity)
+    tls-key.skf, certificate.pem   who it is on the network (securefed.transport.identity)
     he-paillier.skf, he-ckks.skf   the secret keys of the ciphertexts that others compute on
     checkpoint-key.skf             a random key for checkpoints
 
@@ -9,6 +9,7 @@ Nothing of this is printed, and only the certificate is ever handed to anybody.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from pathlib import Path
 
@@ -16,8 +17,14 @@ from securefed.crypto import KeyHolder, generate, load_key, save_key
 from securefed.crypto.errors import KeyFileError, WrongPassphrase
 from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
 from securefed.errors import SettingError
-from securefed.measure.files import write_atomically
-from securefed.transport.identity import KEY_FILE, Identity, IdentityError, under_other_passphrase
+from securefed.transport.identity import (
+    KEY_FILE,
+    SEALED_KEY_FILE,
+    Identity,
+    IdentityError,
+    guessed_cheaply,
+    sealed_private_key,
+)
 
 __all__ = ["CHECKPOINT_KEY", "HE_SCHEMES", "PartyKeys", "change_passphrase", "he_file", "make_he_key"]
 
@@ -49,21 +56,24 @@ def change_passphrase(folder: Path, old: str, new: str) -> list[str]:
 
     Nothing is written before all of them could be read, and each file is replaced as a whole. One that is
     under the new passphrase already stays: a change that was interrupted is finished by doing it again.
+    A TLS key in a PEM text under the passphrase becomes a key file like the others.
     """
     # A name with a dot is what an interrupted write left: no key, and never read.
     files = sorted(path for path in folder.glob("*.skf*") if not path.name.startswith("."))
     sealed = {path: _either(path, old, new) for path in files}
-    private = {}
+    texts = {}
     for path in sorted(folder.glob(f"{KEY_FILE}*")):
         try:
-            private[path] = under_other_passphrase(path, old, new)
+            secret = sealed_private_key(path, old)
         except IdentityError:
-            private[path] = under_other_passphrase(path, new, new)
+            secret = sealed_private_key(path, new)
+        texts[path] = KeyFile("tls", secret)
+        sealed[path.with_name(path.name.replace(KEY_FILE, SEALED_KEY_FILE))] = texts[path]
     for path, found in sealed.items():
         write_key_file(path, found.secret, new, label=found.label, overwrite=True)
-    for path, pem in private.items():
-        write_atomically(path, pem, mode=0o600)
-    return [path.name for path in (*private, *sealed)]
+    for path in texts:
+        path.unlink()
+    return [path.name for path in sealed]
 
 
 def _either(path: Path, old: str, new: str) -> KeyFile:
@@ -85,6 +95,11 @@ class PartyKeys:
         """
         self._folder, self._passphrase, self._scheme = folder, passphrase, scheme
         self.identity = Identity.load(folder, passphrase)
+        if guessed_cheaply(folder):
+            logging.getLogger("securefed").warning(
+                f"{folder / KEY_FILE} makes the passphrase of all keys cheap to guess (OpenSSL's "
+                f"derivation); securefed init {self.identity.name} --renew passphrase puts it under scrypt like the others"
+            )
         self.checkpoint_key = self._read_checkpoint_key()
         self.holder = self._load_holder() if holds else None
         self._saved = 0

@@ -9,8 +9,11 @@ certificate that it issued directly for the peer's name is taken.
     `-- IdentityError        a key or certificate cannot be used
         `-- ExpiredIdentity  this party's own certificate is past its last day, or not valid yet
 
-The private key is in no repr and in no error message; its file has mode 0600 and is under a passphrase if
-one is given.
+The private key is in no repr and in no error message, and its file has mode 0600. Under a passphrase it is a
+key file like the others (tls-key.skf, scrypt: securefed.crypto.keyfile), so that no file makes the passphrase
+cheaper to guess than another; without one it is a PEM text (tls-key.pem). A PEM text under a passphrase, of an
+older release or from an authority's tools, is read too: OpenSSL's derivation makes guessing a thousand times
+cheaper, which `guessed_cheaply` tells.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,23 +34,28 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from securefed.checks import check_integer
+from securefed.crypto.errors import KeyFileError
+from securefed.crypto.keyfile import read_key_file, write_key_file
 from securefed.errors import SettingError
 from securefed.transport.message import TransportError
 
 __all__ = [
     "CERTIFICATE_FILE",
     "KEY_FILE",
+    "SEALED_KEY_FILE",
     "Certificate",
     "ExpiredIdentity",
     "Identity",
     "IdentityError",
     "Peer",
     "check_party_name",
+    "guessed_cheaply",
     "parse_address",
-    "under_other_passphrase",
+    "sealed_private_key",
 ]
 
 KEY_FILE = "tls-key.pem"
+SEALED_KEY_FILE = "tls-key.skf"
 CERTIFICATE_FILE = "certificate.pem"
 MOST_PEM = 1 << 16
 # It is the name in the certificate and is compared as a host name is.
@@ -284,36 +293,79 @@ class Identity:
         loaded = _open_key(key, passphrase)
         return cls(Certificate.from_pem(chain), loaded, chain)
 
-    def key_pem(self, passphrase: str | bytes | None = None) -> bytes:
-        """The private key as PKCS#8, encrypted if a passphrase is given. Never to be sent to anybody."""
-        return _close_key(self._key, passphrase)
+    def key_pem(self) -> bytes:
+        """The private key as PKCS#8, in the clear. Never to be sent to anybody."""
+        return _private_bytes(self._key, serialization.Encoding.PEM)
 
     def save(self, folder: str | os.PathLike[str], passphrase: str | bytes | None = None) -> None:
         """Write the key and the certificate into a folder; files that are there are kept."""
         directory = Path(folder)
-        _write_new(directory / KEY_FILE, self.key_pem(passphrase), 0o600)
+        if passphrase:
+            secret = _private_bytes(self._key, serialization.Encoding.DER)
+            try:
+                write_key_file(directory / SEALED_KEY_FILE, secret, passphrase, label=_label(self.name))
+            except KeyFileError as error:
+                raise IdentityError(str(error)) from None
+        else:
+            _write_new(directory / KEY_FILE, self.key_pem(), 0o600)
         _write_new(directory / CERTIFICATE_FILE, self.chain, 0o644)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], passphrase: str | bytes | None = None) -> Identity:
-        """Read what `save` wrote."""
+        """Read what `save` wrote, here or in an older release."""
         directory = Path(folder)
-        key = _read_bounded(directory / KEY_FILE, private=True)
-        return cls.from_pem(_read_bounded(directory / CERTIFICATE_FILE, private=False), key, passphrase)
+        sealed, bare = directory / SEALED_KEY_FILE, directory / KEY_FILE
+        if sealed.exists() and bare.exists():
+            raise IdentityError(
+                f"{sealed} and {bare.name} are both there: a change of passphrase that was interrupted "
+                "(--renew passphrase finishes it), or one of them is not the certificate's and has to go"
+            )
+        if not sealed.exists():
+            key = _read_bounded(bare, private=True)
+            return cls.from_pem(_read_bounded(directory / CERTIFICATE_FILE, private=False), key, passphrase)
+        if not passphrase:
+            raise IdentityError("the TLS key cannot be read: it needs a passphrase")
+        try:
+            private = _parsed(serialization.load_der_private_key, read_key_file(sealed, passphrase).secret)
+        except KeyFileError as error:
+            raise IdentityError(f"the TLS key cannot be read: {error}") from None
+        chain = _read_bounded(directory / CERTIFICATE_FILE, private=False)
+        return cls(Certificate.from_pem(chain), private, chain)
 
     def __repr__(self) -> str:
         return f"<identity of {self.name!r}: {self.certificate!r}>"
 
 
-def under_other_passphrase(path: Path, old: str | bytes, new: str | bytes) -> bytes:
-    """The text of a private key file, put from one passphrase under another."""
-    return _close_key(_open_key(_read_bounded(path, private=True), old), new)
+def guessed_cheaply(folder: str | os.PathLike[str]) -> bool:
+    """Whether a TLS key there is under the passphrase by OpenSSL's derivation and not by scrypt."""
+    path = Path(folder) / KEY_FILE
+    return path.exists() and b"ENCRYPTED" in _read_bounded(path, private=True)
+
+
+def sealed_private_key(path: Path, passphrase: str | bytes) -> bytes:
+    """The private key in a PEM text under a passphrase, as the secret of a key file."""
+    key = _open_key(_read_bounded(path, private=True), passphrase)
+    return _private_bytes(key, serialization.Encoding.DER)
+
+
+def _label(name: str) -> str:
+    return f"tls {name}"
+
+
+def _private_bytes(key: PrivateKey, encoding: serialization.Encoding) -> bytes:
+    return key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
 def _open_key(pem: bytes, passphrase: str | bytes | None) -> PrivateKey:
+    return _parsed(serialization.load_pem_private_key, pem, passphrase)
+
+
+def _parsed(
+    load: Callable[[bytes, bytes | None], object], data: bytes, passphrase: str | bytes | None = None
+) -> PrivateKey:
     secret = passphrase.encode() if isinstance(passphrase, str) else passphrase
     try:
-        loaded = serialization.load_pem_private_key(pem, secret or None)
+        loaded = load(data, secret or None)
     except TypeError:
         given = "it is not encrypted, and a passphrase was given" if secret else "it needs a passphrase"
         raise IdentityError(f"the TLS key cannot be read: {given}") from None
@@ -323,13 +375,6 @@ def _open_key(pem: bytes, passphrase: str | bytes | None) -> PrivateKey:
     if not isinstance(loaded, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise IdentityError("the TLS key is neither an ECDSA nor an RSA one")
     return loaded
-
-
-def _close_key(key: PrivateKey, passphrase: str | bytes | None) -> bytes:
-    secret = passphrase.encode() if isinstance(passphrase, str) else passphrase
-    protection = serialization.BestAvailableEncryption(secret) if secret else serialization.NoEncryption()
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return key.private_bytes(*form, protection)
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from securefed import __version__
 from securefed.cli import main
@@ -21,6 +22,7 @@ from securefed.crypto.errors import WrongPassphrase
 from securefed.crypto.keyfile import read_key_file
 from securefed.errors import SettingError
 from securefed.runtime.endpoint import check_certificates
+from securefed.runtime.keys import PartyKeys
 from securefed.runtime.settings import read_party_file
 from securefed.transport.grpc import Identity
 from securefed.transport.identity import IdentityError
@@ -150,7 +152,7 @@ def test_mistakes_in_party(fleet: Make, capsys: pytest.CaptureFixture[str], tmp_
         assert str(made.ports["bank"]) in refused(capsys, "party", file, "-q")
     made.settings("bank", scheme="paillier", reveal="nothing")
     assert "no paillier key there" in refused(capsys, "party", file)
-    (bank / "tls-key.pem").chmod(0o644)
+    (bank / "tls-key.skf").chmod(0o644)
     assert "others can reach it" in refused(capsys, "party", file)
 
 
@@ -211,7 +213,7 @@ def test_init_makes_a_party_and_says_what_to_send(tmp_path: Path, capsys: pytest
     text = capsys.readouterr().out
     fingerprint = json.loads((tmp_path / "out.json").read_text())["fingerprint"]
     assert fingerprint in text and "Never send to anybody" in text and "certificate.pem" in text
-    for secret in ("tls-key.pem", "he-paillier.skf", "he-ckks.skf", "checkpoint-key.skf"):
+    for secret in ("tls-key.skf", "he-paillier.skf", "he-ckks.skf", "checkpoint-key.skf"):
         assert (folder / secret).stat().st_mode & 0o777 == 0o600
         assert b"BEGIN PRIVATE KEY" not in (folder / secret).read_bytes(), "under the passphrase"
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -254,7 +256,7 @@ def test_the_passphrase_can_be_changed_and_a_change_can_be_finished(
 
     monkeypatch.setenv(VARIABLE, old)
     assert main([*where, "passphrase"]) == 0
-    assert "tls-key.pem.old-" in capsys.readouterr().err
+    assert "tls-key.skf.old-" in capsys.readouterr().err
     # As if it had been interrupted while it wrote this one.
     (folder / "he-ckks.skf").write_bytes(keys["he-ckks.skf"])
     (folder / ".he-ckks.skf.0123456789abcdef").write_bytes(keys["he-ckks.skf"][:50])
@@ -268,6 +270,31 @@ def test_the_passphrase_can_be_changed_and_a_change_can_be_finished(
     assert (folder / "certificate.pem").read_bytes() == keys["certificate.pem"]
     with pytest.raises(IdentityError):
         Identity.load(folder, old)
+
+
+def test_a_tls_key_of_an_older_release_warns_and_moves_with_the_passphrase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, new = tmp_path / "clinic", "another passphrase"
+    identity = make_party_folder(folder, "clinic", PASSPHRASE, schemes=())
+    protection = serialization.BestAvailableEncryption(PASSPHRASE.encode())
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    text = identity._key.private_bytes(*form, protection)
+    for name in ("tls-key.pem", "tls-key.pem.old-20260101-000000"):
+        (folder / name).write_bytes(text)
+        (folder / name).chmod(0o600)
+    (folder / "tls-key.skf").unlink()
+    PartyKeys(folder, PASSPHRASE, "plain", holds=False)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "cheap to guess" in line and line.endswith("puts it under scrypt like the others")
+
+    monkeypatch.setenv("SECUREFED_NEW_PASSPHRASE", new)
+    assert main(["init", "clinic", "--folder", str(folder), "--renew", "passphrase"]) == 0
+    names = sorted(path.name for path in folder.iterdir() if path.name.startswith("tls"))
+    assert names == ["tls-key.skf", "tls-key.skf.old-20260101-000000"]
+    caplog.clear()
+    assert PartyKeys(folder, new, "plain", holds=False).identity.key_pem() == identity.key_pem()
+    assert not caplog.records
 
 
 def test_mistakes_in_init(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import stat
 from base64 import encodebytes
@@ -12,23 +14,29 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
+from securefed.crypto.keyfile import HEADER
 from securefed.errors import SettingError
 from securefed.transport.identity import (
     CERTIFICATE_FILE,
     KEY_FILE,
+    SEALED_KEY_FILE,
     Certificate,
     ExpiredIdentity,
     Identity,
     IdentityError,
     Peer,
     check_party_name,
+    guessed_cheaply,
     parse_address,
 )
 from tests.transport.authority import Authority
 
+PBKDF2 = bytes.fromhex("2a864886f70d01050c")
+AES_256_CBC = bytes.fromhex("60864801650304012a")
 BANK, SHOP = Identity.generate("bank"), Identity.generate("shop")
 
 
@@ -65,8 +73,10 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path, passphrase: str | bytes
     loaded = Identity.load(tmp_path, passphrase)
     assert loaded.certificate == BANK.certificate
     assert loaded.key_pem() == BANK.key_pem()
-    assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
-    assert (b"ENCRYPTED" in (tmp_path / KEY_FILE).read_bytes()) == (passphrase is not None)
+    written = tmp_path / (KEY_FILE if passphrase is None else SEALED_KEY_FILE)
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+    assert (b"PRIVATE KEY" in written.read_bytes()) == (passphrase is None)
+    assert not guessed_cheaply(tmp_path)
     assert Certificate.read(tmp_path / CERTIFICATE_FILE) == BANK.certificate
 
 
@@ -82,7 +92,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("saved", "given", "text"),
     [
-        ("right", "wrong", "the passphrase is wrong or the text is damaged"),
+        ("right", "wrong", "the passphrase does not open this key file"),
         ("right", None, "it needs a passphrase"),
         (None, "right", "it is not encrypted, and a passphrase was given"),
     ],
@@ -91,6 +101,51 @@ def test_the_passphrase_has_to_fit(tmp_path: Path, saved: str | None, given: str
     BANK.save(tmp_path, saved)
     with pytest.raises(IdentityError, match=text):
         Identity.load(tmp_path, given)
+
+
+def older_release(folder: Path, passphrase: bytes) -> None:
+    """A folder as it was written before: PKCS#8 by OpenSSL's own derivation."""
+    protection = serialization.BestAvailableEncryption(passphrase)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    (folder / KEY_FILE).write_bytes(BANK._key.private_bytes(*form, protection))
+    (folder / KEY_FILE).chmod(0o600)
+    (folder / CERTIFICATE_FILE).write_bytes(BANK.chain)
+
+
+def test_a_key_of_an_older_release_is_read_and_told_apart(tmp_path: Path) -> None:
+    older_release(tmp_path, b"right")
+    assert Identity.load(tmp_path, "right").key_pem() == BANK.key_pem()
+    assert guessed_cheaply(tmp_path)
+    with pytest.raises(IdentityError, match="the passphrase is wrong or the text is damaged"):
+        Identity.load(tmp_path, "wrong")
+    (tmp_path / SEALED_KEY_FILE).write_bytes(b"")
+    with pytest.raises(IdentityError, match=r"tls-key.skf and tls-key.pem are both there"):
+        Identity.load(tmp_path, "right")
+
+
+def test_guessing_costs_scrypt_now_and_cost_two_thousand_hashes_before(tmp_path: Path) -> None:
+    """The attack on the older form needs PBKDF2 with its 2,048 iterations for each guess, and no scrypt."""
+    older_release(tmp_path, b"right")
+    der = base64.b64decode(b"".join((tmp_path / KEY_FILE).read_bytes().split(b"\n")[1:-2]))
+    rest = der.split(PBKDF2)[1][2:]  # a sequence of: salt, iterations, hash
+    salt, rest = rest[2 : 2 + rest[1]], rest[2 + rest[1] :]
+    iterations = int.from_bytes(rest[2 : 2 + rest[1]], "big")
+    rest = der.split(AES_256_CBC)[1][2:]
+    nonce, body = rest[:16], rest[16:]
+    body = body[len(body) % 16 :]  # without the head of the octets
+
+    def opened(guess: bytes) -> bool:
+        key = hashlib.pbkdf2_hmac("sha256", guess, salt, iterations, 32)
+        decryptor = Cipher(algorithms.AES(key), modes.CBC(nonce)).decryptor()
+        return (decryptor.update(body) + decryptor.finalize()).startswith(b"\x30\x81\x87")
+
+    assert iterations == 2048
+    assert [guess for guess in (b"wrong", b"right", b"other") if opened(guess)] == [b"right"]
+    (tmp_path / KEY_FILE).unlink()
+    (tmp_path / CERTIFICATE_FILE).unlink()
+    BANK.save(tmp_path, "right")
+    magic, version, kdf, log2_n, r, p, *_ = HEADER.unpack_from((tmp_path / SEALED_KEY_FILE).read_bytes())
+    assert (magic, version, kdf, log2_n, r, p) == (b"SFKF", 1, 1, 17, 8, 1)
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
