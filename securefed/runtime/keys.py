@@ -98,7 +98,8 @@ class PartyKeys:
         if guessed_cheaply(folder):
             logging.getLogger("securefed").warning(
                 f"{folder / KEY_FILE} makes the passphrase of all keys cheap to guess (OpenSSL's "
-                f"derivation); securefed init {self.identity.name} --renew passphrase puts it under scrypt like the others"
+                f"derivation); securefed init {self.identity.name} --renew passphrase puts it under scrypt "
+                "like the others"
             )
         self.checkpoint_key = self._read_checkpoint_key()
         self.holder = self._load_holder() if holds else None

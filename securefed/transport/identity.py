@@ -11,9 +11,9 @@ certificate that it issued directly for the peer's name is taken.
 
 The private key is in no repr and in no error message, and its file has mode 0600. Under a passphrase it is a
 key file like the others (tls-key.skf, scrypt: securefed.crypto.keyfile), so that no file makes the passphrase
-cheaper to guess than another; without one it is a PEM text (tls-key.pem). A PEM text under a passphrase, of an
-older release or from an authority's tools, is read too: OpenSSL's derivation makes guessing a thousand times
-cheaper, which `guessed_cheaply` tells.
+cheaper to guess than another; without one it is a PEM text (tls-key.pem). A PEM text under a passphrase, of
+an older release or from an authority's tools, is read too: OpenSSL's derivation makes guessing a thousand
+times cheaper, which `guessed_cheaply` tells.
 """
 
 from __future__ import annotations
