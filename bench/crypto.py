@@ -22,9 +22,8 @@ from bench.packing import FIXED, HEADROOM
 from bench.rivals import Fate, Phe, TensealVector, fate_obstacle
 from bench.timing import Task, take_turns
 from securefed.crypto import KeyHolder, generate, load_public_key
-from securefed.crypto.paillier import PaillierSecretKey, RandomnessPool, generate_secret_key
+from securefed.crypto.paillier import PaillierSecretKey, generate_secret_key
 from securefed.crypto.paillier.proof import prove
-from securefed.crypto.paillier.residues import PublicResidues
 from securefed.errors import SettingError
 from securefed.extras import require
 
@@ -115,7 +114,7 @@ def paillier_cases(size: Size, seed: int, with_fate: bool) -> Iterator[Case]:
         {"phe": (phe_encrypt, 400)},
         size.repeats,
     )
-    yield from pool_cases(secret, phe_encrypt, values, size)
+    yield public_case(secret, phe_encrypt, values, size)
     yield from product_cases(secret, phe, rng, size)
     yield opening_case(holder, secret, phe, many, size)
     yield from proof_cases(size)
@@ -134,35 +133,12 @@ def proof_cases(size: Size) -> Iterator[Case]:
         yield Case(operation, "paillier-3072", task, peers, size.matrix_repeats)
 
 
-def pool_cases(secret: PaillierSecretKey, phe_encrypt: Task, values: Floats, size: Size) -> Iterator[Case]:
-    """What somebody without the secret key pays, with r**n at hand and without."""
-    public = secret.public
+def public_case(secret: PaillierSecretKey, phe_encrypt: Task, values: Floats, size: Size) -> Case:
+    """What somebody without the secret key pays."""
     few = values[: max(1, len(values) // 4)]
-    ours = Task(lambda: public.encrypt(few, FIXED), len(few))
-    yield Case(
-        "anybody's encryption, no pool, per ciphertext",
-        "paillier-2048",
-        ours,
-        {"phe": (phe_encrypt, None)},
-        size.repeats,
-    )
-    pool = RandomnessPool(PublicResidues(public.n), capacity=len(values), background=False)
-
-    def fill() -> tuple[object, ...]:
-        pool.fill()
-        return ()
-
-    public.pool = pool
-    ours = Task(lambda: public.encrypt(values, FIXED), len(values), fill)
-    yield Case(
-        "anybody's encryption, filled pool, per ciphertext",
-        "paillier-2048",
-        ours,
-        {"phe": (phe_encrypt, 100)},
-        size.repeats,
-    )
-    public.pool = None
-    pool.close()
+    ours = Task(lambda: secret.public.encrypt(few, FIXED), len(few))
+    operation = "anybody's encryption, per ciphertext"
+    return Case(operation, "paillier-2048", ours, {"phe": (phe_encrypt, None)}, size.repeats)
 
 
 def product_cases(
@@ -192,14 +168,8 @@ def opening_case(holder: KeyHolder, secret: PaillierSecretKey, phe: Phe, many: F
     """The key-holder's decryption and the requester's unmasking together, against decryption alone."""
 
     def fresh() -> tuple[object, ...]:
-        """A key-holder opens nothing twice. The owner's residues have the same distribution, sooner."""
-        packed = secret.encrypt_packed(many, FIXED, **HEADROOM)
-        with RandomnessPool(secret, capacity=packed.ciphertexts, background=False) as pool:
-            pool.fill()
-            secret.public.pool = pool
-            masked_and_mask = packed.mask()
-        secret.public.pool = None
-        return masked_and_mask
+        """A key-holder opens nothing twice."""
+        return secret.encrypt_packed(many, FIXED, **HEADROOM).mask()
 
     ours = Task(lambda masked, mask: mask.remove(holder.open(masked)), len(many), fresh)
     numbers = phe.encrypt(many[: size.ciphertexts])

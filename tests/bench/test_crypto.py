@@ -21,7 +21,6 @@ COLUMNS = ["operation", "scheme", "ours_us", "peer", "peer_us", "ratio", "bar"]
 BARS = {
     "owner encryption, per ciphertext": {"phe": 15, "fate_utils": 14},
     "owner encryption, packed, per value": {"phe": 400},
-    "anybody's encryption, filled pool, per ciphertext": {"phe": 100},
     "matrix (32 x 64, 24-bit) times vector, per term": {"phe": 10},
     "opening, packed, per value": {"phe": 25},
     "product, per slot": {"our paillier-2048": 100},

@@ -2,7 +2,7 @@
 
 keys        public.py (everybody), secret.py (the owner), primes.py (generation and checks),
             proof.py (that n and phi(n) have no factor in common)
-randomness  residues.py (r**n, and the owner's way to it), pool.py (ahead of time)
+randomness  residues.py (r**n, and the owner's way to it)
 arrays      encrypted.py (one value a ciphertext), packed.py (many), extent.py (scale and bounds)
 products    multiexp.py
 openings    masking.py
@@ -13,7 +13,6 @@ from __future__ import annotations
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.masking import PaillierMask, PaillierMasked, PaillierOpened
 from securefed.crypto.paillier.packed import PaillierPacked
-from securefed.crypto.paillier.pool import RandomnessPool
 from securefed.crypto.paillier.public import PaillierPublicKey
 from securefed.crypto.paillier.secret import PaillierSecretKey, generate_secret_key
 
@@ -25,6 +24,5 @@ __all__ = [
     "PaillierPacked",
     "PaillierPublicKey",
     "PaillierSecretKey",
-    "RandomnessPool",
     "generate_secret_key",
 ]

@@ -23,7 +23,6 @@ from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.extent import Extent
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, split_integers
 from securefed.crypto.paillier.packed import PaillierPacked
-from securefed.crypto.paillier.pool import RandomnessPool
 from securefed.crypto.paillier.primes import is_prime, small_factor
 from securefed.crypto.paillier.proof import roots_needed, verify
 from securefed.crypto.paillier.residues import PublicResidues, Residues
@@ -49,7 +48,7 @@ def check_size(bits: int, allow_small: bool) -> None:
 
 
 class PaillierPublicKey(PublicKey):
-    """n, its owner's proof, and what follows. `pool` is where r**n is taken from as long as it has some.
+    """n, its owner's proof, and what follows.
 
     The proof is checked where a key arrives (`from_frame`), not here: its owner has just made it.
     """
@@ -72,7 +71,6 @@ class PaillierPublicKey(PublicKey):
         self.ciphertext_bytes: int = 2 * self.plaintext_bytes
         self.parameters = fingerprint(b"paillier", b"g = n + 1", self.bits.to_bytes(4, "little"))
         self.key_id = fingerprint(b"paillier", self._n_bytes())
-        self.pool: RandomnessPool | None = None
 
     def _n_bytes(self) -> bytes:
         return bytes(self.n.to_bytes(self.plaintext_bytes, "big"))
@@ -109,18 +107,9 @@ class PaillierPublicKey(PublicKey):
 
     # Encryption
 
-    def start_pool(self, capacity: int = 256) -> RandomnessPool:
-        """Compute r**n in the background from now on. Close it, or use it in a with statement, to stop."""
-        if self.pool is not None and not self.pool.closed:
-            raise CapacityError("this key has a randomness pool already; close it first")
-        self.pool = RandomnessPool(PublicResidues(self.n), capacity)
-        return self.pool
-
     def draw(self, count: int) -> list[mpz]:
-        """r**n mod n**2, r uniform in Z_n*, `count` times: from the pool while it has some, else computed."""
-        ready = self.pool.take_ready(count) if self.pool is not None and not self.pool.closed else []
-        missing = count - len(ready)
-        return ready + self._powers(uniform_units(self.n, missing)) if missing else ready
+        """r**n mod n**2, r uniform in Z_n*, `count` times."""
+        return self._powers(uniform_units(self.n, count)) if count else []
 
     def _powers(self, units: Sequence[mpz]) -> list[mpz]:
         pieces = cut(units, self.mapper.workers)
