@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 
 from securefed.transport.grpc import Endpoint, Identity, Limits, Peer, Timeouts, codec
+from securefed.transport.grpc import endpoint as endpoint_module
 from securefed.transport.grpc.codec import ABSENT
 from securefed.transport.grpc.core import DELIVER, grpc
+from securefed.transport.grpc.doorman import Connection, Doorman, _crowding, _origin
 from tests.transport.authority import Authority
 from tests.transport.network import (
     IDENTITIES,
@@ -158,18 +160,76 @@ def test_who_says_nothing_is_sent_away(caplog: pytest.LogCaptureFixture) -> None
         assert one_line(caplog).endswith("it did not show who it is in 0.5 s")
 
 
-def test_too_many_callers_are_sent_away_and_peers_get_in_afterwards(caplog: pytest.LogCaptureFixture) -> None:
+def idle_callers(endpoint: Endpoint, count: int, addresses: int) -> list[socket.socket]:
+    """Connections that say nothing, from several addresses of this machine in turn."""
+    host, _, port = endpoint.address.partition(":")
+    return [
+        socket.create_connection((host, int(port)), source_address=(f"127.0.0.{2 + i % addresses}", 0))
+        for i in range(count)
+    ]
+
+
+class NaiveDoorman(Doorman):
+    """Who is there stays, whoever comes."""
+
+    def _receive(self, outer: socket.socket, remote: str) -> None:
+        with self._lock:
+            full = sum(not c.admitted for c in self._connections.values()) >= self._callers
+        if full:
+            outer.close()
+        else:
+            super()._receive(outer, remote)
+
+
+@pytest.mark.parametrize("addresses", [1, 3, 60])
+@pytest.mark.parametrize("naive", [True, False], ids=["naive", "ours"])
+def test_idle_callers_keep_nobody_out(addresses: int, naive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty silent sockets, twice as many as there are places. They are not timed out during the test."""
+    if naive:
+        monkeypatch.setattr(endpoint_module, "Doorman", NaiveDoorman)
+    limits = Limits(callers_per_address=1000 if naive else 8)
     peers = {"shop": Peer(place(), IDENTITIES["shop"].certificate)}
-    limits, timeouts = Limits(callers=3), Timeouts(handshake=1.0)
+    timeouts = Timeouts(handshake=3600.0)
     with Endpoint(
         IDENTITIES["bank"], listen="127.0.0.1:0", peers=peers, timeouts=timeouts, limits=limits
     ) as endpoint:
-        host, _, port = endpoint.address.partition(":")
-        callers = [socket.create_connection((host, int(port))) for _ in range(5)]
-        wait_until(lambda: sum("too many connections" in line for line in lines(caplog)) == 2)
-        wait_until(lambda: sum("did not show who it is" in line for line in lines(caplog)) == 3)
+        callers = idle_callers(endpoint, 60, addresses)
         with Puppet("bank", endpoint.address, IDENTITIES["shop"]) as puppet:
-            assert puppet.greet().sender == "bank"
+            if naive:
+                with pytest.raises(grpc.RpcError):
+                    puppet.greet()
+            else:
+                assert puppet.greet().sender == "bank"
+        for caller in callers:
+            caller.close()
+
+
+def test_who_goes_for_a_newcomer() -> None:
+    def caller(remote: str, begun: float) -> Connection:
+        made = Connection.__new__(Connection)
+        made.remote, made.origin, made.begun = remote, _origin(remote), begun
+        return made
+
+    peer = caller("192.0.2.1:1000", 1.0)
+    crowd = [caller(f"192.0.2.9:{i}", 2.0 + i) for i in range(3)]
+    waiting = [*crowd, peer]
+    assert _crowding(waiting, "192.0.2.5", callers=5, each=3) == []
+    assert _crowding(waiting, "192.0.2.5", callers=4, each=3) == [crowd[0]], "not the peer, which was first"
+    assert _crowding(waiting, "192.0.2.9", callers=9, each=3) == [crowd[0]], "its own"
+    assert _crowding([peer], "192.0.2.1", callers=9, each=1) == [peer]
+    assert _origin("2001:db8:1:2:3::4:7001") == _origin("2001:db8:1:2:ffff::5:9") == "2001:db8:1:2::/64"
+    assert _origin("fe80::1%eth0:7001") == "fe80::/64"
+
+
+def test_callers_that_say_nothing_are_sent_away(caplog: pytest.LogCaptureFixture) -> None:
+    peers = {"shop": Peer(place(), IDENTITIES["shop"].certificate)}
+    limits, timeouts = Limits(callers=3, callers_per_address=3), Timeouts(handshake=1.0)
+    with Endpoint(
+        IDENTITIES["bank"], listen="127.0.0.1:0", peers=peers, timeouts=timeouts, limits=limits
+    ) as endpoint:
+        callers = idle_callers(endpoint, 9, 1)  # seven have room: three strangers, and the peer's four
+        wait_until(lambda: sum("and others wait" in line for line in lines(caplog)) == 2)
+        wait_until(lambda: sum("did not show who it is in" in line for line in lines(caplog)) == 7)
         for caller in callers:
             caller.close()
 

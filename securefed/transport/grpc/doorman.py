@@ -6,6 +6,11 @@ bytes stay encrypted here, and on Linux they are spliced and never enter Python.
 its handshake is known when its first call arrives (`admit`); a connection that ends, or gets too old, without
 one was refused, and is logged once with its address.
 
+A newcomer never waits for callers that say nothing: where they are too many, from one address or in all, the
+one that has had the longest time goes, first of those from the address that has most. Who opens connections
+and leaves them idle so keeps out itself. Flooding from very many addresses still slows peers down, who try
+again.
+
 A fork (a pool of worker processes) closes the sockets in the child, so that a worker that outlives a killed
 party does not hold its port.
 """
@@ -20,7 +25,9 @@ import socket
 import threading
 import time
 import weakref
+from collections import Counter
 from contextlib import suppress
+from ipaddress import ip_network
 
 from securefed.transport.grpc.errors import AddressError
 
@@ -37,13 +44,16 @@ class Connection:
 
     def __init__(self, outer: socket.socket, inner: socket.socket, remote: str) -> None:
         self.outer, self.inner, self.remote = outer, inner, remote
+        self.origin = _origin(remote)
         self.port = int(inner.getsockname()[1])
         self.begun = time.monotonic()
         self.admitted = False
         self.logged = False
+        self.ended = False
         self.pumps = 2
 
     def end(self) -> None:
+        self.ended = True
         for end in (self.outer, self.inner):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -58,11 +68,13 @@ class Doorman:
         port: int,
         *,
         callers: int,
+        callers_per_address: int,
         connections: int,
         handshake: float,
         log: logging.Logger,
     ) -> None:
-        self._callers, self._most, self._handshake, self._log = callers, connections, handshake, log
+        self._callers, self._each, self._most = callers, callers_per_address, connections
+        self._handshake, self._log = handshake, log
         self._lock = threading.Lock()
         self._connections: dict[int, Connection] = {}
         self._closing = threading.Event()
@@ -168,12 +180,17 @@ class Doorman:
 
     def _receive(self, outer: socket.socket, remote: str) -> None:
         with self._lock:
-            waiting = sum(not c.admitted for c in self._connections.values())
-            full = waiting >= self._callers or len(self._connections) >= self._callers + self._most
-        if full:
+            known = list(self._connections.values())
+        if len(known) >= 2 * self._callers + self._most:  # those that were sent away are not gone yet
             outer.close()
             self._say(f"refused {remote}: too many connections")
             return
+        waiting = [c for c in known if not (c.admitted or c.ended)]
+        for connection in _crowding(waiting, _origin(remote), self._callers, self._each):
+            if not connection.logged:
+                connection.logged = True
+                self._say(f"refused {connection.remote}: it did not show who it is, and others wait")
+            connection.end()
         try:
             inner = socket.create_connection(("127.0.0.1", self._inner_port), timeout=5.0)
         except OSError:
@@ -220,6 +237,22 @@ class Doorman:
         ):
             with suppress(OSError):
                 end.close()
+
+
+def _origin(remote: str) -> str:
+    """Who a HOST:PORT is counted as: an IPv4 address, or the 64 bits of an IPv6 network."""
+    host = remote.rpartition(":")[0]
+    return str(ip_network(f"{host.partition('%')[0]}/64", strict=False)) if ":" in host else host
+
+
+def _crowding(waiting: list[Connection], newcomer: str, callers: int, each: int) -> list[Connection]:
+    """Who has to go for one more from there, of those that have not shown who they are; at most one."""
+    crowd = Counter(c.origin for c in waiting)
+    if crowd[newcomer] >= each:
+        return [min((c for c in waiting if c.origin == newcomer), key=lambda c: c.begun)]
+    if len(waiting) >= callers:
+        return [min(waiting, key=lambda c: (-crowd[c.origin], c.begun))]
+    return []
 
 
 def _carry(source: socket.socket, target: socket.socket) -> None:

@@ -35,6 +35,8 @@ __all__ = ["Endpoint", "run_network"]
 
 LOG = logging.getLogger("securefed.transport")
 GRACE = 0.5
+HANDSHAKES = 4
+"""That one peer may be at, at a time, without anybody's being sent away for it."""
 
 
 class Endpoint:
@@ -63,10 +65,12 @@ class Endpoint:
         identity.certificate.check_days()
         self._identity, self._log = identity, log
         host, port = parse_address(listen)
+        room = HANDSHAKES * len(peers)  # they may all come at once, and from one machine
         self._door = Doorman(
             host,
             port,
-            callers=self.limits.callers,
+            callers=self.limits.callers + room,
+            callers_per_address=self.limits.callers_per_address + room,
             connections=self.limits.connections * len(peers),
             handshake=self.timeouts.handshake,
             log=log,

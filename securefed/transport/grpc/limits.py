@@ -28,7 +28,9 @@ class Limits:
     chunk_bytes: int = MIB
     """How a payload is cut."""
     callers: int = 32
-    """Connections that have not yet shown who they are."""
+    """Connections that have not yet shown who they are, beside the peers' own."""
+    callers_per_address: int = 8
+    """The same from one address (or one IPv6 network of 64 bits)."""
     connections: int = 8
     """Connections for each peer."""
 
