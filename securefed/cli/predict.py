@@ -15,6 +15,7 @@ from securefed.errors import SettingError
 from securefed.measure.files import write_json
 from securefed.measure.report import seconds
 from securefed.measure.rundir import RunDirectory
+from securefed.protocols.blur import ScoreGuard
 from securefed.runtime.attempts import ALL_KINDS
 from securefed.runtime.endpoint import load_keys, may_return, open_endpoint, why_it_ended
 from securefed.runtime.rows import read_rows
@@ -63,7 +64,14 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     keys = load_keys(party, phrases.read_passphrase(args.passphrase_file))
     with in_foreground(terminal), workers(party.own.engine, party.shared.scheme) as mapper:
         scoring = Scoring(
-            party.shared, party.own.name, directory, keys.holder, mapper, shard=shard, rows=rows
+            party.shared,
+            party.own.name,
+            directory,
+            keys.holder,
+            mapper,
+            shard=shard,
+            rows=rows,
+            guard=ScoreGuard(keys.score_key),
         )
         try:
             with open_endpoint(party, keys) as endpoint:

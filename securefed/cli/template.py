@@ -65,6 +65,7 @@ seed = 0                       # of the batches; no secret
 # proximal = 0.0               # weight of the pull back to the round's start
 # decay = "none"               # of the learning rate: "none", "sqrt", "sqrt-parties"
 # evaluate_every = 0           # the label party sees scores of the held-out rows every so many rounds
+# score_precision = 10         # bits after the point that a score shows; the scored parties blur the rest
 # holdout = 0.2                # part of the common rows kept for that
 # target = 0.9                 # stop when the metric is there; needs evaluate_every
 # release = false              # after a blind training, open each party's own parameters to it

@@ -26,6 +26,7 @@ from securefed.engine import Engine, get_engine
 from securefed.errors import DataError, SettingError
 from securefed.party import Party
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.messages import KINDS
 from securefed.protocols.training import Round
 from securefed.result import RunResult
@@ -39,7 +40,9 @@ __all__ = [
     "check_columns",
     "check_free",
     "check_parties",
+    "guard_arrays",
     "read_shards",
+    "take_guards",
     "write_shard",
 ]
 
@@ -104,6 +107,14 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
                 bar.update()
 
             yield on_round
+
+    def _guards(self, agreement: Agreement) -> dict[str, ScoreGuard]:
+        """What each party that is scored keeps about that, from one fit and one prediction to the next."""
+        kept: dict[str, ScoreGuard] = getattr(self, "_kept_guards", {})
+        for name in agreement.names[:-1]:
+            kept.setdefault(name, ScoreGuard())
+        self._kept_guards = kept
+        return kept
 
     def _fitted(self) -> None:
         if not hasattr(self, "shards_"):
@@ -195,6 +206,20 @@ def read_shard(path: FilePath) -> Shard:
     except (OSError, ValueError, KeyError, EOFError, AttributeError, BadZipFile, zlib.error) as error:
         line = str(error).strip().split("\n", 1)[0]
         raise DataError(f"{path}: not a model shard ({line})") from None
+
+
+def guard_arrays(guard: ScoreGuard | None) -> Shard:
+    """What a party that is scored keeps with its shard."""
+    return {} if guard is None else {"score_key": np.frombuffer(guard.key, np.uint8)}
+
+
+def take_guards(shards: Mapping[str, Shard]) -> dict[str, ScoreGuard]:
+    """The same from the shards that were read; it is taken out of them."""
+    found = {name: arrays.pop("score_key") for name, arrays in shards.items() if "score_key" in arrays}
+    for name, array in found.items():
+        if array.dtype != np.uint8:
+            raise DataError(f"shard of {name}: its score key is no bytes")
+    return {name: ScoreGuard(array.tobytes()) for name, array in found.items()}
 
 
 def check_free(parameters: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:

@@ -33,7 +33,9 @@ from securefed.estimators.common import (
     check_columns,
     check_free,
     check_parties,
+    guard_arrays,
     read_shards,
+    take_guards,
     write_shard,
 )
 from securefed.models import LocalModel
@@ -76,6 +78,8 @@ class GeneralisedLinear(Federated):
         stops with an error.
     evaluate_every: every so many rounds the label party sees the scores of the evaluation rows (0: never).
         With two parties, scores of a linear model show the other party's part of H for those rows.
+    score_precision: bits after the point that scores show, 10 for 2**-10 or three digits; the parties that
+        are scored blur what is below (not under "plain").
     allow_determined: open gradients even where the ledger says that they determine another's residuals.
     key_bits: of Paillier keys. network: a profile for the clock, see securefed.transport.get_network.
     engine: parallel work, see securefed.engine. progress: a bar; None shows it at a terminal.
@@ -102,6 +106,7 @@ class GeneralisedLinear(Federated):
         target: float | None = None,
         patience: int | None = None,
         evaluate_every: int | None = None,
+        score_precision: int = 10,
         exchange: str = "star",
         loss_form: str = "auto",
         margin_bound: float = 64.0,
@@ -132,6 +137,7 @@ class GeneralisedLinear(Federated):
         self.target = target
         self.patience = patience
         self.evaluate_every = evaluate_every
+        self.score_precision = score_precision
         self.exchange = exchange
         self.loss_form = loss_form
         self.margin_bound = margin_bound
@@ -177,7 +183,7 @@ class GeneralisedLinear(Federated):
         members = tuple(recipe.member(name, model) for name, model in local.items())
         agreement = recipe.agreement(members, ordered[0].rows)
         evaluations = self._evaluations(agreement, ordered, targets, validation, recipe.loss_function)
-        holders = self._keys(agreement, keys)
+        holders, guards = self._keys(agreement, keys), self._guards(agreement)
         with self._mapper() as mapper, self._bar(agreement) as on_round:
             data_parties = {
                 p.name: recipe.party(
@@ -191,6 +197,7 @@ class GeneralisedLinear(Federated):
                         mapper,
                         evaluations.get(p.name),
                         on_round if p.name == last else None,
+                        guards.get(p.name),
                     ),
                 )
                 for p in ordered
@@ -293,7 +300,8 @@ class GeneralisedLinear(Federated):
         agreement = self._prediction_agreement(recipe, parts)
         self._holders = self._keys(agreement, getattr(self, "_holders", None))
         with self._mapper() as mapper:
-            run = self._run(predict_programs(agreement, parts, features, self._holders, mapper))
+            guards = self._guards(agreement)
+            run = self._run(predict_programs(agreement, parts, features, self._holders, mapper, guards))
         scores: Array = run.outcomes[agreement.label_party]
         return scores
 
@@ -357,6 +365,7 @@ class GeneralisedLinear(Federated):
                 arrays: Shard = {"theta": np.frombuffer(shard.theta, np.uint8), "size": np.array(shard.size)}
             else:
                 arrays = dict(shard.to_arrays())
+            arrays |= guard_arrays(getattr(self, "_kept_guards", {}).get(name))
             write_shard(FilePath(folder), name, {**arrays, "public": note})
 
     @classmethod
@@ -394,6 +403,7 @@ class GeneralisedLinear(Federated):
         self.transforms_ = dict(transforms or {})
         if keys is not None:
             self._holders = dict(keys)
+        self._kept_guards = take_guards(shards)
         self.shards_ = {name: _shard(folder, name, shards[name], plan) for name in self.parties_}
         if public["classes"] is not None:
             self.classes_ = np.array(public["classes"])

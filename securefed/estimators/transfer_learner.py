@@ -28,7 +28,9 @@ from securefed.estimators.common import (
     check_columns,
     check_free,
     check_parties,
+    guard_arrays,
     read_shards,
+    take_guards,
     write_shard,
 )
 from securefed.models import HiddenLayer
@@ -76,6 +78,7 @@ class TransferLearner(Federated):
         target: float | None = None,
         patience: int | None = None,
         evaluate_every: int | None = None,
+        score_precision: int = 10,
         activation_bound: float = 64.0,
         allow_determined: bool = False,
         key_bits: int = 3072,
@@ -98,6 +101,7 @@ class TransferLearner(Federated):
         self.target = target
         self.patience = patience
         self.evaluate_every = evaluate_every
+        self.score_precision = score_precision
         self.activation_bound = activation_bound
         self.allow_determined = allow_determined
         self.key_bits = key_bits
@@ -140,14 +144,18 @@ class TransferLearner(Federated):
         members = tuple(recipe.member(name, layer) for name, layer in layers.items())
         agreement = recipe.agreement(members, len(rows_a))
         evaluations = self._evaluations(agreement, a, b, signs, rows_a, rows_b, validation)
-        holders = self._keys(agreement, keys)
+        holders, guards = self._keys(agreement, keys), self._guards(agreement)
         with self._mapper() as mapper, self._bar(agreement) as on_round:
             programs = {
                 name: recipe.party(
                     agreement,
                     side,
                     Surroundings(
-                        holders[name], mapper, evaluations.get(name), on_round if name == a.name else None
+                        holders[name],
+                        mapper,
+                        evaluations.get(name),
+                        on_round if name == a.name else None,
+                        guards.get(name),
                     ),
                 ).run
                 for name, side in sides.items()
@@ -214,9 +222,8 @@ class TransferLearner(Federated):
         agreement = recipe.agreement(members, 1)
         self._holders = self._keys(agreement, getattr(self, "_holders", None))
         with self._mapper() as mapper:
-            run = self._run(
-                predict_programs(agreement, scorers, {b_name: rows.features}, self._holders, mapper)
-            )
+            features, guards = {b_name: rows.features}, self._guards(agreement)
+            run = self._run(predict_programs(agreement, scorers, features, self._holders, mapper, guards))
         scores: Array = run.outcomes[a_name]
         return scores
 
@@ -251,6 +258,7 @@ class TransferLearner(Federated):
         }
         for name, layer in self.shards_.items():
             arrays = {**layer.to_arrays(), "public": np.array(json.dumps(public))}
+            arrays |= guard_arrays(getattr(self, "_kept_guards", {}).get(name))
             if name == self.parties_[1]:
                 arrays["phi"] = self._phi
             write_shard(FilePath(folder), name, arrays)
@@ -266,6 +274,7 @@ class TransferLearner(Federated):
         self = cls(**fixed, **parameters)
         self.parties_ = public["parties"]
         self.classes_ = np.array(public["classes"])
+        self._kept_guards = take_guards(shards)
         self._phi = as_phi(shards[self.parties_[1]], public["hidden"])
         self.shards_ = {name: HiddenLayer.from_arrays(shards[name]) for name in self.parties_}
         return self

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from securefed.checks import check_choice, check_integer
 from securefed.errors import SettingError
+from securefed.protocols.blur import MOST_PRECISION, PRECISION
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
 
 __all__ = ["Agreement", "Member"]
@@ -48,6 +49,8 @@ class Agreement:
     key_holder: str | None = None
     """A party that only holds the key; None where two parties hold keys for each other."""
     evaluate_every: int = 0
+    score_precision: int = PRECISION
+    """Bits after the point that an opened score shows; below them the parties that are scored blur it."""
     exact: bool = False
     allow_determined: bool = False
     reveal: Literal["own-gradient", "nothing"] = "own-gradient"
@@ -61,6 +64,7 @@ class Agreement:
         names = [m.name for m in self.members]
         check_choice("exchange", self.exchange, ("star", "pairwise"))
         check_integer("evaluate_every", self.evaluate_every, least=0)
+        check_integer("score_precision", self.score_precision, least=0, most=MOST_PRECISION)
         if len(names) < 2:
             raise SettingError(f"parties: {len(names)} given, at least 2 are needed")
         if len({*names, self.key_holder}) != len(names) + 1:
@@ -102,6 +106,11 @@ class Agreement:
         return self.key_holder is None
 
     @property
+    def blurs(self) -> bool:
+        """Whether scores are blurred: a plain run protects nothing, and its results say so."""
+        return self.scheme != "plain"
+
+    @property
     def watched(self) -> bool:
         """The label party may stop the run early, so it says after each round whether to go on."""
         return self.stopping.target is not None or self.stopping.patience is not None
@@ -140,6 +149,7 @@ class Agreement:
             "exchange": self.exchange,
             "key_holder": self.key_holder,
             "evaluate_every": self.evaluate_every,
+            "score_precision": self.score_precision,
             "exact": self.exact,
             "allow_determined": self.allow_determined,
             "reveal": self.reveal,

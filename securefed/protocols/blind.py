@@ -46,6 +46,7 @@ from securefed.protocols import evidence
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind_algebra import RESIDUAL_BITS, BlindPlan
 from securefed.protocols.blind_scores import BlindScorer, blind_scores, serve_blind_scores
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.evidence import checked, leaving, spent_slots
 from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.ledger import Ledger
@@ -80,11 +81,12 @@ class BlindParty:
         evaluation: Evaluation | None = None,
         mapper: Mapper | None = None,
         on_round: Callable[[Round], None] | None = None,
+        guard: ScoreGuard | None = None,
         allow_small: bool = False,
     ) -> None:
         self._agreement, self._plan = agreement, plan
         self._features, self._labels = features, labels
-        self._holder, self._evaluation = holder, evaluation
+        self._holder, self._evaluation, self._guard = holder, evaluation, guard or ScoreGuard()
         self._mapper, self._on_round, self._allow_small = mapper or Serial(), on_round, allow_small
         self._tracker = agreement.stopping.tracker()
         self._first_round = 0
@@ -309,7 +311,7 @@ class BlindParty:
         if features is None:
             raise SettingError("evaluation: no rows to evaluate on")
         with link.off_the_clock("evaluation"):
-            found = await blind_scores(link, self._agreement, keys, self.scorer(), features, t)
+            found = await blind_scores(link, self._agreement, keys, self.scorer(), features, t, self._guard)
             if found is None or self._evaluation.metric is None:
                 return None
             return float(self._evaluation.metric(found))

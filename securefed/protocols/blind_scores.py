@@ -2,21 +2,24 @@
 
 With a key-holder party C:
 
-    1. k -> label party       margin: [[X_k theta_k]] of the rows to score, packed
+    1. k -> label party       margin: [[X_k theta_k]] of the rows to score, blurred, packed
     2. label party -> C       score-request: the sum of all, under a uniform mask
     3. C -> label party       score-opening
 
 With two parties, A (labels) and B:
 
-    1. B -> A                 masked-margin: [[X_B theta_B]] under A's key, slots masked; A reads v = H^B +
-       r_B
+    1. B -> A                 masked-margin: [[X_B theta_B]] under A's key, blurred, slots masked; A reads v =
+       H^B + r_B
     2. A -> B                 score-request: [[X_A theta_A + v]] under B's key, under a uniform mask
     3. B -> A                 score-opening: that in the clear less r_B, still under A's mask
+
+Every party but the label party blurs its own part (securefed.protocols.blur).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +33,7 @@ from securefed.errors import SettingError
 from securefed.protocols import evidence
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.evidence import checked, leaving, spent_slots
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.prediction import note_scores_opened, open_scores
@@ -49,21 +53,36 @@ class BlindScorer:
 
 
 async def blind_scores(
-    link: Link, agreement: Agreement, keys: Keyring, scorer: BlindScorer, features: Array, round_: int
+    link: Link,
+    agreement: Agreement,
+    keys: Keyring,
+    scorer: BlindScorer,
+    features: Array,
+    round_: int,
+    guard: ScoreGuard,
 ) -> Array | None:
     """One data party's part; the label party gets the scores, the others None."""
     label_party = agreement.label_party
     slots = scorer.plan.margins(scorer.theta, features)
+    blurred: dict[str, Any] = {}
+    if link.name != label_party:
+        noise, blurred = guard.noise(
+            features,
+            scorer.theta.to_bytes(),
+            precision_bits=agreement.score_precision,
+            fraction_bits=slots.fraction_bits,
+        )
+        slots = slots.add_plain(noise)
     if agreement.mutual:
         if keys.own is None:
             raise SettingError("scores: two parties hold keys for each other")
         if link.name == label_party:
             return await _ask_peer(link, keys.own, keys, slots, round_)
-        await _answer_peer(link, keys.own, label_party, slots, round_)
+        await _answer_peer(link, keys.own, label_party, slots, round_, blurred)
         return None
     if link.name != label_party:
         part = slots.rerandomise()
-        link.send(label_party, "margin", part.to_bytes(), round=round_, facts=leaving(part))
+        link.send(label_party, "margin", part.to_bytes(), round=round_, facts=leaving(part) | blurred)
         return None
     for name in agreement.names[:-1]:
         blob = await link.receive("margin", name, round=round_)
@@ -85,10 +104,10 @@ async def _ask_peer(link: Link, own: KeyHolder, keys: Keyring, slots: PaillierSl
 
 
 async def _answer_peer(
-    link: Link, own: KeyHolder, label_party: str, slots: PaillierSlots, round_: int
+    link: Link, own: KeyHolder, label_party: str, slots: PaillierSlots, round_: int, blurred: dict[str, Any]
 ) -> None:
     hidden, masks = slots.hide()
-    facts = evidence.hidden(link, hidden, masks)
+    facts = evidence.hidden(link, hidden, masks, **blurred)
     link.send(label_party, "masked-margin", hidden.to_bytes(), round=round_, facts=facts)
     masked = own.public.load_masked(await link.receive("score-request", label_party, round=round_))
     opened = own.open(masked)

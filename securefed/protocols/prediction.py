@@ -8,32 +8,34 @@ Generalised linear: H = sum of the parties' parts.
     3. opener -> label party    score-opening: the sum, still masked
 
 With two parties the score less the label party's own part is the other's part: that is what a score of a
-linear model is.
+linear model is. Part k is blurred by k itself at the agreed precision (securefed.protocols.blur), so that the
+label party sees leading digits and nothing of the exact numbers.
 
 Transfer: the score of B's row is Phi . u^B.
 
     1. A -> B                   score-model: Phi under A's key
-    2. B -> A                   scores: Phi . u_i for each row, masked, and the mask
+    2. B -> A                   scores: Phi . u_i for each row, blurred and masked, and the mask
 
-B learns nothing of Phi or the scores; A learns the scores and, since the result is re-randomised, at a
-public scale and flooded, nothing else of u. (CKKS floods a disclosure by itself. Paillier is exact, and A
-knows Phi: of the whole numbers u and Phi are made of, few have a given sum of products. So B blurs the last
-bits, by no more than the rounding of u.)
+B learns nothing of Phi or the scores; A learns the scores at the agreed precision and, since the result is
+re-randomised, at a public scale and blurred by B, nothing else of u. B cannot see whether it is the same Phi
+again, so each time it is asked is a question of its own, with noise of its own.
 """
 
 from __future__ import annotations
 
-import secrets
 import struct
+from typing import Any
 
 import numpy as np
 
 from securefed.crypto import Encrypted, FixedPoint, KeyHolder
 from securefed.crypto.errors import FormatError, ShapeError
+from securefed.crypto.paillier import PaillierEncrypted
+from securefed.crypto.paillier.slots import add_integers
 from securefed.crypto.scheme import Floats, Mask, Masked
-from securefed.crypto.wire import Scheme
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.blur import ScoreGuard, on_grid
 from securefed.protocols.evidence import checked, hidden, leaving, spent
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.scorers import LinearScorer, Scorer, TransferScorer
@@ -42,20 +44,30 @@ from securefed.transport import Link
 __all__ = ["note_scores_opened", "open_scores", "scores", "serve_scores"]
 
 SIZES = struct.Struct("<Q")
+FLOAT_BITS = 52
+"""Fraction bits of noise that is added as floats: all of them are exact."""
 
 
 async def scores(
-    link: Link, agreement: Agreement, keys: Keyring, scorer: Scorer, features: Floats | None, round_: int
+    link: Link,
+    agreement: Agreement,
+    keys: Keyring,
+    scorer: Scorer,
+    features: Floats | None,
+    round_: int,
+    guard: ScoreGuard,
 ) -> Floats | None:
-    """One data party's part; the label party gets the scores, the others None."""
+    """One data party's part; the label party gets the scores, the others None. `guard`: what a party that is
+    scored blurs by.
+    """
     if isinstance(scorer, TransferScorer):
         if keys.own is None:
             raise SettingError("scores: in transfer learning both parties hold keys")
         if link.name == agreement.label_party:
             return await _transfer_ask(link, agreement.names[0], keys.own, scorer, round_)
-        await _transfer_answer(link, agreement.label_party, keys, scorer, _rows(features), round_)
+        await _transfer_answer(link, agreement, keys, scorer, _rows(features), round_, guard)
         return None
-    return await _linear_scores(link, agreement, keys, scorer, _rows(features), round_)
+    return await _linear_scores(link, agreement, keys, scorer, _rows(features), round_, guard)
 
 
 def _rows(features: Floats | None) -> Floats:
@@ -65,12 +77,26 @@ def _rows(features: Floats | None) -> Floats:
 
 
 async def _linear_scores(
-    link: Link, agreement: Agreement, keys: Keyring, scorer: LinearScorer, features: Floats, round_: int
+    link: Link,
+    agreement: Agreement,
+    keys: Keyring,
+    scorer: LinearScorer,
+    features: Floats,
+    round_: int,
+    guard: ScoreGuard,
 ) -> Floats | None:
     own, label_party = scorer.part(features), agreement.label_party
     if link.name != label_party:
-        part = keys.encrypt(own, scorer.fixed)
-        link.send(label_party, "score-part", part.to_bytes(), round=round_, facts=leaving(part))
+        facts: dict[str, Any] = {}
+        bits = scorer.fraction_bits
+        if agreement.blurs:
+            noise, facts = guard.noise(
+                features, scorer.content(), precision_bits=agreement.score_precision, fraction_bits=bits
+            )
+            own = on_grid(own, noise, bits)
+        part = keys.encrypt(own, FixedPoint(scorer.margin_bound + 2.0**-agreement.score_precision, bits))
+        facts |= leaving(part)
+        link.send(label_party, "score-part", part.to_bytes(), round=round_, facts=facts)
         if agreement.mutual and keys.own is not None:
             await serve_scores(link, keys.own, label_party, len(own), round_)
         return None
@@ -136,24 +162,39 @@ async def _transfer_ask(link: Link, b: str, own: KeyHolder, scorer: TransferScor
 
 
 async def _transfer_answer(
-    link: Link, a: str, keys: Keyring, scorer: TransferScorer, features: Floats, round_: int
+    link: Link,
+    agreement: Agreement,
+    keys: Keyring,
+    scorer: TransferScorer,
+    features: Floats,
+    round_: int,
+    guard: ScoreGuard,
 ) -> None:
     """B's part."""
-    model = keys.public.load(await link.receive("score-model", a, round=round_), (scorer.layer.width,))
+    a = agreement.label_party
+    asked = await link.receive("score-model", a, round=round_)
+    model = keys.public.load(asked, (scorer.layer.width,))
     checked(link, "score-model", a, round_, 0, "shape", "ciphertexts")
     # A public scale: a disclosure names it, and a private one would show the size of the largest u.
     result = model.contract(scorer.hidden(features)[None], scorer.fixed)
-    masked, mask = _blurred(result, scorer.fixed).mask()
-    facts, pieces = hidden(link, masked, mask), mask.material()
+    more: dict[str, Any] = {}
+    if agreement.blurs:
+        bits = result.fraction_bits if isinstance(result, PaillierEncrypted) else FLOAT_BITS
+        noise, more = guard.noise(
+            features, scorer.content() + asked, precision_bits=agreement.score_precision, fraction_bits=bits
+        )
+        result = _added(result, noise, bits)
+    masked, mask = result.mask()
+    facts, pieces = hidden(link, masked, mask, **more), mask.material()
     request = masked.to_bytes()
     link.send(a, "scores", SIZES.pack(len(request)) + request + mask.disclose(), round=round_, facts=facts)
     spent(link, "scores", a, round_, 0, mask, pieces)
 
 
-def _blurred(result: Encrypted, fixed: FixedPoint) -> Encrypted:
-    """Sums of products with numbers uniform within one step of their factors added; exact schemes only."""
-    if result.public.scheme is not Scheme.PAILLIER:
-        return result
-    bits = fixed.fraction_bits
-    steps = [secrets.randbits(bits + 1) - (1 << bits) for _ in range(result.rows)]
-    return result + np.ldexp(np.array(steps, dtype=np.float64) * fixed.bound, -2 * bits)
+def _added(result: Encrypted, noise: list[int], bits: int) -> Encrypted:
+    """Noise in units of 2**-bits added to every score. Paillier is exact, and so is its noise; in CKKS the
+    flood of the disclosure is far above the last bits of a float.
+    """
+    if isinstance(result, PaillierEncrypted):
+        return add_integers(result, noise, result.public.admit(result.extent.plus_plain()))
+    return result + np.ldexp(np.array(noise, dtype=np.float64), -bits)

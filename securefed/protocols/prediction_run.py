@@ -12,6 +12,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind import loaded, paillier
 from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blind_scores import BlindScorer, blind_scores, serve_blind_scores
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.prediction import scores, serve_scores
 from securefed.protocols.scorers import Scorer
@@ -41,20 +42,24 @@ def predict_programs(
     features: Mapping[str, Floats],
     holders: Mapping[str, KeyHolder],
     mapper: Mapper,
+    guards: Mapping[str, ScoreGuard] | None = None,
 ) -> dict[str, Program]:
-    """A program for each party; the label party's outcome is the scores, the others' None."""
+    """A program for each party; the label party's outcome is the scores, the others' None. `guards`: of the
+    parties that are scored; fresh ones where none are given.
+    """
+    kept = guards or {}
 
     def data_party(name: str) -> Program:
         async def program(link: Link) -> Floats | None:
             keys = await distribute_keys(link, agreement, holders.get(name), mapper)
             link.phase = "prediction"
-            part = parts[name]
+            part, guard = parts[name], kept.get(name) or ScoreGuard()
             if not isinstance(part, BlindShard):
-                return await scores(link, agreement, keys, part, features.get(name), 0)
+                return await scores(link, agreement, keys, part, features.get(name), 0, guard)
             if name not in features:
                 raise DataError(f"{name}: no rows to score")
             part.plan.check_features(features[name], name)
-            return await blind_scores(link, agreement, keys, part.scorer(keys), features[name], 0)
+            return await blind_scores(link, agreement, keys, part.scorer(keys), features[name], 0, guard)
 
         return program
 

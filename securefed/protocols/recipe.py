@@ -23,6 +23,7 @@ from securefed.models import Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blur import MOST_PRECISION, PRECISION, ScoreGuard
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.optimisers import get_optimiser
 from securefed.protocols.schedules import (
@@ -60,6 +61,8 @@ class Surroundings:
     mapper: Mapper | None = None
     evaluation: Evaluation | None = None
     on_round: Callable[[Round], None] | None = None
+    guard: ScoreGuard | None = None
+    """Of a party that is scored; a fresh one where none is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +80,7 @@ class Recipe:
     target: float | None = None
     patience: int | None = None
     evaluate_every: int | None = None
+    score_precision: int = PRECISION
     allow_determined: bool = False
     seed: int = 0
 
@@ -84,6 +88,7 @@ class Recipe:
         check_choice("scheme", self.scheme, SCHEMES)
         check_integer("seed", self.seed, least=0)
         check_number("l2", self.l2, least=0.0)
+        check_integer("score_precision", self.score_precision, least=0, most=MOST_PRECISION)
         check_flag("allow_determined", self.allow_determined)
         check_flag("fixed_batches", self.fixed_batches)
         if not isinstance(self.algorithm, FedSGD | FedBCD):
@@ -200,6 +205,7 @@ class LinearRecipe(Recipe):
             exchange=self.exchange,  # type: ignore[arg-type]  # checked above
             key_holder=None if len(members) == 2 else KEY_HOLDER,
             evaluate_every=self.evaluations(),
+            score_precision=self.score_precision,
             exact=self.exact,
             allow_determined=self.allow_determined,
             reveal="nothing" if self.blind else "own-gradient",
@@ -261,6 +267,7 @@ class LinearRecipe(Recipe):
                 evaluation=evaluation,
                 mapper=around.mapper,
                 on_round=around.on_round,
+                guard=around.guard,
             )
         side = LinearSide(
             model,
@@ -279,6 +286,7 @@ class LinearRecipe(Recipe):
             evaluation=around.evaluation,
             mapper=around.mapper,
             on_round=around.on_round,
+            guard=around.guard,
         )
 
     def key_holder(self, agreement: Agreement, around: Surroundings) -> KeyHolderParty | BlindKeyHolder:

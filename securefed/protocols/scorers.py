@@ -28,6 +28,10 @@ class LinearScorer:
     def fixed(self) -> FixedPoint:
         return FixedPoint(self.margin_bound, self.fraction_bits)
 
+    def content(self) -> bytes:
+        """What besides the row a part follows from."""
+        return type(self.model).__name__.encode() + self.model.parameters.tobytes()
+
     def part(self, features: Array) -> Array:
         part = self.model.forward(features)
         largest = float(np.max(np.abs(part)))
@@ -50,6 +54,10 @@ class TransferScorer:
     @property
     def fixed(self) -> FixedPoint:
         return FixedPoint(self.bound, self.fraction_bits)
+
+    def content(self) -> bytes:
+        """What of B's besides the row a score follows from."""
+        return self.layer.activation.encode() + self.layer.parameters.tobytes()
 
     def hidden(self, features: Array) -> Array:
         """u of each row (B)."""

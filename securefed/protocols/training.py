@@ -26,6 +26,7 @@ from securefed.crypto import KeyHolder, Mapper, Serial
 from securefed.crypto.plain import PlainEncrypted
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.exchange import Exchange, Held
 from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.ledger import Ledger
@@ -92,10 +93,11 @@ class DataParty:
         evaluation: Evaluation | None = None,
         mapper: Mapper | None = None,
         on_round: Callable[[Round], None] | None = None,
+        guard: ScoreGuard | None = None,
         allow_small: bool = False,
     ) -> None:
         self._agreement, self._side, self._optimiser = agreement, side, optimiser
-        self._holder, self._evaluation = holder, evaluation
+        self._holder, self._evaluation, self._guard = holder, evaluation, guard or ScoreGuard()
         self._mapper = mapper or Serial()
         self._on_round = on_round
         self._allow_small = allow_small
@@ -209,7 +211,7 @@ class DataParty:
             return None
         with link.off_the_clock("evaluation"):
             rows = self._evaluation.features
-            found = await scores(link, self._agreement, keys, self._side.scorer(), rows, t)
+            found = await scores(link, self._agreement, keys, self._side.scorer(), rows, t, self._guard)
             if found is None or self._evaluation.metric is None:
                 return None
             return float(self._evaluation.metric(found))

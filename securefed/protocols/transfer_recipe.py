@@ -57,6 +57,7 @@ class TransferRecipe(Recipe):
             stopping=self.stopping(),
             columns=self.hidden,
             evaluate_every=self.evaluations(),
+            score_precision=self.score_precision,
             allow_determined=self.allow_determined,
             details=(
                 ("activation", self.activation),
@@ -95,6 +96,7 @@ class TransferRecipe(Recipe):
             evaluation=around.evaluation,
             mapper=around.mapper,
             on_round=around.on_round,
+            guard=around.guard,
         )
 
     def scorer(self, layer: HiddenLayer, phi: Array | None) -> TransferScorer:

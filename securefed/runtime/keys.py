@@ -2,7 +2,7 @@
 
     tls-key.skf, certificate.pem   who it is on the network (securefed.transport.identity)
     he-paillier.skf, he-ckks.skf   the secret keys of the ciphertexts that others compute on
-    checkpoint-key.skf             a random key for checkpoints
+    checkpoint-key.skf             a random key for checkpoints; the secret of blurred scores follows from it
 
 Nothing of this is printed, and only the certificate is ever handed to anybody.
 """
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import logging
 import secrets
+from hashlib import blake2b
 from pathlib import Path
 
 from securefed.crypto import KeyHolder, generate, load_key, save_key
 from securefed.crypto.errors import KeyFileError, WrongPassphrase
 from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
 from securefed.errors import SettingError
+from securefed.protocols.blur import KEY_BYTES
 from securefed.transport.identity import (
     KEY_FILE,
     SEALED_KEY_FILE,
@@ -110,6 +112,13 @@ class PartyKeys:
         if len(secret) != 32:
             raise KeyFileError(f"{self._folder / CHECKPOINT_KEY}: {len(secret)} bytes, 32 are a key")
         return secret
+
+    @property
+    def score_key(self) -> bytes:
+        """The secret that the noise of scores follows from (securefed.protocols.blur); it lasts as long as
+        this folder.
+        """
+        return blake2b(b"", key=self.checkpoint_key, person=b"score key", digest_size=KEY_BYTES).digest()
 
     def _load_holder(self) -> KeyHolder:
         if self._scheme == "plain":

@@ -28,6 +28,7 @@ from securefed.measure.summary import PartyAccount
 from securefed.measure.timeline import RoundPoint, Timeline
 from securefed.models import HiddenLayer
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.schedules import Reason
 from securefed.protocols.training import Outcome, Round
@@ -291,7 +292,12 @@ class DataSession(Session):
             judges=self.party.is_label_party,
             follow=self._follow,
         )
-        around = Surroundings(self._keys.holder, self._mapper, on_round=self._on_round(keeper))
+        around = Surroundings(
+            self._keys.holder,
+            self._mapper,
+            on_round=self._on_round(keeper),
+            guard=ScoreGuard(self._keys.score_key),
+        )
         start_seed = int(self.store.read_alignment().meta["start_seed"])
         model = make_model(self.shared, self.name, self._columns, start_seed)
         trained = build(self.shared, agreement, self.name, self._data, alignment, model, around)

@@ -23,6 +23,7 @@ from securefed.crypto import KeyHolder, Mapper
 from securefed.errors import DataError, SettingError
 from securefed.measure.files import write_atomically
 from securefed.measure.rundir import RunDirectory
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.prediction_run import BlindShard, predict_programs
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.scorers import Scorer
@@ -72,10 +73,11 @@ class Scoring:
         *,
         shard: Shard | None,
         rows: NewRows | None,
+        guard: ScoreGuard,
     ) -> None:
         self._shared, self._name, self._directory = shared, name, directory
         self._holder, self._mapper, self._shard, self._rows = holder, mapper, shard, rows
-        self.begun = False
+        self._guard, self.begun = guard, False
 
     def facts(self) -> dict[str, Any]:
         self.begun = False
@@ -121,7 +123,8 @@ class Scoring:
             if self._rows.features is not None:
                 features[self._name] = self._columns(self._rows.features[rows])
         holders = {} if self._holder is None else {self._name: self._holder}
-        program = predict_programs(agreement, parts, features, holders, self._mapper)[self._name]
+        guards = {self._name: self._guard}
+        program = predict_programs(agreement, parts, features, holders, self._mapper, guards)[self._name]
         scores: Array | None = await program(link)
         return scores
 

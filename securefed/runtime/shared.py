@@ -30,6 +30,7 @@ COMMON: dict[str, Any] = {
     "target": None,
     "patience": None,
     "evaluate_every": 0,
+    "score_precision": 10,
     "holdout": 0.0,
     "allow_determined": False,
     "seed": 0,

@@ -97,12 +97,15 @@ def test_a_blind_model_is_the_plain_one_and_can_be_kept(keys: Keys, tmp_path: Pa
     model = GeneralisedLinear(**settings, engine="serial").fit(parties(rows=8), keys=holders)
     expected = plain(**settings, loss_form="taylor", allow_determined=True).fit(parties(rows=8))
     new = parties(rows=4, seed=2, labels=False)
-    # Parameters to units of 2^-24 (protocols/test_blind.py has the bound), times columns and |x| below 4.
-    assert np.abs(model.decision_function(new) - expected.decision_function(new)).max() < 1e-5
+    # Parameters to units of 2^-24 (protocols/test_blind.py has the bound), times columns and |x| below 4; and
+    # scores are blurred by up to half a step of 2^-10.
+    tolerance = 1e-5 + 2.0**-11
+    scores = model.decision_function(new)
+    assert 2.0**-16 < np.abs(scores - expected.decision_function(new)).max() < tolerance
     assert model.result_.ledger == [] and model.result_.messages()["opening"] == 0
     model.save(tmp_path)
     again = GeneralisedLinear.load(tmp_path, keys=holders)
-    assert np.abs(again.decision_function(new) - expected.decision_function(new)).max() < 1e-5
+    assert np.array_equal(again.decision_function(new), scores)  # the same question, the same answer
     other = {"p0": keys.holder("paillier", 1), "p1": keys.holder("paillier", 0)}
     with pytest.raises(WrongKey):
         GeneralisedLinear.load(tmp_path, keys=other).decision_function(new)
@@ -142,7 +145,8 @@ def test_encrypted_predictions_are_the_plain_ones(scheme: str, count: int, keys:
     new = parties(count, 6, seed=1, labels=False)
     expected = reference.decision_function(new)
     # As in protocols/test_prediction.py, with margins up to 64: 2^-33 each for Paillier, 2^-23 * 64 for CKKS.
-    tolerance = count * (2.0**-33 if scheme == "paillier" else 2.0**-17)
+    # Each of the others blurs by up to half a step of 2^-10.
+    tolerance = count * (2.0**-33 if scheme == "paillier" else 2.0**-17) + (count - 1) * 2.0**-11
     assert np.abs(model.decision_function(new) - expected).max() <= tolerance
 
 

@@ -135,6 +135,7 @@ def linear(
     evaluations: Mapping[str, Evaluation] | None = None,
     allow_determined: bool = True,
     margin_bound: float = 16.0,
+    score_precision: int = 10,
 ) -> Federation:
     """The generalised linear objective: parties p0, p1, ...; the last has the labels."""
     names = [f"p{k}" for k in range(len(blocks))]
@@ -172,6 +173,7 @@ def linear(
         evaluate_every=evaluate_every,
         exact=exact,
         allow_determined=allow_determined,
+        score_precision=score_precision,
     )
     owners = names if mutual else [KEY_HOLDER]
     holders = {name: keys.holder(scheme, index, bits=bits) for index, name in enumerate(owners)}

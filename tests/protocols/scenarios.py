@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Serial
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.messages import KINDS
 from securefed.protocols.prediction_run import predict_programs
 from securefed.protocols.schedules import FedBCD
@@ -86,6 +87,10 @@ def transfer_training(keys: Keys, scheme: str, order: Any, metric: Metric = mean
     )
 
 
+GUARD = ScoreGuard(bytes(range(32)))
+"""Of every party that is scored, so that tests know the noise."""
+
+
 def prediction(made: Federation, features: Mapping[str, Array], *, start: int = 0) -> Scenario:
     """Scores with parameters that were never trained: any will do."""
     generator = np.random.default_rng(start)
@@ -94,7 +99,8 @@ def prediction(made: Federation, features: Mapping[str, Array], *, start: int = 
     scorers = {name: side.scorer() for name, side in made.sides.items()}
 
     def run(**options: Any) -> LocalRun:
-        programs = predict_programs(made.agreement, scorers, features, made.holders, Serial())
+        guards = dict.fromkeys(made.agreement.names[:-1], GUARD)
+        programs = predict_programs(made.agreement, scorers, features, made.holders, Serial(), guards)
         settings = {"run": RUN, "kinds": KINDS, "network": get_network("lan"), **options}
         return run_local(programs, **settings)
 

@@ -15,12 +15,13 @@ from securefed.crypto.paillier import PaillierPublicKey
 from securefed.crypto.paillier.masking import PaillierMasked, read_disclosure
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import DataError
+from securefed.protocols.blur import blur
 from securefed.protocols.scorers import LinearScorer, TransferScorer
 from securefed.transport import LocalRun
 from tests.protocols import federation
 from tests.protocols.error_bounds import opening_error, power
 from tests.protocols.federation import KEY_HOLDER, Federation, Keys, Recorder, blobs, shared_people, split
-from tests.protocols.scenarios import prediction
+from tests.protocols.scenarios import GUARD, prediction
 
 Array = NDArray[np.float64]
 
@@ -38,6 +39,18 @@ def score_error(scheme: str, *, rows: int, terms: int, bound: float) -> float:
     if scheme == "paillier":
         return terms * 2.0**-33
     return 2.0**-23 * ceil(rows / 4096) ** 0.5 * terms * power(bound)
+
+
+def linear_noise(made: Federation, parts: list[Array]) -> Array:
+    """What the parties that are scored add: one key at all of them, their own rows and parameters."""
+    if not made.agreement.blurs:
+        return np.zeros(len(parts[0]))
+    total = np.zeros(len(parts[0]))
+    for side, part in list(zip(made.sides.values(), parts, strict=True))[:-1]:
+        scorer = side.scorer()
+        noise = blur(part, key=GUARD.key, context=scorer.content(), precision_bits=10, fraction_bits=32)
+        total += np.ldexp(np.array(noise, dtype=np.float64), -32)
+    return total
 
 
 def only_the_label_party_has_scores(run: LocalRun, label_party: str) -> Array:
@@ -68,8 +81,12 @@ def test_linear_scores(scheme: str, parties: int, local: str, keys: Keys) -> Non
     run = scenario.run(tap=recorder)
     scores = only_the_label_party_has_scores(run, f"p{parties - 1}")
     expected = sum(side.model.forward(part) for side, part in zip(made.sides.values(), parts, strict=True))
-    assert np.abs(scores - expected).max() <= score_error(scheme, rows=5, terms=parties, bound=32.0)
+    noise = linear_noise(made, parts)
+    assert np.abs(scores - expected - noise).max() <= score_error(scheme, rows=5, terms=parties, bound=32.0)
     assert np.abs(expected).max() > 0.1
+    if scheme != "plain":
+        # Each of the others blurs its part by up to half a step of 2**-10.
+        assert 2.0**-16 < np.abs(noise).max() <= (parties - 1) * 2.0**-11
     # A part from each of the others, one request, one reply.
     assert [len(recorder.of(k)) for k in ("score-part", "score-request", "score-opening")] == [
         parties - 1,
@@ -102,7 +119,13 @@ def test_transfer_scores(scheme: str, activation: str, keys: Keys) -> None:
         outputs=len(rows),
     )
     assert scores.shape == (7,)
-    assert np.abs(scores - hidden @ phi).max() <= (1e-13 if scheme == "plain" else bound)
+    noise = np.zeros(7)
+    if scheme != "plain":
+        context = made.sides["B"].scorer().content() + recorder.of("score-model")[0].payload
+        bits = 64 if scheme == "paillier" else 52
+        made_up = blur(rows, key=GUARD.key, context=context, precision_bits=10, fraction_bits=bits)
+        noise = np.ldexp(np.array(made_up, dtype=np.float64), -bits)
+    assert np.abs(scores - hidden @ phi - noise).max() <= (1e-13 if scheme == "plain" else bound)
     assert bound < 1e-3 * np.abs(hidden @ phi).max()
     assert [m.kind for m in recorder.messages] == ["public-key", "public-key", "score-model", "scores"]
 
@@ -111,13 +134,16 @@ def test_more_rows_than_a_ciphertext_has_slots(keys: Keys) -> None:
     made, parts = linear(keys, "ckks", 3, 5000)
     run = prediction(made, {f"p{k}": part for k, part in enumerate(parts)}).run()
     expected = sum(side.model.forward(part) for side, part in zip(made.sides.values(), parts, strict=True))
-    assert np.abs(run.outcomes["p2"] - expected).max() <= score_error("ckks", rows=5000, terms=3, bound=32.0)
+    noise = linear_noise(made, parts)
+    assert np.abs(run.outcomes["p2"] - expected - noise).max() <= score_error(
+        "ckks", rows=5000, terms=3, bound=32.0
+    )
     people = shared_people(n=3000)
     transfer = federation.transfer(people, keys, scheme="ckks", width=3)
     scores = prediction(transfer, {"B": people.b}).run().outcomes["A"]
     exact = transfer.sides["B"].model.forward(people.b) @ transfer.sides["A"].phi()
     assert scores.shape == exact.shape
-    assert np.abs(scores - exact).max() < 1e-4
+    assert np.abs(scores - exact).max() < 2.0**-11 + 1e-4
 
 
 @pytest.mark.parametrize("scheme", ["plain", "paillier", "ckks"])
@@ -198,7 +224,7 @@ def test_the_last_bits_of_a_score_do_not_tell_the_representation(keys: Keys) -> 
     common = gcd(first, second)
     truth = np.rint(hidden * 2**32).astype(np.int64)
     for (a, b), score in zip(truth.tolist(), whole_scores(made.holders["A"], payload), strict=True):
-        assert abs(score - a * first - b * second) <= 2**32
+        assert 2**40 < abs(score - a * first - b * second) <= 2**53  # half a step of 2**-10
         exact = [score, a * first + b * second]
         # For the exact number the second unit is known mod Phi1 / gcd; for what is sent it is another.
         modulus = abs(first) // common
