@@ -173,6 +173,7 @@ def run(args: argparse.Namespace) -> int:
         batch_size=batch,
         rounds=args.rounds,
         learning_rate=InverseSqrt(0.3),
+        allow_unstable=True,
         seed=args.seed,
     )
     base.set_params(network=args.network, key_bits=args.key_bits, l2=1e-3)

@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KBinsDiscretizer, StandardScaler
 
-from securefed import FedBCD, GeneralisedLinear, InverseSqrt, Party
+from securefed import FedBCD, GeneralisedLinear, Party
 
 
 def people(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -40,8 +40,6 @@ def main(rows: int = 600, rounds: int = 8, key_bits: int = 2048) -> dict[str, fl
     model = GeneralisedLinear(
         algorithm=FedBCD(local_steps=10),
         rounds=rounds,
-        batch_size=min(128, rows),
-        learning_rate=InverseSqrt(0.3),
         key_bits=key_bits,
     )
     model.fit(

@@ -36,8 +36,6 @@ def main(rounds: int = 15) -> dict[str, float]:
         scheme="ckks",
         reveal="own-gradient",
         algorithm=FedBCD(local_steps=5, order="sequential"),
-        learning_rate=0.2,
-        batch_size=128,
         rounds=rounds,
     )
     model.fit(parties(train, labels))

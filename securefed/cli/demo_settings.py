@@ -77,8 +77,6 @@ def choose(args: argparse.Namespace) -> DemoSettings:
     else:
         values |= {
             "reveal": reveal,
-            "batch_size": 128,
-            "learning_rate": 0.1,
             "local_steps": args.local_steps or 20,
             "rounds": args.rounds or 8,
             "l2": 0.001,

@@ -55,7 +55,7 @@ reveal = "nothing"             # "nothing": parameters stay encrypted throughout
                                # "own-gradient": each party sees its own aggregated gradients
 rounds = 20
 local_steps = 5                # Q: local updates between two exchanges; `securefed plan` says which is fast
-learning_rate = 0.5
+learning_rate = "auto"         # every party's own, from its own columns: cannot diverge; or a number
 l2 = 0.001
 batch_size = 256               # 0: all rows in every round
 seed = 0                       # of the batches; no secret

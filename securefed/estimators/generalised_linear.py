@@ -72,6 +72,9 @@ class GeneralisedLinear(Federated):
         (a LocalModel; torch modules through securefed.models.torch.TorchModel, in plain).
     loss_form: "taylor" (second-order polynomial, the only one that can be encrypted), "exact" (plain
         only), "auto".
+    learning_rate: "auto": every party's own step, from its own columns, with which the Taylor loss of linear
+        models cannot rise; or a number, or a schedule such as InverseSqrt(0.3). A number that a party's own
+        columns show to be unstable is refused unless allow_unstable=True.
     batch_size: rows of each round's mini-batch, all where it is None. They are drawn anew each round; with
         fixed_batches=True cut once, which gives less of the labels away where gradients are revealed.
     margin_bound, feature_bound, parameter_bound: public bounds on |H^k|, |x| and |theta|, past which the run
@@ -98,7 +101,7 @@ class GeneralisedLinear(Federated):
         activation: str = "tanh",
         fit_intercept: bool = True,
         l2: float = 1e-3,
-        learning_rate: float | LearningRate = 0.5,
+        learning_rate: str | float | LearningRate = "auto",
         optimiser: Any = "sgd",
         batch_size: int | None = None,
         fixed_batches: bool = False,
@@ -113,6 +116,7 @@ class GeneralisedLinear(Federated):
         feature_bound: float = 64.0,
         parameter_bound: float = 64.0,
         allow_determined: bool = False,
+        allow_unstable: bool = False,
         key_bits: int = 3072,
         network: Any = "lan",
         engine: Any = None,
@@ -144,6 +148,7 @@ class GeneralisedLinear(Federated):
         self.feature_bound = feature_bound
         self.parameter_bound = parameter_bound
         self.allow_determined = allow_determined
+        self.allow_unstable = allow_unstable
         self.key_bits = key_bits
         self.network = network
         self.engine = engine

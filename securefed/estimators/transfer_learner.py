@@ -70,7 +70,7 @@ class TransferLearner(Federated):
         activation: str = "sigmoid",
         gamma: float = 0.05 / 32,
         l2: float = 1e-5,
-        learning_rate: float | LearningRate = 0.01,
+        learning_rate: str | float | LearningRate = "auto",
         optimiser: Any = "adam",
         batch_size: int | None = None,
         fixed_batches: bool = False,

@@ -23,9 +23,9 @@ from securefed.crypto.paillier.masking import horner
 from securefed.crypto.paillier.multiexp import Column, choose_plan, column_powers
 from securefed.errors import SettingError
 from securefed.measure.workload import Scenario, Work
-from securefed.protocols.blind_algebra import update_matrix
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.sides import LinearSide
+from securefed.protocols.steps import LocalProblem
 from securefed.protocols.transfer import TransferSide
 
 __all__ = ["CkksCosts", "Costs", "ModelCosts", "PaillierCosts", "PlainCosts", "calibrate", "hash_rate"]
@@ -244,17 +244,9 @@ class ModelCosts:
         side: LinearSide | TransferSide
         if isinstance(recipe, LinearRecipe):
             if scenario.blind:
-                eta, algorithm = scenario.agreement.learning_rate(0), scenario.agreement.algorithm
+                weight, steps = recipe.loss_function.margin_weight, recipe.algorithm.local_steps
                 matrix = _timed(
-                    lambda: update_matrix(
-                        features,
-                        recipe.loss_function,
-                        eta,
-                        algorithm.local_steps,
-                        recipe.l2,
-                        algorithm.proximal,
-                    ),
-                    1,
+                    lambda: LocalProblem.of(features, weight, l2=recipe.l2).update_matrix(0.1, steps), 1
                 )
                 return {"matrix": matrix}
             model = recipe.model(name, features.shape[1], last=labels is not None, index=0)

@@ -52,6 +52,7 @@ from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.ledger import Ledger
 from securefed.protocols.openings import ask, serve, take
 from securefed.protocols.schedules import Reason
+from securefed.protocols.steps import OwnSteps
 from securefed.protocols.training import (
     Evaluation,
     Outcome,
@@ -77,6 +78,7 @@ class BlindParty:
         features: Array,
         labels: Array | None,
         *,
+        steps: OwnSteps | None = None,
         holder: KeyHolder | None,
         evaluation: Evaluation | None = None,
         mapper: Mapper | None = None,
@@ -86,6 +88,7 @@ class BlindParty:
     ) -> None:
         self._agreement, self._plan = agreement, plan
         self._features, self._labels = features, labels
+        self._steps = steps or OwnSteps(agreement, plan.loss, features, l2=plan.l2, allow_unstable=True)
         self._holder, self._evaluation, self._guard = holder, evaluation, guard or ScoreGuard()
         self._mapper, self._on_round, self._allow_small = mapper or Serial(), on_round, allow_small
         self._tracker = agreement.stopping.tracker()
@@ -248,10 +251,8 @@ class BlindParty:
         self, link: Link, keys: Keyring, residuals: PaillierEncrypted, rows: Array, t: int, position: int
     ) -> None:
         agreement, plan = self._agreement, self._plan
-        algorithm = agreement.algorithm
         with link.activity("products"):
-            eta = agreement.learning_rate(t)
-            moved = plan.updated(self.theta, residuals, rows, eta, algorithm.local_steps, algorithm.proximal)
+            moved = plan.updated(self.theta, residuals, rows, self._steps.matrix(t))
         self._pending = self._send_refresh(link, keys, moved, t, 2 * position + 1)
         if not agreement.mutual:
             await self._finish_update(link, keys, t, position)

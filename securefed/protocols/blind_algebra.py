@@ -2,13 +2,14 @@
 a round.
 
 With a Taylor loss (residual a y + b H) and a linear local model, the Q local steps of a round are one
-affine map. With S the batch size and K = (b/S) X'X + (l2 + mu) I,
+affine map,
 
-    theta_Q = theta_0 - P (X' g / S + l2 theta_0),     P = eta * sum over q < Q of (I - eta K)^q,
+    theta_Q = theta_0 - P (X' g / S + l2 theta_0),
 
-g the residuals at the round's exchange. P comes from the party's own columns alone, so theta can stay
-encrypted under a key that its party lacks: the party multiplies the encrypted g by the plaintext matrix P
-X'/S, and the encrypted theta_0 by I - l2 P. The cost does not depend on Q.
+S the batch size, g the residuals at the round's exchange and P the matrix of securefed.protocols.steps. P
+comes from the party's own columns alone, so theta can stay encrypted under a key that its party lacks: the
+party multiplies the encrypted g by the plaintext matrix P X'/S, and the encrypted theta_0 by I - l2 P. The
+cost does not depend on Q.
 
 Scales (fraction bits): features 20, residuals 24, update matrix 32, hence parameters 56 and margins 76.
 All of them, and the ranges, are public and the same at all parties.
@@ -30,7 +31,7 @@ from securefed.crypto.paillier.slots import SLACK, PaillierSlots, bits_of
 from securefed.errors import DataError, SettingError
 from securefed.protocols.losses import Loss
 
-__all__ = ["BlindPlan", "update_matrix"]
+__all__ = ["BlindPlan"]
 
 Array = NDArray[np.float64]
 
@@ -39,17 +40,6 @@ RESIDUAL_BITS = 24
 UPDATE_BITS = 32
 PARAMETER_BITS = RESIDUAL_BITS + UPDATE_BITS
 MARGIN_BITS = PARAMETER_BITS + FEATURE_BITS
-
-
-def update_matrix(features: Array, loss: Loss, eta: float, steps: int, l2: float, proximal: float) -> Array:
-    """P of the module's docstring: eta * sum over q < Q of (I - eta K)^q."""
-    size = features.shape[1]
-    curvature = loss.margin_weight / len(features) * features.T @ features + (l2 + proximal) * np.eye(size)
-    step = np.eye(size) - eta * curvature
-    total = np.eye(size)
-    for _ in range(steps - 1):
-        total = np.eye(size) + step @ total
-    return eta * total
 
 
 @dataclass(frozen=True)
@@ -140,12 +130,9 @@ class BlindPlan:
         parameters: PaillierEncrypted,
         residuals: PaillierEncrypted,
         features: Array,
-        eta: float,
-        steps: int,
-        proximal: float,
+        matrix: Array,
     ) -> PaillierSlots:
-        """[[theta_Q]], packed for a refresh."""
-        matrix = update_matrix(features, self.loss, eta, steps, self.l2, proximal)
+        """[[theta_Q]], packed for a refresh; `matrix` is P."""
         try:
             moved = residuals.contract(-(matrix @ features.T)[None] / len(features), self.update)
             kept = parameters
@@ -154,7 +141,8 @@ class BlindPlan:
                 kept = parameters.contract(decay[None], self.update)  # type: ignore[assignment]
         except RangeError as error:
             raise SettingError(
-                f"learning_rate: {eta:g} with {steps} local steps makes a party's update too large ({error})"
+                f"learning_rate: the local steps make a party's update too large ({error});"
+                " standardise its columns"
             ) from None
         return PaillierSlots.pack(kept + moved, self.parameter_bound)  # type: ignore[arg-type]
 

@@ -25,10 +25,12 @@ from securefed.protocols.blind import BlindKeyHolder, BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blur import MOST_PRECISION, PRECISION, ScoreGuard
 from securefed.protocols.losses import Loss, get_loss
-from securefed.protocols.optimisers import get_optimiser
+from securefed.protocols.optimisers import SGD, get_optimiser
 from securefed.protocols.schedules import (
     Algorithm,
+    Automatic,
     Batches,
+    Constant,
     FedBCD,
     FedSGD,
     LearningRate,
@@ -36,6 +38,7 @@ from securefed.protocols.schedules import (
     as_learning_rate,
 )
 from securefed.protocols.sides import LinearSide
+from securefed.protocols.steps import OwnSteps
 from securefed.protocols.training import DataParty, Evaluation, KeyHolderParty, Outcome, Round
 from securefed.transport import Link
 
@@ -43,6 +46,8 @@ __all__ = ["KEY_HOLDER", "LinearRecipe", "PartyProgram", "Recipe", "Surroundings
 
 Array = NDArray[np.float64]
 KEY_HOLDER = "key-holder"
+NETWORK_RATE, ADAM_RATE = 0.5, 0.01
+"""What learning_rate="auto" is where no curvature says it: for networks, and for Adam."""
 
 
 class PartyProgram(Protocol):
@@ -72,7 +77,7 @@ class Recipe:
     scheme: str
     algorithm: Algorithm = field(default_factory=FedBCD)
     l2: float = 0.0
-    learning_rate: float | LearningRate = 0.1
+    learning_rate: str | float | LearningRate = "auto"
     optimiser: Any = "sgd"
     batch_size: int | None = None
     fixed_batches: bool = False
@@ -82,6 +87,7 @@ class Recipe:
     evaluate_every: int | None = None
     score_precision: int = PRECISION
     allow_determined: bool = False
+    allow_unstable: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -90,6 +96,7 @@ class Recipe:
         check_number("l2", self.l2, least=0.0)
         check_integer("score_precision", self.score_precision, least=0, most=MOST_PRECISION)
         check_flag("allow_determined", self.allow_determined)
+        check_flag("allow_unstable", self.allow_unstable)
         check_flag("fixed_batches", self.fixed_batches)
         if not isinstance(self.algorithm, FedSGD | FedBCD):
             raise SettingError(f"algorithm: {self.algorithm!r} given, FedSGD(...) or FedBCD(...) is allowed")
@@ -194,13 +201,14 @@ class LinearRecipe(Recipe):
         if not isinstance(self.local_model, str) and not set(self.local_model) <= names:
             unknown = ", ".join(sorted(set(self.local_model) - names))
             raise SettingError(f"local_model: {unknown} given, the parties are {', '.join(sorted(names))}")
+        batches = self.batches(rows)
         return Agreement(
             objective="linear",
             scheme=self.scheme,
             members=members,
             algorithm=self.algorithm,
-            learning_rate=as_learning_rate(self.learning_rate),
-            batches=self.batches(rows),
+            learning_rate=self._rate(members, batches),
+            batches=batches,
             stopping=self.stopping(),
             exchange=self.exchange,  # type: ignore[arg-type]  # checked above
             key_holder=None if len(members) == 2 else KEY_HOLDER,
@@ -219,6 +227,28 @@ class LinearRecipe(Recipe):
             ),
         )
 
+    @property
+    def _by_gradient(self) -> bool:
+        """Steps along the gradient itself: what the theory of steps is about."""
+        return isinstance(get_optimiser(self.optimiser), SGD)
+
+    def _rate(self, members: tuple[Member, ...], batches: Batches) -> LearningRate:
+        """As given; "auto" is each party's own step where all models are linear."""
+        given = as_learning_rate(self.learning_rate)
+        if not isinstance(given, Automatic):
+            return given
+        if not self._by_gradient:
+            return Constant(ADAM_RATE)
+        if not all(member.affine for member in members):
+            return Constant(NETWORK_RATE)
+        return Automatic(batches.effective_size / batches.rows)
+
+    def steps(self, agreement: Agreement, columns: Array) -> OwnSteps:
+        """How a party with a linear model moves; `columns` with the intercept's."""
+        return OwnSteps(
+            agreement, self.loss_function, columns, l2=self.l2, allow_unstable=self.allow_unstable
+        )
+
     def plan(self, agreement: Agreement) -> BlindPlan:
         return BlindPlan(
             self.loss_function,
@@ -231,7 +261,7 @@ class LinearRecipe(Recipe):
         )
 
     def augmented(self, features: Array, *, last: bool) -> Array:
-        """The columns of a blind party: the label party's intercept is a column of ones."""
+        """The columns with the label party's intercept, a column of ones."""
         if last and self.fit_intercept:
             return np.hstack([features, np.ones((len(features), 1))])
         return features
@@ -249,8 +279,11 @@ class LinearRecipe(Recipe):
         last = name == agreement.label_party
         if last and targets is None:
             raise DataError(f"{name}: the label party has no labels")
-        if self.blind:
-            columns = self.augmented(features, last=last)
+        columns = self.augmented(features, last=last)
+        steps: OwnSteps | None = None
+        if model.is_linear and self._by_gradient:
+            steps = self.steps(agreement, columns)
+        if self.blind and steps is not None:
             plan = self.plan(agreement)
             plan.check_features(columns, name)
             evaluation = around.evaluation
@@ -263,6 +296,7 @@ class LinearRecipe(Recipe):
                 plan,
                 columns,
                 targets,
+                steps=steps,
                 holder=around.holder,
                 evaluation=evaluation,
                 mapper=around.mapper,
@@ -277,11 +311,13 @@ class LinearRecipe(Recipe):
             l2=self.l2,
             exact=self.exact,
             margin_bound=self.margin_bound,
+            overlap=1 if steps is None else steps.overlap,
         )
         return DataParty(
             agreement,
             side,
             get_optimiser(self.optimiser),
+            steps=steps if steps is not None and steps.automatic else None,
             holder=around.holder,
             evaluation=around.evaluation,
             mapper=around.mapper,

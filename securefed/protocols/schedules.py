@@ -27,6 +27,7 @@ from securefed.errors import DataError, SettingError
 
 __all__ = [
     "Algorithm",
+    "Automatic",
     "Batches",
     "Constant",
     "FedBCD",
@@ -171,14 +172,34 @@ class InverseSqrtParties:
         return self.eta0 / math.sqrt((check_integer("t", t, least=0) + 1) * self.parties)
 
 
-def as_learning_rate(rate: float | LearningRate) -> LearningRate:
-    """A learning rate as given; a plain number is a constant one."""
+@dataclass(frozen=True)
+class Automatic:
+    """Every party its own step, from the curvature of its own columns (securefed.protocols.steps).
+
+    The number of round t is the part of that step that is made: 1 with the full batch; with batches of a
+    `share` of the rows it falls off, since one batch says little about the others.
+    """
+
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "share", check_number("share", self.share, above=0.0))
+
+    def __call__(self, t: int) -> float:
+        return 1.0 / math.sqrt(1.0 + check_integer("t", t, least=0) * max(0.0, 1.0 - self.share))
+
+
+def as_learning_rate(rate: str | float | LearningRate) -> LearningRate:
+    """A learning rate as given; a plain number is a constant one, "auto" each party's own."""
+    if isinstance(rate, str) and rate == "auto":
+        return Automatic()
     # A class can be called too, and would pass for one of its instances.
     if isinstance(rate, LearningRate) and not isinstance(rate, type):
         return rate
     if isinstance(rate, bool) or not isinstance(rate, Real):
         raise SettingError(
-            f"learning_rate must be a number greater than 0 or a rate such as InverseSqrt(0.1), not {rate!r}"
+            "learning_rate must be 'auto', a number greater than 0 or a rate such as InverseSqrt(0.1),"
+            f" not {rate!r}"
         )
     return Constant(check_number("learning_rate", rate, above=0.0))
 

@@ -103,13 +103,14 @@ class LinearSide:
         exact: bool,
         margin_bound: float,
         fraction_bits: int = 32,
+        overlap: int = 1,
     ) -> None:
         self.model = model
         self.affine = model.is_linear
         self.exact = exact
         self._features, self._labels = features, labels
         self._loss = loss
-        self._l2 = l2
+        self._l2, self._overlap = l2, overlap
         self._margin_bound, self._fraction_bits = margin_bound, fraction_bits
         self.begin(np.arange(len(features)))
 
@@ -168,9 +169,10 @@ class LinearSide:
         return self._regularised(sums + self.model.vjp(self._rows, own))
 
     def exact_gradient(self, others: Array, included: bool) -> Array:
-        total = others[:, 0] + self.model.forward(self._rows)
-        if included:
-            total = total - self._start
+        # What this party moves counts `overlap` times: the others may move the same way (steps.py).
+        total = others[:, 0] + self._overlap * (self.model.forward(self._rows) - self._start)
+        if not included:
+            total = total + self._start
         labels = others[:, 1]
         if self._targets is not None and not included:
             labels = labels + self._targets

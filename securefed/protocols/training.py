@@ -35,6 +35,7 @@ from securefed.protocols.optimisers import Optimiser
 from securefed.protocols.prediction import scores, serve_scores
 from securefed.protocols.schedules import Reason, proximal_pull
 from securefed.protocols.sides import Side
+from securefed.protocols.steps import OwnSteps
 from securefed.transport import Link
 
 __all__ = [
@@ -89,6 +90,7 @@ class DataParty:
         side: Side,
         optimiser: Optimiser,
         *,
+        steps: OwnSteps | None = None,
         holder: KeyHolder | None,
         evaluation: Evaluation | None = None,
         mapper: Mapper | None = None,
@@ -97,6 +99,7 @@ class DataParty:
         allow_small: bool = False,
     ) -> None:
         self._agreement, self._side, self._optimiser = agreement, side, optimiser
+        self._steps = steps
         self._holder, self._evaluation, self._guard = holder, evaluation, guard or ScoreGuard()
         self._mapper = mapper or Serial()
         self._on_round = on_round
@@ -196,8 +199,13 @@ class DataParty:
                 sums = sums * powers.reshape(sums.shape)
             with link.activity("local model"):
                 gradient = self._gradient(held, sums)
+                if self._steps is not None and sums is not None:
+                    # All Q steps at once; nothing that was opened changes during them.
+                    side.parameters = side.parameters - self._steps.matrix(t) @ gradient
+                    break
                 gradient = gradient + proximal_pull(side.parameters, start, agreement.algorithm.proximal)
-                side.parameters = self._optimiser.step(side.parameters, gradient, agreement.learning_rate(t))
+                rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)
+                side.parameters = self._optimiser.step(side.parameters, gradient, rate)
 
     def _gradient(self, held: Held, sums: Array | None) -> Array:
         if sums is not None:

@@ -20,6 +20,8 @@ from securefed.protocols.transfer import TransferSide
 __all__ = ["TransferRecipe"]
 
 Array = NDArray[np.float64]
+TRANSFER_RATE = 0.01
+"""What learning_rate="auto" is here: Adam's usual one; hidden layers have no curvature to go by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +49,13 @@ class TransferRecipe(Recipe):
 
     def agreement(self, members: tuple[Member, ...], overlap: int) -> Agreement:
         """B first, then A, which has the labels."""
+        rate = as_learning_rate(TRANSFER_RATE if self.learning_rate == "auto" else self.learning_rate)
         return Agreement(
             objective="transfer",
             scheme=self.scheme,
             members=members,
             algorithm=self.algorithm,
-            learning_rate=as_learning_rate(self.learning_rate),
+            learning_rate=rate,
             batches=self.batches(overlap),
             stopping=self.stopping(),
             columns=self.hidden,

@@ -45,7 +45,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "reveal": "nothing",
         "release": False,
         "rounds": 20,
-        "learning_rate": 0.5,
+        "learning_rate": "auto",
+        "allow_unstable": False,
         "l2": 1e-3,
         "optimiser": "sgd",
         "local_model": "linear",
@@ -61,7 +62,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         **COMMON,
         "scheme": "ckks",
         "rounds": 30,
-        "learning_rate": 0.01,
+        "learning_rate": "auto",
         "l2": 1e-5,
         "optimiser": "adam",
         "hidden": 32,
@@ -99,7 +100,7 @@ class SharedSettings:
         values = {**defaults, **{key: value for key, value in table.items() if key in defaults}}
         for key, value in values.items():
             # 1 and 1.0 are the same number, and have to look the same to a peer.
-            fraction = isinstance(defaults[key], float) or key == "target"
+            fraction = isinstance(defaults[key], float) or key in ("target", "learning_rate")
             if fraction and isinstance(value, int) and not isinstance(value, bool):
                 values[key] = float(value)
         parties = check_names("parties", table["parties"])
@@ -192,8 +193,15 @@ class SharedSettings:
         made = FedBCD(self.values["local_steps"], self.values["order"], self.values["proximal"])
         return FedSGD(made.proximal) if (made.local_steps, made.order) == (1, "parallel") else made
 
-    def _rate(self) -> Constant | InverseSqrt | InverseSqrtParties:
-        eta = check_number("learning_rate", self.values["learning_rate"], above=0.0)
+    def _rate(self) -> str | Constant | InverseSqrt | InverseSqrtParties:
+        given = self.values["learning_rate"]
+        if given == "auto":
+            if self.values["decay"] != "none":
+                raise SettingError(f"decay: {self.values['decay']!r} given, and learning_rate is 'auto'")
+            return "auto"
+        if isinstance(given, str):
+            raise SettingError(f"learning_rate: {given!r} given, 'auto' or a number is allowed")
+        eta = check_number("learning_rate", given, above=0.0)
         if self.values["decay"] == "sqrt":
             return InverseSqrt(eta)
         if self.values["decay"] == "sqrt-parties":

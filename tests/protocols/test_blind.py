@@ -25,10 +25,10 @@ from securefed.crypto.errors import Diverged
 from securefed.errors import DataError, SettingError
 from securefed.models import Linear
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
-from securefed.protocols.blind_algebra import update_matrix
 from securefed.protocols.losses import get_loss
 from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrt
+from securefed.protocols.steps import LocalProblem
 from securefed.protocols.training import Evaluation
 from securefed.transport import LocalRun
 from tests.protocols.federation import KEYS, blobs, run_parties, split
@@ -58,6 +58,7 @@ def recipe(**settings: object) -> LinearRecipe:
         "fit_intercept": False,
         "release": True,
         "seed": 3,
+        "allow_unstable": True,
         "feature_bound": 8.0,
         "parameter_bound": 16.0,
     }
@@ -116,7 +117,8 @@ def plain_and_bound(made: LinearRecipe, blocks: list[Array], labels: Array) -> t
                     gradient = x.T @ loss.taylor_residual(others + x @ own, y) / len(batch)
                     own = own - eta * (gradient + made.l2 * own + algorithm.proximal * (own - start))
                 moved[place] = own
-                matrix = update_matrix(x, loss, eta, algorithm.local_steps, made.l2, algorithm.proximal)
+                problem = LocalProblem.of(x, b, l2=made.l2, proximal=algorithm.proximal)
+                matrix = problem.update_matrix(eta, algorithm.local_steps)
                 weights = matrix @ x.T / len(batch)
                 turn[place] = -b * weights @ np.hstack(local)
                 turn[place, place] += np.eye(len(matrix)) - made.l2 * matrix

@@ -224,11 +224,12 @@ def test_a_metric_that_is_no_number_is_an_error(metric: float) -> None:
         (lambda: as_learning_rate(0.0), "learning_rate must be a finite number greater than 0, not 0.0"),
         (
             lambda: as_learning_rate("fast"),  # type: ignore[arg-type]
-            "learning_rate must be a number greater than 0 or a rate such as InverseSqrt(0.1), not 'fast'",
+            "learning_rate must be 'auto', a number greater than 0 or a rate such as InverseSqrt(0.1),"
+            " not 'fast'",
         ),
         (
             lambda: as_learning_rate(InverseSqrt),  # type: ignore[arg-type]
-            "learning_rate must be a number greater than 0 or a rate such as InverseSqrt(0.1),"
+            "learning_rate must be 'auto', a number greater than 0 or a rate such as InverseSqrt(0.1),"
             " not <class 'securefed.protocols.schedules.InverseSqrt'>",
         ),
         (lambda: Batches(0), "rows must be an integer of at least 1, not 0"),

@@ -141,7 +141,9 @@ def test_numbers_are_compared_as_numbers() -> None:
 
 def test_settings_become_recipes() -> None:
     base = {"name": "r", "parties": ["a", "b", "c"], "key_holder": "k"}
-    recipe = SharedSettings.of({**base, "local_steps": 1, "decay": "sqrt-parties"}).recipe()
+    recipe = SharedSettings.of(
+        {**base, "local_steps": 1, "learning_rate": 0.5, "decay": "sqrt-parties"}
+    ).recipe()
     assert isinstance(recipe, LinearRecipe) and recipe.blind
     assert recipe.algorithm == FedSGD() and recipe.learning_rate == InverseSqrtParties(0.5, 3)
     recipe = SharedSettings.of({**base, "order": "sequential", "batch_size": 9}).recipe()

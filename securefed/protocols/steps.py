@@ -1,0 +1,228 @@
+"""Local steps that cannot diverge, for linear local models; and when a given learning rate would.
+
+All parties move at once on what they exchanged before, so together they overshoot by up to their number:
+X'X <= K blockdiag(X_k'X_k) for K parties. So with `learning_rate="auto"` the local problem of party k carries
+K times its own curvature,
+
+    K_k = K (b/S) X_k'X_k + (l2 + mu) I,     step 1/lambda_max(K_k),
+
+b the loss's curvature in H and S the number of rows; where one party moves at a time the factor is 1. The Q
+local steps from theta are then one matrix,
+
+    theta <- theta - P (X_k'g/S + l2 theta),     P = eta sum over q < Q of (I - eta K_k)^q,
+
+whose product with K_k has its spectrum in [0, 1]. The joint Hessian is below blockdiag(K_k), so the
+regularised Taylor loss of the batch falls in every round, by at least half the sum of eta_k |G_k|^2, for
+every K, Q and scaling of columns (docs/protocols.md has the proof). A party computes its step from its own
+columns and tells nobody.
+
+With mini-batches the curvature is that of all own rows, and what a round changes is damped: one batch says
+less about the others the longer the training has gone on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.errors import SettingError
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.losses import Loss
+from securefed.protocols.schedules import Automatic
+
+__all__ = [
+    "LocalProblem",
+    "OwnSteps",
+    "margin_range",
+    "parameter_range",
+    "stable",
+]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class LocalProblem:
+    """A party's quadratic of one round, by the spectrum of its curvature.
+
+    `values` are the eigenvalues x of (b/S) X'X that are not 0 by rank, `vectors` (d x r) theirs.
+    """
+
+    values: Array
+    vectors: Array
+    l2: float
+    proximal: float
+    overlap: int
+    """K where all parties move at once and the local problem carries their overlap, else 1."""
+
+    @classmethod
+    def of(
+        cls, rows: Array, margin_weight: float, *, l2: float, proximal: float = 0.0, overlap: int = 1
+    ) -> LocalProblem:
+        """From a party's own rows; through the smaller of X'X and XX'."""
+        count, size = rows.shape
+        scale = margin_weight / count
+        if count >= size:
+            values, vectors = np.linalg.eigh(scale * (rows.T @ rows))
+            return cls(np.maximum(values, 0.0), vectors, l2, proximal, overlap)
+        values, left = np.linalg.eigh(scale * (rows @ rows.T))
+        # Directions without weight have no vector here: X'u is 0 up to rounding.
+        kept = values > values[-1] * 1e-12
+        vectors = rows.T @ left[:, kept] * np.sqrt(scale / values[kept])
+        return cls(values[kept], vectors, l2, proximal, overlap)
+
+    @property
+    def pull(self) -> float:
+        """l2 + mu: the curvature that every direction has."""
+        return self.l2 + self.proximal
+
+    @property
+    def largest(self) -> float:
+        """lambda_max of K_k."""
+        return self.overlap * float(self.values.max(initial=0.0)) + self.pull
+
+    @property
+    def step(self) -> float:
+        """1/lambda_max; 0 where there is no curvature, and so no gradient either."""
+        return 1.0 / self.largest if self.largest > 0 else 0.0
+
+    def update_matrix(self, eta: float, steps: int) -> Array:
+        """P: what Q steps of size eta make of the round's first gradient."""
+        size, within = self.vectors.shape
+        seen = _summed(self.overlap * self.values + self.pull, eta, steps)
+        if size == within:
+            matrix: Array = (self.vectors * seen) @ self.vectors.T
+            return matrix
+        unseen = float(_summed(np.array([self.pull]), eta, steps)[0])
+        matrix = (self.vectors * (seen - unseen)) @ self.vectors.T + unseen * np.eye(size)
+        return matrix
+
+
+def _summed(curvature: Array, eta: float, steps: int) -> Array:
+    """eta * sum over q < Q of (1 - eta k)^q, for each k."""
+    moved = eta * curvature
+    small = moved < 1e-3  # 1 - (1 - eta k)^Q would cancel; expm1 and log1p do not
+    safe = np.where(curvature > 0, curvature, 1.0)
+    near = -np.expm1(steps * np.log1p(-np.where(small, moved, 0.0)))
+    with np.errstate(over="ignore"):  # an unstable rate may take it to infinity, and is refused elsewhere
+        far = 1.0 - (1.0 - np.where(small, 0.0, moved)) ** steps
+    return np.where(curvature > 0, np.where(small, near, far) / safe, eta * steps)
+
+
+def stable(problem: LocalProblem, parties: int, steps: int) -> float:
+    """The largest constant rate for which rounds of `parties` such parties are sure to contract.
+
+    For local steps that carry no overlap themselves. Along each own direction a round has to take off more
+    than none and less than twice what is there, were the others' columns the same:
+
+        0 < (K x + l2) (1 - (1 - eta k)^Q) / k < 2,     k = x + l2 + mu.
+
+    (The left half matters for even Q: past eta k = 2 steps grow without changing sign.) `parties`: 1 where
+    one moves at a time.
+    """
+    pull = problem.pull
+    values = problem.values
+    if problem.vectors.shape[0] > problem.vectors.shape[1]:
+        values = np.append(values, 0.0)
+    bound = math.inf
+    for value in values.tolist():
+        curvature = value + pull
+        joint = parties * value + problem.l2
+        if curvature <= 0 or joint <= 0:
+            continue
+        left = 1.0 - 2.0 * curvature / joint  # (1 - eta k)^Q has to stay above this
+        root = math.copysign(abs(left) ** (1.0 / steps), left)
+        reach = 1.0 - root if left >= 0 or steps % 2 else 2.0
+        bound = min(bound, reach / curvature)
+    return bound
+
+
+class OwnSteps:
+    """How one party with a linear model moves: from the agreement, the loss and its own columns.
+
+    Columns include the intercept's ones, where the party has one. Refuses, before anything is sent, a given
+    rate that its own columns show to be unstable.
+    """
+
+    def __init__(
+        self, agreement: Agreement, loss: Loss, features: Array, *, l2: float, allow_unstable: bool = False
+    ) -> None:
+        self._agreement, self._loss, self._l2 = agreement, loss, l2
+        self._features = features
+        self.automatic = isinstance(agreement.learning_rate, Automatic)
+        parallel = agreement.algorithm.order == "parallel"
+        self._parties = len(agreement.members) if parallel else 1
+        self.overlap = self._parties if self.automatic else 1
+        """The factor that local steps give their own curvature."""
+        self._all = self._problem(features)
+        self._matrix: Array | None = None
+        if not self.automatic and not allow_unstable:
+            self._check()
+
+    def _problem(self, rows: Array) -> LocalProblem:
+        algorithm = self._agreement.algorithm
+        return LocalProblem.of(
+            rows,
+            self._loss.margin_weight,
+            l2=self._l2,
+            proximal=algorithm.proximal,
+            overlap=self.overlap,
+        )
+
+    def _check(self) -> None:
+        algorithm, rate = self._agreement.algorithm, self._agreement.learning_rate(0)
+        most = stable(self._all, self._parties, algorithm.local_steps)
+        if rate >= most:
+            raise SettingError(
+                f"learning_rate: {rate:g} given; with {algorithm.local_steps} local steps and "
+                f"{len(self._agreement.members)} parties it may diverge on this party's columns, the largest "
+                f"that cannot is {floored(most)}; 'auto' never does, and allow_unstable=True tries"
+            )
+
+    def matrix(self, t: int) -> Array:
+        """P of round t."""
+        agreed, steps = self._agreement.learning_rate(t), self._agreement.algorithm.local_steps
+        if not self.automatic:
+            return self._problem(self._batch(t)).update_matrix(agreed, steps)
+        if self._matrix is None:
+            self._matrix = self._all.update_matrix(self._all.step, steps)
+        return agreed * self._matrix
+
+    def rate(self, t: int) -> float:
+        """The size of a single local step, where the steps are made one by one (the exact loss)."""
+        agreed = self._agreement.learning_rate(t)
+        if not self.automatic:
+            return agreed
+        step = self._all.step
+        if self._agreement.batches.effective_size < len(self._features):
+            step = min(step, self._problem(self._batch(t)).step)
+        return agreed * step
+
+    def _batch(self, t: int) -> Array:
+        return self._features[self._agreement.batches.batch(t)]
+
+
+def floored(rate: float) -> str:
+    """Three digits that are not more than the number."""
+    digits = 10.0 ** (2 - math.floor(math.log10(rate)))
+    return f"{math.floor(rate * digits) / digits:g}"
+
+
+def margin_range(loss: Loss, labels: float = 1.0) -> float:
+    """The root mean square that H can reach with the full batch and automatic steps from 0: 2 |a| L / b,
+    where L is the root mean square of the labels.
+
+    The loss has not risen above that of H = 0: mean(a y H + b H^2 / 2) <= 0, and Cauchy's inequality.
+    """
+    return 2.0 * abs(loss.label_weight) / loss.margin_weight * labels
+
+
+def parameter_range(loss: Loss, l2: float, labels: float = 1.0) -> float:
+    """The length that all parameters together can reach likewise: |a| L / sqrt(b l2).
+
+    a y H + b H^2 / 2 is at least -(a y)^2 / (2 b), so l2/2 |theta|^2 is at most a^2 L^2 / (2 b).
+    """
+    return math.inf if l2 <= 0 else abs(loss.label_weight) * labels / math.sqrt(loss.margin_weight * l2)
