@@ -107,7 +107,7 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None) -> NewRo
         normalise_ids(ids, party.own.name)
     wanted_alone = party.shared.objective == "transfer" and party.is_label_party
     features = None if wanted_alone else shard.preparation.apply(rows)
-    return NewRows(ids, rows.count, features)
+    return NewRows(ids, rows.count, features, party.data.peer_ids if party.data is not None else None)
 
 
 def _meet(

@@ -29,6 +29,7 @@ id = "id"                      # the column that says who a row is about; aligne
 # drop = ["comment"]           # or: all but these
 # one_hot = ["region"]         # categories; default: every column that holds words
 # standardise = true           # mean 0 and variance 1 on this party's rows
+# peer_ids = 100000            # ids that a peer may put in; default: ten times this party's, 100000 at least
 """
 
 PEERS = """

@@ -22,10 +22,11 @@ What each party learns, if all follow the protocol and no two collude:
 - the hub: how many ids each other party has;
 - the others: how many ids the hub has; neither each other's number nor any intersection of fewer than all.
 
-What does not hold: a party can put in ids that it only guesses and learn whether they are common; sizes
-are the only brake. The hub together with one other party learns what the remaining ones share with the
-hub. A party that lies can make the result wrong; but the hub cannot name an id as common that it did not
-put in itself, for it would lack F_j.
+What does not hold: a party can put in ids that it only guesses and learn whether they are common. The brake
+is a limit on how many ids a peer may put in, ten times one's own unless said otherwise: a peer that has no
+more people than that cannot try all telephone numbers. It cannot stop a few guesses. The hub together with
+one other party learns what the remaining ones share with the hub. A party that lies can make the result
+wrong; but the hub cannot name an id as common that it did not put in itself, for it would lack F_j.
 
 Values cut to 16 bytes meet by chance with probability n m / 2^128: below 2^-80 for 16 million ids a side.
 """
@@ -50,7 +51,7 @@ from securefed.errors import SettingError
 from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage
 
-__all__ = ["MAX_IDS", "PSI_KINDS", "BadAlignment", "intersect"]
+__all__ = ["MAX_IDS", "PSI_KINDS", "BadAlignment", "check_peer_ids", "default_peer_ids", "intersect"]
 
 PSI_KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -65,7 +66,11 @@ PSI_KINDS: Mapping[str, str] = MappingProxyType(
 """The messages of an alignment and what each reveals to its receiver."""
 
 MAX_IDS = 20_000_000
-"""The largest number of ids that a peer may announce."""
+"""The largest number of ids that anybody may have."""
+PEER_FACTOR, PEER_FLOOR = 10, 100_000
+"""How many ids a peer may have unless said otherwise: so many times one's own, or this if it is more. Few
+rows that are to be predicted meet a peer's whole table.
+"""
 
 BLOCK = 8192
 """Ids a message."""
@@ -89,27 +94,37 @@ async def intersect(
     ids: Iterable[object],
     mapper: Mapper = SERIAL,
     *,
-    limit: int = MAX_IDS,
+    peer_ids: int | None = None,
 ) -> Rows:
     """The rows of `ids` that all `parties` have, in the order that they all get.
 
     `parties` are the names of all, in the same order at each; the first is the hub. `mapper` runs the scalar
     multiplications in other processes of this party. Rows that are not common stay with their owner (transfer
-    learning uses them): only row numbers are returned.
+    learning uses them): only row numbers are returned. `peer_ids`: how many ids a peer may put in; by default
+    ten times one's own, 100,000 at least.
     """
     names = list(parties)
     if len(names) < 2 or len(set(names)) < len(names) or link.name not in names:
         raise SettingError(
             f"parties: {', '.join(names)} given, two or more names with {link.name} among them are allowed"
         )
-    check_integer("limit", limit, least=1)
     texts = [text.encode() for text in normalise_ids(ids, link.name)]
-    if len(texts) > limit:
-        raise SettingError(f"ids: {len(texts)} given, at most {limit} are allowed")
+    if len(texts) > MAX_IDS:
+        raise SettingError(f"ids: {len(texts)} given, at most {MAX_IDS} are allowed")
+    limit = default_peer_ids(len(texts)) if peer_ids is None else check_peer_ids(peer_ids)
     side = _Side(link, mapper, texts, limit)
     if link.name == names[0]:
         return await _hub(side, names[1:], curve.draw_pair())
     return await _answer(side, names[0], [n for n in names[1:] if n != link.name], curve.draw_scalar())
+
+
+def default_peer_ids(own: int) -> int:
+    """How many ids a peer of a party with `own` ids may have."""
+    return min(MAX_IDS, max(PEER_FLOOR, PEER_FACTOR * own))
+
+
+def check_peer_ids(value: int) -> int:
+    return check_integer("peer_ids", value, least=1, most=MAX_IDS)
 
 
 class _Side:
@@ -156,7 +171,10 @@ class _Side:
     async def receive_size(self, sender: str) -> int:
         count = _number(await self.link.receive("psi-size", sender), sender)
         if not 1 <= count <= self.limit:
-            raise BadAlignment(f"{sender}: {count} ids announced, 1 to {self.limit} are allowed")
+            raise BadAlignment(
+                f"{sender}: {count} ids announced, 1 to {self.limit} are allowed; who has many more than "
+                f"this party ({len(self)}) may be guessing, and peer_ids allows it"
+            )
         return count
 
     async def receive_points(self, kind: str, sender: str, count: int) -> AsyncIterator[list[bytes]]:

@@ -58,16 +58,17 @@ async def align(
     known: NDArray[np.bool_] | None,
     mapper: Mapper,
     *,
+    peer_ids: int | None = None,
     labels: bool = True,
 ) -> Alignment:
-    """A data party's part. `count`: its rows. `known`: which of them have labels (label party). Without
-    `labels` nobody asks for them: a prediction.
+    """A data party's part. `count`: its rows. `known`: which of them have labels (label party). `peer_ids`:
+    how many ids a peer may put in. Without `labels` nobody asks for them: a prediction.
     """
     with link.off_the_clock(PHASE):
         if shared.alignment == "rows" or ids is None:
             rows: NDArray[np.intp] = np.arange(count, dtype=np.intp)
         else:
-            rows = await intersect(link, shared.parties, ids, mapper)
+            rows = await intersect(link, shared.parties, ids, mapper, peer_ids=peer_ids)
         if shared.key_holder is not None and link.name == shared.label_party:
             link.send(shared.key_holder, "aligned", len(rows).to_bytes(COUNT_BYTES, "big"))
         if len(rows) == 0:

@@ -332,7 +332,10 @@ class DataSession(Session):
         self.directory.make()
         link.transcript = start_transcript(self.directory.alignment, self.name, self.shared.name)
         data = self._data
-        alignment = await align(link, self.shared, data.ids, len(data.features), data.known, self._mapper)
+        most = self.party.data.peer_ids if self.party.data is not None else None
+        alignment = await align(
+            link, self.shared, data.ids, len(data.features), data.known, self._mapper, peer_ids=most
+        )
         link.transcript.close()
         given = self.party.own.start_seed
         meta = {

@@ -47,6 +47,8 @@ class NewRows:
     ids: list[object] | None
     count: int
     features: Array | None
+    peer_ids: int | None = None
+    """How many ids a peer may put in."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +105,9 @@ class Scoring:
             return np.zeros(0, dtype=np.intp)
         if shared.alignment == "rows" and isinstance(link, NetworkLink):
             self._check_counts(link, rows.count)
-        found = await align(link, shared, rows.ids, rows.count, None, self._mapper, labels=False)
+        found = await align(
+            link, shared, rows.ids, rows.count, None, self._mapper, peer_ids=rows.peer_ids, labels=False
+        )
         return found.rows
 
     def _check_counts(self, link: NetworkLink, own: int) -> None:

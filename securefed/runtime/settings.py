@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
+from securefed.data.psi import check_peer_ids
 from securefed.errors import SecurefedError, SettingError
 from securefed.runtime.fields import check_keys, check_names, check_text
 from securefed.runtime.shared import SharedSettings
@@ -65,6 +66,8 @@ class DataSettings:
     drop: tuple[str, ...] = ()
     one_hot: tuple[str, ...] | None = None
     standardise: bool = True
+    peer_ids: int | None = None
+    """How many ids a peer may put into the private intersection (securefed.data.psi has the default)."""
 
     def __post_init__(self) -> None:
         check_text("file", self.file)
@@ -78,6 +81,8 @@ class DataSettings:
             elif value is not None and not isinstance(value, tuple):
                 raise SettingError(f"{name} must be a list of names, not {value!r}")
         check_flag("standardise", self.standardise)
+        if self.peer_ids is not None:
+            check_peer_ids(self.peer_ids)
         if self.columns is not None and not self.columns:
             raise SettingError("columns must name at least one column, or be left out for all")
         if self.columns is not None and self.drop:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from securefed.crypto.scheme import Mapper
 from securefed.data import psi
-from securefed.data.psi import PSI_KINDS, intersect
+from securefed.data.psi import PSI_KINDS, BadAlignment, intersect
 from securefed.engine import Processes
 from securefed.errors import DataError, SettingError
 from securefed.transport import Link, LocalRun, get_network, run_local
@@ -128,8 +128,28 @@ def test_the_parties_are_named_once_each_and_include_oneself(names: list[str]) -
 
 
 def test_more_ids_than_allowed() -> None:
+    with pytest.raises(BadAlignment, match=r"a: 3 ids announced, 1 to 2 .* \(1\) may be guessing"):
+        align({"a": [1, 2, 3], "b": [1]}, peer_ids=2)
+    with pytest.raises(BadAlignment, match="b: 3 ids announced"):
+        align({"a": [1], "b": [1, 2, 3]}, peer_ids=2)
+    for wrong in (0, psi.MAX_IDS + 1, 2.5):
+        with pytest.raises(SettingError, match="peer_ids"):
+            align({"a": [1], "b": [1]}, peer_ids=wrong)
+
+
+def test_the_limit_follows_the_own_size() -> None:
+    assert [psi.default_peer_ids(own) for own in (1, 10_000, 20_000, 10_000_000)] == [
+        100_000,
+        100_000,
+        200_000,
+        psi.MAX_IDS,
+    ]
+
+
+def test_own_ids_have_a_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psi, "MAX_IDS", 2)
     with pytest.raises(SettingError, match="ids: 3 given, at most 2"):
-        align({"a": [1, 2, 3], "b": [1]}, limit=2)
+        align({"a": [1, 2, 3], "b": [1]})
 
 
 def test_duplicates_are_refused_before_anything_is_sent() -> None:

@@ -179,3 +179,19 @@ def test_with_shares_it_sees_only_whom_all_have(monkeypatch: pytest.MonkeyPatch)
     # And no value occurs twice otherwise, which would tell members from others.
     for each in opened.values():
         assert len(set(each.values())) == len(each)
+
+
+@pytest.mark.parametrize("guesser", ["bank", "shop"], ids=["the hub guesses", "the other guesses"])
+def test_guessing_everybody(guesser: str) -> None:
+    """A party with a made-up list of all that exist learns the other's whole list; with a limit it learns
+    nothing, because the other one stops before it has answered.
+    """
+    honest = "shop" if guesser == "bank" else "bank"
+    sets = {name: EVERYBODY if name == guesser else SHOP for name in ("bank", "shop")}
+    found = align(sets).outcomes[guesser]
+    assert {EVERYBODY[row] for row in found} == set(SHOP), "nothing in the protocol itself stops it"
+    seen, tap = received_by(guesser)
+    with pytest.raises(psi.BadAlignment, match=f"{guesser}: 60 ids announced, 1 to 50 are allowed"):
+        align(sets, tap, peer_ids=2 * len(SHOP))
+    told = {message.kind for message in seen if message.sender == honest}
+    assert not told & {"psi-evaluated", "psi-common"}
