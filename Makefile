@@ -2,7 +2,9 @@
 #
 #   make test                     everything but the slow tests
 #   make test-all                 the slow ones too
+#   make test-slow                the slow ones alone
 #   make lint                     ruff and mypy --strict
+#   make coverage                 which lines of the package `make test` runs, in parties' processes too
 #   make demo                     the main job, end to end
 #   make bench-crypto             our operations beside other libraries' (BENCH_ARGS="--quick --json out.json")
 #   make test EXTRAS=dev,torch    with more of pyproject's extras installed
@@ -24,7 +26,7 @@ WITH_PEERS := $(VENV)/.installed-peers
 FIND_PYTHON = for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v "$$p"; break; }; done
 
-.PHONY: help test test-all test-slow lint demo bench-crypto install clean
+.PHONY: help test test-all test-slow coverage lint demo bench-crypto install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -39,8 +41,12 @@ test-all: $(INSTALLED)
 test-slow: $(INSTALLED)
 	$(PYTEST) -m slow
 
+coverage: $(INSTALLED)
+	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered
+
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check securefed research bench tests examples .ci
 	$(BIN)/mypy --strict securefed research bench
 
 demo: $(INSTALLED)
@@ -52,7 +58,7 @@ bench-crypto: $(INSTALLED) $(WITH_PEERS)
 install: $(INSTALLED)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

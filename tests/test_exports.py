@@ -1,0 +1,37 @@
+"""What the package exports, name by name: a change here is a change for users (docs/api-stability.md)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+PUBLIC = {
+    "securefed": """
+        Adam Constant DataError FedBCD FedSGD GeneralisedLinear InverseSqrt InverseSqrtParties MissingExtra
+        Party RunResult SGD SecurefedError SettingError TransferLearner __version__
+    """,
+    "securefed.estimators": "GeneralisedLinear TransferLearner",
+    "securefed.crypto": """
+        Encrypted FixedPoint KeyHolder Mapper Mask Masked Opened OpeningRecord PublicKey SCHEMES Serial
+        generate load_key load_public_key save_key
+    """,
+    "securefed.audit": """
+        AuditReport CLAIMS Claim Receipt Recorded Seen audit compare read_run receipts write_transcripts
+    """,
+    "securefed.cli": "main",
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_what_is_public_is_this(name: str) -> None:
+    module = import_module(name)
+    assert sorted(module.__all__) == sorted(PUBLIC[name].split())
+    assert all(hasattr(module, word) for word in module.__all__)
+
+
+def test_what_the_package_exports_is_listed_and_no_more() -> None:
+    package = import_module("securefed")
+    assert dir(package) == sorted(package.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Paty'"):
+        _ = package.Paty
