@@ -1,4 +1,4 @@
-"""An installed securefed, outside the checkout: its commands, an encrypted training, the audit, a saved model.
+"""An installed securefed, outside the checkout: its commands, an encrypted training, an audit, a saved model.
 
 Run with the Python of the environment that it is installed in; fails if it finds another package.
 """
