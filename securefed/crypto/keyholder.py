@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import OpeningRefused, WrongKey
 from securefed.crypto.fixed import FixedPoint, checked_array
+from securefed.crypto.memory import OpeningMemory
 from securefed.crypto.scheme import Encrypted, Floats, Masked, Opened, PublicKey, SecretKey
 
 __all__ = ["KeyHolder", "OpeningRecord"]
@@ -38,13 +39,17 @@ class KeyHolder:
 
     def __init__(self, secret: SecretKey) -> None:
         self._secret = secret
-        self._seen: set[str] = set()
         self._lock = Lock()
         self.records: list[OpeningRecord] = []
 
     @property
     def public(self) -> PublicKey:
         return self._secret.public
+
+    @property
+    def memory(self) -> OpeningMemory:
+        """What was opened; kept in a file where a run has to survive its process."""
+        return self._secret.memory
 
     def encrypt(self, values: ArrayLike, fixed: FixedPoint) -> Encrypted:
         """The owner's encryption: as `public.encrypt`, faster."""
@@ -84,15 +89,12 @@ class KeyHolder:
             )
         if masked.public.key_id != self.public.key_id:
             raise WrongKey(f"masked under {masked.public!r}, this key-holder has {self.public!r}")
-        digest = hashlib.sha256(masked.to_bytes()).hexdigest()
+        digest = hashlib.sha256(masked.to_bytes())
         with self._lock:
-            if digest in self._seen:
-                raise OpeningRefused(
-                    f"ciphertext {digest[:12]} was opened before; each opening takes a fresh mask"
-                )
+            self.memory.check([digest.digest()])
             yield
-            self._seen.add(digest)
-            self.records.append(OpeningRecord(digest, masked.shape, masked.ciphertexts, purpose))
+            self.memory.admit([digest.digest()])
+            self.records.append(OpeningRecord(digest.hexdigest(), masked.shape, masked.ciphertexts, purpose))
 
     def __repr__(self) -> str:
         return f"<key-holder of {self.public!r}, {len(self.records)} openings>"

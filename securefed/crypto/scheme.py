@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from securefed.crypto.errors import CapacityError, MaskError, RangeError, ShapeError, WrongKey
 from securefed.crypto.fixed import FixedPoint, checked_addend, checked_array
+from securefed.crypto.memory import OpeningMemory
 from securefed.crypto.wire import Frame, Kind, Scheme
 
 __all__ = [
@@ -407,6 +409,11 @@ class SecretKey(ABC):
     """A key pair. Held by a `KeyHolder` and by nothing else."""
 
     public: PublicKey
+
+    @cached_property
+    def memory(self) -> OpeningMemory:
+        """What was opened with it."""
+        return OpeningMemory()
 
     @abstractmethod
     def encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted:

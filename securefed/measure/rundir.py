@@ -70,6 +70,11 @@ class RunDirectory:
         return self.folder / "checkpoints"
 
     @property
+    def openings(self) -> Path:
+        """What this party's key has opened in this run (securefed.crypto.memory)."""
+        return self.folder / f"openings-{self.party}.log"
+
+    @property
     def finished(self) -> bool:
         """Whether a whole run lies here."""
         return self.result.exists()

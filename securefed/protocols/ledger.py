@@ -78,26 +78,45 @@ class Ledger:
         """
         self._current[party, block] = 0
 
-    def count(self, party: str, block: str, equations: int, unknowns: int, *, advisory: bool = False) -> None:
-        """Book an opening that is about to be given, or raise LedgerRefusal."""
+    def count(
+        self,
+        party: str,
+        block: str,
+        equations: int,
+        unknowns: int,
+        *,
+        advisory: bool = False,
+        over_attempts: int = 0,
+    ) -> None:
+        """Book an opening that is about to be given, or raise LedgerRefusal. `over_attempts`: the equations
+        of this block that were given in all attempts at the run, these included, where somebody remembers: a
+        round that is made again may have other sums of the same secrets opened. Refused and warned of is
+        what all attempts add up to; the entries are this attempt's, as its transcript shows them.
+        """
         key = (party, block)
         total = self._current.get(key, 0) + equations
         entry = LedgerEntry(party, block, total, unknowns, advisory)
-        if entry.ratio >= 1.0 and not advisory and not self.allow_determined:
+        held = LedgerEntry(party, block, max(total, over_attempts), unknowns, advisory)
+        again = " over several attempts at this round" if held.equations > total else ""
+        if held.ratio >= 1.0 and not advisory and not self.allow_determined:
+            remedy = (
+                "a new run, which all operators agree on, counts anew"
+                if entry.ratio < 1.0
+                else "larger batches, fewer local steps or a linear model stay below this line"
+            )
             raise LedgerRefusal(
-                f"{party} would hold {total} equations for {unknowns} unknowns ({block}), which determines"
-                " them; larger batches, fewer local steps or a linear model stay below this line, and"
-                " allow_determined=True crosses it"
+                f"{party} would hold {held.equations} equations{again} for {unknowns} unknowns ({block}),"
+                f" which determines them; {remedy}, and allow_determined=True crosses it"
             )
         self._current[key] = total
         worst = self._worst.get(key)
         if worst is None or entry.ratio > worst.ratio:
             self._worst[key] = entry
-        if entry.ratio >= NEAR and key not in self._warned:
+        if held.ratio >= NEAR and key not in self._warned:
             self._warned.add(key)
             kind = "an estimate, not linear" if advisory else "linear"
-            message = f"{party} holds {total} equations ({kind}) for {unknowns} unknowns ({block})"
-            warnings.warn(message, LedgerWarning, stacklevel=3)
+            message = f"{party} holds {held.equations} equations{again} ({kind}) for {unknowns} unknowns"
+            warnings.warn(f"{message} ({block})", LedgerWarning, stacklevel=3)
 
     @property
     def entries(self) -> list[LedgerEntry]:

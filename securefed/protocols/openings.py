@@ -13,6 +13,7 @@ import numpy as np
 
 from securefed.crypto import Encrypted, KeyHolder
 from securefed.crypto.errors import ShapeError
+from securefed.crypto.memory import OpeningMemory
 from securefed.crypto.scheme import Floats, Mask
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.evidence import checked, hidden, row_by_row, spent
@@ -97,7 +98,7 @@ async def serve(
         if entries != member.equations:
             raise ShapeError(f"{requester} asks to open {entries} sums, {member.equations} were agreed")
         if ledger is not None:
-            book(ledger, agreement, requester)
+            book(ledger, agreement, requester, holder.memory, round_)
         opened = holder.open(masked).to_bytes()
     checked(link, "opening-request", requester, round_, step, "ciphertexts", "as many as agreed", "not seen")
     link.transcript.note(
@@ -118,15 +119,22 @@ def fix_ledger(ledger: Ledger, agreement: Agreement, party: str) -> None:
     ledger.fix(party, block_of(agreement.objective, party == agreement.label_party))
 
 
-def book(ledger: Ledger, agreement: Agreement, party: str) -> None:
-    """Count one opening of `party` against what stays fixed since the last exchange, and against the
-    labels.
+def book(
+    ledger: Ledger, agreement: Agreement, party: str, memory: OpeningMemory | None = None, round_: int = 0
+) -> None:
+    """Count one opening of `party` against what stays fixed since the last exchange, and against the labels;
+    with what it was given in earlier attempts at the round, as far as the key-holder's memory goes.
     """
     member = next(m for m in agreement.members if m.name == party)
     labels = party == agreement.label_party
-    ledger.count(party, block_of(agreement.objective, labels), member.equations, agreement.unknowns())
+    block, equations = block_of(agreement.objective, labels), member.equations
+    memory = OpeningMemory() if memory is None else memory
+    before = memory.count(f"{party}: {block}, round {round_}", equations)
+    ledger.count(party, block, equations, agreement.unknowns(), over_attempts=before)
     if not labels:
-        ledger.count(party, ALL_LABELS, member.equations, agreement.batches.rows, advisory=True)
+        before = memory.count(f"{party}: {ALL_LABELS}", equations)
+        rows = agreement.batches.rows
+        ledger.count(party, ALL_LABELS, equations, rows, advisory=True, over_attempts=before)
 
 
 def block_of(objective: str, labels: bool) -> str:

@@ -109,6 +109,9 @@ class Session(ABC):
             name: self._said if name == self.name else Standing.from_facts(name, link.hello[name])
             for name in self.shared.parties
         }
+        if self._keys.holder is not None:
+            self.directory.make()
+            self._keys.holder.memory.keep(self.directory.openings)
         try:
             decision = self._together(decide, standings, self.shared.label_party, self.shared.alignment)
             await self._part(link, decision, standings)

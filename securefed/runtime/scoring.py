@@ -87,6 +87,8 @@ class Scoring:
 
     async def program(self, link: Link) -> Scored:
         self.begun = True
+        if self._holder is not None:
+            self._holder.memory.keep(self._directory.openings)
         link.transcript = start_transcript(
             self._directory.folder / f"prediction-alignment-{self._name}.jsonl", self._name, link.run
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from securefed.crypto.memory import OpeningMemory
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.ledger import NEAR, Ledger, LedgerEntry, LedgerRefusal, LedgerWarning
 from securefed.protocols.openings import book, fix_ledger
@@ -304,3 +306,53 @@ def test_past_the_line_linear_algebra_does_find_the_residuals(keys: Keys) -> Non
     secret = peer.contribution()  # p0's model starts at zero, so this is the residual, and shows the labels
     sums = side.multipliers()[0] @ secret
     assert np.abs(np.linalg.solve(side.multipliers()[0], sums) - secret).max() < 1e-9
+
+
+class TestOverAttempts:
+    """A column holder that breaks the connection after each opening and asks for other sums of the same
+    batch: its columns are its own to choose, and all others go back to the round's beginning.
+    """
+
+    UNKNOWNS, COLUMNS = 12, 5
+
+    def attack(self, file: Path | None) -> tuple[int, float]:
+        """How many attempts were answered, and how far off the residuals are that it finds."""
+        rng = np.random.default_rng(3)
+        residuals = rng.choice([-0.5, 0.5], self.UNKNOWNS)
+        members = (Member("shop", self.COLUMNS, True), Member("bank", 2, True))
+        settings = agreement("linear", members, self.UNKNOWNS, self.UNKNOWNS)
+        columns: list[np.ndarray] = []
+        sums: list[np.ndarray] = []
+        for _ in range(6):
+            memory, ledger = OpeningMemory(), Ledger()  # the key-holder's process, or its attempt, is new
+            if file is not None:
+                memory.keep(file)
+            fix_ledger(ledger, settings, "shop")
+            try:
+                book(ledger, settings, "shop", memory, round_=0)
+            except LedgerRefusal as refusal:
+                assert "15 equations over several attempts at this round for 12 unknowns" in str(refusal)
+                break
+            columns.append(rng.normal(size=(self.UNKNOWNS, self.COLUMNS)))
+            sums.append(columns[-1].T @ residuals)
+        found = np.linalg.lstsq(np.hstack(columns).T, np.concatenate(sums), rcond=None)[0]
+        return len(sums), float(np.abs(found - residuals).max())
+
+    @pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+    def test_a_naive_key_holder_gives_all_residuals_away(self) -> None:
+        attempts, error = self.attack(None)
+        assert attempts == 6 and error < 1e-9
+
+    @pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+    def test_one_that_remembers_stops_at_the_line(self, tmp_path: Path) -> None:
+        attempts, error = self.attack(tmp_path / "openings.log")
+        assert attempts == 2 and error > 0.05
+
+    def test_it_warns_of_what_all_attempts_add_up_to(self, tmp_path: Path) -> None:
+        with pytest.warns(LedgerWarning, match="10 equations over several attempts at this round"):
+            self.attack(tmp_path / "openings.log")
+
+    def test_the_entries_are_those_of_the_attempt(self) -> None:
+        ledger = Ledger()
+        ledger.count("shop", SECRETS, 5, 12, over_attempts=5)
+        assert [entry.equations for entry in ledger.entries] == [5]

@@ -60,7 +60,6 @@ class PaillierSecretKey(SecretKey):
         self.public = PaillierPublicKey(primes.n, prove(primes.p.p, primes.q.p), allow_small=allow_small)
         self._residues = OwnerResidues(primes)
         self._opener = _Opener(primes.p.p, primes.q.p)
-        self._seen: set[bytes] = set()
 
     @classmethod
     def from_primes(cls, p: int, q: int, *, allow_small: bool = False) -> PaillierSecretKey:
@@ -107,12 +106,7 @@ class PaillierSecretKey(SecretKey):
     def _admit(self, ciphertexts: Sequence[mpz]) -> None:
         """Every ciphertext once, whatever stands beside it or above it: an honest one is fresh."""
         width = self.public.ciphertext_bytes
-        seen = {hashlib.sha256(c.to_bytes(width, "big")).digest() for c in ciphertexts}
-        if len(seen) < len(ciphertexts) or not seen.isdisjoint(self._seen):
-            raise OpeningRefused(
-                "a ciphertext of this block was opened before; each opening takes a fresh mask"
-            )
-        self._seen |= seen
+        self.memory.admit([hashlib.sha256(c.to_bytes(width, "big")).digest() for c in ciphertexts])
 
     def open_slots(self, hidden: HiddenSlots) -> list[int]:
         """value + mask, slot by slot (securefed.crypto.paillier.slots)."""

@@ -1,0 +1,109 @@
+"""What a key has opened: which ciphertexts, and how many equations for whom.
+
+A key-holder opens no ciphertext twice, and counts what it opens (securefed.protocols.ledger). Both are a
+matter of memory, and a process that starts again has none: whoever breaks a connection could ask once more.
+Where a run goes on over several processes its memory is kept in a file (`keep`), which is written before an
+opening leaves. It holds hashes of ciphertexts and counts, nothing secret, and is bounded: past `MOST`
+ciphertexts the older half is forgotten.
+
+    c <hex>                        a ciphertext, by the first 16 bytes of its SHA-256
+    e <equations> <JSON string>    equations of a block of secrets
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from securefed.crypto.errors import OpeningRefused
+
+__all__ = ["OpeningMemory"]
+
+MOST = 1 << 20
+DIGEST = 16
+
+
+class OpeningMemory:
+    """In this process, and from `keep` on in a file as well."""
+
+    def __init__(self) -> None:
+        self._ciphertexts: dict[bytes, None] = {}
+        self._equations: dict[str, int] = {}
+        self._path: Path | None = None
+
+    def keep(self, path: Path) -> None:
+        """Take in what the file holds, if there is one, and add to it from now on."""
+        if self._path == path:
+            return
+        self._path = path
+        for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else ():
+            self._read(line)
+        self._bound()
+
+    def _read(self, line: bytes) -> None:
+        """A line that is not whole was cut short by a kill, before anything was opened for it."""
+        kind, _, rest = line.partition(b" ")
+        try:
+            if kind == b"c" and len(rest) == 2 * DIGEST:
+                self._ciphertexts[bytes.fromhex(rest.decode("ascii"))] = None
+            elif kind == b"e":
+                equations, _, block = rest.partition(b" ")
+                name = str(json.loads(block))
+                self._equations[name] = self._equations.get(name, 0) + int(equations)
+        except ValueError:
+            return
+
+    def check(self, digests: Sequence[bytes]) -> None:
+        """OpeningRefused if one of these ciphertexts, by their SHA-256, was opened before, or comes twice."""
+        short = [digest[:DIGEST] for digest in digests]
+        if len(set(short)) < len(short) or any(digest in self._ciphertexts for digest in short):
+            raise OpeningRefused(
+                "a ciphertext of this block was opened before; each opening takes a fresh mask"
+            )
+
+    def admit(self, digests: Sequence[bytes]) -> None:
+        """The same, and they count as opened from now on: before the opening leaves this party."""
+        self.check(digests)
+        short = [digest[:DIGEST] for digest in digests]
+        self._ciphertexts.update(dict.fromkeys(short))
+        self._append("".join(f"c {digest.hex()}\n" for digest in short))
+        self._bound()
+
+    def count(self, block: str, equations: int) -> int:
+        """Equations of a block that were given in all processes of the run, these included; 0 where nothing
+        is kept, and one process is all there is.
+        """
+        if self._path is None:
+            return 0
+        self._equations[block] = self._equations.get(block, 0) + equations
+        self._append(f"e {equations} {json.dumps(block)}\n")
+        return self._equations[block]
+
+    def _append(self, text: str) -> None:
+        if self._path is None:
+            return
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "ab") as file:
+                file.write(text.encode("ascii"))
+        except OSError as error:
+            # What cannot be remembered is not opened.
+            raise OpeningRefused(f"cannot write {self._path}: {error.strerror}") from None
+
+    def _bound(self) -> None:
+        if len(self._ciphertexts) <= MOST:
+            return
+        self._ciphertexts = dict.fromkeys(islice(self._ciphertexts, MOST // 2, None))
+        if self._path is not None:
+            lines = [f"e {count} {json.dumps(block)}\n" for block, count in self._equations.items()]
+            lines += [f"c {digest.hex()}\n" for digest in self._ciphertexts]
+            temporary = self._path.with_name(f".{self._path.name}.new")
+            temporary.write_text("".join(lines), encoding="ascii")
+            temporary.chmod(0o600)
+            temporary.replace(self._path)
+
+    def __len__(self) -> int:
+        return len(self._ciphertexts)
