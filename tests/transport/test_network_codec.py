@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from securefed.errors import SettingError
 from securefed.transport import OutOfOrder, Path, TransportError
-from securefed.transport.grpc import LimitExceeded, Limits, Malformed, wire_pb2
+from securefed.transport.grpc import LimitExceeded, Limits, Malformed, Repeated, wire_pb2
 from securefed.transport.grpc.codec import (
     ABSENT,
     GREETING,
@@ -284,7 +284,7 @@ def test_a_second_envelope_inside_a_message_is_malformed() -> None:
 def put(inbox: Inbox, sequence: int, size: int = 1) -> None:
     envelope = replace(ENVELOPE, sequence=sequence, size=size)
     assert inbox.expects(envelope)
-    inbox.put(envelope, envelope.message(bytes(size), Path()))
+    inbox.put(envelope, envelope.message(bytes(size), Path()), 0.0)
 
 
 @given(st.lists(st.integers(0, 5), max_size=20))
@@ -296,12 +296,13 @@ def test_exactly_the_message_that_is_due_is_taken(sequences: list[int]) -> None:
             fresh = inbox.expects(envelope)
         except OutOfOrder as error:
             assert sequence not in (due, due - 1)
+            assert isinstance(error, Repeated) == (sequence < due)
             word = "again" if sequence < due else "too early"
             assert str(error) == f"bank sent message {sequence} {word}; message {due} is due"
             continue
         assert fresh == (sequence == due)
         if fresh:
-            inbox.put(envelope, envelope.message(b"x" * envelope.size, Path()))
+            inbox.put(envelope, envelope.message(b"x" * envelope.size, Path()), 0.0)
             due += 1
     taken = []
     while (found := inbox.take()) is not None:
@@ -313,7 +314,7 @@ def test_the_last_number_with_other_contents_is_a_replay() -> None:
     inbox = Inbox("bank", LIMITS)
     put(inbox, 0)
     for change in ({"kind": "answer"}, {"round": 9}, {"step": 9}, {"size": 9}):
-        with pytest.raises(OutOfOrder, match="message 0 again; message 1 is due"):
+        with pytest.raises(OutOfOrder, match="message 0 again, with another content; message 1 is due"):
             inbox.expects(replace(ENVELOPE, **({"sequence": 0, "size": 1} | change)))
     assert not inbox.expects(replace(ENVELOPE, sequence=0, size=1))
 

@@ -156,6 +156,7 @@ def test_a_worker_that_outlives_a_killed_party_does_not_hold_its_port(tmp_path: 
         group.start("bank")
         wait_until(lambda: (tmp_path / "bank" / "worker").exists(), 30)
         worker = int((tmp_path / "bank" / "worker").read_text())
+        os.kill(worker, signal.SIGSTOP)  # so that it cannot notice and end, however long this takes
         killed = group.running["bank"]
         killed.send_signal(signal.SIGKILL)
         killed.wait()

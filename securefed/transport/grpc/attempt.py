@@ -22,10 +22,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-import threading
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -40,6 +39,7 @@ from securefed.transport.grpc.errors import (
     PeerRestarted,
     SettingsDiffer,
 )
+from securefed.transport.grpc.host import Host
 from securefed.transport.grpc.inbox import Inbox
 from securefed.transport.grpc.limits import Limits
 from securefed.transport.message import IllegalMessage, TransportError, WrongKind, WrongRun, WrongSender
@@ -49,6 +49,9 @@ __all__ = ["Attempt", "Other"]
 SKEW_WARNED = 30.0
 SAMPLES = 64
 
+Arrivals = Callable[[str], tuple[int, float]]
+"""Of one peer: bytes seen on its connections for messages, and when the last of them came."""
+
 
 @dataclass
 class Other:
@@ -56,9 +59,13 @@ class Other:
 
     name: str
     inbox: Inbox
-    hello: Hello | None = None
-    heard: float = field(default_factory=time.monotonic)
+    heard: float
     """When it last gave any sign of life, on this machine's monotonic clock."""
+    hello: Hello | None = None
+    arrived: int = 0
+    """Bytes of our messages that it has seen, as it last said."""
+    holding: bool = False
+    """It said that it has no room for our next message."""
     trouble: str = ""
     """What went wrong with the last call to it; empty if it was answered."""
     told_end: bool = False
@@ -99,13 +106,17 @@ class Attempt:
         limits: Limits,
         log: logging.Logger,
         done: Collection[str] = (),
+        host: Host | None = None,
+        arrivals: Arrivals = lambda _: (0, 0.0),
     ) -> None:
         """`done`: the runs that this process has been through. Who still greets for one of them may come."""
         self.name, self.run, self.kinds, self.limits = name, run, frozenset(kinds), limits
         self.settings = codec.to_json("settings", settings)
         self.settings_digest = hashlib.sha256(self.settings).digest()
-        self.changed = threading.Condition()
-        self.others = {peer: Other(peer, Inbox(peer, limits)) for peer in peers}
+        self._host = host or Host()
+        self._arrivals = arrivals
+        self.changed = self._host.condition()
+        self.others = {peer: Other(peer, Inbox(peer, limits), self._host.now()) for peer in peers}
         self.state = GREETING
         self.failure: TransportError | None = None
         self.attempt = b""
@@ -120,19 +131,24 @@ class Attempt:
     def hello(self, receiver: str) -> Hello:
         """What this party says now."""
         with self.changed:
+            other = self.others[receiver]
+            current = other.inbox.current
+            known = other.state >= RUNNING  # it has our settings and facts, and on a slow line they cost time
             return Hello(
                 run=self.run,
                 sender=self.name,
                 receiver=receiver,
                 session=self._session,
                 state=self.state,
-                settings=self.settings,
-                facts=self._facts,
+                settings=b"" if known and self.state != GREETING else self.settings,
+                facts=b"" if known and self.state != GREETING else self._facts,
                 sessions=self.sessions,
                 clock=time.time(),
                 reason=self._reason,
                 refusal=self._refusals.get(receiver, "") if self.state == LEFT else "",
-                heard=self.others[receiver].state,
+                heard=other.state,
+                arrived=self._arrivals(receiver)[0],
+                holding=current is not None and current.moved is None,
             )
 
     @property
@@ -177,8 +193,9 @@ class Attempt:
                 self._hear_running(other, hello, answered=asked_when is not None)
             # It may have left this attempt since, for the next run: what it heard it has heard.
             knows_us = hello.sessions.get(self.name) == self._session and hello.session == other.session
-            if knows_us and hello.heard >= FINISHED:
-                other.told_end = True
+            if knows_us:
+                other.arrived, other.holding = hello.arrived, hello.holding
+                other.told_end = other.told_end or hello.heard >= FINISHED
                 self.changed.notify_all()
 
     def _hear_greeting(self, other: Other, hello: Hello) -> None:
@@ -197,6 +214,9 @@ class Attempt:
                 text = f"{self.name} is in run {self.run!r}, {hello.sender} is in run {hello.run!r}"
                 self.fail(WrongRun(text, hello.run))
             self.is_late(hello)
+            return
+        if hello.is_short:
+            other.trouble = "it is still in an earlier attempt"  # it says so to one that runs with it
             return
         unlike = codec.differences(self.name, self.settings, hello.sender, hello.settings)
         if unlike is not None:
@@ -240,7 +260,8 @@ class Attempt:
             why = hello.reason or "no reason given"
             self.fail(PeerLeft(other.name, f"{other.name} left the run: {why}", hello.reason))
         elif hello.state >= before.state:
-            other.hello = hello
+            short = hello.is_short
+            other.hello = replace(hello, settings=before.settings, facts=before.facts) if short else hello
             self.changed.notify_all()
 
     def knew(self, hello: Hello) -> bool:
@@ -275,8 +296,17 @@ class Attempt:
     def sign_of_life(self, peer: str) -> None:
         with self.changed:
             other = self.others[peer]
-            other.heard = time.monotonic()
+            other.heard = self._host.now()
             other.trouble = ""
+
+    def arrived(self, peer: str) -> tuple[int, float]:
+        """Bytes of that peer's messages that have come so far, whole or not, and when the last did."""
+        return self._arrivals(peer)
+
+    def quiet_since(self, peer: str) -> float:
+        """When there last was a sign of life: an answer, or a byte of a message."""
+        with self.changed:
+            return max(self.others[peer].heard, self._arrivals(peer)[1])
 
     # Messages.
 

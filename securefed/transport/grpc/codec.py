@@ -76,6 +76,15 @@ class Hello:
     """The state that its receiver was in when the sender last heard of it: what has arrived, and not only
     been said.
     """
+    arrived: int = 0
+    """Bytes that its sender has seen on the receiver's connections for messages."""
+    holding: bool = False
+    """It has no room for the receiver's next message at the moment."""
+
+    @property
+    def is_short(self) -> bool:
+        """Without settings and facts: said to one that runs in the same attempt, and has them."""
+        return not self.settings
 
 
 @dataclass(frozen=True)
@@ -179,6 +188,8 @@ def encode_hello(hello: Hello) -> bytes:
         reason=hello.reason,
         refusal=" ".join(hello.refusal.split())[:MOST_REFUSAL],
         heard=wire_pb2.State.Name(hello.heard),
+        arrived=hello.arrived,
+        holding=hello.holding,
     )
     return bytes(message.SerializeToString())
 
@@ -203,7 +214,8 @@ def decode_hello(data: bytes) -> Hello:
         raise Malformed("a hello with a reason that is too long or not printable")
     if len(found.refusal) > MOST_REFUSAL or not found.refusal.isprintable():
         raise Malformed("a hello with a refusal that is too long or not printable")
-    if found.state != ABSENT:
+    short = found.state in (RUNNING, FINISHED, LEFT) and not (found.settings or found.facts)
+    if found.state != ABSENT and not short:
         from_json("the settings of a hello", found.settings)
         from_json("the facts of a hello", found.facts)
     return Hello(
@@ -219,6 +231,8 @@ def decode_hello(data: bytes) -> Hello:
         reason=found.reason,
         refusal=found.refusal,
         heard=int(found.heard),
+        arrived=int(found.arrived),
+        holding=bool(found.holding),
     )
 
 

@@ -26,6 +26,7 @@ import threading
 import time
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_network
 
@@ -48,6 +49,9 @@ class Connection:
         self.port = int(inner.getsockname()[1])
         self.begun = time.monotonic()
         self.admitted = False
+        self.greets = False
+        self.carrier = ""
+        """The party that sends messages on it; greetings have connections of their own."""
         self.logged = False
         self.ended = False
         self.pumps = 2
@@ -81,6 +85,7 @@ class Doorman:
         self._lines: list[float] = []
         self._unsaid = 0
         self._inner_port = 0
+        self._arrived: dict[str, tuple[int, float]] = {}
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             self._listener = socket.create_server((host, port), family=family, backlog=64)
@@ -119,6 +124,23 @@ class Doorman:
         """This caller has shown a certificate that is known here."""
         if (connection := self._find(peer)) is not None:
             connection.admitted = True
+
+    def carries(self, peer: str, name: str) -> None:
+        """This connection is one on which the party of that name sends messages, and nothing else."""
+        if (connection := self._find(peer)) is not None and not connection.greets:
+            connection.carrier = name
+
+    def greets(self, peer: str) -> None:
+        """A greeting came on this connection: its bytes say nothing of messages."""
+        if (connection := self._find(peer)) is not None:
+            connection.greets, connection.carrier = True, ""
+
+    def arrived(self, name: str) -> tuple[int, float]:
+        """How many bytes have come on such connections, and when the last did: that a large message moves on
+        a slow line is seen here first.
+        """
+        with self._lock:
+            return self._arrived.get(name, (0, 0.0))
 
     def refuse(self, peer: str, why: str) -> None:
         """Log that this caller gets nothing, once for each connection."""
@@ -211,8 +233,16 @@ class Doorman:
             ).start()
 
     def _pump(self, connection: Connection, source: socket.socket, target: socket.socket) -> None:
+        incoming = source is connection.outer
+
+        def count(size: int) -> None:
+            if incoming and connection.carrier:
+                with self._lock:
+                    before = self._arrived.get(connection.carrier, (0, 0.0))[0]
+                    self._arrived[connection.carrier] = (before + size, time.monotonic())
+
         with suppress(OSError):  # either end may vanish at any time; grpc and the peer notice themselves
-            _carry(source, target)
+            _carry(source, target, count)
         # HTTP/2 has no use for a connection that is closed on one side.
         connection.end()
         with self._lock:
@@ -255,11 +285,12 @@ def _crowding(waiting: list[Connection], newcomer: str, callers: int, each: int)
     return []
 
 
-def _carry(source: socket.socket, target: socket.socket) -> None:
-    """Pass on everything until the end."""
+def _carry(source: socket.socket, target: socket.socket, tell: Callable[[int], None]) -> None:
+    """Pass on everything until the end, and tell of each piece."""
     if not hasattr(os, "splice"):
         buffer = memoryview(bytearray(1 << 18))
         while count := source.recv_into(buffer):
+            tell(count)
             target.sendall(buffer[:count])
         return
     reading, writing = os.pipe()
@@ -267,6 +298,7 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):  # a larger pipe is faster, and a small one works
             fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         while count := os.splice(source.fileno(), writing, PIPE_BYTES):
+            tell(count)
             while count:
                 count -= os.splice(reading, target.fileno(), count)
     finally:

@@ -23,8 +23,9 @@ from securefed.transport.grpc.doorman import Doorman
 from securefed.transport.grpc.errors import (
     WeakTransport,
 )
+from securefed.transport.grpc.host import Host
 from securefed.transport.grpc.limits import Limits, Timeouts
-from securefed.transport.grpc.line import Line
+from securefed.transport.grpc.line import Line, connector
 from securefed.transport.grpc.reception import Reception
 from securefed.transport.grpc.run import Driver, NetworkRun, Waiting
 from securefed.transport.identity import Identity, Peer, check_party_name, parse_address
@@ -52,6 +53,7 @@ class Endpoint:
         timeouts: Timeouts | None = None,
         log: logging.Logger = LOG,
     ) -> None:
+        self._host = Host()
         self.name = identity.name
         self.limits, self.timeouts = limits or Limits(), timeouts or Timeouts()
         self._peers = {check_party_name(name): peer for name, peer in peers.items()}
@@ -76,7 +78,7 @@ class Endpoint:
             log=log,
         )
         self.address = f"[{host}]:{self._door.port}" if ":" in host else f"{host}:{self._door.port}"
-        self._reception = Reception(self.name, self._peers, self._door, self.timeouts, log)
+        self._reception = Reception(self.name, self._peers, self._door, self.timeouts, log, self._host)
         self._register = self._reception.register
         try:
             self._server, inner_port = self._serve()
@@ -86,7 +88,15 @@ class Endpoint:
         self._inner_port = inner_port
         self._door.open(inner_port)
         self._lines = {
-            name: Line(name, peer, identity, self.limits, self.timeouts) for name, peer in self._peers.items()
+            name: Line(
+                name,
+                peer.address,
+                connector(name, peer, identity, self.limits),
+                self.limits,
+                self.timeouts,
+                self._host,
+            )
+            for name, peer in self._peers.items()
         }
 
     def _serve(self) -> tuple[Any, int]:
@@ -98,7 +108,7 @@ class Endpoint:
             compression=grpc.Compression.NoCompression,
             maximum_concurrent_rpcs=workers,
         )
-        server.add_generic_rpc_handlers((Calls(self._reception),))
+        server.add_generic_rpc_handlers((Calls(self._reception, self._host.now),))
         anchors = b"".join(peer.anchor.pem for peer in self._peers.values())
         pair = (self._identity.key_pem(), self._identity.chain)
         credentials = grpc.ssl_server_credentials([pair], anchors, require_client_auth=True)
@@ -155,10 +165,20 @@ class Endpoint:
             limits=self.limits,
             log=self._log,
             done=self._register.done,
+            host=self._host,
+            arrivals=self._door.arrived,
         )
         self._register.begin(attempt)
         try:
-            driver = Driver(attempt, self._lines, self.limits, self.timeouts, on_wait=on_wait, timer=timer)
+            driver = Driver(
+                attempt,
+                self._lines,
+                self.limits,
+                self.timeouts,
+                on_wait=on_wait,
+                timer=timer,
+                host=self._host,
+            )
             return driver.run(program)
         finally:
             self._register.end()
@@ -169,15 +189,15 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
     which a message in one piece is on its way.
     """
 
-    def __init__(self, reception: Reception) -> None:
-        self._reception = reception
+    def __init__(self, reception: Reception, now: Timer) -> None:
+        self._reception, self._now = reception, now
 
     def service(self, details: Any) -> Any:
         reception = self._reception
         if details.method == GREET:
             return grpc.unary_unary_rpc_method_handler(reception.greet)
         if details.method == POST:
-            post = partial(reception.post, since=time.perf_counter())
+            post = partial(reception.post, since=self._now())
             return grpc.unary_unary_rpc_method_handler(post)
         if details.method == DELIVER:
             return grpc.stream_unary_rpc_method_handler(reception.deliver)

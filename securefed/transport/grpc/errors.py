@@ -13,7 +13,8 @@
     `-- IllegalMessage       securefed.transport.message: wrong kind, round, sender, run; out of order; and
         |-- Malformed          bytes that are not a message
         |-- LimitExceeded      larger, more or slower than is allowed
-        `-- OtherAttempt       of an earlier attempt at this run
+        |-- OtherAttempt       of an earlier attempt at this run
+        `-- Repeated           one that has been taken already, long ago   (also OutOfOrder)
 
 Each message is one line that says who and what.
 """
@@ -21,7 +22,7 @@ Each message is one line that says who and what.
 from __future__ import annotations
 
 from securefed.errors import SettingError
-from securefed.transport.message import IllegalMessage, TransportError
+from securefed.transport.message import IllegalMessage, OutOfOrder, TransportError
 
 __all__ = [
     "AddressError",
@@ -33,6 +34,7 @@ __all__ = [
     "PeerLost",
     "PeerRefused",
     "PeerRestarted",
+    "Repeated",
     "SettingsDiffer",
     "WeakTransport",
     "WrongCertificate",
@@ -99,3 +101,9 @@ class LimitExceeded(IllegalMessage):
 
 class OtherAttempt(IllegalMessage):
     """Of an attempt at the run that is over."""
+
+
+class Repeated(OutOfOrder):
+    """A message that has been taken already. A connection that stood still can bring one late; it is refused,
+    and changes nothing.
+    """

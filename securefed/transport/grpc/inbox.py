@@ -2,17 +2,17 @@
 
 A sender delivers one message at a time and repeats it until it has a receipt. So exactly two sequence
 numbers are legal: the one that is due, and the one before it if its receipt was lost on the way. Everything
-else is a replay (an older one), or a gap or reordering (a later one), and is refused by name.
+else is refused by name: an older one, which a connection that was given up can still bring, alone; a gap or
+reordering (a later one), or another content under a number that was taken, with the whole attempt.
 """
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 
 from securefed.transport.grpc.codec import Envelope
-from securefed.transport.grpc.errors import LimitExceeded, Malformed
+from securefed.transport.grpc.errors import LimitExceeded, Malformed, Repeated
 from securefed.transport.grpc.limits import Limits
 from securefed.transport.message import Message, OutOfOrder
 
@@ -22,12 +22,17 @@ __all__ = ["Inbox", "Parcel"]
 class Parcel:
     """A message on its way in."""
 
-    def __init__(self, sender: str, envelope: Envelope, cancel: Callable[[], None]) -> None:
-        self.sender, self.envelope, self.cancel = sender, envelope, cancel
+    def __init__(self, sender: str, envelope: Envelope, cancel: Callable[[], None], before: int = 0) -> None:
+        """`before`: bytes that had come from this sender before."""
+        self.sender, self.envelope, self.cancel, self._before = sender, envelope, cancel, before
         self.parts: list[bytes] = []
         self.size = 0
         self.moved: float | None = None
         """When the last piece came; None while it waits for room here."""
+
+    def arrived(self, now: int) -> int:
+        """Bytes that are here, pieces that are not whole included, when `now` have come from this sender."""
+        return min(self.envelope.size, max(self.size, now - self._before))
 
     def add(self, part: Envelope | bytes) -> None:
         if isinstance(part, Envelope):
@@ -68,8 +73,11 @@ class Inbox:
             return True
         if envelope.sequence == self._due - 1 and envelope.identity == self._last:
             return False
-        word = "again" if envelope.sequence < self._due else "too early"
-        raise OutOfOrder(f"{self.sender} sent message {envelope.sequence} {word}; message {self._due} is due")
+        due = f"message {self._due} is due"
+        if envelope.sequence < self._due - 1:
+            raise Repeated(f"{self.sender} sent message {envelope.sequence} again; {due}")
+        word = "again, with another content" if envelope.sequence < self._due else "too early"
+        raise OutOfOrder(f"{self.sender} sent message {envelope.sequence} {word}; {due}")
 
     def begin(self, parcel: Parcel) -> None:
         """A parcel is under way. A new try of the same message takes the place of the one before."""
@@ -88,15 +96,15 @@ class Inbox:
         few = len(self._messages) < self._limits.queued_messages
         return few and self._bytes + size <= self._limits.queued_bytes
 
-    def put(self, envelope: Envelope, message: Message) -> None:
+    def put(self, envelope: Envelope, message: Message, now: float) -> None:
         self.current = None
-        self._messages.append((message, time.perf_counter()))
+        self._messages.append((message, now))
         self._bytes += message.size
         self._due += 1
         self._last = envelope.identity
 
     def take(self) -> tuple[Message, float] | None:
-        """The next message, and when it was put here (time.perf_counter)."""
+        """The next message, and when it was put here."""
         if not self._messages:
             return None
         message, moment = self._messages.popleft()

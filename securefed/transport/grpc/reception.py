@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NoReturn
@@ -23,7 +22,8 @@ from securefed.transport.grpc.attempt import Attempt
 from securefed.transport.grpc.codec import GREETING, Envelope
 from securefed.transport.grpc.core import ERROR_KEY, grpc
 from securefed.transport.grpc.doorman import Doorman
-from securefed.transport.grpc.errors import Malformed, OtherAttempt, SettingsDiffer
+from securefed.transport.grpc.errors import Malformed, OtherAttempt, Repeated, SettingsDiffer
+from securefed.transport.grpc.host import Host
 from securefed.transport.grpc.inbox import Parcel
 from securefed.transport.grpc.limits import Timeouts
 from securefed.transport.grpc.register import Register
@@ -36,7 +36,7 @@ DELIVERIES = 2
 """Calls with a message that one peer may have open: one, and a new try of it."""
 
 # Not part of this attempt, so no reason to end it; everything else that is illegal is.
-STRAY = (WrongRun, SettingsDiffer, OtherAttempt)
+STRAY = (WrongRun, SettingsDiffer, OtherAttempt, Repeated)
 
 
 class CallerGone(Exception):
@@ -51,16 +51,24 @@ class Reception:
     """The calls of one party's server; `register` knows which attempt they belong to."""
 
     def __init__(
-        self, name: str, peers: Mapping[str, Peer], door: Doorman, timeouts: Timeouts, log: logging.Logger
+        self,
+        name: str,
+        peers: Mapping[str, Peer],
+        door: Doorman,
+        timeouts: Timeouts,
+        log: logging.Logger,
+        host: Host,
     ) -> None:
         self.name, self.timeouts = name, timeouts
         self.register = Register(name)
-        self._peers, self._door, self._log = peers, door, log
+        self._peers, self._door, self._log, self._host = peers, door, log, host
+        self._shown: dict[bytes, str] = {}
         self._lock = threading.Lock()
         self._deliveries = dict.fromkeys(peers, 0)
 
     def greet(self, data: bytes, context: Any) -> bytes:
         caller = self._caller(context)
+        self._door.greets(context.peer())
         try:
             hello = codec.decode_hello(data)
         except Malformed as error:
@@ -72,8 +80,8 @@ class Reception:
         return codec.encode_hello(self.register.answer(hello))
 
     def post(self, data: bytes, context: Any, *, since: float) -> bytes:
-        """A message in one piece; its call began at `since` (time.perf_counter), before it was all here."""
-        lost = time.perf_counter() - since
+        """A message in one piece; its call began at `since`, before it was all here."""
+        lost = self._host.now() - since
 
         def opened() -> tuple[Envelope, Iterator[bytes]]:
             envelope, payload = codec.decode_letter(data)
@@ -94,6 +102,7 @@ class Reception:
 
     def _receive(self, context: Any, opened: Opened, lost: float) -> bytes:
         caller = self._caller(context)
+        self._door.carries(context.peer(), caller)
         with self._lock:
             self._deliveries[caller] += 1
             open_ones = self._deliveries[caller]
@@ -136,7 +145,7 @@ class Reception:
         lost: float,
     ) -> bytes:
         changed, other = attempt.changed, attempt.others[caller]
-        inbox, parcel = other.inbox, Parcel(caller, envelope, context.cancel)
+        inbox, parcel = other.inbox, Parcel(caller, envelope, context.cancel, attempt.arrived(caller)[0])
 
         def superseded() -> bool:
             return attempt.over or inbox.current is not parcel
@@ -151,14 +160,14 @@ class Reception:
                 return codec.encode_receipt(envelope.sequence, again=True)
             inbox.begin(parcel)
             changed.wait_for(lambda: inbox.has_room(envelope.size) or superseded())
-            parcel.moved = time.monotonic()
-        begun = time.perf_counter()
+            parcel.moved = self._host.now()
+        begun = self._host.now()
         try:
             for piece in pieces:
                 if superseded():
                     break
                 parcel.add(piece)
-                parcel.moved = time.monotonic()
+                parcel.moved = self._host.now()
                 attempt.sign_of_life(caller)
         except grpc.RpcError:
             with changed:
@@ -171,21 +180,25 @@ class Reception:
                     inbox.current = None
             _abort(context, grpc.StatusCode.UNAVAILABLE, "this delivery is over")
         payload = parcel.payload()
-        arrival = envelope.departure.travel(other.latency + lost + time.perf_counter() - begun)
+        arrival = envelope.departure.travel(other.latency + lost + self._host.now() - begun)
         with changed:
             if superseded():
                 _abort(context, grpc.StatusCode.UNAVAILABLE, "this delivery is over")
-            inbox.put(envelope, envelope.message(payload, arrival))
+            inbox.put(envelope, envelope.message(payload, arrival), self._host.now())
             changed.notify_all()
         return codec.encode_receipt(envelope.sequence, again=False)
 
     def _caller(self, context: Any) -> str:
         """The party whose certificate this connection showed."""
         for pem in context.auth_context().get("x509_pem_cert", ()):
+            if (known := self._shown.get(pem)) is not None:
+                self._door.admit(context.peer())
+                return known
             shown = Certificate.from_pem(pem)
             for name, peer in self._peers.items():
                 if peer.speaks(name, shown):
                     self._door.admit(context.peer())
+                    self._shown[pem] = name
                     return name
             self._door.refuse(context.peer(), f"the certificate of {shown.name!r} is not a peer's")
         _abort(context, grpc.StatusCode.UNAUTHENTICATED, "refused")

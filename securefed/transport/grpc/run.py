@@ -14,7 +14,6 @@ clocks are ever compared, and computation + communication = total holds as it do
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,8 +24,10 @@ from securefed.transport.grpc import codec
 from securefed.transport.grpc.attempt import Attempt
 from securefed.transport.grpc.codec import FINISHED
 from securefed.transport.grpc.errors import LimitExceeded, PeerLost
+from securefed.transport.grpc.host import Host
 from securefed.transport.grpc.limits import Limits, Timeouts
-from securefed.transport.grpc.line import Line, Sender
+from securefed.transport.grpc.line import Line
+from securefed.transport.grpc.sender import Sender
 from securefed.transport.link import Link, Needed, Timer
 from securefed.transport.local import Program
 from securefed.transport.message import Deadlock, Message, WrongSender
@@ -37,6 +38,7 @@ T = TypeVar("T")
 
 GREET_OFTEN, GREET_RARELY = 0.05, 1.0
 SHOWN_EVERY = 1.0
+SOON = 0.01
 TRIPS = 5
 
 
@@ -48,6 +50,10 @@ class Waiting:
     seconds: float
     left: float
     trouble: str
+    moved: tuple[int, int] | None = None
+    """Of a message that is on its way: bytes that have arrived, and all."""
+    outgoing: bool = False
+    """It is one of ours."""
 
 
 class Measured(Network):
@@ -129,9 +135,10 @@ class Driver:
         *,
         on_wait: Callable[[Waiting], None] | None,
         timer: Timer,
+        host: Host,
     ) -> None:
         self._attempt, self._lines, self._limits, self._timeouts = attempt, lines, limits, timeouts
-        self._on_wait, self._timer = on_wait, timer
+        self._on_wait, self._timer, self._host = on_wait, timer, host
         self._shown: dict[str, float] = {}
         self._asked: dict[str, float] = {}
         self._senders: dict[str, Sender] = {}
@@ -142,7 +149,7 @@ class Driver:
             self._gather()
             self._measure()
             self._senders = {
-                name: Sender(line, self._attempt, self._limits, self._timeouts)
+                name: Sender(line, self._attempt, self._limits, self._timeouts, self._host)
                 for name, line in self._lines.items()
             }
             link = NetworkLink(self, self._attempt, self._timer)
@@ -166,7 +173,7 @@ class Driver:
 
     def _gather(self) -> None:
         """Greet until all are here and know it of each other."""
-        attempt, begun, pause = self._attempt, time.monotonic(), GREET_OFTEN
+        attempt, begun, pause = self._attempt, self._host.now(), GREET_OFTEN
         while True:
             attempt.check()
             if attempt.begin_if_agreed():
@@ -186,8 +193,8 @@ class Driver:
 
     def _measure(self) -> None:
         """A few round trips to each peer, for the clock; no matter if they do not come."""
-        attempt, deadline = self._attempt, time.monotonic() + 1.0
-        while time.monotonic() < deadline:
+        attempt, deadline = self._attempt, self._host.now() + 1.0
+        while self._host.now() < deadline:
             untried = [
                 name
                 for name, other in attempt.others.items()
@@ -213,7 +220,7 @@ class Driver:
             attempt.changed.wait_for(moved, seconds)
 
     def _check_join(self, begun: float) -> None:
-        waited = time.monotonic() - begun
+        waited = self._host.now() - begun
         for name, other in self._attempt.others.items():
             if waited > self._timeouts.join and not self._attempt.agrees(name):
                 self._attempt.lose(name, waited)
@@ -238,7 +245,7 @@ class Driver:
 
     def _part(self) -> None:
         """Deliver what is left, say that we are done, and wait until all are."""
-        attempt, others, begun = self._attempt, self._attempt.others, time.monotonic()
+        attempt, others, begun = self._attempt, self._attempt.others, self._host.now()
         self._wait(lambda: all(s.idle for s in self._senders.values()) or None, others, "our last messages")
         attempt.finish()
         done_at: list[float] = []
@@ -246,7 +253,7 @@ class Driver:
         def all_done() -> bool | None:
             if not attempt.all_finished:
                 return None
-            done_at.append(time.monotonic())
+            done_at.append(self._host.now())
             # Everybody's program has ended. One who does not say that it knows so of ours is gone already, or
             # asks again: the register answers it.
             late = done_at[-1] - done_at[0] > self._timeouts.farewell
@@ -255,22 +262,25 @@ class Driver:
         while True:
             untold = [name for name, other in others.items() if not other.told_end]
             for name in untold:
-                self._lines[name].greet(attempt)
+                self._ask(name, GREET_OFTEN)
             unfinished = [name for name, other in others.items() if other.state != FINISHED]
             if self._wait(all_done, unfinished, "end of the run", begun, once=bool(untold)):
                 return
 
     def _say_farewell(self) -> None:
         """Tell whoever can be told that we leave; it saves them a wait."""
-        deadline = time.monotonic() + self._timeouts.farewell
-        told: set[str] = set()
-        while time.monotonic() < deadline and len(told) < len(self._lines):
-            for name, line in self._lines.items():
-                if name not in told and line.greet(self._attempt, self._timeouts.farewell):
-                    told.add(name)
-            time.sleep(0.01)
-        while time.monotonic() < deadline and any(line.asking for line in self._lines.values()):
-            time.sleep(0.01)
+        deadline, changed = self._host.now() + self._timeouts.farewell, self._attempt.changed
+        untold = dict(self._lines)
+
+        def asking() -> bool:
+            return any(line.asking for line in self._lines.values())
+
+        while self._host.now() < deadline and (untold or asking()):
+            for name, line in tuple(untold.items()):
+                if line.greet(self._attempt, self._timeouts.farewell):
+                    del untold[name]
+            with changed:
+                changed.wait(SOON)
 
     # Waiting. Whoever is waited for is asked from time to time whether it is still there.
 
@@ -288,7 +298,7 @@ class Driver:
                 )
             return found
 
-        begun = time.perf_counter()
+        begun = self._host.now()
         found = self._wait(next_message, [needed.sender], needed.what)
         if found is None:
             raise PeerLost(needed.sender, f"{needed.what} of {needed.sender} did not come")
@@ -298,7 +308,7 @@ class Driver:
         if moment < begun:
             return message
         # The program stood still until it was woken up for this.
-        return replace(message, arrival=message.arrival.travel(time.perf_counter() - moment))
+        return replace(message, arrival=message.arrival.travel(self._host.now() - moment))
 
     def _wait(
         self,
@@ -310,7 +320,7 @@ class Driver:
         once: bool = False,
     ) -> T | None:
         """What `ready` gives; with `once`, None after one pause without it."""
-        attempt, begun = self._attempt, time.monotonic() if begun is None else begun
+        attempt, begun = self._attempt, self._host.now() if begun is None else begun
         while True:
             with attempt.changed:
                 attempt.check()
@@ -320,7 +330,7 @@ class Driver:
                 attempt.check()
                 if (found := ready()) is not None:
                     return found
-            now = time.monotonic()
+            now = self._host.now()
             for peer in peers:
                 self._watch(peer, begun, now)
             if now - begun > self._timeouts.silence:
@@ -333,22 +343,33 @@ class Driver:
         attempt, timeouts, other = self._attempt, self._timeouts, self._attempt.others[peer]
         if other.state == FINISHED:
             return
-        # Also to one that was heard: it may be waiting for a sign of us.
-        if now - self._asked.get(peer, 0.0) > timeouts.beat:
-            self._asked[peer] = now
-            self._lines[peer].greet(attempt)
-        quiet = now - max(other.heard, since)
+        self._ask(peer, timeouts.beat)  # also one that was heard: it may be waiting for a sign of us
+        quiet = now - max(attempt.quiet_since(peer), since)
         if quiet > timeouts.patience:
             attempt.lose(peer, quiet)
         elif other.trouble or quiet > 2 * timeouts.beat + timeouts.answer:
             self._show(Waiting(peer, quiet, timeouts.patience - quiet, other.trouble))
         parcel = other.inbox.current
-        if parcel is not None and parcel.moved is not None and now - parcel.moved > timeouts.patience:
-            text = f"{peer} stopped after {parcel.size} of {parcel.envelope.size} bytes of a message"
-            attempt.fail(LimitExceeded(text))
+        if parcel is not None and parcel.moved is not None:
+            last = max(parcel.moved, attempt.arrived(peer)[1])
+            if now - last > timeouts.patience:
+                text = f"{peer} stopped after {parcel.size} of {parcel.envelope.size} bytes of a message"
+                attempt.fail(PeerLost(peer, text))
+            elif now - since > SHOWN_EVERY:
+                moved = (parcel.arrived(attempt.arrived(peer)[0]), parcel.envelope.size)
+                self._show(Waiting(peer, now - last, timeouts.patience - (now - last), "", moved))
+        elif (sender := self._senders.get(peer)) is not None and (going := sender.under_way) is not None:
+            self._show(Waiting(peer, quiet, timeouts.patience - quiet, "", going, outgoing=True))
+
+    def _ask(self, peer: str, pause: float) -> None:
+        """A greeting, if the last one is so long ago."""
+        now = self._host.now()
+        if now - self._asked.get(peer, 0.0) > pause:
+            self._asked[peer] = now
+            self._lines[peer].greet(self._attempt)
 
     def _show(self, waiting: Waiting) -> None:
-        now = time.monotonic()
+        now = self._host.now()
         if self._on_wait is not None and now - self._shown.get(waiting.peer, 0.0) >= SHOWN_EVERY:
             self._shown[waiting.peer] = now
             self._on_wait(waiting)

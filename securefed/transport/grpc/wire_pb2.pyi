@@ -25,7 +25,7 @@ FINISHED: State
 LEFT: State
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "run", "sender", "receiver", "session", "state", "settings", "facts", "sessions", "clock", "reason", "refusal", "heard")
+    __slots__ = ("protocol", "run", "sender", "receiver", "session", "state", "settings", "facts", "sessions", "clock", "reason", "refusal", "heard", "arrived", "holding")
     class SessionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +46,8 @@ class Hello(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
+    ARRIVED_FIELD_NUMBER: _ClassVar[int]
+    HOLDING_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     run: str
     sender: str
@@ -59,7 +61,9 @@ class Hello(_message.Message):
     reason: str
     refusal: str
     heard: State
-    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., session: _Optional[bytes] = ..., state: _Optional[_Union[State, str]] = ..., settings: _Optional[bytes] = ..., facts: _Optional[bytes] = ..., sessions: _Optional[_Mapping[str, bytes]] = ..., clock: _Optional[float] = ..., reason: _Optional[str] = ..., refusal: _Optional[str] = ..., heard: _Optional[_Union[State, str]] = ...) -> None: ...
+    arrived: int
+    holding: bool
+    def __init__(self, protocol: _Optional[int] = ..., run: _Optional[str] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., session: _Optional[bytes] = ..., state: _Optional[_Union[State, str]] = ..., settings: _Optional[bytes] = ..., facts: _Optional[bytes] = ..., sessions: _Optional[_Mapping[str, bytes]] = ..., clock: _Optional[float] = ..., reason: _Optional[str] = ..., refusal: _Optional[str] = ..., heard: _Optional[_Union[State, str]] = ..., arrived: _Optional[int] = ..., holding: _Optional[bool] = ...) -> None: ...
 
 class Envelope(_message.Message):
     __slots__ = ("run", "sender", "receiver", "attempt", "settings", "sequence", "kind", "round", "step", "size", "computation", "communication")

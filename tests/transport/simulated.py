@@ -1,0 +1,521 @@
+"""A network and its machines, in this process only: time passes when nobody has anything to do.
+
+Everything above grpc is the real thing: attempts, registers, lines, senders, the reception and the driver.
+Machines, channels and calls are made here. Threads take turns: one runs at a time, until it waits, so that a
+world with the same seed does the same things in the same order, and an hour takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import random
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import count
+from typing import Any, cast
+
+from securefed.transport import Program
+from securefed.transport.grpc import Limits, NetworkRun, Peer, Timeouts, Waiting
+from securefed.transport.grpc.attempt import Attempt
+from securefed.transport.grpc.core import GREET, POST, grpc
+from securefed.transport.grpc.doorman import Doorman
+from securefed.transport.grpc.host import Host
+from securefed.transport.grpc.line import Line
+from securefed.transport.grpc.reception import Reception
+from securefed.transport.grpc.run import Driver
+from tests.transport.network import IDENTITIES, KINDS, SETTINGS
+
+LOG = logging.getLogger("tests.simulated")
+LOG.setLevel(logging.CRITICAL)
+STEP = 1.0
+"""Seconds between two looks at how much of a large message has come."""
+
+
+class Killed(BaseException):
+    """This process does not exist any more."""
+
+
+class Stuck(AssertionError):
+    """Somebody waits, and nothing will ever happen again."""
+
+
+class Task:
+    """A thread that runs when it is its turn."""
+
+    def __init__(self, world: World, process: Process, work: Callable[[], None]) -> None:
+        self.world, self.process, self._work = world, process, work
+        self.turn = threading.Semaphore(0)
+        self.ended = False
+        self.waits = 0
+        self.notified = False
+        self._done = Condition(world)
+        threading.Thread(target=self._run, daemon=True).start()
+        world.tasks.append(self)
+        world.at(0.0, self.resume)
+
+    def _run(self) -> None:
+        self.turn.acquire()
+        self.world.current = self
+        try:
+            if self.process.alive:
+                self._work()
+        except Killed:
+            pass
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the test has to hear of it
+            self.world.errors.append(error)
+        finally:
+            self.ended = True
+            self._done.notify_all()
+            self.world.back.release()
+
+    def resume(self) -> None:
+        if not self.ended:
+            self.turn.release()
+            self.world.back.acquire()
+
+    def join(self) -> None:
+        self._done.wait_for(lambda: self.ended)
+
+
+class Condition:
+    """As threading.Condition. Nothing else runs between two waits, so there is nothing to lock."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._waiting: list[tuple[Task, int]] = []
+
+    def __enter__(self) -> bool:
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def notify_all(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for task, number in waiting:
+            self._world.wake(task, number, notified=True)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        world = self._world
+        task = world.current
+        if not task.process.alive:
+            raise Killed
+        task.waits += 1
+        number, task.notified = task.waits, False
+        self._waiting.append((task, number))
+        if timeout is not None:
+            world.at(timeout, lambda: world.wake(task, number, notified=False))
+        world.back.release()
+        task.turn.acquire()
+        world.current = task
+        if not task.process.alive:
+            raise Killed
+        return task.notified
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        end = None if timeout is None else self._world.now + timeout
+        while not (found := predicate()):
+            left = None if end is None else end - self._world.now
+            if left is not None and left <= 0:
+                break
+            self.wait(left)
+        return found
+
+
+class Error(grpc.RpcError):  # type: ignore[misc]
+    def __init__(self, code: Any, text: str, trailing: tuple[Any, ...] = ()) -> None:
+        super().__init__(text)
+        self._code, self._text, self._trailing = code, text, trailing
+
+    def code(self) -> Any:
+        return self._code
+
+    def details(self) -> str:
+        return self._text
+
+    def trailing_metadata(self) -> tuple[Any, ...]:
+        return self._trailing
+
+
+class Call:
+    """At its caller."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._found: bytes | BaseException | None = None
+        self._then: list[Callable[[Call], None]] = []
+
+    def done(self) -> bool:
+        return self._found is not None
+
+    def result(self) -> bytes:
+        if isinstance(self._found, BaseException):
+            raise self._found
+        assert self._found is not None
+        return self._found
+
+    def add_done_callback(self, then: Callable[[Call], None]) -> None:
+        if self.done():
+            then(self)
+        else:
+            self._then.append(then)
+
+    def cancel(self) -> None:
+        self.end(grpc.FutureCancelledError())
+
+    def fail(self, code: Any, text: str) -> None:
+        self.end(Error(code, text))
+
+    def end(self, found: bytes | BaseException) -> None:
+        if self.done() or not self._process.alive:
+            return
+        if self._process.stopped:
+            self._process.kept.append(lambda: self.end(found))
+            return
+        self._found = found
+        for then in self._then:
+            then(self)
+
+
+class Context:
+    """Of a call at the party that is called."""
+
+    def __init__(self, caller: str, call: Call) -> None:
+        self._caller, self._call = caller, call
+        self._then: list[Callable[[], None]] = []
+        self._trailing: tuple[Any, ...] = ()
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {"x509_pem_cert": [IDENTITIES[self._caller].certificate.pem]}
+
+    def peer(self) -> str:
+        return self._caller
+
+    def cancel(self) -> None:
+        self._call.fail(grpc.StatusCode.CANCELLED, "cancelled over there")
+
+    def set_trailing_metadata(self, trailing: tuple[Any, ...]) -> None:
+        self._trailing = trailing
+
+    def abort(self, code: Any, text: str) -> None:
+        raise Error(code, text, self._trailing)
+
+    def add_callback(self, then: Callable[[], None]) -> bool:
+        if not self._call.done():
+            self._then.append(then)
+        return not self._call.done()
+
+    def end(self) -> None:
+        for then in self._then:
+            then()
+
+
+class Door:
+    """Nobody knocks here who is not a peer. It counts what comes, as the real one does."""
+
+    def __init__(self) -> None:
+        self.came: dict[str, tuple[int, float]] = {}
+
+    def admit(self, peer: str) -> None: ...
+    def greets(self, peer: str) -> None: ...
+    def carries(self, peer: str, name: str) -> None: ...
+    def refuse(self, peer: str, why: str) -> None: ...
+
+    def remote(self, peer: str) -> str:
+        return peer
+
+    def arrived(self, name: str) -> tuple[int, float]:
+        return self.came.get(name, (0, 0.0))
+
+    def add(self, name: str, size: int, now: float) -> None:
+        self.came[name] = (self.arrived(name)[0] + size, now)
+
+
+class Way:
+    """What the network does between two parties, in one direction."""
+
+    def __init__(self) -> None:
+        self.delay = (0.001, 0.01)
+        self.repeats = 0.0
+        self.silent = False
+        """Nothing comes through, and nobody is told."""
+        self.refuses = False
+        """Every call fails at once."""
+        self.loses_messages = False
+        """Greetings come through, on their connection; on that for messages nothing does any more."""
+        self.hangs = False
+        """Calls do not end, not even at their deadline."""
+        self.bandwidth = float("inf")
+        """Bytes a second on each connection."""
+
+
+class Channel:
+    """From one process to a party, wherever its process is by then."""
+
+    def __init__(self, world: World, source: Process, target: str) -> None:
+        self._world, self._source, self._target = world, source, target
+        self._open: list[Call] = []
+        self._free = 0.0
+
+    def close(self) -> None:
+        for call in self._open:
+            call.cancel()
+
+    def unary_unary(self, method: str) -> Any:
+        return Method(lambda data, timeout: self._call(method, [data], timeout))
+
+    def stream_unary(self, method: str) -> Any:
+        return Method(lambda pieces, timeout: self._call(method, list(pieces), timeout))
+
+    def _call(self, method: str, data: list[bytes], timeout: float | None) -> Call:
+        world, source = self._world, self._source
+        if not source.alive:
+            raise Killed
+        call = Call(source)
+        self._open = [*(other for other in self._open if not other.done()), call]
+        way = world.way(source.name, self._target)
+        if timeout is not None and not way.hangs:
+            world.at(timeout, lambda: call.fail(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
+        if way.refuses or self._target not in world.processes:
+            world.at(0.01, lambda: call.fail(grpc.StatusCode.UNAVAILABLE, "Connection refused"))
+        if way.silent or way.refuses or way.hangs or (way.loses_messages and method != GREET):
+            return call
+        size = sum(map(len, data))
+        # One after the other on this connection: a second large message waits for the first.
+        begun = max(world.now, self._free)
+        self._free = begun + size / way.bandwidth
+        # A stream begins to be heard with its first piece, one piece when all of it is there.
+        through = (self._free if method in (GREET, POST) else begun) - world.now
+        if method != GREET:
+            self._trickle(call, size, begun, way)
+        for _ in range(1 + (world.random.random() < way.repeats)):
+            delay = world.random.uniform(*way.delay)
+            world.at(through + delay, lambda delay=delay: self._arrive(method, data, call, begun + delay))  # type: ignore[misc]
+        return call
+
+    def _trickle(self, call: Call, size: int, begun: float, way: Way) -> None:
+        steps = int(size / way.bandwidth / STEP) + 1
+        for step in range(steps):
+            self._world.at(begun - self._world.now + step * STEP, lambda: self._seen(call, size // steps))
+
+    def _pieces(self, data: list[bytes], call: Call, begun: float) -> Iterator[bytes]:
+        """As they come, in a thread of the one who takes them."""
+        world, due = self._world, begun
+        for piece in data:
+            way = world.way(self._source.name, self._target)
+            due += len(piece) / way.bandwidth
+            while (left := due - world.now) > 0 or way.silent or way.loses_messages:
+                Condition(world).wait(max(left, STEP))
+                if call.done():
+                    raise Error(grpc.StatusCode.CANCELLED, "cancelled")
+            yield piece
+
+    def _seen(self, call: Call, size: int) -> None:
+        process = self._world.processes.get(self._target)
+        way = self._world.way(self._source.name, self._target)
+        if process is not None and not call.done() and not way.silent:
+            process.door.add(self._source.name, size, self._world.now)
+
+    def _arrive(self, method: str, data: list[bytes], call: Call, begun: float) -> None:
+        world = self._world
+        process = world.processes.get(self._target)
+        if world.way(self._source.name, self._target).silent:
+            return
+        if process is None or not process.alive:
+            call.fail(grpc.StatusCode.UNAVAILABLE, "Connection refused")
+            return
+        if process.stopped:
+            process.kept.append(lambda: self._arrive(method, data, call, begun))
+            return
+        context = Context(self._source.name, call)
+        if method == GREET:
+            self._answer(process, context, call, lambda: process.reception.greet(data[0], context))
+            return
+        if method == POST:
+            work = lambda: process.reception.post(data[0], context, since=world.now)  # noqa: E731
+        else:
+            work = lambda: process.reception.deliver(self._pieces(data, call, begun), context)  # noqa: E731
+        Task(world, process, lambda: self._answer(process, context, call, work))
+
+    def _answer(self, process: Process, context: Context, call: Call, work: Callable[[], bytes]) -> None:
+        try:
+            found: bytes | BaseException = work()
+        except Error as error:
+            found = error
+        way = self._world.way(process.name, self._source.name)
+        context.end()
+        if way.silent:
+            return
+        delay = self._world.random.uniform(*way.delay)
+
+        def back() -> None:
+            if not self._world.way(process.name, self._source.name).silent:
+                call.end(found)
+
+        self._world.at(delay, back)
+
+
+class Method:
+    def __init__(self, call: Callable[[Any, float | None], Call]) -> None:
+        self._call = call
+
+    def future(self, data: Any, timeout: float | None = None) -> Call:
+        return self._call(data, timeout)
+
+
+class Process(Host):
+    """One process of a party, from its start to its end."""
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        life: Callable[[Process], None],
+        *,
+        timeouts: Timeouts,
+        attempt: type[Attempt] = Attempt,
+        line: type[Line] = Line,
+    ) -> None:
+        self.world, self.name, self.timeouts, self._attempt = world, name, timeouts, attempt
+        self.alive, self.stopped = True, False
+        self.kept: list[Callable[[], None]] = []
+        self.door = Door()
+        others = [other for other in world.names if other != name]
+        peers = {other: Peer("127.0.0.1:1", IDENTITIES[other].certificate) for other in others}
+        self.reception = Reception(name, peers, cast(Doorman, self.door), timeouts, LOG, self)
+        self._limits = Limits()
+        self._lines = {
+            other: line(other, other, lambda to=other: Channel(world, self, to), self._limits, timeouts, self)  # type: ignore[misc]
+            for other in others
+        }
+        world.processes[name] = self
+        self.main = Task(world, self, lambda: life(self))
+
+    def now(self) -> float:
+        return self.world.now
+
+    def condition(self) -> threading.Condition:
+        return cast(threading.Condition, Condition(self.world))
+
+    def chance(self) -> float:
+        return self.world.random.random()
+
+    def start(self, work: Callable[[], None], name: str) -> threading.Thread:
+        return cast(threading.Thread, Task(self.world, self, work))
+
+    def run(
+        self,
+        program: Program,
+        run: str,
+        *,
+        facts: Mapping[str, Any] | None = None,
+        join: float | None = None,
+        on_wait: Callable[[Waiting], None] | None = None,
+    ) -> NetworkRun:
+        """As Endpoint.run."""
+        register = self.reception.register
+        attempt = self._attempt(
+            self.name,
+            tuple(self._lines),
+            run=run,
+            kinds=KINDS,
+            settings=SETTINGS,
+            facts=facts or {},
+            limits=self._limits,
+            log=LOG,
+            done=register.done,
+            host=self,
+            arrivals=self.door.arrived,
+        )
+        timeouts = self.timeouts if join is None else Timeouts(**{**vars(self.timeouts), "join": join})
+        register.begin(attempt)
+        try:
+            driver = Driver(
+                attempt, self._lines, self._limits, timeouts, on_wait=on_wait, timer=self.now, host=self
+            )
+            return driver.run(program)
+        finally:
+            register.end()
+
+    def kill(self) -> None:
+        self.alive = False
+        if self.world.processes.get(self.name) is self:
+            del self.world.processes[self.name]
+
+    def stop(self) -> None:
+        """As SIGSTOP: it is there and does nothing."""
+        self.stopped = True
+
+    def go_on(self) -> None:
+        self.stopped = False
+        kept, self.kept = self.kept, []
+        for work in kept:
+            self.world.at(0.0, work)
+
+
+class World:
+    """Time, the network, and the processes that are alive."""
+
+    def __init__(self, names: Collection[str], seed: int) -> None:
+        self.names = tuple(names)
+        for name in names:
+            _ = IDENTITIES[name]
+        self.random = random.Random(seed)
+        self.now = 1000.0
+        self.processes: dict[str, Process] = {}
+        self.errors: list[BaseException] = []
+        self.tasks: list[Task] = []
+        self.back = threading.Semaphore(0)
+        self.current: Task
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._ways: dict[tuple[str, str], Way] = {}
+
+    def way(self, source: str, target: str) -> Way:
+        return self._ways.setdefault((source, target), Way())
+
+    @property
+    def ways(self) -> Iterator[Way]:
+        return (self.way(a, b) for a in self.names for b in self.names if a != b)
+
+    def at(self, delay: float, work: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now + delay, next(self._order), work))
+
+    def wake(self, task: Task, number: int, *, notified: bool) -> None:
+        """End the wait of that number, if it is the one that the task is in."""
+
+        def work() -> None:
+            if task.waits != number or task.ended:
+                return
+            if task.process.stopped and task.process.alive:
+                task.process.kept.append(work)
+                return
+            task.waits += 1
+            task.notified = notified
+            task.resume()
+
+        self.at(0.0, work)
+
+    def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
+        """Let so much time pass, at most; whether it came to what was waited for."""
+        end = self.now + seconds
+        while not (found := until() or bool(self.errors)):
+            if not self._events or self._events[0][0] > end:
+                self.now = end
+                break
+            self.now, _, work = heapq.heappop(self._events)
+            work()
+        if self.errors:
+            raise self.errors[0]
+        return found
+
+    def close(self) -> None:
+        """End all threads."""
+        for process in list(self.processes.values()):
+            process.kill()
+            process.stopped = False
+        for task in self.tasks:
+            task.process.alive = False
+            while not task.ended:
+                task.resume()
