@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from securefed.transport import Link, Message, Network, OutOfOrder, Path, WrongKind, WrongSender
+from securefed.transport import (
+    Link,
+    Message,
+    Network,
+    OutOfOrder,
+    Path,
+    TransportError,
+    WrongKind,
+    WrongRound,
+    WrongRun,
+    WrongSender,
+)
 from securefed.transport.link import Needed
 
 
@@ -62,6 +74,29 @@ def test_each_message_is_taken_once_and_in_order() -> None:
     with pytest.raises(OutOfOrder, match="message 2 too early; message 1 is due"):
         take(link, message(2))
     assert take(link, message(1)) == b"x"
+
+
+REFUSED: list[tuple[dict[str, Any], type[TransportError]]] = [
+    ({"kind": "answer"}, WrongKind),
+    ({"round": 1}, WrongRound),
+    ({"round": -1}, WrongRound),
+    ({"step": 1}, WrongRound),
+    ({"sender": "bank"}, WrongSender),
+    ({"sender": "mallory"}, WrongSender),
+    ({"receiver": "mallory"}, WrongSender),
+    ({"run": "r2"}, WrongRun),
+    ({"sequence": 1}, OutOfOrder),
+    ({"sequence": -1}, OutOfOrder),
+]
+
+
+def test_every_field_of_an_envelope_is_checked() -> None:
+    for fields, expected in REFUSED:
+        with pytest.raises(expected) as caught:
+            take(make(), message(**({"sequence": 0} | fields)))
+        assert caught.type is expected and "\n" not in str(caught.value), fields
+    checked = {name for fields, _ in REFUSED for name in fields}
+    assert checked == {field.name for field in dataclasses.fields(Message)} - {"payload", "arrival"}
 
 
 def test_a_message_for_somebody_else_is_refused() -> None:
