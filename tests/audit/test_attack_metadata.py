@@ -80,13 +80,9 @@ MULTIPLIERS = {
     "zeros": np.zeros((1, OUTPUTS, ROWS)),
     "one row": np.eye(ROWS)[:1].repeat(OUTPUTS, axis=0)[None],
 }
-PAIRS = pytest.mark.parametrize(
-    "pair", [("large", "small"), ("large", "binary"), ("small", "zeros"), ("ones", "one row")]
-)
 
 
-@PAIRS
-def test_multipliers_of_ours_do_not_show_in_masked_blocks(holder: KeyHolder, pair: tuple[str, str]) -> None:
+def test_multipliers_of_ours_do_not_show_in_masked_blocks(holder: KeyHolder) -> None:
     """B's matrix at a private scale: its size, its sparsity, or that its columns are binary."""
     encrypted = holder.encrypt(np.full(ROWS, 0.5), FIXED)
 
@@ -94,13 +90,10 @@ def test_multipliers_of_ours_do_not_show_in_masked_blocks(holder: KeyHolder, pai
         masked, _ = encrypted.contract(MULTIPLIERS[name]).mask()
         return envelope(masked.to_bytes()), masked.ciphertexts
 
-    assert guesses_from_metadata(metadata, pair) <= most_by_luck(TRIALS, 0.5)
+    assert len({metadata(name) for name in (*MULTIPLIERS, *MULTIPLIERS)}) == 1, "an envelope tells them apart"
 
 
-@PAIRS
-def test_multipliers_of_ours_do_not_show_in_what_is_passed_on(
-    holder: KeyHolder, pair: tuple[str, str]
-) -> None:
+def test_multipliers_of_ours_do_not_show_in_what_is_passed_on(holder: KeyHolder) -> None:
     """At a public scale, in an array for another party and in a value disclosed to the key-holder."""
     encrypted = holder.encrypt(np.full(ROWS, 0.5), FIXED)
 
@@ -109,7 +102,7 @@ def test_multipliers_of_ours_do_not_show_in_what_is_passed_on(
         _, mask = product.mask()
         return envelope(product.rerandomise().to_bytes()), envelope(mask.disclose())
 
-    assert guesses_from_metadata(metadata, pair) <= most_by_luck(TRIALS, 0.5)
+    assert len({metadata(name) for name in (*MULTIPLIERS, *MULTIPLIERS)}) == 1, "an envelope tells them apart"
 
 
 def numbers_in(blob: bytes) -> set[float]:

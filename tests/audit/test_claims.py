@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
 import pytest
 
 from securefed.audit import CLAIMS
@@ -12,17 +16,23 @@ OPEN = [name for name in PROTOCOLS if not name.startswith("blind")]
 BLIND = [name for name in PROTOCOLS if name.startswith("blind")]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
-@pytest.mark.parametrize("protocol", OPEN)
+def cells(*combined: Iterable[str]) -> list[Any]:
+    """Every combination with every schedule; the schedules in turn are quick, the rest is slow."""
+    return [
+        pytest.param(*cell, algorithm, marks=() if place == number % len(ALGORITHMS) else pytest.mark.slow)
+        for number, cell in enumerate(product(*combined))
+        for place, algorithm in enumerate(ALGORITHMS)
+    ]
+
+
+@pytest.mark.parametrize(("scheme", "protocol", "algorithm"), cells(["paillier", "ckks"], OPEN))
 def test_every_claim_holds(protocol: str, scheme: str, algorithm: str) -> None:
     found = report(protocol, scheme, algorithm)
     assert found.failed == [], found.to_text()
     assert [claim.name for claim in found.claims] == [statement.name for statement in CLAIMS]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("protocol", BLIND)
+@pytest.mark.parametrize(("protocol", "algorithm"), cells(BLIND))
 def test_every_claim_holds_for_blind_training(protocol: str, algorithm: str) -> None:
     found = report(protocol, "paillier", algorithm)
     assert found.failed == [], found.to_text()

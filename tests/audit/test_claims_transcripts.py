@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 from xml.etree import ElementTree
 
@@ -40,10 +41,16 @@ class Run:
         return self._result
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("made") / "run"
+    write_transcripts(made, Run(*PROTOCOLS[PROTOCOL]("paillier", FedBCD(2)).run()))
+    return made
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    write_transcripts(tmp_path / "run", Run(*PROTOCOLS[PROTOCOL]("paillier", FedBCD(2)).run()))
-    return tmp_path / "run"
+def folder(written: Path, tmp_path: Path) -> Path:
+    return Path(copytree(written, tmp_path / "run"))
 
 
 # What is in them

@@ -186,6 +186,7 @@ def test_power_against_a_biased_bit() -> None:
     assert share(runs) >= 0.95
 
 
+@pytest.mark.slow
 def test_power_against_a_shifted_mean() -> None:
     generator, runs = np.random.default_rng(3), []
     for _ in range(40):
@@ -205,6 +206,7 @@ def test_power_against_a_correlation() -> None:
     assert share(runs) >= 0.95
 
 
+@pytest.mark.slow
 def test_false_alarms_are_rare() -> None:
     generator = np.random.default_rng(5)
     alarms = 0

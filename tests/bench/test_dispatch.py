@@ -60,6 +60,7 @@ def test_arguments_reach_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (given[0].quick, given[0].seed, given[0].json) == (True, 7, Path("out.json"))
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "bench", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)

@@ -33,6 +33,8 @@ from bench.runs import Record, Spec
 from bench.tasks import build
 from securefed.protocols.recipe import LinearRecipe
 
+pytestmark = pytest.mark.slow
+
 matplotlib = pytest.importorskip("matplotlib")
 NAMED = os.environ.get("SECUREFED_DATA")
 CREDIT = bool(NAMED) and (Path(NAMED or "") / "UCI_Credit_Card.csv").exists()
@@ -232,7 +234,6 @@ def quick(tmp_path: Path, names: list[str]) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.slow
 def test_quick_figures_of_generated_data(tmp_path: Path) -> None:
     names = ["curves", "parties"]
     first = quick(tmp_path, names)
@@ -245,7 +246,6 @@ def test_quick_figures_of_generated_data(tmp_path: Path) -> None:
     assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").iterdir()) == kept
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not CREDIT, reason="needs the Default-Credit table in SECUREFED_DATA")
 def test_quick_figures_of_credit_data(tmp_path: Path) -> None:
     report = quick(tmp_path, ["optimum", "proximal", "minutes"])

@@ -18,6 +18,8 @@ from securefed.data import credit
 from securefed.errors import DataError
 from tests.data.layouts import CREDIT_COLUMNS, credit_rows, write_csv
 
+pytestmark = pytest.mark.slow
+
 NAMED = os.environ.get("SECUREFED_DATA")
 PUBLISHED = bool(NAMED) and (Path(NAMED or "") / "UCI_Credit_Card.csv").exists()
 CONTRACT = (
@@ -224,7 +226,6 @@ def test_notes_tell_of_other_sources_and_of_the_load() -> None:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not PUBLISHED, reason="SECUREFED_DATA does not name a folder with the published files")
 @pytest.mark.parametrize("arguments", [(), ("--objective", "linear"), ("--reading", "held-out")])
 def test_quick_under_encryption(arguments: tuple[str, ...], tmp_path: Path) -> None:
@@ -238,7 +239,6 @@ def test_quick_under_encryption(arguments: tuple[str, ...], tmp_path: Path) -> N
     assert report["planner_Q"]["paper"]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not PUBLISHED, reason="SECUREFED_DATA does not name a folder with the published files")
 def test_quick_with_real_parties(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "rows.json"

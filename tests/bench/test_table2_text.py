@@ -15,6 +15,8 @@ from securefed.extras import require
 from securefed.transport import NETWORKS, Network
 from tests.bench.made_runs import Work, cells, climb, record
 
+pytestmark = pytest.mark.slow
+
 PAPER = NETWORKS["paper"]
 ROUNDS = {1: {0.7: 17, 0.8: 46}, 10: {0.7: 7, 0.8: 8}}
 

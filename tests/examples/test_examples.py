@@ -20,6 +20,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_credit_scoring(capsys: pytest.CaptureFixture[str]) -> None:
     table = load("credit_scoring").main(rows=400, rounds=4, key_bits=2048)
     assert table["both, blind"] > table["the bank alone"]
@@ -29,6 +30,7 @@ def test_credit_scoring(capsys: pytest.CaptureFixture[str]) -> None:
     assert "in the clear" not in printed
 
 
+@pytest.mark.slow
 def test_five_hospitals(capsys: pytest.CaptureFixture[str]) -> None:
     table = load("five_hospitals").main()
     assert table["five departments, encrypted"] > 0.98
