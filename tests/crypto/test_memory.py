@@ -67,7 +67,7 @@ def test_what_a_kill_cut_short_is_passed_over(tmp_path: Path) -> None:
     assert one.count("shop: residuals, round 3", 7) == 7
     assert one.count("shop: residuals, round 3", 7) == 14
     with open(file, "ab") as log:
-        log.write(b"nonsense\ne x \"y\"\ne 5 not-json\nc 00zz" + b"z" * 28 + b"\nc 0123")
+        log.write(b'nonsense\ne x "y"\ne 5 not-json\nc 00zz' + b"z" * 28 + b"\nc 0123")
     other = OpeningMemory()
     other.keep(file)
     other.keep(file)  # once is enough
