@@ -93,7 +93,7 @@ def test_transcripts_of_other_secrets_differ_in_hashes_only(protocol: str, schem
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
 def test_there_is_no_place_for_a_value(scheme: str) -> None:
-    """Numbers are small counts, fractions stand in the settings only, long strings are hashes (or the name of a check)."""
+    """Numbers are small counts, fractions stand in the settings only, long words are hashes, but for one."""
     for transcript in record("transfer", scheme).values():
         for row in transcript.rows():
             settings = row["detail"].pop("settings", {})

@@ -139,6 +139,7 @@ def test_what_cannot_be_run_is_said_by_everybody(change: dict[str, Any], words: 
         assert "batch_size: " in last and words in last and "Traceback" not in made.log(name)
 
 
+@pytest.mark.slow
 def test_four_parties_and_a_key_holder_survive_the_kill_of_one(fleet: Make) -> None:
     """Plain, so that it is quick; the parameters are those of an unbroken run, bit for bit."""
     made = fleet(FOUR, scheme="plain", **{**OPEN, "rounds": 40})

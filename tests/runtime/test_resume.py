@@ -30,6 +30,7 @@ def interrupted(fleet: Make, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     return made
 
 
+@pytest.mark.slow
 def test_an_interruption_says_how_to_go_on_and_changes_are_noticed(
     interrupted: Fleet, capsys: pytest.CaptureFixture[str]
 ) -> None:
