@@ -14,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 # One worker a core. BLAS gets one thread in each, so that the workers do not fight over the cores.
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 comma := ,

@@ -5,18 +5,19 @@ from __future__ import annotations
 import phe
 import pytest
 
-from securefed.crypto import KeyHolder, generate
+from securefed.crypto import KeyHolder
 from tests.audit.naive import paillier as naive
+from tests.protocols.federation import KEYS
 
 
 @pytest.fixture(scope="session")
 def paillier() -> KeyHolder:
-    return generate("paillier", key_bits=2048)
+    return KEYS.holder("paillier")
 
 
 @pytest.fixture(scope="session")
 def ckks() -> KeyHolder:
-    return generate("ckks")
+    return KEYS.holder("ckks")
 
 
 @pytest.fixture(scope="session")

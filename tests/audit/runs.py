@@ -19,7 +19,7 @@ from securefed.protocols.schedules import Algorithm, Batches, Constant, FedBCD, 
 from securefed.protocols.training import Evaluation
 from securefed.result import RunResult
 from securefed.transport import Program, Transcript, get_network, run_local
-from tests.protocols.federation import Federation, Keys, blobs, linear, shared_people, split, transfer
+from tests.protocols.federation import KEYS, Federation, Keys, blobs, linear, shared_people, split, transfer
 
 __all__ = ["ALGORITHMS", "PROTOCOLS", "Made", "blind", "keys", "record", "report"]
 
@@ -31,9 +31,8 @@ ALGORITHMS: dict[str, Algorithm] = {
 ROWS, BATCH, ROUNDS = 24, 12, 2
 
 
-@lru_cache(maxsize=1)
 def keys() -> Keys:
-    return Keys()
+    return KEYS
 
 
 class Made:

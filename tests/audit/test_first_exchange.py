@@ -7,12 +7,12 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from bench.scenes import Keys, LinearScene, linear_scene
+from bench.scenes import LinearScene, linear_scene
 from research.attacks.first_exchange import labels_by_lattice, labels_if_rare, reduced
 from research.attacks.views import Opened
 from securefed.protocols.ledger import LedgerEntry
+from tests.protocols.federation import KEYS
 
-KEYS = Keys()
 WEIGHT = -0.5
 
 

@@ -12,17 +12,17 @@ import numpy as np
 import phe
 import pytest
 
-from bench.scenes import Keys, linear_scene
+from bench.scenes import linear_scene
 from research.attacks.battery import Finding, dependent, different, found, uniform, words
 from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.crypto.ckks.parameters import DATA_PRIMES
 from securefed.crypto.paillier.slots import SLACK, PaillierSlots
 from tests.audit.naive.paillier import float_masked
 from tests.audit.views import masked_phase, paillier_factors, paillier_public
+from tests.protocols.federation import KEYS
 
 OPENINGS = 2000
 FIXED = FixedPoint(bound=1.0, fraction_bits=32)
-KEYS = Keys()
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,8 @@ from research.attacks.views import plain_values
 from securefed.errors import DataError
 from securefed.protocols.optimisers import SGD, Adam, Optimiser
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
-from tests.protocols.federation import Keys, Recorder, blobs, linear, split
+from tests.protocols.federation import KEYS, Recorder, blobs, linear, split
 
-KEYS = Keys()
 ROWS, ROUNDS = 20, 6
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from bench.scenes import Keys, LinearScene, blind_scene, generated, linear_scene
+from bench.scenes import LinearScene, blind_scene, generated, linear_scene
 from research.attacks.linear import (
     direction_scores,
     exposed_rows,
@@ -26,8 +26,8 @@ from research.attacks.scores import Score, area, area_under_curve, proportion, r
 from research.attacks.transcripts import matching_data_sets, without_rerandomisation
 from research.attacks.views import plain_values
 from tests.audit.chance import most_by_luck
+from tests.protocols.federation import KEYS
 
-KEYS = Keys()
 ENCRYPTED = ["paillier", "ckks"]
 
 

@@ -9,17 +9,14 @@ import numpy as np
 import pytest
 
 from bench.attack_variants import CKKS, PLAIN, SINGLE
-from bench.scenes import Keys, TransferScene, transfer_scene
+from bench.scenes import TransferScene, transfer_scene
 from bench.transfer_attacks import hidden_score, row_gradients, square_score
 from research.attacks.linear import direction_scores
 from research.attacks.scores import area, r_squared
 from research.attacks.transfer import labels_by_fitting, layers, solve_block
 from securefed.models import HiddenLayer
 from tests.audit.fate_style import PerSample
-from tests.protocols.federation import Keys as FederationKeys
-from tests.protocols.federation import shared_people, transfer
-
-KEYS = Keys()
+from tests.protocols.federation import KEYS, shared_people, transfer
 
 
 @lru_cache(maxsize=8)
@@ -46,10 +43,10 @@ def single(scheme: str) -> TransferScene:
 @pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
 def test_gradients_of_single_rows_train_the_same_model() -> None:
     """So the variant differs in what it opens and in nothing else."""
-    people, keys = shared_people(n=12), FederationKeys()
+    people = shared_people(n=12)
     models = []
     for wrap in (lambda side: side, PerSample):
-        made = transfer(people, keys, width=3, rounds=3)
+        made = transfer(people, KEYS, width=3, rounds=3)
         made.sides = {name: wrap(side) for name, side in made.sides.items()}
         members = tuple(replace(m, equations=made.sides[m.name].equations) for m in made.agreement.members)
         made.agreement = replace(made.agreement, members=members)

@@ -174,6 +174,7 @@ class Screen:
         raise AssertionError(f"does not end:\n{self.text}")
 
 
+@pytest.mark.slow
 def test_at_a_terminal_there_are_colours_and_a_line_that_renews_itself(tmp_path: Path) -> None:
     """And Ctrl-C in the middle stops all of it cleanly."""
     words = ("demo", "--scheme", "plain", "--rounds", "100000", "--folder", str(tmp_path / "demo"))

@@ -232,6 +232,7 @@ def test_init_makes_a_party_and_says_what_to_send(tmp_path: Path, capsys: pytest
     )
 
 
+@pytest.mark.slow
 def test_the_passphrase_can_be_changed_and_a_change_can_be_finished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

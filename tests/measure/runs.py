@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import cache
 
 import numpy as np
 
-from securefed.crypto import KeyHolder, generate, load_public_key
+from securefed.crypto import KeyHolder, load_public_key
 from securefed.measure.workload import Scenario
 from securefed.protocols.messages import KINDS
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.training import Evaluation
 from securefed.transport import LocalRun, Message, Program, get_network, run_local
-
-
-@cache
-def secret(scheme: str, index: int) -> KeyHolder:
-    return generate(scheme, key_bits=2048)
+from tests.protocols.federation import KEYS
 
 
 def holder(scheme: str, index: int) -> KeyHolder:
-    """A key-holder without a past."""
-    return KeyHolder(secret(scheme, index)._secret)
+    return KEYS.holder(scheme, index)
 
 
 class Counted:

@@ -13,6 +13,8 @@ from research.data.mimic_features import FEATURE_NAMES
 from securefed.data.vertical import VerticalData, transfer
 from securefed.errors import DataError, SettingError
 
+pytestmark = pytest.mark.slow
+
 
 def joined(data: VerticalData) -> np.ndarray:
     return np.hstack(list(data.parts.values()))
@@ -56,7 +58,6 @@ def test_columns_of_a_variable_are_correlated(mimic: tuple[VerticalData, Vertica
     assert within > 3 * across
 
 
-@pytest.mark.slow
 def test_mimic_depends_on_its_seed_and_not_on_the_parties(mimic: tuple[VerticalData, VerticalData]) -> None:
     again, other = generated_mimic(0, parties=17)[0], generated_mimic(1)[0]
     np.testing.assert_array_equal(joined(again), joined(mimic[0]))
