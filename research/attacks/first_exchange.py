@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from research.attacks.views import Opened
+from research.attacks.views import OpenedSums
 
 __all__ = ["labels_by_lattice", "labels_if_rare", "reduced"]
 
@@ -28,7 +28,7 @@ MISFIT = 1e-3
 """What sums may be off by, for columns of size 1: more than CKKS makes of them, less than a wrong row."""
 
 
-def labels_if_rare(opening: Opened, label_weight: float, tolerance: float = MISFIT) -> Array | None:
+def labels_if_rare(opening: OpenedSums, label_weight: float, tolerance: float = MISFIT) -> Array | None:
     """Labels of the batch, -1 and +1, if one class is so rare that its rows can be picked one by one."""
     columns, sums = opening.multipliers[0], opening.sums / label_weight
     for common in (-1.0, 1.0):
@@ -63,7 +63,7 @@ def _picked(columns: Array, wanted: Array, tolerance: float) -> NDArray[np.bool_
 
 
 def labels_by_lattice(
-    opening: Opened, label_weight: float, bits: int = 20, tolerance: float = MISFIT
+    opening: OpenedSums, label_weight: float, bits: int = 20, tolerance: float = MISFIT
 ) -> Array | None:
     """Labels of the batch, -1 and +1, or None if no short vector gives any.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from research.attacks.views import Opened
+from research.attacks.views import OpenedSums
 
 __all__ = [
     "Solved",
@@ -50,7 +50,7 @@ def solve(matrix: Array, right: Array, tolerance: float = 1e-9) -> Solved:
     return Solved(values, leverage > 1.0 - 1e-6)
 
 
-def solve_residuals(opening: Opened) -> Solved:
+def solve_residuals(opening: OpenedSums) -> Solved:
     """The others' residuals of one batch, from the gradient that was opened to a party of the linear
     objective.
 
@@ -70,7 +70,7 @@ def exposed_rows(features: Array) -> NDArray[np.intp]:
 
 
 def labels_over_rounds(
-    openings: Sequence[Opened], rows: int, label_weight: float, tolerance: float = 1e-3
+    openings: Sequence[OpenedSums], rows: int, label_weight: float, tolerance: float = 1e-3
 ) -> Array:
     """Labels as numbers, from all gradients that were opened to a party of the linear objective.
 

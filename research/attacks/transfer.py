@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from research.attacks.linear import solve
-from research.attacks.views import Opened
+from research.attacks.views import OpenedSums
 from securefed.models import HiddenLayer
 
 __all__ = [
@@ -44,7 +44,7 @@ class Block:
     determined: bool
 
 
-def solve_block(openings: Sequence[Opened], prior: float = 0.0) -> Block:
+def solve_block(openings: Sequence[OpenedSums], prior: float = 0.0) -> Block:
     """Least squares, column by column, over the openings of one exchange (their multipliers differ by
     step). Of all solutions the one nearest to `prior`.
     """
@@ -91,7 +91,7 @@ class Layer:
     sums: Array
 
 
-def layers(openings: Sequence[Opened], model: HiddenLayer, features: Array) -> list[Layer]:
+def layers(openings: Sequence[OpenedSums], model: HiddenLayer, features: Array) -> list[Layer]:
     """B's openings with B's own layer as it was at each of them. `features`: of the shared rows."""
     replica = HiddenLayer(model.columns, model.width, model.activation, seed=0)
     found = []

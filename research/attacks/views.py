@@ -19,14 +19,14 @@ from securefed.protocols.sides import Side
 from securefed.transport import Message
 from securefed.transport.contents import parts_of
 
-__all__ = ["Opened", "Tape", "View", "Watched", "plain_values"]
+__all__ = ["OpenedSums", "Tape", "View", "Watched", "plain_values"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSums:
     """One opening as its requester has it: sums[a, j] = sum over i of multipliers[j, a, i] * E[i, j]."""
 
     round: int
@@ -44,7 +44,7 @@ class View:
     """One party's view."""
 
     party: str
-    opened: list[Opened] = field(default_factory=list)
+    opened: list[OpenedSums] = field(default_factory=list)
     received: list[Message] = field(default_factory=list)
     sent: list[Message] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ class View:
         """Messages received of one kind."""
         return [message for message in self.received if message.kind == kind]
 
-    def in_round(self, number: int) -> list[Opened]:
+    def in_round(self, number: int) -> list[OpenedSums]:
         return [opening for opening in self.opened if opening.round == number]
 
 
@@ -94,7 +94,7 @@ class Watched:
         if self._asked is not None:
             place = (self._round, self._step, self._batch)
             state = (self._sent.copy(), self.side.parameters.copy())
-            self.view.opened.append(Opened(*place, self._asked, sums.copy(), *state))
+            self.view.opened.append(OpenedSums(*place, self._asked, sums.copy(), *state))
             self._asked = None
         self._step += 1
         return self.side.gradient(sums, included)

@@ -9,7 +9,7 @@ import pytest
 
 from bench.scenes import LinearScene, linear_scene
 from research.attacks.first_exchange import labels_by_lattice, labels_if_rare, reduced
-from research.attacks.views import Opened
+from research.attacks.views import OpenedSums
 from securefed.protocols.ledger import LedgerEntry
 from tests.protocols.federation import KEYS
 
@@ -57,7 +57,7 @@ def test_rare_labels_are_found_among_many_rows(scheme: str) -> None:
     assert labels is not None
     assert np.array_equal(labels, found.labels[opening.batch])
     # The rarer class may be either.
-    turned = Opened(0, 0, opening.batch, opening.multipliers, -opening.sums, *[np.zeros(0)] * 2)
+    turned = OpenedSums(0, 0, opening.batch, opening.multipliers, -opening.sums, *[np.zeros(0)] * 2)
     other = labels_if_rare(turned, WEIGHT)
     assert other is not None and np.array_equal(other, -found.labels[opening.batch])
 

@@ -163,10 +163,8 @@ def released(**settings: Any) -> dict[str, Any]:
 CASES = {
     "two, blind": (TWO, {"scheme": "paillier", "reveal": "nothing", "batch_size": 20, "rounds": 3}),
     "two, released": (TWO, {"scheme": "paillier", **released()}),
-    "two, ckks": (TWO, {"scheme": "ckks", **OPEN}),
     "two, plain, in turns": (TWO, {"scheme": "plain", "order": "sequential", **OPEN}),
     "four, blind": (FOUR, {"scheme": "paillier", "reveal": "nothing", "batch_size": 12, "rounds": 2}),
-    "four, paillier": (FOUR, {"scheme": "paillier", **OPEN}),
     "four, ckks": (FOUR, {"scheme": "ckks", **OPEN}),
     "two, networks": (
         TWO,
@@ -176,7 +174,6 @@ CASES = {
         TWO,
         {"scheme": "ckks", "objective": "transfer", "hidden": 4, "rounds": 12, "learning_rate": 0.1},
     ),
-    "transfer, paillier": (TWO, {"scheme": "paillier", "objective": "transfer", "hidden": 2, "rounds": 2}),
     "two, watched": (TWO, {"scheme": "plain", **OPEN, "evaluate_every": 1, "holdout": 0.3, "target": 0.6}),
 }
 
@@ -184,6 +181,9 @@ CASES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_scheme_trains_and_predicts_over_the_network(case: str, fleet: Make) -> None:
+    """What travels is bytes to the network: each protocol once, each scheme more than once
+    (tests/protocols/test_encrypted.py has all of schedules, objectives and schemes in one process).
+    """
     columns, settings = CASES[case]
     made = fleet(columns, people={"rows": 80}, **settings)
     made.start_all()
