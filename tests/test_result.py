@@ -86,7 +86,7 @@ def test_a_result_can_be_written_as_json() -> None:
     assert told["total_seconds"] == told["computation_seconds"] + told["communication_seconds"]
     assert told["settings"]["algorithm"] == "FedBCD-p"
     assert {entry["verdict"] for entry in told["ledger"]} <= {
-        "open",
+        "below the line",
         "near",
         "possibly determined",
         "determined",

@@ -31,8 +31,17 @@ class Claim:
     name: str
     text: str
     passed: bool
+    """Nothing speaks against it."""
     evidence: str
     """What was looked at, or the first violations."""
+    checked: bool = True
+    """There was something to check it by: one end of a line alone shows nothing about the other."""
+
+    @property
+    def word(self) -> str:
+        if not self.passed:
+            return "FAIL"
+        return "pass" if self.checked else "not checked"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -44,9 +53,14 @@ class Findings:
 
     violations: list[str] = field(default_factory=list)
     looked_at: str = ""
+    checked: bool = True
 
     def against(self, violation: str) -> None:
         self.violations.append(violation)
+
+    def nothing(self, why: str) -> None:
+        """There is nothing to check the claim by."""
+        self.checked, self.looked_at = False, why
 
     @property
     def evidence(self) -> str:
@@ -70,7 +84,8 @@ class Statement:
     def about(self, recorded: Recorded) -> Claim:
         findings = Findings()
         self.check(recorded, findings)
-        return Claim(self.name, self.text, not findings.violations, findings.evidence)
+        checked = findings.checked or bool(findings.violations)
+        return Claim(self.name, self.text, not findings.violations, findings.evidence, checked)
 
 
 Place = tuple[str, str, int, int, str]

@@ -63,7 +63,7 @@ def _proven(recorded: Recorded, found: Findings) -> bool:
                 continue
             arrivals += 1
             if KEY_PROOF not in entry.detail.get("checks", ()):
-                found.against(f"{party} took {entry.peer}'s key without a {KEY_PROOF}")
+                found.against(f"{party} took {entry.peer}'s key without a proof that {KEY_PROOF}")
     return arrivals > 0
 
 

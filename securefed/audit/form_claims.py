@@ -59,7 +59,10 @@ def _agreed(recorded: Recorded, found: Findings) -> None:
                 found.against(
                     f"{name} ran{later} by other settings than {first}: {_difference(agreed, expected)}"
                 )
-    found.looked_at = f"agreement {str(expected.get('digest'))[:16]} at {', '.join(recorded.transcripts)}"
+    listed = ", ".join(recorded.transcripts)
+    found.looked_at = f"agreement {str(expected.get('digest'))[:16]} at {listed}"
+    if len(recorded.transcripts) == 1:
+        found.nothing(f"{found.looked_at} alone: the others' transcripts are not here")
 
 
 def _difference(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
@@ -79,6 +82,8 @@ def _receipts(recorded: Recorded, found: Findings) -> None:
     done = sum(receipt.compared for receipt in listed)
     rest = len(listed) - done
     found.looked_at = f"{done} links compared" + (f"; {rest} not, one transcript is missing" if rest else "")
+    if not done:
+        found.nothing(found.looked_at)
 
 
 def _whole(recorded: Recorded, found: Findings) -> None:
@@ -95,7 +100,7 @@ def _whole(recorded: Recorded, found: Findings) -> None:
 
 def _result(recorded: Recorded, found: Findings) -> None:
     if recorded.result is None:
-        found.looked_at = "no result to compare with"
+        found.nothing("no result to compare with")
         return
     if canonical(recorded.result.get("settings")) != canonical(recorded.settings):
         found.against("the result names other settings than the transcripts")

@@ -41,14 +41,18 @@ STYLE = """
 .securefed-audit td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .securefed-audit .pass { color: #276749; font-weight: 600; }
 .securefed-audit .fail { color: #fff; background: #c53030; font-weight: 600; padding: 0 0.4rem; }
+.securefed-audit .part { color: #975a16; font-weight: 600; }
 .securefed-audit .evidence { color: #4a5568; }
 .securefed-audit svg { max-width: 100%; height: auto; }
 """
 
 
+MARKS = {"pass": "pass", "FAIL": "fail", "not checked": "part"}
+
+
 def section(report: AuditReport) -> str:
     """The whole section."""
-    mark = "pass" if report.passed else "fail"
+    mark = "fail" if not report.passed else "pass" if report.unqualified else "part"
     pieces = [
         f"<section class='securefed-audit' id='audit'><style>{STYLE}</style><h2>Audit</h2>",
         f"<p><span class='{mark}'>{escape(report.verdict)}</span></p>",
@@ -67,7 +71,7 @@ def section(report: AuditReport) -> str:
 
 def _claims(report: AuditReport) -> str:
     rows = "".join(
-        f"<tr><td><span class='{'pass' if claim.passed else 'fail'}'>{'pass' if claim.passed else 'FAIL'}"
+        f"<tr><td><span class='{MARKS[claim.word]}'>{claim.word}"
         f"</span></td><td>{escape(claim.text)}<br><span class='evidence'>{escape(claim.evidence)}</span></td>"
         "</tr>"
         for claim in report.claims

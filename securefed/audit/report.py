@@ -73,7 +73,38 @@ class AuditReport:
         if self.recorded.settings["scheme"] == "plain":
             return "NOT PROTECTED: this run was plain, everybody saw everything"
         broken = len(self.failed)
-        return f"{broken} CLAIMS FAILED: {', '.join(self.failed)}" if broken else "all claims hold"
+        if broken:
+            return f"{broken} CLAIMS FAILED: {', '.join(self.failed)}"
+        return f"all claims hold{self._of_which()}{self._nevertheless()}"
+
+    @property
+    def unqualified(self) -> bool:
+        """All claims hold, all were checked, at all sides, and the ledger stayed below its line."""
+        return self.passed and not (self._of_which() or self._nevertheless())
+
+    @property
+    def not_checked(self) -> list[str]:
+        """Names of the claims that there was nothing to check by."""
+        return [claim.name for claim in self.claims if not claim.checked]
+
+    def _of_which(self) -> str:
+        """What the verdict leaves out: sides that are not here, claims that nothing could be checked by."""
+        if not (self.recorded.missing or self.not_checked):
+            return ""
+        sides = "one side" if len(self.recorded.transcripts) == 1 else "these sides"
+        which = f" of those that {sides} can check" if self.recorded.missing else " that could be checked"
+        left = f"; not checked: {', '.join(self.not_checked)}" if self.not_checked else ""
+        return f"{which} ({len(self.claims) - len(self.not_checked)} of {len(self.claims)}{left})"
+
+    def _nevertheless(self) -> str:
+        """Claims are about how messages were protected. What was opened as agreed may still tell secrets."""
+        past = [entry for entry in self.ledger if entry.ratio >= 1.0]
+        if not past:
+            return ""
+        listed = "; ".join(
+            f"{e.party} holds {e.equations} equations for {e.unknowns} unknowns, {e.block}" for e in past[:2]
+        )
+        return f"; but the gradients that were opened possibly determine secrets ({listed})"
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -81,6 +112,7 @@ class AuditReport:
             "run": self.recorded.run,
             "passed": self.passed,
             "verdict": self.verdict,
+            "not_checked": self.not_checked,
             "claims": [claim.to_dict() for claim in self.claims],
             "ledger": [{**asdict(e), "ratio": e.ratio, "verdict": e.verdict} for e in self.ledger],
             "receipts": [receipt.to_dict() for receipt in self.receipts],
@@ -94,7 +126,7 @@ class AuditReport:
         lines = [
             f"audit of run {self.recorded.run or '(unnamed)'}: {settings['algorithm']}, "
             f"{settings['objective']}, {settings['scheme']}",
-            self.verdict,
+            *wrap(self.verdict, WIDTH),
         ]
         if self.recorded.missing:
             lines.append(f"transcripts not here: {', '.join(self.recorded.missing)}")
@@ -103,7 +135,7 @@ class AuditReport:
             lines += [f"  {line}" for line in self._own(name)]
         lines += ["", "claims"]
         for claim in self.claims:
-            lines.append(f"  {'pass' if claim.passed else 'FAIL'}  {claim.text}")
+            lines.append(f"  {claim.word}  {claim.text}")
             lines += [f"        {line}" for line in wrap(claim.evidence, WIDTH - 8)]
         lines += ["", "ledger: equations opened against unknowns, at the worst exchange"]
         for entry in self.ledger:

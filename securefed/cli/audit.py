@@ -25,6 +25,9 @@ A party has its own transcript, transcript-<party>.jsonl. Transcripts hold no da
 those of several parties into one folder to have both ends of each line compared."""
 
 
+COLOURS = {"all claims hold": "green", "not checked": "yellow"}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="RUN", help="a run directory")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write it as a page, with a diagram")
@@ -34,6 +37,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     text = io.StringIO()
     code = command.run(args.folder, args.json, text, args.html)
     for line in text.getvalue().rstrip("\n").split("\n")[: 2 if args.quiet else None]:
-        colour = {"all claims hold": "green"}.get(line, "red" if "FAIL" in line else None)
+        colour = COLOURS.get(line.strip().partition("  ")[0], "red" if "FAIL" in line else None)
         terminal.result(line, colour=colour)
     return code

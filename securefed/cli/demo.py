@@ -180,5 +180,5 @@ def _table(facts: dict[str, Any], terminal: Terminal) -> None:
     for name, line in facts["saw"].items():
         out(f"  {name + ' saw':<{width}} {line}")
     checked = facts["audit"]
-    out(f"  {'audit':<{width}} {checked['verdict']} ({checked['claims']} checked): {checked['folder']}")
+    out(f"  {'audit':<{width}} {checked['verdict']}: {checked['folder']}")
     out(f"  {'report':<{width}} {facts['reports'][facts['label_party']]}")

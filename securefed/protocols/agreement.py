@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Literal
 
 from securefed.checks import check_choice, check_integer
@@ -16,7 +17,15 @@ from securefed.errors import SettingError
 from securefed.protocols.blur import MOST_PRECISION, PRECISION
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
 
-__all__ = ["Agreement", "Member"]
+__all__ = ["Agreement", "Member", "encoded_bits"]
+
+FRACTION_BITS = 32
+"""Of everything that is contributed or scored (securefed.protocols.sides, scorers)."""
+
+
+def encoded_bits(bound: float) -> int:
+    """Bits of the whole numbers that values up to `bound` are encoded as."""
+    return FRACTION_BITS + ceil(bound).bit_length()
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,10 @@ class Agreement:
     """Bits after the point that an opened score shows; below them the parties that are scored blur it."""
     exact: bool = False
     allow_determined: bool = False
+    value_bits: int = 0
+    """Bits of the largest number that a party may contribute or be scored by, as it is encoded; it bounds how
+    much a key-holder opens at once. 0: no such bound was agreed.
+    """
     reveal: Literal["own-gradient", "nothing"] = "own-gradient"
     """What training shows a party: its own aggregated gradients, or nothing (blind training)."""
     release: bool = False
@@ -152,6 +165,7 @@ class Agreement:
             "score_precision": self.score_precision,
             "exact": self.exact,
             "allow_determined": self.allow_determined,
+            "value_bits": self.value_bits,
             "reveal": self.reveal,
             "release": self.release,
             **dict(self.details),

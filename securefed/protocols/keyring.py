@@ -18,8 +18,8 @@ from securefed.transport import Link
 
 __all__ = ["KEY_PROOF", "Keyring", "distribute_keys"]
 
-KEY_PROOF = "proof that gcd(n, phi(n)) = 1"
-"""A check of every Paillier key that arrives (securefed.crypto.paillier.proof)."""
+KEY_PROOF = "gcd(n, phi(n)) = 1"
+"""A check of every Paillier key that arrives, by its proof (securefed.crypto.paillier.proof)."""
 
 
 @dataclass

@@ -60,7 +60,7 @@ class LedgerEntry:
     def verdict(self) -> str:
         if self.ratio >= 1.0:
             return "possibly determined" if self.advisory else "determined"
-        return "near" if self.ratio >= NEAR else "open"
+        return "near" if self.ratio >= NEAR else "below the line"
 
 
 class Ledger:

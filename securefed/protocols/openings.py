@@ -5,24 +5,47 @@
 
 The key-holder learns nothing (uniform), the requester learns the aggregated gradient by its own
 parameters. The key-holder books each opening in the ledger first, and refuses past the line.
+
+How the sums lie in the request is not the requester's to say: the key-holder derives it from the agreement
+and refuses more ciphertexts, or other coefficients, than honest sums take. Else one request of d numbers
+could hold d whole plaintexts full of single residuals. What is under the mask it cannot see: a requester
+that packs single values where sums belong gets a plaintext full of them. Against that only blind training
+helps (docs/threat-model.md).
 """
 
 from __future__ import annotations
+
+from math import prod
 
 import numpy as np
 
 from securefed.crypto import Encrypted, KeyHolder
 from securefed.crypto.errors import ShapeError
 from securefed.crypto.memory import OpeningMemory
-from securefed.crypto.scheme import Floats, Mask
-from securefed.protocols.agreement import Agreement
+from securefed.crypto.packing import slots_for
+from securefed.crypto.paillier.extent import PRIVATE_BITS
+from securefed.crypto.paillier.masking import PaillierMasked
+from securefed.crypto.scheme import Floats, Mask, Masked
+from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.evidence import checked, hidden, row_by_row, spent
 from securefed.protocols.exchange import Held
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.ledger import Ledger
 from securefed.transport import Link
 
-__all__ = ["ALL_LABELS", "ask", "ask_sums", "block_of", "book", "fix_ledger", "levelled", "serve", "take"]
+__all__ = [
+    "ALL_LABELS",
+    "ask",
+    "ask_sums",
+    "block_of",
+    "book",
+    "check_room",
+    "check_sums",
+    "fix_ledger",
+    "levelled",
+    "serve",
+    "take",
+]
 
 ALL_LABELS = "labels over all rounds"
 
@@ -92,15 +115,11 @@ async def serve(
     member = next(m for m in agreement.members if m.name == requester)
     with link.activity("open"):
         masked = holder.public.load_masked(blob)
-        entries = 1
-        for size in masked.shape:
-            entries *= size
-        if entries != member.equations:
-            raise ShapeError(f"{requester} asks to open {entries} sums, {member.equations} were agreed")
+        check_sums(masked, agreement, member)
         if ledger is not None:
             book(ledger, agreement, requester, holder.memory, round_)
         opened = holder.open(masked).to_bytes()
-    checked(link, "opening-request", requester, round_, step, "ciphertexts", "as many as agreed", "not seen")
+    checked(link, "opening-request", requester, round_, step, "ciphertexts", "laid out as agreed", "not seen")
     link.transcript.note(
         "opened",
         "opening",
@@ -112,6 +131,45 @@ async def serve(
         ciphertexts=masked.ciphertexts,
     )
     link.send(requester, "opening", opened, round=round_, step=step)
+
+
+def check_sums(masked: Masked, agreement: Agreement, member: Member) -> None:
+    """Raise ShapeError unless a request is for the member's sums, laid out as those of an honest one."""
+    entries = prod(masked.shape)
+    if entries != member.equations:
+        raise ShapeError(f"{member.name} asks to open {entries} sums, {member.equations} were agreed")
+    rows, columns = agreement.batches.effective_size, agreement.columns
+    if agreement.objective == "transfer":
+        rows += columns  # the outer products
+    check_room(masked, agreement, PRIVATE_BITS + rows.bit_length())
+    layout = getattr(masked, "layout", None)  # of CKKS: which coefficients are returned
+    if layout is not None and agreement.value_bits:
+        held = (rows, columns) if agreement.objective == "transfer" else (rows,)
+        if layout != _sums_layout(held, entries // columns):
+            raise ShapeError(f"{member.name} asks for coefficients that its {entries} sums do not lie in")
+
+
+def _sums_layout(held: tuple[int, ...], outputs: int) -> object:
+    from securefed.crypto.ckks.layout import Rows  # there, where a CKKS block has arrived
+
+    return Rows(held).contracted(outputs)
+
+
+def check_room(masked: Masked, agreement: Agreement, more_bits: int) -> None:
+    """Raise ShapeError for more Paillier ciphertexts than so many values take, each of the agreed size and
+    `more_bits`.
+    """
+    if not isinstance(masked, PaillierMasked) or not agreement.value_bits:
+        return
+    # Terms are rounded up to whole bits where they arrive and where they are passed on; and two for signs.
+    width = agreement.value_bits + 2 * len(agreement.members).bit_length() + more_bits + 2
+    entries = prod(masked.shape)
+    most = -(-entries // slots_for(masked.public.bits, width))
+    if masked.ciphertexts > most:
+        raise ShapeError(
+            f"{masked.ciphertexts} ciphertexts to open for {entries} values, "
+            f"as agreed they take at most {most}"
+        )
 
 
 def fix_ledger(ledger: Ledger, agreement: Agreement, party: str) -> None:

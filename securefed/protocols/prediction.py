@@ -38,6 +38,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.blur import ScoreGuard, on_grid
 from securefed.protocols.evidence import checked, hidden, leaving, spent
 from securefed.protocols.keyring import Keyring
+from securefed.protocols.openings import check_room
 from securefed.protocols.scorers import LinearScorer, Scorer, TransferScorer
 from securefed.transport import Link
 
@@ -98,7 +99,7 @@ async def _linear_scores(
         facts |= leaving(part)
         link.send(label_party, "score-part", part.to_bytes(), round=round_, facts=facts)
         if agreement.mutual and keys.own is not None:
-            await serve_scores(link, keys.own, label_party, len(own), round_)
+            await serve_scores(link, agreement, keys.own, len(own), round_)
         return None
     others = []
     for name in agreement.names[:-1]:
@@ -124,14 +125,16 @@ async def open_scores(link: Link, keys: Keyring, masked: Masked, mask: Mask, rou
 
 
 async def serve_scores(
-    link: Link, holder: KeyHolder, label_party: str, rows: int | None, round_: int
+    link: Link, agreement: Agreement, holder: KeyHolder, rows: int | None, round_: int
 ) -> None:
-    """The key-holder's part: opens the masked scores for the label party. `rows` is checked where it is
-    known.
+    """The key-holder's part: opens the masked scores for the label party, one a row, in as much room as they
+    take. `rows` is checked where it is known.
     """
+    label_party = agreement.label_party
     masked = holder.public.load_masked(await link.receive("score-request", label_party, round=round_))
-    if rows is not None and masked.shape != (rows,):
+    if len(masked.shape) != 1 or (rows is not None and masked.shape != (rows,)):
         raise ShapeError(f"{label_party} asks for scores of shape {masked.shape}, ({rows},) expected")
+    check_room(masked, agreement, 0)
     opened = holder.open(masked).to_bytes()
     note_scores_opened(link, label_party, masked, round_)
     link.send(label_party, "score-opening", opened, round=round_)

@@ -70,7 +70,7 @@ def predict_programs(
         if agreement.reveal == "nothing":
             await serve_blind_scores(link, holder, agreement.label_party, 0)
         else:
-            await serve_scores(link, holder, agreement.label_party, None, 0)
+            await serve_scores(link, agreement, holder, None, 0)
 
     programs: dict[str, Program] = {name: data_party(name) for name in agreement.names}
     if agreement.key_holder is not None:

@@ -20,7 +20,7 @@ from securefed.checks import check_choice, check_flag, check_integer, check_numb
 from securefed.crypto import SCHEMES, KeyHolder, Mapper
 from securefed.errors import DataError, SettingError
 from securefed.models import Linear, LocalModel, Network
-from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blur import MOST_PRECISION, PRECISION, ScoreGuard
@@ -216,6 +216,7 @@ class LinearRecipe(Recipe):
             score_precision=self.score_precision,
             exact=self.exact,
             allow_determined=self.allow_determined,
+            value_bits=0 if self.blind or self.exact else self._value_bits(),
             reveal="nothing" if self.blind else "own-gradient",
             release=self.release and self.blind,
             details=(
@@ -226,6 +227,13 @@ class LinearRecipe(Recipe):
                 ("parameter_bound", self.parameter_bound),
             ),
         )
+
+    def _value_bits(self) -> int:
+        """Of a contribution or a score with its noise, whichever is larger."""
+        loss = self.loss_function
+        labels = 1.0 if loss.binary else self.margin_bound
+        residual = loss.margin_weight * self.margin_bound + abs(loss.label_weight) * labels
+        return encoded_bits(max(self.margin_bound + 1.0, residual))
 
     @property
     def _by_gradient(self) -> bool:

@@ -289,7 +289,7 @@ class KeyHolderParty:
                             await serve(link, agreement, self._holder, outcome.ledger, name, t, q)
             if agreement.evaluates_after(t):
                 with link.off_the_clock("evaluation"):
-                    await serve_scores(link, self._holder, agreement.label_party, None, t)
+                    await serve_scores(link, agreement, self._holder, None, t)
             outcome.rounds = t + 1
             reason = await receive_verdict(link, agreement, t) if agreement.watched else None
             link.mark("round", t)

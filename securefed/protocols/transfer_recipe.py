@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_choice, check_integer, check_number
 from securefed.models import ACTIVATIONS, HiddenLayer
-from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.optimisers import get_optimiser
 from securefed.protocols.recipe import Recipe, Surroundings
 from securefed.protocols.schedules import as_learning_rate
@@ -62,6 +63,7 @@ class TransferRecipe(Recipe):
             evaluate_every=self.evaluations(),
             score_precision=self.score_precision,
             allow_determined=self.allow_determined,
+            value_bits=self._value_bits(overlap),
             details=(
                 ("activation", self.activation),
                 ("gamma", self.gamma),
@@ -69,6 +71,11 @@ class TransferRecipe(Recipe):
                 ("activation_bound", self.activation_bound),
             ),
         )
+
+    def _value_bits(self, overlap: int) -> int:
+        """Of the largest number that either party sends (TransferSide.fixed)."""
+        u = self.activation_bound
+        return encoded_bits(2.0 * max(u * (0.5 + 2.0 * self.gamma), sqrt(overlap) * u * u, 1.0))
 
     def side(
         self,

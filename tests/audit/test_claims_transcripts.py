@@ -21,7 +21,7 @@ from securefed.audit.command import run as run_command
 from securefed.crypto import FixedPoint, generate
 from securefed.errors import DataError, SettingError
 from securefed.protocols.keyring import KEY_PROOF
-from securefed.protocols.schedules import FedBCD
+from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.transport import Message, Transcript
 from securefed.transport import Path as Clock
 from securefed.transport.contents import looks_random, parts_of
@@ -358,3 +358,34 @@ def test_names_are_escaped() -> None:
                 transcript.entries[place] = replace(entry, kind="<script>alert(1)</script>")
                 break
     assert "<script>" not in audit(transcripts).to_html()
+
+
+# The verdict says what it is about.
+
+
+def test_one_side_says_that_it_is_one_side() -> None:
+    transcripts, result = PROTOCOLS["linear, two parties"]("paillier", FedSGD()).run()
+    whole = audit(transcripts, result)
+    assert whole.unqualified and whole.verdict == "all claims hold" and whole.not_checked == []
+    alone = audit({"p0": transcripts["p0"]}, None)
+    assert alone.passed and not alone.unqualified
+    assert alone.not_checked == ["agreed", "receipts", "result"]
+    assert alone.verdict == (
+        "all claims hold of those that one side can check (12 of 15; not checked: agreed, receipts, result)"
+    )
+    assert "not checked  Both ends of every link wrote down the same messages." in alone.to_text()
+    assert alone.claim("receipts").word == "not checked"
+    assert "class='part'>not checked" in alone.to_html()
+    both = audit(transcripts, None)
+    assert both.verdict == "all claims hold that could be checked (14 of 15; not checked: result)"
+
+
+@pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+def test_a_ledger_past_its_line_is_part_of_the_verdict() -> None:
+    """Every claim holds, and B has more sums than there are labels."""
+    transcripts, result = PROTOCOLS["transfer"]("paillier", FedBCD(2)).run()
+    found = audit(transcripts, result)
+    assert found.passed and any(entry.verdict == "possibly determined" for entry in found.ledger)
+    assert not found.unqualified
+    assert found.verdict.startswith("all claims hold; but the gradients that were opened possibly determine")
+    assert "labels over all rounds" in found.verdict

@@ -30,7 +30,7 @@ def entry(found: LinearScene) -> LedgerEntry:
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
 def test_six_columns_tell_the_labels_of_48_rows(scheme: str) -> None:
     found = scene(scheme, 48, 6)
-    assert (entry(found).verdict, entry(found).ratio) == ("open", 0.125)
+    assert (entry(found).verdict, entry(found).ratio) == ("below the line", 0.125)
     (opening,) = found.views["p0"].opened
     labels = labels_by_lattice(opening, WEIGHT)
     assert labels is not None
@@ -40,7 +40,7 @@ def test_six_columns_tell_the_labels_of_48_rows(scheme: str) -> None:
 @pytest.mark.slow
 def test_twenty_columns_tell_the_labels_of_100_rows() -> None:
     found = scene("ckks", 100, 20)
-    assert (entry(found).verdict, entry(found).ratio) == ("open", 0.2)
+    assert (entry(found).verdict, entry(found).ratio) == ("below the line", 0.2)
     (opening,) = found.views["p0"].opened
     labels = labels_by_lattice(opening, WEIGHT)
     assert labels is not None
@@ -51,7 +51,7 @@ def test_twenty_columns_tell_the_labels_of_100_rows() -> None:
 def test_rare_labels_are_found_among_many_rows(scheme: str) -> None:
     rows = 400 if scheme == "ckks" else 160
     found = scene(scheme, rows, 40 if rows < 400 else 60, positive=0.01)
-    assert entry(found).verdict == "open" and entry(found).ratio <= 0.25
+    assert entry(found).verdict == "below the line" and entry(found).ratio <= 0.25
     (opening,) = found.views["p0"].opened
     labels = labels_if_rare(opening, WEIGHT)
     assert labels is not None

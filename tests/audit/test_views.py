@@ -62,7 +62,7 @@ def test_below_the_line_no_residual_is_found(scheme: str) -> None:
     """
     found = scene(scheme, 48, 24, 3)
     entry = next(e for e in found.ledger if e.party == "p0" and not e.advisory)
-    assert entry.verdict == "open"
+    assert entry.verdict == "below the line"
     shares = []
     for place, opening in enumerate(found.views["p0"].opened):
         answer = solve_residuals(opening)
@@ -97,7 +97,7 @@ def test_new_batches_give_the_labels_away_over_the_rounds() -> None:
     exact, estimate = (
         next(e for e in found.ledger if e.party == "p0" and e.advisory is a) for a in (False, True)
     )
-    assert exact.verdict == "open"
+    assert exact.verdict == "below the line"
     assert estimate.verdict == "possibly determined"
     labels = labels_over_rounds(found.views["p0"].opened, 72, -0.5)
     own = area(found.features["p0"] @ found.parameters["p0"], found.labels > 0)

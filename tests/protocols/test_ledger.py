@@ -161,7 +161,7 @@ def test_few_columns_warn_of_nothing_but_the_labels(keys: Keys) -> None:
         warnings.simplefilter("error")
         run = made.run()
     found = blocks(run, made.agreement)
-    assert found["p0", SECRETS].verdict == "open"
+    assert found["p0", SECRETS].verdict == "below the line"
     # Two rounds of three sums about the 32 labels; the label party knows its own.
     labels = found["p0", "labels over all rounds"]
     assert (labels.equations, labels.unknowns, labels.advisory) == (6, 32, True)
