@@ -11,11 +11,12 @@ from securefed.cli.entry import Stopped
 from securefed.cli.foreground import in_foreground, waiting_note
 from securefed.cli.terminal import Progress, Terminal
 from securefed.crypto import Mapper
-from securefed.measure.files import StorageError, write_json
+from securefed.engine import WorkerDied
+from securefed.measure.files import StorageError, check_writable, write_json
 from securefed.measure.report import seconds, size
 from securefed.measure.summary import PartyAccount
 from securefed.measure.timeline import RoundPoint
-from securefed.runtime.attempts import check_folder, close_run, run_session, write_run
+from securefed.runtime.attempts import DIFFERENT, check_folder, close_run, run_session, write_run
 from securefed.runtime.checkpoints import remove_folder
 from securefed.runtime.endpoint import load_keys, open_endpoint, why_it_ended
 from securefed.runtime.keys import PartyKeys
@@ -55,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     party = read_party_file(args.file)
+    if args.json is not None:
+        check_writable("json", args.json)
     data = None if party.is_key_holder else load_data(party)
     passphrase = phrases.read_passphrase(args.passphrase_file)
     keys = load_keys(party, passphrase)
@@ -68,12 +71,18 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         check_folder(session, args.resume, args.restart)
         try:
             account = _take_part(session, keys, terminal, display, events)
-        except (KeyboardInterrupt, PeerGone, StorageError) as error:
+        except (KeyboardInterrupt, PeerGone, StorageError, WorkerDied) as error:
             raise Stopped(_how_to_go_on(args.file, session, error)) from None
         finally:
             display.close()
         _report(session, account, terminal, args.json)
         events.tell("finished", rounds=account.rounds, reason=account.reason)
+    different = [name for name, peer in account.peers.items() if peer["transcripts"] == DIFFERENT]
+    if different:
+        raise Stopped(
+            f"the transcripts of {party.own.name} and {', '.join(different)} differ: one of them did not see "
+            "what the other says it sent; compare the files, and do not use the model before it is clear why"
+        )
     return 0
 
 

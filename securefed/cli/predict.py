@@ -12,7 +12,7 @@ from securefed.cli.terminal import Terminal
 from securefed.crypto.errors import WrongKey
 from securefed.data.ids import normalise_ids
 from securefed.errors import SettingError
-from securefed.measure.files import write_json
+from securefed.measure.files import check_writable, write_json
 from securefed.measure.report import seconds
 from securefed.measure.rundir import RunDirectory
 from securefed.protocols.blur import ScoreGuard
@@ -61,6 +61,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         shard = read_shard(directory.shard, directory.preparation, party.shared)
         instance = shard.instance
     rows = _new_rows(party, args.rows, shard)
+    # Found now and not when the scores are there: they would be lost, and all would have to do it again.
+    if party.is_label_party:
+        check_writable("out", args.out or directory.folder / "scores.csv")
+    if args.json is not None:
+        check_writable("json", args.json)
     keys = load_keys(party, phrases.read_passphrase(args.passphrase_file))
     with in_foreground(terminal), workers(party.own.engine, party.shared.scheme) as mapper:
         scoring = Scoring(

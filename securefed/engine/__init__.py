@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from securefed.checks import check_choice, check_integer
 from securefed.engine.cluster import Ray
-from securefed.engine.local import Processes, SerialEngine, cores
+from securefed.engine.local import Processes, SerialEngine, WorkerDied, cores
 from securefed.errors import SettingError
 
-__all__ = ["Engine", "Processes", "Ray", "SerialEngine", "get_engine"]
+__all__ = ["Engine", "Processes", "Ray", "SerialEngine", "WorkerDied", "get_engine"]
 
 Engine = SerialEngine | Processes | Ray
 

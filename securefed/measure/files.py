@@ -9,13 +9,37 @@ from __future__ import annotations
 import errno
 import json
 import os
+import zipfile
+import zlib
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from securefed.errors import DataError, SecurefedError
+from securefed.errors import DataError, SecurefedError, SettingError
 
-__all__ = ["StorageError", "make_folder", "read_json", "write_atomically", "write_json"]
+__all__ = [
+    "UNREADABLE",
+    "StorageError",
+    "check_writable",
+    "make_folder",
+    "read_json",
+    "write_atomically",
+    "write_json",
+]
+
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    OSError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What numpy and zipfile raise for bytes that are not an archive of arrays; a damaged header can ask for an
+encryption, a compression or a version that there is none of.
+"""
 
 
 class StorageError(SecurefedError):
@@ -55,6 +79,18 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         _sync(path.parent)
     except OSError as error:
         raise storage_error(path, error) from None
+
+
+def check_writable(name: str, path: Path) -> None:
+    """Refuse the setting `name`, a file that is written much later, if it cannot be; nothing is left here."""
+    trial = path.with_name(f".{path.name}.{token_hex(8)}")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        os.close(os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        trial.unlink()
+    except OSError as error:
+        raise SettingError(f"{name}: {path} cannot be written: {error.strerror}") from None
 
 
 def _sync(folder: Path) -> None:

@@ -25,11 +25,12 @@ from securefed.runtime.transcripts import Events
 from securefed.transport import Link, TransportError, WrongRun
 from securefed.transport.grpc import Endpoint, NetworkLink, PeerGone, Waiting
 
-__all__ = ["ALL_KINDS", "check_folder", "close_run", "run_session", "write_run"]
+__all__ = ["ALL_KINDS", "DIFFERENT", "check_folder", "close_run", "run_session", "write_run"]
 
 ALL_KINDS = (*KINDS, *ALIGNMENT_KINDS)
 CLOSING_SECONDS = 60.0
 """How long the others have to write their results before transcripts go uncompared."""
+DIFFERENT = "DIFFER"
 DONE_SECONDS = 60.0
 """How long a party that is done waits for others who may not be."""
 
@@ -133,6 +134,7 @@ def close_run(endpoint: Endpoint, account: PartyAccount, peers: list[str]) -> Pa
             kinds=(),
             settings={"instance": account.instance},
             facts=facts,
+            after=(account.run,),
         )
     except TransportError:
         pass  # whoever is away: what was heard of the others counts
@@ -158,7 +160,7 @@ def _compared(account: PartyAccount, peer: str, facts: Mapping[str, Any] | None)
         and theirs.get("sent") == ours["received"]
         and theirs.get("agreement") == ours["agreement"]
     )
-    return {"transcripts": "agree" if equal else "DIFFER", "timing": _timing(facts.get("timing"))}
+    return {"transcripts": "agree" if equal else DIFFERENT, "timing": _timing(facts.get("timing"))}
 
 
 def _timing(value: object) -> dict[str, float] | None:

@@ -20,8 +20,7 @@ import os
 import re
 import secrets
 import struct
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from securefed.errors import DataError
-from securefed.measure.files import make_folder, storage_error, write_atomically
+from securefed.measure.files import UNREADABLE, make_folder, storage_error, write_atomically
 
-__all__ = ["KEPT", "Checkpoint", "CheckpointStore"]
+__all__ = ["KEPT", "Checkpoint", "CheckpointStore", "remove_folder"]
 
 MAGIC = b"SFCP"
 VERSION = 1
@@ -68,6 +67,8 @@ class CheckpointStore:
     def __init__(self, folder: Path, key: bytes, *, party: str, run: str) -> None:
         self._folder, self._cipher = folder, AESGCM(key)
         self._party, self._run = party, run
+        self._whole = False
+        """The timeline is known to end with a whole record."""
 
     def rounds(self) -> list[int]:
         """Rounds that are there, ascending."""
@@ -108,40 +109,39 @@ class CheckpointStore:
         return found
 
     def clear(self) -> None:
-        for number in self.rounds():
-            (self._folder / f"round-{number}.sfc").unlink(missing_ok=True)
-        for name in (ALIGNMENT, TIMELINE):
+        """The alignment first: without it nothing here is a run that could go on, whenever a kill comes."""
+        for name in (ALIGNMENT, TIMELINE, *(f"round-{number}.sfc" for number in self.rounds())):
             (self._folder / name).unlink(missing_ok=True)
 
     # The timeline grows by a record a round; a checkpoint that held all of it would grow with the rounds.
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record; one that a kill cuts short is not missed."""
+        """Add a record; one that a kill or a full disk cut short is not missed, and goes first."""
         nonce = secrets.token_bytes(NONCE)
         text = json.dumps(dict(record), allow_nan=False).encode()
         sealed = nonce + self._cipher.encrypt(nonce, text, self._header(TIMELINE_ROUND))
         make_folder(self._folder, private=True)
         path = self._folder / TIMELINE
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            with os.fdopen(descriptor, "ab") as file:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "r+b") as file:
+                if not self._whole:
+                    file.truncate(sum(LENGTH.size + len(record) for record in _sealed_records(file.read())))
+                self._whole = False
+                file.seek(0, os.SEEK_END)
                 file.write(LENGTH.pack(len(sealed)) + sealed)
+            self._whole = True
         except OSError as error:
             raise storage_error(path, error) from None
 
     def records(self) -> list[dict[str, Any]]:
         """All records that are whole, in the order of their writing."""
         path, found = self._folder / TIMELINE, []
-        blob = path.read_bytes() if path.exists() else b""
-        place = 0
-        while place + LENGTH.size <= len(blob):
-            (size,) = LENGTH.unpack_from(blob, place)
-            sealed = blob[place + LENGTH.size : place + LENGTH.size + size]
-            place += LENGTH.size + size
+        for sealed in _sealed_records(path.read_bytes() if path.exists() else b""):
             try:
                 text = self._cipher.decrypt(sealed[:NONCE], sealed[NONCE:], self._header(TIMELINE_ROUND))
             except (InvalidTag, ValueError):
-                continue  # cut short by a kill; the round was made again
+                continue  # damaged; the round counts all the same
             found.append(json.loads(text))
         return found
 
@@ -177,15 +177,30 @@ class CheckpointStore:
             with np.load(io.BytesIO(data), allow_pickle=False) as held:
                 arrays = {key: held[key] for key in held.files}
             meta = json.loads(str(arrays.pop(META)))
-        except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        except UNREADABLE as error:
             raise DataError(f"{path}: not a checkpoint ({error})") from None
         return Checkpoint(arrays, meta)
 
 
+def _sealed_records(blob: bytes) -> Iterator[bytes]:
+    """Those that are whole; what is cut short can only be the last."""
+    place = 0
+    while place + LENGTH.size <= len(blob):
+        (size,) = LENGTH.unpack_from(blob, place)
+        sealed = blob[place + LENGTH.size : place + LENGTH.size + size]
+        if len(sealed) < size:
+            return
+        place += LENGTH.size + size
+        yield sealed
+
+
 def remove_folder(folder: Path) -> None:
-    """Checkpoints of a run that is over."""
+    """Checkpoints of a run that is over. The alignment first, as in `CheckpointStore.clear`: what is left of
+    a finished run when this is interrupted must not look like one that has just begun.
+    """
     if folder.is_dir():
         try:
+            (folder / ALIGNMENT).unlink(missing_ok=True)
             for path in folder.iterdir():
                 path.unlink()
             folder.rmdir()

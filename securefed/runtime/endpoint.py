@@ -43,6 +43,7 @@ TEMPORARY = frozenset(
         "PeerRestarted",
         "StorageError",
         "SystemExit",
+        "WorkerDied",
     }
 )
 """Why a peer may leave and come back."""

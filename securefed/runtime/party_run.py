@@ -171,6 +171,12 @@ class Session(ABC):
         self, instance: str, agreement: Agreement, rounds: int, reason: Reason, tally: Tally, path: Path
     ) -> PartyAccount:
         """The account of a run that is over."""
+        transcript = Transcript.read(self.directory.transcript)
+        if fault := transcript.fault():
+            raise DataError(
+                f"{self.directory.transcript}: {fault}; it was changed or cut after the run had ended, and "
+                "cannot be compared with the others'"
+            )
         return PartyAccount(
             party=self.name,
             run=self.shared.name,
@@ -180,7 +186,7 @@ class Session(ABC):
             reason=reason,
             rows=agreement.batches.rows,
             timeline=tally.timeline,
-            transcript=Transcript.read(self.directory.transcript),
+            transcript=transcript,
             path=path,
             evaluation=tally.evaluation,
             alignment=tally.alignment,

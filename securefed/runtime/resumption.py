@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from securefed.errors import SettingError
@@ -66,7 +66,8 @@ class Standing:
 
         rounds = facts.get("rounds")
         sound = (
-            number(facts.get("equations"))
+            {field.name for field in fields(cls)} <= facts.keys()
+            and number(facts.get("equations"))
             and number(facts.get("rows"))
             and isinstance(facts.get("affine"), bool)
             and _token(facts.get("instance"), None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from securefed import models
 from securefed.errors import DataError
-from securefed.measure.files import write_atomically
+from securefed.measure.files import UNREADABLE, write_atomically
 from securefed.models import HiddenLayer
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
@@ -62,11 +61,14 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
 
 def read_arrays(path: Path, what: str) -> dict[str, NDArray[np.generic]]:
     try:
-        with np.load(path, allow_pickle=False) as held:
+        held = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
+        if not isinstance(held, np.lib.npyio.NpzFile):
+            raise ValueError("one array without a name")
+        with held:
             return {name: held[name] for name in held.files}
     except FileNotFoundError:
         raise DataError(f"{path}: no {what} there; train first") from None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise DataError(f"{path}: not a {what} ({error})") from None
 
 

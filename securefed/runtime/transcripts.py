@@ -110,7 +110,7 @@ class Events:
     """What happens, as lines of JSON in a file: for a supervisor, or for the demonstration."""
 
     def __init__(self, path: Path | None) -> None:
-        self._file = None
+        self._file, self._path = None, path
         if path is not None:
             try:
                 self._file = path.open("a", encoding="utf-8")
@@ -120,8 +120,14 @@ class Events:
     def tell(self, event: str, **facts: Any) -> None:
         if self._file is not None:
             line = json.dumps({"time": time.time(), "cpu": time.process_time(), "event": event, **facts})
-            self._file.write(line + "\n")
-            self._file.flush()
+            try:
+                self._file.write(line + "\n")
+                self._file.flush()
+            except OSError as error:
+                file, self._file = self._file, None
+                with suppress(OSError):  # what could not be written is tried once more, in vain
+                    file.close()
+                raise storage_error(self._path or Path(), error) from None
 
     def close(self) -> None:
         if self._file is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from securefed.engine import Processes, Ray, SerialEngine, get_engine
+from securefed.engine import Processes, Ray, SerialEngine, WorkerDied, get_engine
 from securefed.errors import MissingExtra, SettingError
 
 
@@ -83,3 +84,43 @@ def test_ray_works_or_says_what_to_install() -> None:
     else:
         with engine:
             assert [value for value, _ in engine.map(square, range(5))] == [0, 1, 4, 9, 16]
+
+
+def dies_once(mark: Path) -> int:
+    """As one whom the system kills because memory is short."""
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def dies(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_a_dead_worker_had_is_done_again(tmp_path: Path) -> None:
+    with Processes(2) as engine:
+        before = {pid for _, pid in engine.map(square, range(4))}
+        found = engine.map(dies_once, [tmp_path / "a", tmp_path / "b", tmp_path / "c"])
+        assert len(found) == 3
+        assert not before & set(found)
+        assert [value for value, _ in engine.map(square, range(20))] == [x * x for x in range(20)]
+
+
+def test_work_that_kills_its_workers_is_a_named_error_and_the_engine_goes_on() -> None:
+    with Processes(2) as engine:
+        with pytest.raises(WorkerDied, match="died 3 times over the same work: killed, or short of memory"):
+            engine.map(dies, range(4))
+        assert engine.map(square, [3])[0][0] == 9
+
+
+def signals_itself(number: int) -> int:
+    os.kill(os.getpid(), number)
+    return os.getpid()
+
+
+def test_whoever_stops_a_party_stops_it_and_not_its_workers() -> None:
+    """systemd and Ctrl-C signal all processes; a worker leaves the last word to the party."""
+    with Processes(1) as engine:
+        (pid,) = {pid for _, pid in engine.map(square, range(2))}
+        assert engine.map(signals_itself, [signal.SIGINT, signal.SIGTERM]) == [pid, pid]

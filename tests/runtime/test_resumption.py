@@ -103,3 +103,11 @@ def test_what_no_party_says_is_refused(change: dict[str, Any]) -> None:
         Standing.from_facts("shop", facts)
     with pytest.raises(Malformed):
         Standing.from_facts("shop", {})
+
+
+@pytest.mark.parametrize("key", at(0, 3).to_facts())
+def test_what_a_peer_leaves_out_is_refused_too(key: str) -> None:
+    facts = at(0, 3).to_facts()
+    del facts[key]
+    with pytest.raises(Malformed, match="shop"):
+        Standing.from_facts("shop", facts)

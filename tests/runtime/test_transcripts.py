@@ -137,3 +137,10 @@ def test_events_are_lines_of_json_that_are_added(tmp_path: Path) -> None:
     assert [line["event"] for line in lines] == ["first", "second"] and lines[0]["round"] == 3
     with Events(None) as nowhere:
         nowhere.tell("unheard")
+
+
+def test_a_full_disk_under_the_events_is_one_named_error() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with Events(Path("/dev/full")) as events, pytest.raises(StorageError, match="/dev/full: No space left"):
+        events.tell("listening")

@@ -410,6 +410,7 @@ class Process(Host):
         run: str,
         *,
         facts: Mapping[str, Any] | None = None,
+        after: Collection[str] = (),
         join: float | None = None,
         on_wait: Callable[[Waiting], None] | None = None,
     ) -> NetworkRun:
@@ -424,7 +425,7 @@ class Process(Host):
             facts=facts or {},
             limits=self._limits,
             log=LOG,
-            done=register.done,
+            done={*after, *register.done},
             host=self,
             arrivals=self.door.arrived,
         )

@@ -81,7 +81,8 @@ class Federation:
                 disk.marked.add(run)
 
             try:
-                process.run(program, run, join=DONE_JOIN if done else None)
+                over = [f"r{number}" for number in range(disk.run)]
+                process.run(program, run, after=over, join=DONE_JOIN if done else None)
             except WrongRun:
                 if not done:
                     raise

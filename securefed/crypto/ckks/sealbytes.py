@@ -20,6 +20,7 @@ SEAL's own scales are set to 1 throughout: the scales are ours to track.
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import struct
 import tempfile
@@ -82,12 +83,23 @@ def _remove(path: str) -> None:
 _SCRATCH = _Scratch()
 
 
+def _no_room(size: int) -> OSError:
+    return OSError(
+        errno.EFBIG,
+        f"CKKS needs a file in memory of {size + 4096:,} bytes, and this process may not have one: raise its "
+        "limit on file sizes (ulimit -f, LimitFSIZE=) or on memory",
+    )
+
+
 def _load(target: Any, parts: Sequence[bytes | memoryview], context: Any) -> Any:
     handle, path = _SCRATCH.file()
     os.lseek(handle, 0, os.SEEK_SET)
-    left = os.writev(handle, parts) - sum(len(part) for part in parts)
-    if left:
-        raise OSError(f"{-left} bytes of a SEAL object could not be written to {path}")
+    size = sum(len(part) for part in parts)
+    try:
+        if os.writev(handle, parts) != size:
+            raise _no_room(size)
+    except OSError as error:
+        raise _no_room(size) from error
     target.load(context, path)
     os.ftruncate(handle, 0)
     return target
@@ -96,7 +108,10 @@ def _load(target: Any, parts: Sequence[bytes | memoryview], context: Any) -> Any
 def read(saved: Any, words: Any) -> Words:
     """The words of a SEAL object: `saved` has save(path), `words` gives one word at a time."""
     handle, path = _SCRATCH.file()
-    saved.save(path)
+    try:
+        saved.save(path)
+    except RuntimeError as error:
+        raise _no_room(8 * words.size()) from error
     size = os.fstat(handle).st_size
     found = _uncompressed(os.pread(handle, size, 0))
     os.ftruncate(handle, 0)

@@ -147,13 +147,16 @@ class Endpoint:
         kinds: Collection[str],
         settings: Mapping[str, Any],
         facts: Mapping[str, Any] | None = None,
+        after: Collection[str] = (),
         on_wait: Callable[[Waiting], None] | None = None,
         timer: Timer = time.perf_counter,
     ) -> NetworkRun:
         """One attempt: greet all peers, run the program, and wait until theirs have ended too.
 
         `settings` have to be equal at all parties; `facts` are told to them and are in their `link.hello`. A
-        `PeerGone` says that everybody has to begin a new attempt.
+        `PeerGone` says that everybody has to begin a new attempt. `after` names runs that are over, whatever
+        process saw their end: a peer that still greets for one of them is shown on, and not taken for one in
+        another run.
         """
         attempt = Attempt(
             self.name,
@@ -164,7 +167,7 @@ class Endpoint:
             facts=facts or {},
             limits=self.limits,
             log=self._log,
-            done=self._register.done,
+            done={*after, *self._register.done},
             host=self._host,
             arrivals=self._door.arrived,
         )
