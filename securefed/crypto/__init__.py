@@ -7,23 +7,27 @@
     opened = holder.open(masked)                             # uniform to the key-holder
     result = mask.remove(opened)                             # matrix @ values, to the requester alone
 
-Schemes: "paillier" (exact, one value a ciphertext or packed), "ckks" (approximate, thousands of values a
-ciphertext) and "plain" (no protection; for experiments and as the oracle).
+Schemes: "ckks" (lattices, thousands of values a ciphertext), "paillier" (factoring, one value a ciphertext or
+packed) and "plain" (no protection; for experiments and as the oracle). Arrays that stay hidden for a whole
+training (securefed.crypto.hidden) take keys of a kind of their own where the scheme is "ckks": `key_kind`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
+from typing import Any
 
 from securefed.crypto.errors import BadKey
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.keyfile import read_key_file, write_key_file
 from securefed.crypto.keyholder import KeyHolder, OpeningRecord
-from securefed.crypto.plain import PlainPublicKey, PlainSecretKey
-from securefed.crypto.scheme import Encrypted, Mapper, Mask, Masked, Opened, PublicKey, SecretKey, Serial
-from securefed.crypto.wire import Frame, Kind, Scheme
+from securefed.crypto.scheme import Encrypted, Mapper, Mask, Masked, Opened, PublicKey, Serial
+from securefed.crypto.wire import Frame, Kind
 
 __all__ = [
+    "KEY_KINDS",
     "SCHEMES",
     "Encrypted",
     "FixedPoint",
@@ -36,41 +40,64 @@ __all__ = [
     "PublicKey",
     "Serial",
     "generate",
+    "key_kind",
     "load_key",
     "load_public_key",
     "save_key",
 ]
 
-SCHEMES = ("paillier", "ckks", "plain")
+SCHEMES = ("ckks", "paillier", "plain")
+"""What users choose from."""
 
 
-def generate(scheme: str, *, key_bits: int = 3072, allow_small: bool = False) -> KeyHolder:
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of keys: where its classes are, loaded when they are needed."""
+
+    module: str
+    public: str
+    secret: str
+    sized: bool = False
+    """Its keys come in sizes (and, in tests, in small ones)."""
+
+    def load(self, name: str) -> Any:
+        return getattr(import_module(f"securefed.crypto.{self.module}"), name)
+
+
+KEY_KINDS: dict[str, _Kind] = {
+    "paillier": _Kind("paillier", "PaillierPublicKey", "PaillierSecretKey", sized=True),
+    "ckks": _Kind("ckks", "CkksPublicKey", "CkksSecretKey"),
+    "rlwe": _Kind("rlwe", "RlwePublicKey", "RlweSecretKey"),
+    "plain": _Kind("plain", "PlainPublicKey", "PlainSecretKey"),
+}
+
+
+def key_kind(scheme: str, reveal: str) -> str:
+    """The kind of keys that a run takes: where nothing is revealed, "ckks" takes those for hidden arrays."""
+    return "rlwe" if scheme == "ckks" and reveal == "nothing" else scheme
+
+
+def _kind(name: str) -> _Kind:
+    found = KEY_KINDS.get(name)
+    if found is None:
+        raise BadKey(f"scheme: {name!r} given, one of {', '.join(KEY_KINDS)} is allowed")
+    return found
+
+
+def generate(kind: str, *, key_bits: int = 3072, allow_small: bool = False) -> KeyHolder:
     """A key-holder with a fresh key. `key_bits` and `allow_small` (for tests) concern Paillier alone."""
-    if scheme == "paillier":
-        from securefed.crypto import paillier
-
-        return KeyHolder(paillier.generate_secret_key(key_bits, allow_small=allow_small))
-    if scheme == "ckks":
-        from securefed.crypto import ckks
-
-        return KeyHolder(ckks.generate_secret_key())
-    if scheme == "plain":
-        return KeyHolder(PlainSecretKey())
-    raise BadKey(f"scheme: {scheme!r} given, one of {', '.join(SCHEMES)} is allowed")
+    found = _kind(kind)
+    make = found.load("generate_secret_key")
+    return KeyHolder(make(key_bits, allow_small=allow_small) if found.sized else make())
 
 
 def load_public_key(blob: bytes, *, allow_small: bool = False) -> PublicKey:
     """A public key that arrived; refused when it is malformed, too small or weak."""
     frame = Frame.from_bytes(blob, Kind.PUBLIC_KEY)
-    if frame.scheme is Scheme.PAILLIER:
-        from securefed.crypto import paillier
-
-        return paillier.PaillierPublicKey.from_frame(frame, allow_small=allow_small)
-    if frame.scheme is Scheme.CKKS:
-        from securefed.crypto import ckks
-
-        return ckks.CkksPublicKey.from_frame(frame)
-    return PlainPublicKey.from_frame(frame)
+    found = _kind(frame.scheme.name.lower())
+    options = {"allow_small": allow_small} if found.sized else {}
+    key: PublicKey = found.load(found.public).from_frame(frame, **options)
+    return key
 
 
 def save_key(
@@ -84,15 +111,6 @@ def save_key(
 def load_key(path: str | PathLike[str], passphrase: str | bytes, *, allow_small: bool = False) -> KeyHolder:
     """The key-holder whose key `save_key` wrote."""
     frame = Frame.from_bytes(read_key_file(path, passphrase).secret, Kind.SECRET_KEY)
-    secret: SecretKey
-    if frame.scheme is Scheme.PAILLIER:
-        from securefed.crypto import paillier
-
-        secret = paillier.PaillierSecretKey.from_frame(frame, allow_small=allow_small)
-    elif frame.scheme is Scheme.CKKS:
-        from securefed.crypto import ckks
-
-        secret = ckks.CkksSecretKey.from_frame(frame)
-    else:
-        secret = PlainSecretKey.from_frame(frame)
-    return KeyHolder(secret)
+    found = _kind(frame.scheme.name.lower())
+    options = {"allow_small": allow_small} if found.sized else {}
+    return KeyHolder(found.load(found.secret).from_frame(frame, **options))

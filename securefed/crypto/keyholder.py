@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
 
 from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import OpeningRefused, WrongKey
 from securefed.crypto.fixed import FixedPoint, checked_array
 from securefed.crypto.memory import OpeningMemory
+from securefed.crypto.hidden import HiddenArray, HiddenBlock, HidingSecret, Range, Wide
 from securefed.crypto.scheme import Encrypted, Floats, Masked, Opened, PublicKey, SecretKey
 
 __all__ = ["KeyHolder", "OpeningRecord"]
@@ -69,16 +69,29 @@ class KeyHolder:
         with self._admitted(masked, "received"):
             return self._secret.receive(masked, disclosure)
 
-    def open_slots(self, hidden: Masked) -> list[int]:
-        """value + mask, slot by slot, of a hidden block (blind training); what is read is still masked."""
-        with self._admitted(hidden, "read under masks"):
-            return self._secret.open_slots(hidden)
+    @property
+    def hides(self) -> bool:
+        """Whether arrays can be hidden under this key."""
+        return isinstance(self._secret, HidingSecret)
 
-    def encrypt_integers(self, integers: Sequence[int], extent: Any) -> Any:
-        """What was read under masks, encrypted again at another scale (blind training)."""
-        encrypted = self._secret.encrypt_integers(integers, extent)
-        encrypted.origin = "fresh"
-        return encrypted
+    def read(self, block: HiddenBlock) -> Wide:
+        """value + mask, entry by entry, of a hidden block; what is read is still masked."""
+        with self._admitted(block, "read under masks"):
+            return self._hiding().read(block)
+
+    def conceal(self, integers: Wide, range_: Range, blocks: int = 1) -> HiddenArray:
+        """A fresh hidden array, of what was read under masks."""
+        return self._hiding().conceal(integers, range_, blocks)
+
+    def _hiding(self) -> HidingSecret:
+        if not isinstance(self._secret, HidingSecret):
+            raise OpeningRefused(f"{self.public!r} hides no arrays")
+        return self._secret
+
+    def switching(self, strides: Sequence[int]) -> bytes:
+        """Keys for merging hidden sums, where the scheme needs them; nothing secret."""
+        make = getattr(self._secret, "switching", None)
+        return b"" if make is None else bytes(make(strides))
 
     @contextmanager
     def _admitted(self, masked: Masked, purpose: str) -> Iterator[None]:

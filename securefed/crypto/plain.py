@@ -17,7 +17,7 @@ from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.scheme import Encrypted, Floats, Mask, Masked, Opened, PublicKey, SecretKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
-__all__ = ["PlainEncrypted", "PlainPublicKey", "PlainSecretKey"]
+__all__ = ["PlainEncrypted", "PlainPublicKey", "PlainSecretKey", "generate_secret_key"]
 
 
 class PlainPublicKey(PublicKey):
@@ -198,3 +198,8 @@ class PlainSecretKey(SecretKey):
         key = cls(frame.payload)
         frame.expect(Scheme.PLAIN, key.public.parameters, key.public.key_id)
         return key
+
+
+def generate_secret_key() -> PlainSecretKey:
+    """A fresh token."""
+    return PlainSecretKey()

@@ -20,6 +20,7 @@ __all__ = [
     "ByteSource",
     "uniform_below",
     "uniform_bits",
+    "uniform_integers",
     "uniform_many_below",
     "uniform_unit",
     "uniform_units",
@@ -32,6 +33,11 @@ ByteSource = Callable[[int], bytes]
 def uniform_bits(bits: int) -> mpz:
     """Uniform in [0, 2**bits)."""
     return _bits_from(os.urandom, bits)
+
+
+def uniform_integers(count: int, bits: int) -> list[int]:
+    """Independent draws, each uniform in [0, 2**bits)."""
+    return _integers_from(os.urandom, count, bits)
 
 
 def uniform_below(bound: int) -> mpz:
@@ -61,6 +67,14 @@ def _bits_from(source: ByteSource, bits: int) -> mpz:
         raise RangeError(f"bits: {bits} given, at least 1 is allowed")
     size = (bits + 7) // 8
     return mpz.from_bytes(source(size), "big") >> (8 * size - bits)
+
+
+def _integers_from(source: ByteSource, count: int, bits: int) -> list[int]:
+    if bits < 1:
+        raise RangeError(f"bits: {bits} given, at least 1 is allowed")
+    size = (bits + 7) // 8
+    drawn, spare = source(count * size), 8 * size - bits
+    return [int.from_bytes(drawn[i : i + size], "big") >> spare for i in range(0, count * size, size)]
 
 
 def _below_from(source: ByteSource, bound: mpz) -> mpz:

@@ -19,14 +19,14 @@ declared ranges, keys. The schemes implement the methods with a leading undersco
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from securefed.crypto.errors import CapacityError, MaskError, RangeError, ShapeError, WrongKey
+from securefed.crypto.errors import MaskError, RangeError, ShapeError, WrongKey
 from securefed.crypto.fixed import FixedPoint, checked_addend, checked_array
 from securefed.crypto.memory import OpeningMemory
 from securefed.crypto.wire import Frame, Kind, Scheme
@@ -426,16 +426,6 @@ class SecretKey(ABC):
     @abstractmethod
     def receive(self, masked: Any, disclosure: bytes) -> Floats:
         """Decrypt a masked block whose mask its sender disclosed to the key-holder."""
-
-    def open_slots(self, hidden: Any) -> list[int]:
-        """value + mask of every slot of a hidden block, for blind training; only Paillier can."""
-        raise CapacityError(
-            f"{self.public.scheme.name.lower()} has no slots that a mask hides through a shift"
-        )
-
-    def encrypt_integers(self, integers: Sequence[int], extent: Any) -> Any:
-        """Integers at a known scale, for blind training; only Paillier can."""
-        raise CapacityError(f"{self.public.scheme.name.lower()} does not encrypt integers")
 
     @abstractmethod
     def to_bytes(self) -> bytes:

@@ -43,12 +43,14 @@ class Kind(IntEnum):
     MASKED = 4
     OPENED = 5
     DISCLOSURE = 6
+    SWITCHING = 7
 
 
 class Scheme(IntEnum):
     PLAIN = 0
     PAILLIER = 1
     CKKS = 2
+    RLWE = 3
 
 
 def fingerprint(*parts: bytes) -> bytes:

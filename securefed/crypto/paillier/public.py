@@ -18,9 +18,11 @@ from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import BadCiphertext, BadKey, CapacityError, FormatError, ShapeError
 from securefed.crypto.fixed import FixedPoint, checked_array
+from securefed.crypto.hidden import Range
 from securefed.crypto.packing import PackingPlan, pack
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.extent import Extent
+from securefed.crypto.paillier.hidden import PaillierArray, PaillierBlock, PaillierSum
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, split_integers
 from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.primes import is_prime, small_factor
@@ -54,6 +56,7 @@ class PaillierPublicKey(PublicKey):
     """
 
     scheme: ClassVar[Scheme] = Scheme.PAILLIER
+    scoring_lift: int = 0
 
     def __init__(self, n: int, proof: tuple[mpz, ...], *, allow_small: bool = False) -> None:
         self.n = mpz(n)
@@ -189,6 +192,28 @@ class PaillierPublicKey(PublicKey):
         plan = PackingPlan(self.bits, extent.magnitude, ((1 << (width - 2)) - 1) // extent.magnitude)
         count = plan.ciphertexts(int(np.prod(found)))
         return PaillierPacked(self, found, self.read_ciphertexts(frame.payload, count), extent, plan)
+
+    # Hidden arrays
+
+    def room(self, range_: Range, slack: int) -> int:
+        return self.bits - 2 - (range_.masked(slack).bits + 2)
+
+    def hidden_zeros(self, shape: tuple[int, int], range_: Range, blocks: int = 1) -> PaillierArray:
+        count = shape[0] * shape[1]
+        array = PaillierArray(self, shape, range_, self.combine([0] * count, self.draw(count)))
+        array.origin = "fresh"
+        return array
+
+    def load_array(self, blob: bytes, shape: tuple[int, int], range_: Range, blocks: int = 1) -> PaillierArray:
+        return PaillierArray.from_bytes(self, blob, shape, range_)
+
+    def load_sum(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> PaillierSum:
+        sums = PaillierSum.from_frame(self, self._frame(blob, Kind.ENCRYPTED), shape, range_, slack)
+        sums.origin = "arrived"
+        return sums
+
+    def load_block(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> PaillierBlock:
+        return PaillierBlock(PaillierSum.from_frame(self, self._frame(blob, Kind.MASKED), shape, range_, slack))
 
     def _announced(self, frame: Frame) -> tuple[Extent, int]:
         extent, width = Extent.from_numbers(frame.numbers)

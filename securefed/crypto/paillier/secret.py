@@ -17,8 +17,9 @@ from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import BadKey, FormatError, OpeningRefused, WrongKey
 from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.hidden import Range, Wide
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
-from securefed.crypto.paillier.extent import Extent
+from securefed.crypto.paillier.hidden import PaillierArray, PaillierBlock
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure
 from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
@@ -32,7 +33,6 @@ from securefed.crypto.paillier.public import (
     encrypt_array_packed,
 )
 from securefed.crypto.paillier.residues import OwnerResidues
-from securefed.crypto.paillier.slots import HiddenSlots
 from securefed.crypto.scheme import Floats, SecretKey
 from securefed.crypto.wire import Frame, Kind
 
@@ -108,19 +108,21 @@ class PaillierSecretKey(SecretKey):
         width = self.public.ciphertext_bytes
         self.memory.admit([hashlib.sha256(c.to_bytes(width, "big")).digest() for c in ciphertexts])
 
-    def open_slots(self, hidden: HiddenSlots) -> list[int]:
-        """value + mask, slot by slot (securefed.crypto.paillier.slots)."""
-        if not isinstance(hidden, HiddenSlots):
-            raise OpeningRefused(f"a {type(hidden).__name__} given, hidden slots are allowed")
-        return hidden.read(
-            self.open(PaillierMasked(self.public, hidden.shape, hidden.slots._ciphertexts))._plaintexts
-        )
+    def read(self, block: PaillierBlock) -> Wide:
+        """value + mask, slot by slot (securefed.crypto.hidden)."""
+        if not isinstance(block, PaillierBlock):
+            raise OpeningRefused(f"a {type(block).__name__} given, a hidden block is allowed")
+        return block.read(self.open(block.masked())._plaintexts)
 
-    def encrypt_integers(self, integers: Sequence[int], extent: Extent) -> PaillierEncrypted:
-        """Integers of any size that fits, at a scale that both sides know."""
-        self.public.admit(extent)
-        ciphertexts = self.public.combine([mpz(m) for m in integers], self.draw(len(integers)))
-        return PaillierEncrypted(self.public, (len(integers),), ciphertexts, extent)
+    def conceal(self, integers: Wide, range_: Range, blocks: int = 1) -> PaillierArray:
+        """Integers at a scale that both sides know, encrypted afresh."""
+        shape = (integers.shape[0], integers.shape[1])
+        flat = [mpz(m) for m in integers.ravel().tolist()]
+        array = PaillierArray(
+            self.public, shape, range_, self.public.combine(flat, self.draw(len(flat)))
+        )
+        array.origin = "fresh"
+        return array
 
     def receive(self, masked: PaillierMasked, disclosure: bytes) -> Floats:
         return read_disclosure(masked, disclosure).remove(self.open(masked))

@@ -1,0 +1,250 @@
+"""Hidden arrays: values that stay encrypted from the first round to the last.
+
+Whoever works on a hidden array lacks its key; the key-holder sees it only under masks. Two forms, both
+matrices of whole numbers (rows, columns) at a public scale:
+
+    HiddenArray   one operand: a plain matrix times it gives a HiddenSum; plain numbers can be added
+    HiddenSum     results, packed: they add up, take plain numbers, and go to the key-holder
+
+and what happens to them:
+
+    matrix @ array                       by its holder, alone
+    sum.hide() -> block, masks           to the key-holder: value + noise + mask, entry by entry
+    key_holder.read(block)               value + noise + mask
+    key_holder.conceal(integers)         a fresh HiddenArray, of what was read, shifted or combined
+    array.add_plain(-masks)              and the holder has the refreshed array
+
+so a *refresh* (to another scale) and a *conversion* (to another holder) are one round trip each, in which
+nobody sees a value. `sum.mask()` is the other way out: a uniform mask, for an opening to whoever may learn the
+result (scores; parameters that all agreed to release).
+
+Masks. The mask of an entry is the sum of three numbers uniform in [0, 2^(bits + slack)), where value and noise
+stay below 2^bits. It survives a shift, which a uniform mask does not. What the key-holder sees of T entries is
+within 1.07 sqrt(T) 2^-slack of something independent of the values: with f the density of the sum of three
+uniforms of width W, sqrt(f) is absolutely continuous, so the squared Hellinger distance of one entry is at most
+(v/W)^2 I / 8 with the Fisher information I = 4.57, T entries multiply their affinities, however adaptively they
+are chosen, and the statistical distance is at most sqrt(2 T I / 8) v / W. (One uniform mask would only give
+T 2^-slack.) `slack_for` turns that round for a whole run.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from math import ceil, log2
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto.errors import RangeError, ShapeError
+from securefed.crypto.randomness import uniform_integers
+from securefed.crypto.scheme import Floats, Mask, Masked, Origin
+
+__all__ = [
+    "HiddenArray",
+    "HiddenBlock",
+    "HiddenSum",
+    "HidingKey",
+    "HidingSecret",
+    "PlainMatrix",
+    "Range",
+    "Wide",
+    "draw_masks",
+    "slack_for",
+    "to_integers",
+]
+
+Wide = NDArray[Any]
+"""Python integers of any size, (rows, columns)."""
+SECURITY_BITS = 40
+"""What a key-holder sees in all runs on the same data is within 2^-40 of something independent of them."""
+RUNS_BITS = 10
+"""Runs on the same data that this is counted for: 2^10."""
+MASK_TERMS = 3
+
+
+@dataclass(frozen=True)
+class Range:
+    """Public facts about an array: integers stand for integer * 2**-fraction_bits, and stay below 2**bits."""
+
+    fraction_bits: int
+    bits: int
+
+    def cut(self, shift: int) -> Range:
+        """Of the same values with `shift` low bits cut off (or added, where it is negative)."""
+        return Range(self.fraction_bits - shift, self.bits - shift)
+
+    def masked(self, slack: int) -> Range:
+        """Of value + mask."""
+        return Range(self.fraction_bits, self.bits + slack + 2)
+
+
+def slack_for(entries: int) -> int:
+    """Bits by which masks are wider than values, where `entries` of them are hidden in a run."""
+    return SECURITY_BITS + 1 + ceil((log2(max(entries, 1)) + RUNS_BITS) / 2)
+
+
+def draw_masks(shape: tuple[int, int], bits: int) -> Wide:
+    """A mask for each entry: three numbers uniform below 2**bits, added up."""
+    drawn = uniform_integers(shape[0] * shape[1] * MASK_TERMS, bits)
+    total: Wide = np.array(drawn, dtype=object).reshape(*shape, MASK_TERMS).sum(axis=2)
+    return total
+
+
+def to_integers(values: Floats, fraction_bits: int) -> Wide:
+    """round(value * 2**fraction_bits) of each, of any size."""
+    scaled = np.rint(np.ldexp(np.asarray(values, dtype=np.float64), fraction_bits))
+    if not np.isfinite(scaled).all():
+        raise RangeError("values: NaN or infinite entries; only finite numbers are allowed")
+    return np.array([int(value) for value in scaled.ravel().tolist()], dtype=object).reshape(scaled.shape)
+
+
+@dataclass
+class PlainMatrix:
+    """A plain matrix (outputs, inputs) that hidden arrays are multiplied by, at a public scale.
+
+    What a scheme makes of it is kept with it while `keep` is true: columns that are used again in every round
+    are encoded once.
+    """
+
+    values: Floats
+    fraction_bits: int
+    bits: int
+    """Public: |entry| * 2**fraction_bits < 2**bits."""
+    keep: bool = False
+    encodings: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        largest = float(np.max(np.abs(self.values), initial=0.0))
+        if not np.isfinite(largest) or largest * 2.0**self.fraction_bits >= 2.0**self.bits:
+            allowed = 2.0 ** (self.bits - self.fraction_bits)
+            raise RangeError(f"multipliers: {largest:.6g} given, below {allowed:g} is allowed")
+
+    def integers(self) -> NDArray[np.int64]:
+        return np.rint(np.ldexp(self.values, self.fraction_bits)).astype(np.int64)
+
+
+class HiddenArray(ABC):
+    """Operands: what a plain matrix can be multiplied with."""
+
+    shape: tuple[int, int]
+    range: Range
+    origin: Origin = "computed"
+    shown: bool = False
+
+    def __rmatmul__(self, matrix: PlainMatrix) -> HiddenSum:
+        """[[matrix array]]; the matrix' scale adds to the array's."""
+        if matrix.values.shape[1] != self.shape[0]:
+            raise ShapeError(f"matrix: shape {matrix.values.shape} given, (any, {self.shape[0]}) expected")
+        return self._product(matrix)
+
+    @property
+    @abstractmethod
+    def ciphertexts(self) -> int: ...
+
+    def repeated(self) -> int:
+        """Ciphertexts that share their randomness: none, unless something is broken."""
+        return 0
+
+    @abstractmethod
+    def _product(self, matrix: PlainMatrix) -> HiddenSum: ...
+
+    @abstractmethod
+    def packed(self) -> HiddenSum:
+        """The same values, on their way to the key-holder."""
+
+    @abstractmethod
+    def add_plain(self, integers: Wide, range_: Range) -> Self:
+        """Plain integers added; `range_` is the result's."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes: ...
+
+
+class HiddenSum(ABC):
+    """Results: sums of products, packed."""
+
+    shape: tuple[int, int]
+    range: Range
+    slack: int
+    origin: Origin = "computed"
+    shown: bool = False
+
+    @property
+    @abstractmethod
+    def ciphertexts(self) -> int: ...
+
+    @abstractmethod
+    def repeated(self) -> int: ...
+
+    @abstractmethod
+    def within(self, range_: Range, slack: int) -> Self:
+        """The same sums under a run's declared range and with room for its masks, the same at all parties."""
+
+    @abstractmethod
+    def __add__(self, other: Self) -> Self: ...
+
+    @abstractmethod
+    def add_plain(self, integers: Wide) -> Self: ...
+
+    @abstractmethod
+    def rerandomise(self) -> Self: ...
+
+    @abstractmethod
+    def hide(self) -> tuple[HiddenBlock, Wide]:
+        """Re-randomised and under masks, for the key-holder; and the masks, to keep."""
+
+    @abstractmethod
+    def mask(self) -> tuple[Masked, Mask]:
+        """Re-randomised and under a uniform mask, to be opened for its holder."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes: ...
+
+
+class HiddenBlock(Masked):
+    """value + noise + mask, entry by entry: what a key-holder may read."""
+
+    range: Range
+    slack: int
+
+    def narrow(self, masks: Wide) -> int:
+        """How many masks are no wider than the values: a good one is once in 2**slack."""
+        return sum(int(mask).bit_length() <= self.range.bits for mask in masks.ravel())
+
+
+@runtime_checkable
+class HidingKey(Protocol):
+    """A public key under which arrays can be hidden."""
+
+    scoring_lift: int
+    """Bits that parameters are lifted by for scoring, so that what blurs a score covers the noise."""
+    key_id: bytes
+
+    def room(self, range_: Range, slack: int) -> int:
+        """Bits that are left above values of this range and their masks; negative where they do not fit."""
+        ...
+
+    def hidden_zeros(self, shape: tuple[int, int], range_: Range, blocks: int = 1) -> HiddenArray: ...
+
+    def load_array(
+        self, blob: bytes, shape: tuple[int, int], range_: Range, blocks: int = 1
+    ) -> HiddenArray: ...
+
+    def load_sum(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> HiddenSum: ...
+
+    def load_block(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> HiddenBlock: ...
+
+    def load_masked(self, blob: bytes) -> Masked: ...
+
+    def load_opened(self, blob: bytes) -> Any: ...
+
+
+@runtime_checkable
+class HidingSecret(Protocol):
+    """The secret key that belongs to it."""
+
+    def read(self, block: Any) -> Wide: ...
+
+    def conceal(self, integers: Wide, range_: Range, blocks: int) -> HiddenArray: ...

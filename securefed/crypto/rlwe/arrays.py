@@ -1,0 +1,468 @@
+"""Hidden arrays under RLWE: exact integers in the coefficients of polynomials.
+
+There is no embedding and no approximation but noise: a product by a plain matrix is integer arithmetic modulo q.
+`securefed.crypto.rlwe.packing` says where entries stand.
+
+What leaves for the key-holder (`RlweBlock`, `RlweMasked`) consists of c1, hidden by one fresh encryption of zero
+for each ciphertext after its last product or merge, and of c0 at the places of the entries only, each under a
+mask; c0 at other places, which holds products that nobody may see, is never sent. What goes to somebody without
+the key (`RlweSum`) has the same form without masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from securefed.crypto.errors import CapacityError, FormatError, MaskError, ShapeError, WrongKey
+from securefed.crypto.hidden import HiddenArray, HiddenBlock, HiddenSum, PlainMatrix, Range, Wide, draw_masks
+from securefed.crypto.rlwe.merging import merge, merges_of
+from securefed.crypto.rlwe.packing import Block, Packing, operand_length, padded
+from securefed.crypto.rlwe.ring import SEED_BYTES, Ring, Words
+from securefed.crypto.rlwe.sealed import sealed
+from securefed.crypto.scheme import Floats, Mask, Masked, Opened
+from securefed.crypto.wire import Frame, Kind
+
+if TYPE_CHECKING:
+    from securefed.crypto.rlwe.keys import RlwePublicKey
+
+__all__ = ["RlweArray", "RlweBlock", "RlweMask", "RlweMasked", "RlweOpened", "RlweSum", "pieces"]
+
+MOST_KEPT_BYTES = 768 << 20
+"""Encodings of one matrix that are kept from round to round; beyond that they are made again."""
+
+
+class RlweArray(HiddenArray):
+    """Operands: (ciphertexts, 2, primes, N) residues in NTT form, or c0 and the public seed of c1.
+
+    Ciphertexts are ordered by columns, then by the blocks of a column.
+    """
+
+    def __init__(
+        self,
+        public: RlwePublicKey,
+        shape: tuple[int, int],
+        range_: Range,
+        blocks: int,
+        *,
+        c0: Words,
+        c1: Words | None = None,
+        seed: bytes = b"",
+    ) -> None:
+        self.public, self.shape, self.range = public, shape, range_
+        self.blocks = blocks
+        self._c0, self._c1, self._seed = c0, c1, seed
+        self._held: list[Any] | None = None
+
+    @property
+    def length(self) -> int:
+        """Entries in one ciphertext, padded."""
+        return operand_length(self.shape[0], self.blocks, self.public.ring.degree)
+
+    @property
+    def ciphertexts(self) -> int:
+        return len(self._c0)
+
+    def repeated(self) -> int:
+        return 0 if self._c1 is None else _repeated(self._c1)
+
+    def _second(self) -> Words:
+        if self._c1 is not None:
+            return self._c1
+        return self.public.ring.expand(self._seed, len(self._c0))
+
+    @property
+    def _seal(self) -> list[Any]:
+        if self._held is None:
+            pairs = np.stack([self._c0, self._second()], axis=1)
+            self._held = [sealed(self.public.ring).ciphertext(pair) for pair in pairs]
+        return self._held
+
+    def add_plain(self, integers: Wide, range_: Range) -> Self:
+        if integers.shape != self.shape:
+            raise ShapeError(f"integers of shape {integers.shape} given, {self.shape} expected")
+        ring = self.public.ring
+        addends = sealed(ring).to_ntt(ring.from_wide(pieces(integers, self.length, ring)))
+        result = type(self)(
+            self.public,
+            self.shape,
+            range_,
+            self.blocks,
+            c0=ring.add(self._c0, addends),
+            c1=self._c1,
+            seed=self._seed,
+        )
+        result.origin = "arrived" if self.origin == "arrived" else "computed"
+        return result
+
+    def packed(self) -> RlweSum:
+        size = self.shape[0]
+        return self._product(PlainMatrix(np.eye(size), 0, 1))
+
+    def _product(self, matrix: PlainMatrix) -> RlweSum:
+        ring, (outputs, _) = self.public.ring, matrix.values.shape
+        columns, per_column = self.shape[1], self.ciphertexts // self.shape[1]
+        packing = Packing(outputs, columns, ring.degree)
+        c0: list[Words] = []
+        c1: list[Words] = []
+        for block in packing.blocks:
+            present, merges = _leaves(block, self.length)
+            leaves: list[Any] = [None] * len(present)
+            encoded = _encoded(ring, matrix, block, self.length, per_column, merges)
+            units = len(block.unit_rows(self.length))
+            for unit, polynomials in encoded:
+                for column in range(block.columns):
+                    first = (block.first_column + column) * per_column
+                    terms = self._seal[first : first + per_column]
+                    leaf = unit + column * units
+                    leaves[leaf] = _inner(ring, terms, polynomials)
+                    # One encoding serves all columns; those that are merged less often are doubled here.
+                    for _ in range(merges[unit] - merges[leaf]):
+                        sealed(ring).evaluator.add_inplace(leaves[leaf], leaves[leaf])
+            joined = merge(ring, leaves, block.spacing(self.length), self.public.galois)
+            sealed(ring).evaluator.transform_from_ntt_inplace(joined)
+            first_poly, second = sealed(ring).read(joined)
+            c0.append(first_poly[:, block.places.ravel()])
+            c1.append(second)
+        bits = self.range.bits + matrix.bits + padded(self.shape[0]).bit_length()
+        found = Range(self.range.fraction_bits + matrix.fraction_bits, bits)
+        return RlweSum(self.public, packing, found, np.concatenate(c0, axis=1), np.stack(c1))
+
+    def to_bytes(self) -> bytes:
+        ring = self.public.ring
+        numbers = (self.range.fraction_bits, self.range.bits, self.blocks, int(self._c1 is None))
+        second = self._seed if self._c1 is None else ring.to_bytes(self._c1)
+        payload = second + ring.to_bytes(self._c0)
+        return self.public.frame(Kind.ENCRYPTED, payload, self.shape, numbers).to_bytes()
+
+    @classmethod
+    def from_frame(
+        cls, public: RlwePublicKey, frame: Frame, shape: tuple[int, int], range_: Range, blocks: int
+    ) -> RlweArray:
+        ring = public.ring
+        if frame.shape != shape:
+            raise ShapeError(f"ciphertexts of shape {frame.shape} given, {shape} expected")
+        fraction_bits, _, found_blocks, seeded = frame.numbers
+        if (fraction_bits, found_blocks) != (range_.fraction_bits, blocks) or seeded not in (0, 1):
+            raise ShapeError(
+                f"a hidden array with numbers {frame.numbers} given,"
+                f" {range_.fraction_bits} fraction bits in {blocks} blocks were agreed"
+            )
+        length = operand_length(shape[0], blocks, ring.degree)
+        count = -(-shape[0] // length) * shape[1]
+        size = (count, len(ring.data_primes), ring.degree)
+        body = memoryview(frame.payload)
+        start = SEED_BYTES if seeded else ring.byte_count(int(np.prod(size)))
+        c0 = ring.from_bytes(body[start:], size, "ciphertexts")
+        if seeded:
+            return cls(public, shape, range_, blocks, c0=c0, seed=bytes(body[:start]))
+        c1 = ring.from_bytes(body[:start], size, "ciphertexts")
+        if not c1.any(axis=-1).all():
+            raise FormatError("ciphertexts: a polynomial is zero")
+        return cls(public, shape, range_, blocks, c0=c0, c1=c1)
+
+
+class RlweSum(HiddenSum):
+    """Results: c0 at the places of the entries, (primes, entries), and c1, (ciphertexts, primes, N); both as
+    coefficients.
+    """
+
+    def __init__(
+        self,
+        public: RlwePublicKey,
+        packing: Packing,
+        range_: Range,
+        c0: Words,
+        c1: Words,
+        slack: int = 0,
+    ) -> None:
+        self.public, self.packing, self.range, self.slack = public, packing, range_, slack
+        self.shape = (packing.rows, packing.columns)
+        self.c0, self.c1 = c0, c1
+
+    @property
+    def ciphertexts(self) -> int:
+        return len(self.c1)
+
+    def repeated(self) -> int:
+        return _repeated(self.c1)
+
+    def within(self, range_: Range, slack: int) -> Self:
+        if range_.fraction_bits != self.range.fraction_bits:
+            raise ShapeError(
+                f"sums at {self.range.fraction_bits} fraction bits given, {range_.fraction_bits} agreed"
+            )
+        if self.public.room(range_, slack) < 0:
+            raise CapacityError(f"values of {range_.bits} bits and masks of {slack} more do not fit the ring")
+        result = type(self)(self.public, self.packing, range_, self.c0, self.c1, slack)
+        result.origin = self.origin
+        return result
+
+    def _like(self, c0: Words, c1: Words) -> Self:
+        return type(self)(self.public, self.packing, self.range, c0, c1, self.slack)
+
+    def __add__(self, other: Self) -> Self:
+        if other.public.key_id != self.public.key_id:
+            raise WrongKey(f"arrays under two keys do not add up: {self.public!r} and {other.public!r}")
+        if (other.packing, other.range.fraction_bits) != (self.packing, self.range.fraction_bits):
+            raise ShapeError(f"sums {self.shape} at {self.range} and {other.shape} at {other.range}")
+        ring = self.public.ring
+        return self._like(ring.add(self.c0, other.c0), ring.add(self.c1, other.c1))
+
+    def add_plain(self, integers: Wide) -> Self:
+        ring = self.public.ring
+        return self._like(ring.add(self.c0, ring.from_wide(flat(self.packing, integers))), self.c1)
+
+    def rerandomise(self) -> Self:
+        ring = self.public.ring
+        zeros = self.public.zeros(self.ciphertexts)
+        chosen = [
+            zero[0][:, block.places.ravel()]
+            for zero, block in zip(zeros, self.packing.blocks, strict=True)
+        ]
+        c0 = ring.add(self.c0, np.concatenate(chosen, axis=1))
+        result = self._like(c0, ring.add(self.c1, zeros[:, 1]))
+        result.origin = "re-randomised"
+        return result
+
+    def hide(self) -> tuple[RlweBlock, Wide]:
+        masks = draw_masks(self.shape, self.range.bits + self.slack)
+        return RlweBlock(self.add_plain(masks).rerandomise()), masks
+
+    def mask(self) -> tuple[RlweMasked, RlweMask]:
+        ring = self.public.ring
+        fresh = self.rerandomise()
+        uniform = ring.uniform(self.packing.entries)
+        masked = RlweMasked(self.public, self.packing, ring.add(fresh.c0, uniform), fresh.c1)
+        masked.origin = fresh.origin
+        return masked, RlweMask(self.public, self.packing, self.range, uniform)
+
+    def payload(self) -> bytes:
+        ring = self.public.ring
+        return ring.to_bytes(self.c0) + ring.to_bytes(self.c1)
+
+    def to_bytes(self) -> bytes:
+        numbers = (self.range.fraction_bits, self.range.bits, self.slack, 0)
+        return self.public.frame(Kind.ENCRYPTED, self.payload(), self.shape, numbers).to_bytes()
+
+    @classmethod
+    def from_frame(
+        cls, public: RlwePublicKey, frame: Frame, shape: tuple[int, int], range_: Range, slack: int
+    ) -> RlweSum:
+        if frame.shape != shape or frame.numbers != (range_.fraction_bits, range_.bits, slack, 0):
+            raise FormatError(
+                f"sums of shape {frame.shape} with numbers {frame.numbers} given: not what was agreed"
+            )
+        packing = Packing(*shape, public.ring.degree)
+        c0, c1 = read_words(public.ring, packing, frame.payload)
+        return cls(public, packing, range_, c0, c1, slack)
+
+
+class RlweBlock(HiddenBlock):
+    """value + noise + mask, for the key-holder to read."""
+
+    public: RlwePublicKey
+
+    def __init__(self, sums: RlweSum) -> None:
+        self.public, self.shape, self.range = sums.public, sums.shape, sums.range
+        self.slack, self.origin = sums.slack, sums.origin
+        self.packing, self.c0, self.c1 = sums.packing, sums.c0, sums.c1
+        self._sums = sums
+
+    @property
+    def ciphertexts(self) -> int:
+        return len(self.c1)
+
+    def repeated(self) -> int:
+        return _repeated(self.c1)
+
+    def to_bytes(self) -> bytes:
+        numbers = (self.range.fraction_bits, self.range.bits, self.slack, 0)
+        return self.public.frame(Kind.MASKED, self._sums.payload(), self.shape, numbers).to_bytes()
+
+
+class RlweMasked(Masked):
+    """value + noise + a mask uniform modulo q, to be opened for whoever has the mask."""
+
+    public: RlwePublicKey
+
+    def __init__(self, public: RlwePublicKey, packing: Packing, c0: Words, c1: Words) -> None:
+        self.public, self.packing = public, packing
+        self.shape = (packing.rows, packing.columns)
+        self.c0, self.c1 = c0, c1
+
+    @property
+    def ciphertexts(self) -> int:
+        return len(self.c1)
+
+    def repeated(self) -> int:
+        return _repeated(self.c1)
+
+    def to_bytes(self) -> bytes:
+        ring = self.public.ring
+        payload = ring.to_bytes(self.c0) + ring.to_bytes(self.c1)
+        return self.public.frame(Kind.MASKED, payload, self.shape).to_bytes()
+
+    @classmethod
+    def from_frame(cls, public: RlwePublicKey, frame: Frame) -> RlweMasked:
+        if len(frame.shape) != 2 or any(frame.numbers):
+            raise FormatError(f"shape {frame.shape} and numbers {frame.numbers}: not a masked block")
+        packing = Packing(*frame.shape, public.ring.degree)
+        return cls(public, packing, *read_words(public.ring, packing, frame.payload))
+
+
+class RlweOpened(Opened):
+    """value + noise + mask modulo q in the clear; uniform to whoever lacks the mask."""
+
+    def __init__(self, public: RlwePublicKey, shape: tuple[int, ...], residues: Words) -> None:
+        self.public, self.shape, self.residues = public, shape, residues
+
+    def to_bytes(self) -> bytes:
+        payload = self.public.ring.to_bytes(self.residues)
+        return self.public.frame(Kind.OPENED, payload, self.shape).to_bytes()
+
+    @classmethod
+    def from_frame(cls, public: RlwePublicKey, frame: Frame) -> RlweOpened:
+        if len(frame.shape) != 2:
+            raise ShapeError(f"an opening of shape {frame.shape} given, (rows, columns) expected")
+        ring = public.ring
+        size = (len(ring.data_primes), frame.shape[0] * frame.shape[1])
+        return cls(public, frame.shape, ring.from_bytes(frame.payload, size, "opening"))
+
+
+class RlweMask(Mask):
+    """The uniform residues that hide one block."""
+
+    def __init__(self, public: RlwePublicKey, packing: Packing, range_: Range, residues: Words) -> None:
+        super().__init__()
+        self._public, self._packing, self._range, self._residues = public, packing, range_, residues
+
+    def _remove(self, opened: RlweOpened) -> Floats:
+        packing, ring = self._packing, self._public.ring
+        if opened.shape != (packing.rows, packing.columns):
+            raise MaskError(f"an opening of shape {opened.shape} given, this mask is for {packing}")
+        found = ring.to_wide(ring.subtract(opened.residues, self._residues))
+        values = unflat(packing, found)
+        scale = 1 << self._range.fraction_bits
+        return np.array([int(v) / scale for v in values.ravel()], dtype=np.float64).reshape(values.shape)
+
+    def _material(self) -> list[bytes]:
+        return [self._residues.astype("<u8").tobytes()]
+
+    def _disclose(self) -> bytes:
+        raise MaskError("hidden arrays are opened for their holder; nothing is disclosed to the key-holder")
+
+
+def _repeated(c1: Words) -> int:
+    """Ciphertexts with the same c1 share their randomness."""
+    return len(c1) - len({block.tobytes() for block in c1})
+
+
+def _leaves(block: Block, length: int) -> tuple[list[bool], list[int]]:
+    """Which (column, unit) there is something for, and in how many merges each takes part."""
+    there = [len(rows) > 0 for rows in block.unit_rows(length)]
+    present = there * block.columns
+    return present, merges_of(present)
+
+
+def _inner(ring: Ring, terms: Sequence[Any], polynomials: Sequence[Any]) -> Any:
+    """The sum of ciphertexts times plaintexts."""
+    held = sealed(ring)
+    total = held.apply("multiply_plain", terms[0], polynomials[0])
+    for term, polynomial in zip(terms[1:], polynomials[1:], strict=True):
+        held.evaluator.add_inplace(total, held.apply("multiply_plain", term, polynomial))
+    return total
+
+
+def _encoded(
+    ring: Ring, matrix: PlainMatrix, block: Block, length: int, pieces_: int, merges: Sequence[int]
+) -> Any:
+    """(unit, SEAL plaintexts for the pieces of a column) for every unit that has rows."""
+    units = block.unit_rows(length)
+    key = (ring.name, block, length, pieces_)
+    kept = matrix.encodings.get(key)
+    if kept is not None:
+        yield from kept
+        return
+    spent = sum(len(found) * pieces_ for found in matrix.encodings.values()) + len(units) * pieces_
+    keep = matrix.keep and spent * len(ring.data_primes) * ring.degree * 8 <= MOST_KEPT_BYTES
+    made: list[tuple[int, list[Any]]] = []
+    for unit, rows in enumerate(units):
+        if not len(rows):
+            continue
+        chosen = matrix.values[block.first_row + rows]
+        integers = np.rint(np.ldexp(chosen, matrix.fraction_bits)).astype(np.int64)
+        polynomials = _polynomials(ring, integers, block.spacing(length), length, pieces_)
+        halved = ring.scaled(ring.from_small(polynomials), pow(2, -merges[unit], ring.modulus))
+        plain = [sealed(ring).plaintext(words) for words in sealed(ring).to_ntt(halved)]
+        if keep:
+            made.append((unit, plain))
+        yield unit, plain
+    if keep:
+        matrix.encodings[key] = made
+
+
+def _polynomials(
+    ring: Ring, integers: np.ndarray[Any, Any], spacing: int, length: int, pieces_: int
+) -> np.ndarray[Any, Any]:
+    """(pieces, N): A(X) of the module on packing, for the rows of one unit and every piece of the operand."""
+    rows, inputs = integers.shape
+    table = np.zeros((ring.degree // spacing, pieces_ * length), dtype=np.int64)
+    table[:rows, :inputs] = integers
+    result = np.zeros((pieces_, ring.degree // spacing, spacing), dtype=np.int64)
+    for piece in range(pieces_):
+        part = table[:, piece * length : (piece + 1) * length]
+        result[piece, :, 0] = part[:, 0]
+        if length > 1:
+            turned = np.roll(part[:, :0:-1], -1, axis=0)
+            turned[-1] *= -1
+            result[piece, :, spacing - length + 1 :] = turned
+    return result.reshape(pieces_, ring.degree)
+
+
+def pieces(integers: Wide, length: int, ring: Ring) -> Wide:
+    """(ciphertexts, N) coefficients of operands, by columns, then by blocks."""
+    rows, columns = integers.shape
+    count = -(-rows // length)
+    padded_ = np.zeros((count * length, columns), dtype=object)
+    padded_[:rows] = integers
+    result = np.zeros((columns * count, ring.degree), dtype=object)
+    result[:, :length] = padded_.T.reshape(columns * count, length)
+    return result
+
+
+def flat(packing: Packing, integers: Wide) -> Wide:
+    """Entries in the order in which they stand in c0: block by block, row by row."""
+    if integers.shape != (packing.rows, packing.columns):
+        raise ShapeError(f"integers of shape {integers.shape} given for {packing}")
+    parts = [
+        integers[b.first_row : b.first_row + b.rows, b.first_column : b.first_column + b.columns].ravel()
+        for b in packing.blocks
+    ]
+    return np.concatenate(parts)
+
+
+def unflat(packing: Packing, entries: Wide) -> Wide:
+    """The inverse of `flat`."""
+    result = np.zeros((packing.rows, packing.columns), dtype=object)
+    start = 0
+    for b in packing.blocks:
+        size = b.rows * b.columns
+        part = entries[start : start + size].reshape(b.rows, b.columns)
+        result[b.first_row : b.first_row + b.rows, b.first_column : b.first_column + b.columns] = part
+        start += size
+    return result
+
+
+def read_words(ring: Ring, packing: Packing, payload: bytes) -> tuple[Words, Words]:
+    """c0 and c1 of a result that arrived, validated."""
+    primes = len(ring.data_primes)
+    start = ring.byte_count(primes * packing.entries)
+    body = memoryview(payload)
+    c0 = ring.from_bytes(body[:start], (primes, packing.entries), "c0")
+    c1 = ring.from_bytes(body[start:], (len(packing.blocks), primes, ring.degree), "c1")
+    if not c1.any(axis=-1).all():
+        raise FormatError("ciphertexts: a polynomial is zero")
+    return c0, c1

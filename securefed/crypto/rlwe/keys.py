@@ -1,0 +1,289 @@
+"""RLWE keys for hidden arrays.
+
+The public key encrypts zero and switches keys for merges; a KeyHolder has the secret key, a ternary polynomial
+that never becomes an object of SEAL's. The keys for merging depend on the sizes of a run: the key-holder makes
+those that its agreed sizes need (`switching`), and they travel apart from the public key.
+
+Every part is b = -(a s + e) modulo all primes with a uniform and e of deviation 3.2; the a come from one public
+seed. In the key that leads from sigma(s) back to s, digit i also carries p * sigma(s) in its residue modulo
+prime i, p the switching prime (SEAL's form).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar, Never
+
+import numpy as np
+
+from securefed.crypto.ckks.generation import automorphism
+from securefed.crypto.ckks.sampling import errors, ternary
+from securefed.crypto.errors import BadCiphertext, BadKey, OpeningRefused
+from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.hidden import Range, Wide
+from securefed.crypto.randomness import uniform_integers
+from securefed.crypto.rlwe.arrays import (
+    RlweArray,
+    RlweBlock,
+    RlweMasked,
+    RlweOpened,
+    RlweSum,
+    pieces,
+    unflat,
+)
+from securefed.crypto.rlwe.packing import Packing, operand_length
+from securefed.crypto.rlwe.ring import HIDDEN, SEED_BYTES, Ring, Words
+from securefed.crypto.rlwe.sealed import sealed
+from securefed.crypto.scheme import Floats, PublicKey, SecretKey
+from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+
+__all__ = ["FLOOD_BITS", "RlwePublicKey", "RlweSecretKey", "generate_secret_key"]
+
+SCORING_LIFT = 44
+FLOOD_BITS = 94
+"""An opening carries noise of up to 2^43; it is flooded with numbers uniform below this power of two."""
+_MOST_ERROR = 64
+
+
+class RlwePublicKey(PublicKey):
+    """An encryption of zero, and the switching keys once they have arrived."""
+
+    scheme: ClassVar[Scheme] = Scheme.RLWE
+    scoring_lift: int = SCORING_LIFT
+
+    def __init__(self, seed: bytes, part: Words, ring: Ring = HIDDEN) -> None:
+        """From the seed of a and the (primes, N) residues b, validated."""
+        self.ring, self.parameters = ring, ring.parameters
+        self._seed, self._part = seed, part
+        self.key_id = fingerprint(b"rlwe", ring.parameters, seed, part.astype("<u8").tobytes())
+        a = ring.expand(seed, 1, len(ring.primes))[0]
+        self._key = sealed(ring).public_key(np.stack([part, a]))
+        self.galois: Any = None
+        self.strides: tuple[int, ...] = ()
+
+    def payload(self) -> bytes:
+        return self._seed + self.ring.to_bytes(self._part)
+
+    def to_bytes(self) -> bytes:
+        return self.frame(Kind.PUBLIC_KEY, self.payload()).to_bytes()
+
+    @classmethod
+    def from_payload(cls, payload: bytes, ring: Ring = HIDDEN) -> RlwePublicKey:
+        try:
+            shape = (len(ring.primes), ring.degree)
+            part = ring.from_bytes(memoryview(payload)[SEED_BYTES:], shape, "public key")
+        except BadCiphertext as error:
+            raise BadKey(str(error)) from None
+        return cls(bytes(payload[:SEED_BYTES]), part, ring)
+
+    @classmethod
+    def from_frame(cls, frame: Frame) -> RlwePublicKey:
+        frame.expect(cls.scheme, HIDDEN.parameters, frame.key)
+        key = cls.from_payload(frame.payload)
+        frame.expect(cls.scheme, HIDDEN.parameters, key.key_id)
+        return key
+
+    def load_switching(self, blob: bytes, strides: Sequence[int]) -> None:
+        """The keys for merging at these strides, from the key-holder."""
+        frame = self._frame(blob, Kind.SWITCHING)
+        ring = self.ring
+        digits, primes = len(ring.data_primes), len(ring.primes)
+        if not strides:
+            return
+        body = memoryview(frame.payload)
+        count = len(strides) * digits
+        try:
+            parts = ring.from_bytes(body[SEED_BYTES:], (count, primes, ring.degree), "switching keys")
+        except BadCiphertext as error:
+            raise BadKey(str(error)) from None
+        a = ring.expand(bytes(body[:SEED_BYTES]), count, primes)
+        pairs = np.stack([parts, a], axis=1).reshape(len(strides), digits, 2, primes, ring.degree)
+        elements = [ring.galois_element(stride) for stride in strides]
+        self.galois = sealed(ring).galois_keys(dict(zip(elements, pairs, strict=True)))
+        self.strides = tuple(strides)
+
+    def encrypts_zero_under(self, secret: Words) -> bool:
+        """Whether a secret key, in NTT form modulo all primes, is the one that this key was made from."""
+        ring = self.ring
+        a = ring.expand(self._seed, 1, len(ring.primes))[0]
+        error = sealed(ring).from_ntt(ring.add(self._part, ring.multiply(a, secret))[None])[0]
+        distance = np.minimum(error, ring.moduli(error).view(np.uint64) - error)
+        return bool(distance.max() <= _MOST_ERROR)
+
+    def zeros(self, count: int) -> Words:
+        """(count, 2, primes, N) coefficients of fresh encryptions of zero."""
+        held = sealed(self.ring)
+        found = []
+        for _ in range(count):
+            zero = held.zero(self._key)
+            held.evaluator.transform_from_ntt_inplace(zero)
+            found.append(held.read(zero))
+        return np.stack(found)
+
+    # Hidden arrays
+
+    def room(self, range_: Range, slack: int) -> int:
+        return self.ring.capacity_bits - range_.masked(slack).bits
+
+    def hidden_zeros(self, shape: tuple[int, int], range_: Range, blocks: int = 1) -> RlweArray:
+        length = operand_length(shape[0], blocks, self.ring.degree)
+        count = -(-shape[0] // length) * shape[1]
+        held = sealed(self.ring)
+        words = np.stack([held.read(held.zero(self._key)) for _ in range(count)])
+        array = RlweArray(self, shape, range_, blocks, c0=words[:, 0], c1=words[:, 1])
+        array.origin = "fresh"
+        return array
+
+    def load_array(self, blob: bytes, shape: tuple[int, int], range_: Range, blocks: int = 1) -> RlweArray:
+        array = RlweArray.from_frame(self, self._frame(blob, Kind.ENCRYPTED), shape, range_, blocks)
+        array.origin = "arrived"
+        return array
+
+    def load_sum(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> RlweSum:
+        sums = RlweSum.from_frame(self, self._frame(blob, Kind.ENCRYPTED), shape, range_, slack)
+        sums.origin = "arrived"
+        return sums
+
+    def load_block(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> RlweBlock:
+        return RlweBlock(RlweSum.from_frame(self, self._frame(blob, Kind.MASKED), shape, range_, slack))
+
+    # What arrays under the other schemes do, and hidden ones do not
+
+    def _encrypt(self, values: Floats, fixed: FixedPoint) -> Never:
+        raise BadKey("a key for hidden arrays encrypts no values to be opened")
+
+    def _load(self, frame: Frame) -> Never:
+        raise BadKey("a key for hidden arrays reads hidden arrays only")
+
+    def _load_masked(self, frame: Frame) -> RlweMasked:
+        return RlweMasked.from_frame(self, frame)
+
+    def _load_opened(self, frame: Frame) -> RlweOpened:
+        return RlweOpened.from_frame(self, frame)
+
+
+class RlweSecretKey(SecretKey):
+    """A ternary polynomial s."""
+
+    def __init__(self, secret: np.ndarray[Any, Any], public: RlwePublicKey) -> None:
+        self.public: RlwePublicKey = public
+        ring = public.ring
+        self._secret = secret
+        self._key = sealed(ring).to_ntt(ring.from_small(secret[None], len(ring.primes)))[0]
+        self._seen: set[bytes] = set()
+
+    @property
+    def _data_key(self) -> Words:
+        return self._key[: len(self.public.ring.data_primes)]
+
+    def switching(self, strides: Sequence[int]) -> bytes:
+        """Fresh keys for merging at these strides; a frame of kind SWITCHING."""
+        ring, seed = self.public.ring, os.urandom(SEED_BYTES)
+        primes = len(ring.primes)
+        count = len(strides) * len(ring.data_primes)
+        noise = np.stack([errors(ring.degree) for _ in range(count)]) if count else np.zeros((0, ring.degree))
+        parts = []
+        for at, stride in enumerate(strides):
+            turned = automorphism(self._secret, ring.galois_element(stride))
+            image = sealed(ring).to_ntt(ring.from_small(turned[None], primes))[0]
+            carried = ring.scaled(image, ring.primes[-1])
+            for digit in range(len(ring.data_primes)):
+                index = at * len(ring.data_primes) + digit
+                a = ring.expand(seed, 1, primes, first=index)[0]
+                error = sealed(ring).to_ntt(ring.from_small(noise[index][None], primes))[0]
+                part = ring.subtract(np.zeros_like(a), ring.add(ring.multiply(a, self._key), error))
+                own = np.zeros_like(part)
+                own[digit] = carried[digit]
+                part = ring.add(part, own)
+                parts.append(part)
+        payload = seed + (ring.to_bytes(np.stack(parts)) if parts else b"")
+        return self.public.frame(Kind.SWITCHING, payload).to_bytes()
+
+    def conceal(self, integers: Wide, range_: Range, blocks: int) -> RlweArray:
+        """c1 from a fresh public seed, c0 = m + e - c1 s."""
+        ring, seed = self.public.ring, os.urandom(SEED_BYTES)
+        shape = (integers.shape[0], integers.shape[1])
+        length = operand_length(shape[0], blocks, ring.degree)
+        messages = pieces(integers, length, ring)
+        noise = np.stack([errors(ring.degree) for _ in messages])
+        noisy = sealed(ring).to_ntt(ring.add(ring.from_wide(messages), ring.from_small(noise)))
+        c1 = ring.expand(seed, len(messages))
+        c0 = ring.subtract(noisy, ring.multiply(c1, np.broadcast_to(self._data_key, c1.shape)))
+        array = RlweArray(self.public, shape, range_, blocks, c0=c0, seed=seed)
+        array.origin = "fresh"
+        return array
+
+    def read(self, block: RlweBlock) -> Wide:
+        """value + noise + mask of every entry."""
+        self._admit(block.c1)
+        return unflat(block.packing, self.public.ring.to_wide(self._phase(block.packing, block.c0, block.c1)))
+
+    def open(self, masked: RlweMasked) -> RlweOpened:
+        """Flooded, so that what is opened shows no noise; still under its requester's mask."""
+        if not isinstance(masked, RlweMasked):
+            raise OpeningRefused("a key for hidden arrays opens masked blocks of sums")
+        self._admit(masked.c1)
+        ring = self.public.ring
+        flood = np.array(uniform_integers(masked.packing.entries, FLOOD_BITS), dtype=object)
+        flood -= 1 << (FLOOD_BITS - 1)
+        phase = self._phase(masked.packing, masked.c0, masked.c1)
+        return RlweOpened(self.public, masked.shape, ring.add(phase, ring.from_wide(flood)))
+
+    def _phase(self, packing: Packing, c0: Words, c1: Words) -> Words:
+        """c0 + c1 s at the places of the entries, and at no others."""
+        ring = self.public.ring
+        held = sealed(ring)
+        key = np.broadcast_to(self._data_key, c1.shape)
+        products = held.from_ntt(ring.multiply(held.to_ntt(c1), key))
+        chosen = [
+            product[:, block.places.ravel()] for product, block in zip(products, packing.blocks, strict=True)
+        ]
+        return ring.add(c0, np.concatenate(chosen, axis=1))
+
+    def _admit(self, c1: Words) -> None:
+        """Every c1 once, whatever stands beside it: an honest one is fresh."""
+        seen = {hashlib.sha256(block.tobytes()).digest() for block in c1}
+        if len(seen) < len(c1) or not seen.isdisjoint(self._seen):
+            raise OpeningRefused("a ciphertext of this block was opened before; each one takes a fresh mask")
+        self._seen |= seen
+
+    # What keys of the other schemes do
+
+    def encrypt(self, values: Floats, fixed: FixedPoint) -> Never:
+        raise BadKey("a key for hidden arrays encrypts no values to be opened")
+
+    def receive(self, masked: Any, disclosure: bytes) -> Never:
+        raise OpeningRefused("nothing is disclosed to the holder of a key for hidden arrays")
+
+    def to_bytes(self) -> bytes:
+        payload = self._secret.astype(np.int8).tobytes() + self.public.payload()
+        return self.public.frame(Kind.SECRET_KEY, payload).to_bytes()
+
+    @classmethod
+    def from_frame(cls, frame: Frame) -> RlweSecretKey:
+        ring = HIDDEN
+        frame.expect(Scheme.RLWE, ring.parameters, frame.key)
+        if len(frame.payload) < ring.degree:
+            raise BadKey(f"secret key: {len(frame.payload)} bytes given, more than {ring.degree} expected")
+        secret = np.frombuffer(frame.payload, dtype=np.int8, count=ring.degree).astype(np.int64)
+        if np.abs(secret).max() > 1:
+            raise BadKey("secret key: a coefficient is not -1, 0 or 1")
+        public = RlwePublicKey.from_payload(frame.payload[ring.degree :], ring)
+        frame.expect(Scheme.RLWE, ring.parameters, public.key_id)
+        key = cls(secret, public)
+        if not public.encrypts_zero_under(key._key):
+            raise BadKey("the secret key does not belong to the public key beside it")
+        return key
+
+
+def generate_secret_key(ring: Ring = HIDDEN) -> RlweSecretKey:
+    """A fresh key pair; all randomness from the operating system."""
+    secret, seed = ternary(ring.degree), os.urandom(SEED_BYTES)
+    held = sealed(ring)
+    key = held.to_ntt(ring.from_small(secret[None], len(ring.primes)))[0]
+    error = held.to_ntt(ring.from_small(errors(ring.degree)[None], len(ring.primes)))[0]
+    a = ring.expand(seed, 1, len(ring.primes))[0]
+    part = ring.subtract(np.zeros_like(a), ring.add(ring.multiply(a, key), error))
+    return RlweSecretKey(secret, RlwePublicKey(seed, part, ring))
