@@ -30,6 +30,7 @@ T 2^-slack.) `slack_for` turns that round for a whole run.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 from typing import Any, Protocol, Self, runtime_checkable
@@ -49,6 +50,7 @@ __all__ = [
     "HidingSecret",
     "PlainMatrix",
     "Range",
+    "Result",
     "Wide",
     "draw_masks",
     "slack_for",
@@ -196,6 +198,10 @@ class HiddenSum(ABC):
         """Re-randomised and under masks, for the key-holder; and the masks, to keep."""
 
     @abstractmethod
+    def lend(self) -> tuple[HiddenBlock, Wide]:
+        """As `hide`, for a value that is added up under another key and opened there: `HidingKey.without`."""
+
+    @abstractmethod
     def mask(self) -> tuple[Masked, Mask]:
         """Re-randomised and under a uniform mask, to be opened for its holder."""
 
@@ -212,6 +218,16 @@ class HiddenBlock(Masked):
     def narrow(self, masks: Wide) -> int:
         """How many masks are no wider than the values: a good one is once in 2**slack."""
         return sum(int(mask).bit_length() <= self.range.bits for mask in masks.ravel())
+
+
+@dataclass(frozen=True)
+class Result:
+    """A product that a run will compute: its shape, and the operand's rows and blocks."""
+
+    rows: int
+    columns: int
+    inner: int
+    blocks: int = 1
 
 
 @runtime_checkable
@@ -239,6 +255,20 @@ class HidingKey(Protocol):
     def load_masked(self, blob: bytes) -> Masked: ...
 
     def load_opened(self, blob: bytes) -> Any: ...
+
+    def without(self, opened: Any, integers: Wide, range_: Range, slack: int) -> Any:
+        """An opening of sums of that range, less integers that were lent."""
+        ...
+
+    def blocks_for(self, size: int, rows: int) -> int:
+        """Into how many pieces parameters are cut that many rows are multiplied with: a matter of cost."""
+        ...
+
+    def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
+        """The switching keys that such results take; none in schemes that have no use for them."""
+        ...
+
+    def load_switching(self, blob: bytes, strides: Sequence[int]) -> None: ...
 
 
 @runtime_checkable

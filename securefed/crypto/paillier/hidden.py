@@ -34,7 +34,7 @@ from securefed.crypto.wire import Frame, Kind
 if TYPE_CHECKING:
     from securefed.crypto.paillier.public import PaillierPublicKey
 
-__all__ = ["PaillierArray", "PaillierBlock", "PaillierSum", "extent_of"]
+__all__ = ["PaillierArray", "PaillierBlock", "PaillierSum", "extent_of", "pack_integers"]
 
 
 def extent_of(range_: Range) -> Extent:
@@ -175,6 +175,10 @@ class PaillierSum(HiddenSum):
     def hide(self) -> tuple[PaillierBlock, Wide]:
         masks = draw_masks(self.shape, self.range.bits + self.slack)
         return PaillierBlock(self.add_plain(masks).rerandomise()), masks
+
+    def lend(self) -> tuple[PaillierBlock, Wide]:
+        """Two keys have two moduli: only masks that do not wrap add up under another one."""
+        return self.hide()
 
     def mask(self) -> tuple[PaillierMasked, PaillierMask]:
         layout = Layout(

@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import BadCiphertext, BadKey, CapacityError, FormatError, ShapeError
 from securefed.crypto.fixed import FixedPoint, checked_array
-from securefed.crypto.hidden import Range
+from securefed.crypto.hidden import Range, Result, Wide
 from securefed.crypto.packing import PackingPlan, pack
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.extent import Extent
-from securefed.crypto.paillier.hidden import PaillierArray, PaillierBlock, PaillierSum
+from securefed.crypto.paillier.hidden import PaillierArray, PaillierBlock, PaillierSum, pack_integers
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, split_integers
 from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.primes import is_prime, small_factor
@@ -214,6 +214,22 @@ class PaillierPublicKey(PublicKey):
 
     def load_block(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> PaillierBlock:
         return PaillierBlock(PaillierSum.from_frame(self, self._frame(blob, Kind.MASKED), shape, range_, slack))
+
+    def without(self, opened: PaillierOpened, integers: Wide, range_: Range, slack: int) -> PaillierOpened:
+        lent = pack_integers(PaillierSum(self, integers.shape, range_, slack=slack), integers)
+        if len(lent) != len(opened.integers()):
+            raise ShapeError(f"{len(opened.integers())} packed values given, {len(lent)} are due")
+        less = [(m - p) % self.n for m, p in zip(opened.integers(), lent, strict=True)]
+        return PaillierOpened(self, opened.shape, less)
+
+    def blocks_for(self, size: int, rows: int) -> int:
+        return 1
+
+    def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
+        return ()
+
+    def load_switching(self, blob: bytes, strides: Sequence[int]) -> None:
+        raise BadKey("Paillier keys take no switching keys")
 
     def _announced(self, frame: Frame) -> tuple[Extent, int]:
         extent, width = Extent.from_numbers(frame.numbers)

@@ -231,6 +231,12 @@ class RlweSum(HiddenSum):
         masks = draw_masks(self.shape, self.range.bits + self.slack)
         return RlweBlock(self.add_plain(masks).rerandomise()), masks
 
+    def lend(self) -> tuple[RlweBlock, Wide]:
+        """Under masks uniform modulo q, which all keys of the ring have in common."""
+        ring = self.public.ring
+        masks = unflat(self.packing, ring.to_wide(ring.uniform(self.packing.entries)))
+        return RlweBlock(self.add_plain(masks).rerandomise()), masks
+
     def mask(self) -> tuple[RlweMasked, RlweMask]:
         ring = self.public.ring
         fresh = self.rerandomise()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Never
 
 import numpy as np
@@ -22,7 +22,7 @@ from securefed.crypto.ckks.generation import automorphism
 from securefed.crypto.ckks.sampling import errors, ternary
 from securefed.crypto.errors import BadCiphertext, BadKey, OpeningRefused
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.hidden import Range, Wide
+from securefed.crypto.hidden import Range, Result, Wide
 from securefed.crypto.randomness import uniform_integers
 from securefed.crypto.rlwe.arrays import (
     RlweArray,
@@ -30,10 +30,11 @@ from securefed.crypto.rlwe.arrays import (
     RlweMasked,
     RlweOpened,
     RlweSum,
+    flat,
     pieces,
     unflat,
 )
-from securefed.crypto.rlwe.packing import Packing, operand_length
+from securefed.crypto.rlwe.packing import Packing, operand_length, padded, strides_of
 from securefed.crypto.rlwe.ring import HIDDEN, SEED_BYTES, Ring, Words
 from securefed.crypto.rlwe.sealed import sealed
 from securefed.crypto.scheme import Floats, PublicKey, SecretKey
@@ -148,6 +149,20 @@ class RlwePublicKey(PublicKey):
 
     def load_block(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> RlweBlock:
         return RlweBlock(RlweSum.from_frame(self, self._frame(blob, Kind.MASKED), shape, range_, slack))
+
+    def without(self, opened: RlweOpened, integers: Wide, range_: Range, slack: int) -> RlweOpened:
+        packing = Packing(*opened.shape, self.ring.degree)
+        lent = self.ring.from_wide(flat(packing, integers))
+        return RlweOpened(self, opened.shape, self.ring.subtract(opened.residues, lent))
+
+    def blocks_for(self, size: int, rows: int) -> int:
+        """Pieces save merges of margins, and each costs a ciphertext: as many as residuals have."""
+        return min(1 << max(0, (rows // self.ring.degree).bit_length() - 1), padded(size))
+
+    def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
+        degree = self.ring.degree
+        shapes = {(r.rows, r.columns, operand_length(r.inner, r.blocks, degree)) for r in results}
+        return strides_of(shapes, degree)
 
     # What arrays under the other schemes do, and hidden ones do not
 
