@@ -236,6 +236,8 @@ class HidingKey(Protocol):
 
     scoring_lift: int
     """Bits that parameters are lifted by for scoring, so that what blurs a score covers the noise."""
+    lending_slack: int
+    """Bits that masks of lent values are wider by (0: they are uniform)."""
     key_id: bytes
 
     def room(self, range_: Range, slack: int) -> int:

@@ -53,7 +53,7 @@ class Agreement:
     batches: Batches
     stopping: Stopping
     columns: int = 1
-    """h for the transfer objective, else 1."""
+    """h for the transfer objective, the number of outputs for the linear one."""
     exchange: Literal["star", "pairwise"] = "star"
     key_holder: str | None = None
     """A party that only holds the key; None where two parties hold keys for each other."""
@@ -95,8 +95,8 @@ class Agreement:
             self.objective != "linear" or not all(m.affine for m in self.members)
         ):
             raise SettingError("reveal: 'nothing' takes linear local models; 'own-gradient' takes all")
-        if self.reveal == "nothing" and self.scheme != "paillier":
-            raise SettingError(f"reveal: 'nothing' takes scheme 'paillier', {self.scheme!r} given")
+        if self.reveal == "nothing" and self.scheme == "plain":
+            raise SettingError("reveal: 'nothing' takes an encrypted scheme, 'plain' given")
         if self.release and self.reveal != "nothing":
             raise SettingError(
                 "release: only where reveal is 'nothing'; else parties know their own parameters"
@@ -122,6 +122,11 @@ class Agreement:
     def blurs(self) -> bool:
         """Whether scores are blurred: a plain run protects nothing, and its results say so."""
         return self.scheme != "plain"
+
+    @property
+    def turns(self) -> list[tuple[str, ...]]:
+        """Who makes local steps at the same time: all at once, or one after the other (FedBCD-s)."""
+        return [self.names] if self.algorithm.order == "parallel" else [(name,) for name in self.names]
 
     @property
     def watched(self) -> bool:

@@ -4,72 +4,93 @@ Each party k holds [[theta_k]] under a key that it lacks, from the first round t
 
 With a key-holder party C (any K), a round:
 
-    1. k -> label party    margin: [[X_k theta_k]], packed, re-randomised
-    2. label party -> C    refresh-request: [[sum of margins + labels]], every slot under a mask of 40 bits
-       more than its range
-    3. C -> label party    refreshed: value + mask, low bits cut off, encrypted again one by one
-    4. label party -> k    residual: [[g]] (the mask, shifted, subtracted)
-    5. k                   [[theta_k]] <- (I - l2 P) [[theta_k]] - P X_k'/S [[g]]          (all Q local
-       steps at once)
+    1. k -> label party    margin: [[b X_k theta_k]], packed, re-randomised
+    2. label party -> C    refresh-request: [[sum of margins + a y]], every entry under a mask
+    3. C -> label party    refreshed
+    4. label party -> k    residual: [[g]]
+    5. k                   [[theta_k]] <- (I - l2 P_Q) [[theta_k]] - P_Q X_k'/S [[g]]     (all Q local steps at once)
     6. k -> C -> k         refresh-request, refreshed: [[theta_k]] back to its scale
 
 With two parties and no third, A holds [[theta_A]]_B and B holds [[theta_B]]_A. Both at once:
 
-    1. k -> peer           masked-margin: [[X_k theta_k]] under the peer's key, every slot masked; the peer
-       reads v = H^k + r_k
-    2. peer -> k           converted: [[v - r_peer (+ labels)]] under the peer's own key; k adds its
-       reading of the peer's slots less r_k
-                           and has [[g]] under the peer's key
+    1. k -> peer           masked-margin: [[b X_k theta_k]] under the peer's key, masked; the peer reads v_k = b H^k + r_k
+    2. peer -> k           converted: [[v_k - r_peer (+ a y)]] under the peer's own key; k adds v_peer - r_k (+ a y) and
+                           has [[g]] under the peer's key
     3. k                   as 5. above
     4. k -> peer -> k      refresh-request, refreshed
 
-Key-holders see slots under statistical masks (within 2**-40 of something independent of the values),
-everybody else ciphertexts of others' keys. Nothing is opened, so the ledger stays empty. FedBCD-s runs the
-exchange once for each turn.
+Key-holders see entries under statistical masks, for a whole run within 2**-40 of something independent of the
+values (securefed.crypto.hidden); everybody else sees ciphertexts of others' keys. Nothing is opened, so the ledger
+stays empty. FedBCD-s runs the exchange once for each turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import KeyHolder, Mapper, Serial
-from securefed.crypto.errors import ShapeError
-from securefed.crypto.paillier import PaillierEncrypted, PaillierPublicKey
-from securefed.crypto.paillier.extent import Extent
-from securefed.crypto.paillier.slots import HiddenSlots, PaillierSlots, add_integers
+from securefed.crypto import KeyHolder, Mapper
+from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, PlainMatrix
 from securefed.errors import SettingError
 from securefed.protocols import evidence
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind_algebra import RESIDUAL_BITS, BlindPlan
-from securefed.protocols.blind_scores import BlindScorer, blind_scores, serve_blind_scores
+from securefed.protocols.blind_algebra import MARGIN_BITS, PARAMETER_BITS, MOVED_BITS, RESIDUAL_BITS, BlindPlan
+from securefed.protocols.blind_scores import BlindScorer, blind_scores, release, serve_blind_scores, serve_release
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.evidence import checked, leaving, spent_slots
-from securefed.protocols.keyring import Keyring, distribute_keys
-from securefed.protocols.ledger import Ledger
-from securefed.protocols.openings import ask, serve, take
-from securefed.protocols.schedules import Reason
-from securefed.protocols.steps import OwnSteps
-from securefed.protocols.training import (
-    Evaluation,
-    Outcome,
-    Round,
-    checkpoint_round,
-    receive_verdict,
-    send_verdict,
+from securefed.protocols.evidence import checked, leaving, spent_entries
+from securefed.protocols.keyring import Keyring, exchange_switching
+from securefed.protocols.loop import Evaluation, PartyLoop, Round, State, checkpoint_array
+from securefed.protocols.refresh import (
+    Refresh,
+    Refresher,
+    ask_refresh,
+    hear_report,
+    hiding,
+    shifted,
+    take_refreshed,
 )
+from securefed.protocols.steps import OwnSteps
 from securefed.transport import Link
 
 __all__ = ["BlindKeyHolder", "BlindParty"]
 
 Array = NDArray[np.float64]
+CUT = MARGIN_BITS - RESIDUAL_BITS
+"""Low bits cut off when margins become residuals."""
+MOST_KEPT_BATCHES = 16
 
 
-class BlindParty:
-    """A party with columns whose parameters stay encrypted."""
+class _Refreshes:
+    """The refreshes of a run, as both sides derive them."""
+
+    def __init__(self, agreement: Agreement, plan: BlindPlan) -> None:
+        self._agreement, self._plan = agreement, plan
+        self.sizes = {member.name: member.equations for member in agreement.members}
+        self.rows, self.outputs = agreement.batches.effective_size, agreement.columns
+        self.lift_step = 2 * len(agreement.turns)
+
+    def residuals(self) -> Refresh:
+        return Refresh((self.rows, self.outputs), self._plan.margins, self._plan.slack, CUT)
+
+    def parameters(self, key: HidingKey, name: str) -> Refresh:
+        """Moved parameters, back to their scale."""
+        plan, size = self._plan, self.sizes[name]
+        shift = MOVED_BITS - PARAMETER_BITS
+        return Refresh((size, self.outputs), plan.moved, plan.slack, shift, self.blocks(key, name))
+
+    def lifted(self, key: HidingKey, name: str) -> Refresh:
+        """Parameters, for scoring."""
+        shape = (self.sizes[name], self.outputs)
+        return Refresh(shape, self._plan.parameters, self._plan.slack, -key.scoring_lift)
+
+    def blocks(self, key: HidingKey, name: str) -> int:
+        return key.blocks_for(self.sizes[name], self.rows)
+
+
+class BlindParty(PartyLoop):
+    """A party with columns whose parameters stay hidden."""
 
     def __init__(
         self,
@@ -86,366 +107,265 @@ class BlindParty:
         guard: ScoreGuard | None = None,
         allow_small: bool = False,
     ) -> None:
-        self._agreement, self._plan = agreement, plan
-        self._features, self._labels = features, labels
-        self._steps = steps or OwnSteps(agreement, plan.loss, features, l2=plan.l2, allow_unstable=True)
-        self._holder, self._evaluation, self._guard = holder, evaluation, guard or ScoreGuard()
-        self._mapper, self._on_round, self._allow_small = mapper or Serial(), on_round, allow_small
-        self._tracker = agreement.stopping.tracker()
-        self._first_round = 0
-        self._saved: bytes | None = None
-        self._received: dict[str, PaillierSlots] = {}
-        self.theta: PaillierEncrypted
-        self.parameters: Array | None = None
-        """In the clear only if all agreed to release them."""
-
-    def state(self) -> dict[str, NDArray[np.generic]]:
-        """For a checkpoint: encrypted parameters and counters."""
-        tracker = {f"stopping.{name}": array for name, array in self._tracker.state().items()}
-        theta = np.frombuffer(self.theta.to_bytes(), dtype=np.uint8)
-        return {"round": np.array(self._first_round), "theta": theta, **tracker}
-
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        first_round, prefix = checkpoint_round(state, "theta"), "stopping."
-        self._tracker.restore({n[len(prefix) :]: a for n, a in state.items() if n.startswith(prefix)})
-        self._saved = np.asarray(state["theta"], dtype=np.uint8).tobytes()
-        self._first_round = first_round
-
-    async def run(self, link: Link) -> Outcome:
-        agreement = self._agreement
-        keys = await distribute_keys(
-            link, agreement, self._holder, self._mapper, allow_small=self._allow_small
+        super().__init__(
+            agreement,
+            holder,
+            evaluation=evaluation,
+            mapper=mapper,
+            on_round=on_round,
+            allow_small=allow_small,
         )
-        public = paillier(keys)
-        size = self._features.shape[1]
-        self.theta = self._plan.start(public, size)
-        if self._saved is not None:
-            self.theta = loaded(public, self._saved, (size,), self._plan.parameter_extent())
-        link.phase = "training"
-        outcome = Outcome(ledger=Ledger(allow_determined=agreement.allow_determined))
-        for t in range(self._first_round, agreement.stopping.rounds):
-            await self._round(link, keys, t)
-            metric = await self._evaluate(link, keys, t)
-            if metric is not None:
-                outcome.history.append((t, metric))
-            outcome.rounds = self._first_round = t + 1
-            reason = await self._verdict(link, t, metric)
-            if self._on_round is not None:
-                self._on_round(Round(t, metric, link))
-            if reason is not None:
-                outcome.reason = reason
-                break
-        if agreement.release:
-            await self._release(link, keys)
-        return outcome
+        self._plan, self._features, self._guard = plan, features, guard or ScoreGuard()
+        self._steps = steps or OwnSteps(agreement, plan.loss, features, l2=plan.l2, allow_unstable=True)
+        self._labels = None if labels is None else labels.reshape(len(labels), -1)
+        if self._labels is not None and self._labels.shape[1] != agreement.columns:
+            raise SettingError(f"labels: {self._labels.shape[1]} outputs given, {agreement.columns} were agreed")
+        self._refreshes = _Refreshes(agreement, plan)
+        self._received: dict[str, HiddenSum] = {}
+        self._matrices: dict[object, PlainMatrix | tuple[PlainMatrix, PlainMatrix]] = {}
+        self._saved: bytes | None = None
+        self.theta: HiddenArray
+        self.lifted: HiddenArray
+        """The parameters for scoring, at the end of the run."""
+        self.parameters: Array | None = None
+        """In the clear only if all agreed to release them: (columns, outputs)."""
+
+    def _model_state(self) -> State:
+        return {"theta": np.frombuffer(self.theta.to_bytes(), dtype=np.uint8)}
+
+    def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        self._saved = np.asarray(checkpoint_array(state, "theta"), dtype=np.uint8).tobytes()
+
+    async def _begin(self, link: Link, keys: Keyring) -> None:
+        key, plan = hiding(keys), self._plan
+        plan.check_room(key)
+        scoring = bool(self._agreement.evaluate_every) or self._agreement.release
+        await exchange_switching(
+            link, self._agreement, keys, plan.results(key, self._agreement, scoring=scoring)
+        )
+        self._refresher = None if keys.own is None else Refresher(keys.own)
+        shape = (self._features.shape[1], self._agreement.columns)
+        blocks = self._refreshes.blocks(key, link.name)
+        if self._saved is None:
+            self.theta = key.hidden_zeros(shape, plan.parameters, blocks)
+        else:
+            self.theta = key.load_array(self._saved, shape, plan.parameters, blocks)
 
     async def _round(self, link: Link, keys: Keyring, t: int) -> None:
         agreement = self._agreement
-        batch = agreement.batches.batch(t)
-        rows = self._features[batch]
-        labels = None if self._labels is None else self._labels[batch]
-        turns = (
-            [agreement.names] if agreement.algorithm.order == "parallel" else [(n,) for n in agreement.names]
-        )
-        for position, active in enumerate(turns):
-            residuals: PaillierEncrypted | None
+        for position, active in enumerate(agreement.turns):
             if agreement.mutual:
-                residuals = await self._pair_residuals(link, keys, rows, labels, t, position)
+                g: HiddenArray | None = await self._pair_residuals(link, keys, t, position)
             else:
-                senders = agreement.names[:-1] if position == 0 else turns[position - 1]
-                residuals = await self._star_residuals(link, keys, rows, labels, t, position, senders, active)
-            if link.name in active and residuals is not None:
-                await self._update(link, keys, residuals, rows, t, position)
-            if agreement.mutual and keys.own is not None:
-                for peer in (name for name in active if name != link.name):
-                    await self._serve_refresh(link, keys.own, peer, t, position)
-                if link.name in active:
-                    await self._finish_update(link, keys, t, position)
+                senders = agreement.names[:-1] if position == 0 else agreement.turns[position - 1]
+                g = await self._star_residuals(link, keys, t, position, senders, active)
+            masks, step = None, 2 * position + 1
+            if link.name in active and g is not None:
+                due = self._refreshes.parameters(hiding(keys), link.name)
+                with link.activity("products"):
+                    moved, kept = self._update(t)
+                    theta = ((kept @ self.theta) + (moved @ g)).within(due.range, due.slack)
+                masks = ask_refresh(link, keys, theta, t, step)
+            for peer in (name for name in active if name != link.name):
+                if agreement.mutual and self._refresher is not None:
+                    due = self._refreshes.parameters(self._refresher.public, peer)
+                    await self._refresher.serve(link, peer, due, t, step)
+            if masks is not None:
+                due = self._refreshes.parameters(hiding(keys), link.name)
+                self.theta = await take_refreshed(link, keys, masks, due, t, step)
 
-    # The exchange: from encrypted parameters to encrypted residuals
+    # Plain matrices of this party's own columns
+
+    def _batch(self, t: int) -> NDArray[np.intp]:
+        return self._agreement.batches.batch(t)
+
+    def _kept(self, t: int) -> object | None:
+        """What tells a batch that comes again; None where it does not."""
+        batches = self._agreement.batches
+        count = -(-batches.rows // batches.effective_size)
+        if count == 1:
+            return 0
+        return t % count if batches.fixed and count <= MOST_KEPT_BATCHES else None
+
+    def _margin(self, t: int) -> PlainMatrix:
+        again = self._kept(t)
+        if again is None:
+            return self._plan.margin_matrix(self._features[self._batch(t)])
+        found = self._matrices.get(("margin", again))
+        if not isinstance(found, PlainMatrix):
+            found = self._plan.margin_matrix(self._features[self._batch(t)], keep=True)
+            self._matrices["margin", again] = found
+        return found
+
+    def _update(self, t: int) -> tuple[PlainMatrix, PlainMatrix]:
+        """-P_Q X'/S and I - l2 P_Q of round t; the same in every round where batch and rate are."""
+        again, rate = self._kept(t), self._agreement.learning_rate(t)
+        found = self._matrices.get(("update", again, rate))
+        if again is None or not isinstance(found, tuple):
+            keep = again is not None and self._agreement.learning_rate(t + 1) == rate
+            rows = self._features[self._batch(t)]
+            found = self._plan.update_matrices(self._steps.matrix(t), rows, keep=keep)
+            if keep:
+                self._matrices["update", again, rate] = found
+        return found
+
+    # The exchange: from hidden parameters to hidden residuals
+
+    def _targets(self, t: int, fraction_bits: int) -> NDArray[np.object_] | int:
+        """a y of the batch, at the label party."""
+        if self._labels is None:
+            return 0
+        return self._plan.label_integers(self._labels[self._batch(t)], fraction_bits)
 
     async def _star_residuals(
-        self,
-        link: Link,
-        keys: Keyring,
-        rows: Array,
-        labels: Array | None,
-        t: int,
-        position: int,
-        senders: tuple[str, ...],
-        active: tuple[str, ...],
-    ) -> PaillierEncrypted | None:
-        plan, label_party, public = self._plan, self._agreement.label_party, paillier(keys)
-        extent = plan.residual_extent()
+        self, link: Link, keys: Keyring, t: int, position: int, senders: tuple[str, ...], active: tuple[str, ...]
+    ) -> HiddenArray | None:
+        plan, label_party, key = self._plan, self._agreement.label_party, hiding(keys)
+        due = self._refreshes.residuals()
         if link.name != label_party:
             if link.name in senders:
                 with link.activity("products"):
-                    margin = plan.margins(self.theta, rows).rerandomise()
+                    margin = (self._margin(t) @ self.theta).within(plan.margins, plan.slack).rerandomise()
                 facts = leaving(margin)
                 link.send(label_party, "margin", margin.to_bytes(), round=t, step=position, facts=facts)
             if link.name not in active:
                 return None
             blob = await link.receive("residual", label_party, round=t, step=position)
-            residuals = loaded(public, blob, (len(rows),), extent)
+            with link.activity("unmask"):
+                g = key.load_array(blob, due.shape, plan.residuals)
             checked(link, "residual", label_party, t, position, "shape", "scale", "ciphertexts")
-            return residuals
+            return g
         with link.activity("products"):
-            total = plan.margins(self.theta, rows)
+            total = (self._margin(t) @ self.theta).within(plan.margins, plan.slack)
         for name in senders:
             if name != label_party:
                 blob = await link.receive("margin", name, round=t, step=position)
-                self._received[name] = PaillierSlots.from_bytes(public, blob, total)
+                self._received[name] = key.load_sum(blob, due.shape, plan.margins, plan.slack)
                 checked(link, "margin", name, t, position, "layout", "ciphertexts")
         for part in self._received.values():
             total = total + part
-        if labels is None:
+        targets = self._targets(t, MARGIN_BITS)
+        if isinstance(targets, int):
             raise SettingError(f"{label_party} has no labels")
-        total = total.add_plain(plan.label_integers(labels, total.fraction_bits, margin_units=True))
-        residuals = await self._refresh(link, keys, total, plan.margin_shift, extent, t, 2 * position)
+        masks = ask_refresh(link, keys, total.add_plain(targets), t, 2 * position)
+        g = await take_refreshed(link, keys, masks, due, t, 2 * position)
         for name in active:
             if name != label_party:
-                facts = leaving(residuals, source=keys.opener)
-                link.send(name, "residual", residuals.to_bytes(), round=t, step=position, facts=facts)
-        return residuals
+                facts = leaving(g, source=keys.opener)
+                link.send(name, "residual", g.to_bytes(), round=t, step=position, facts=facts)
+        return g
 
-    async def _pair_residuals(
-        self, link: Link, keys: Keyring, rows: Array, labels: Array | None, t: int, position: int
-    ) -> PaillierEncrypted:
+    async def _pair_residuals(self, link: Link, keys: Keyring, t: int, position: int) -> HiddenArray:
         """[[g]] under the peer's key; the exchange is symmetric but for the labels."""
-        plan, own, peer = self._plan, keys.own, keys.opener
-        if own is None:
+        plan, peer, refresher, due = self._plan, keys.opener, self._refresher, self._refreshes.residuals()
+        if refresher is None:
             raise SettingError("two parties hold keys for each other")
         with link.activity("products"):
-            hidden, masks = plan.margins(self.theta, rows).hide()
-        facts = evidence.hidden(link, hidden, masks)
-        link.send(peer, "masked-margin", hidden.to_bytes(), round=t, step=position, facts=facts)
-        shift = plan.margin_shift
-        arrived = HiddenSlots.from_bytes(
-            own_key(own), await link.receive("masked-margin", peer, round=t, step=position)
-        )
-        expect_slots(arrived, hidden, peer)
+            block, masks = (self._margin(t) @ self.theta).within(plan.margins, plan.slack).hide()
+        facts = evidence.hidden(link, block, masks)
+        link.send(peer, "masked-margin", block.to_bytes(), round=t, step=position, facts=facts)
+        blob = await link.receive("masked-margin", peer, round=t, step=position)
         with link.activity("open"):
-            read = [slot >> shift for slot in own.open_slots(arrived)]
+            seen = shifted(refresher.read(blob, due.shape, plan.margins, plan.slack), CUT)
         checked(link, "masked-margin", peer, t, position, "layout", "ciphertexts", "not seen")
-        cut = [mask >> shift for mask in masks]
-        spent_slots(link, "masked-margin", peer, t, position, masks)
-        targets = [0] * len(read)
-        if labels is not None:
-            targets = plan.label_integers(labels, RESIDUAL_BITS, margin_units=False)
-        extent = plan.residual_extent()
-        wide = plan.hidden_extent(extent, shift)
+        own = seen - shifted(masks, CUT) + self._targets(t, RESIDUAL_BITS)
+        spent_entries(link, "masked-margin", peer, t, position, masks)
+        wide = due.wide.masked(0)
         with link.activity("encrypt"):
-            message = own.encrypt_integers(
-                [v - r + y for v, r, y in zip(read, cut, targets, strict=True)], wide
-            )
-        link.send(peer, "converted", message.to_bytes(), round=t, step=position, facts=leaving(message))
+            converted = refresher.holder.conceal(own, wide)
+            message = converted.to_bytes()
+        link.send(peer, "converted", message, round=t, step=position, facts=leaving(converted))
         blob = await link.receive("converted", peer, round=t, step=position)
-        converted = loaded(paillier(keys), blob, (len(rows),), wide)
+        with link.activity("unmask"):
+            g = hiding(keys).load_array(blob, due.shape, wide).add_plain(own, plan.residuals)
         checked(link, "converted", peer, t, position, "shape", "scale", "ciphertexts")
-        mine = [v - r + y for v, r, y in zip(read, cut, targets, strict=True)]
-        return add_integers(converted, mine, extent)
+        return g
 
-    # The update, and the refresh of what has grown
-
-    async def _update(
-        self, link: Link, keys: Keyring, residuals: PaillierEncrypted, rows: Array, t: int, position: int
-    ) -> None:
-        agreement, plan = self._agreement, self._plan
-        with link.activity("products"):
-            moved = plan.updated(self.theta, residuals, rows, self._steps.matrix(t))
-        self._pending = self._send_refresh(link, keys, moved, t, 2 * position + 1)
-        if not agreement.mutual:
-            await self._finish_update(link, keys, t, position)
-
-    async def _finish_update(self, link: Link, keys: Keyring, t: int, position: int) -> None:
-        shift, extent = self._plan.decay_shift, self._plan.parameter_extent()
-        masks, self._pending = self._pending, []
-        self.theta = await self._take_refreshed(link, keys, masks, shift, extent, t, 2 * position + 1)
-
-    async def _refresh(
-        self, link: Link, keys: Keyring, slots: PaillierSlots, shift: int, extent: Extent, t: int, step: int
-    ) -> PaillierEncrypted:
-        masks = self._send_refresh(link, keys, slots, t, step)
-        return await self._take_refreshed(link, keys, masks, shift, extent, t, step)
-
-    def _send_refresh(self, link: Link, keys: Keyring, slots: PaillierSlots, t: int, step: int) -> list[int]:
-        with link.activity("mask"):
-            hidden, masks = slots.hide()
-        facts = evidence.hidden(link, hidden, masks)
-        link.send(keys.opener, "refresh-request", hidden.to_bytes(), round=t, step=step, facts=facts)
-        return masks
-
-    async def _take_refreshed(
-        self, link: Link, keys: Keyring, masks: list[int], shift: int, extent: Extent, t: int, step: int
-    ) -> PaillierEncrypted:
-        blob = await link.receive("refreshed", keys.opener, round=t, step=step)
-        wide = self._plan.hidden_extent(extent, shift)
-        fresh = loaded(paillier(keys), blob, (len(masks),), wide)
-        checked(link, "refreshed", keys.opener, t, step, "shape", "scale", "ciphertexts")
-        cut = [-(mask >> shift) for mask in masks]
-        spent_slots(link, "refreshed", keys.opener, t, step, masks)
-        return add_integers(fresh, cut, extent)
-
-    async def _serve_refresh(self, link: Link, holder: KeyHolder, peer: str, t: int, position: int) -> None:
-        plan, member = self._plan, next(m for m in self._agreement.members if m.name == peer)
-        await serve_refresh(
-            link,
-            holder,
-            plan,
-            peer,
-            member.equations,
-            plan.decay_shift,
-            plan.parameter_extent(),
-            t,
-            2 * position + 1,
-        )
-
-    # Evaluation, the end of the run, release
+    # Evaluation, the end of the run
 
     def scorer(self) -> BlindScorer:
-        return BlindScorer(self._plan, self.theta)
+        """This party's part of the finished model."""
+        return BlindScorer(self._plan, self.lifted)
 
-    async def _evaluate(self, link: Link, keys: Keyring, t: int) -> float | None:
-        if not self._agreement.evaluates_after(t) or self._evaluation is None:
-            return None
-        features = self._evaluation.features
-        if features is None:
+    async def _lift(self, link: Link, keys: Keyring, t: int) -> HiddenArray:
+        """The parameters as they are scored: where openings carry noise, lifted far above it."""
+        if not hiding(keys).scoring_lift:
+            return self.theta
+        due = self._refreshes.lifted(hiding(keys), link.name)
+        step = self._refreshes.lift_step
+        masks = ask_refresh(link, keys, self.theta.packed().within(due.range, due.slack), t, step)
+        if self._refresher is not None:
+            theirs = self._refreshes.lifted(self._refresher.public, keys.opener)
+            await self._refresher.serve(link, keys.opener, theirs, t, step)
+        return await take_refreshed(link, keys, masks, due, t, step)
+
+    async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:
+        if rows is None:
             raise SettingError("evaluation: no rows to evaluate on")
-        with link.off_the_clock("evaluation"):
-            found = await blind_scores(link, self._agreement, keys, self.scorer(), features, t, self._guard)
-            if found is None or self._evaluation.metric is None:
-                return None
-            return float(self._evaluation.metric(found))
+        scorer = BlindScorer(self._plan, await self._lift(link, keys, t))
+        return await blind_scores(link, self._agreement, keys, scorer, rows, t, self._guard)
 
-    async def _verdict(self, link: Link, t: int, metric: float | None) -> Reason | None:
-        if not self._agreement.watched:
-            return self._tracker.update(t, metric)
-        if link.name != self._agreement.label_party:
-            return await receive_verdict(link, self._agreement, t)
-        return send_verdict(link, self._agreement, t, self._tracker.update(t, metric))
-
-    async def _release(self, link: Link, keys: Keyring) -> None:
-        """All agreed: each party gets its own parameters opened, once, at the end."""
+    async def _end(self, link: Link, keys: Keyring) -> None:
+        """The finished model; each party's own parameters in the clear, if all agreed; the key-holders' word."""
         link.phase = "release"
         t = self._agreement.stopping.rounds
-        mask = ask(link, keys, self.theta, t, 0)
-        if self._agreement.mutual and keys.own is not None:
-            await serve(link, self._agreement, keys.own, None, keys.opener, t, 0)
-        self.parameters = await take(link, keys, mask, t, 0)
+        self.lifted = await self._lift(link, keys, t)
+        if self._agreement.release:
+            self.parameters = await release(link, self._agreement, keys, self.scorer(), t)
+        if self._refresher is not None:
+            self._refresher.tell(link, [keys.opener], t)
+        await hear_report(link, keys, t)
 
 
-class BlindKeyHolder:
-    """The key-holder party of a blind run: reads slots under masks, and encrypts them again."""
+class BlindKeyHolder(PartyLoop):
+    """The key-holder party of a blind run: reads entries under masks, and hides them again."""
 
     def __init__(
-        self, agreement: Agreement, plan: BlindPlan, holder: KeyHolder, *, mapper: Mapper | None = None
+        self,
+        agreement: Agreement,
+        plan: BlindPlan,
+        holder: KeyHolder,
+        *,
+        mapper: Mapper | None = None,
+        on_round: Callable[[Round], None] | None = None,
     ) -> None:
-        self._agreement, self._plan, self._holder = agreement, plan, holder
-        self._mapper = mapper or Serial()
-        self.first_round = 0
+        super().__init__(agreement, holder, mapper=mapper, on_round=on_round)
+        self._plan, self._own = plan, holder
+        self._refresher = Refresher(holder)
+        self._refreshes = _Refreshes(agreement, plan)
 
-    async def run(self, link: Link) -> Outcome:
-        agreement, plan = self._agreement, self._plan
-        await distribute_keys(link, agreement, self._holder, self._mapper)
-        link.phase = "training"
-        outcome = Outcome(ledger=Ledger(allow_determined=agreement.allow_determined))
-        turns = (
-            [agreement.names] if agreement.algorithm.order == "parallel" else [(n,) for n in agreement.names]
-        )
-        sizes = {m.name: m.equations for m in agreement.members}
-        rows = agreement.batches.effective_size
-        for t in range(self.first_round, agreement.stopping.rounds):
-            for position, active in enumerate(turns):
-                await serve_refresh(
-                    link,
-                    self._holder,
-                    plan,
-                    agreement.label_party,
-                    rows,
-                    plan.margin_shift,
-                    plan.residual_extent(),
-                    t,
-                    2 * position,
-                )
-                for name in active:
-                    await serve_refresh(
-                        link,
-                        self._holder,
-                        plan,
-                        name,
-                        sizes[name],
-                        plan.decay_shift,
-                        plan.parameter_extent(),
-                        t,
-                        2 * position + 1,
-                    )
-            if agreement.evaluates_after(t):
-                with link.off_the_clock("evaluation"):
-                    await serve_blind_scores(link, self._holder, agreement.label_party, t)
-            outcome.rounds = t + 1
-            if agreement.watched and (reason := await receive_verdict(link, agreement, t)) is not None:
-                outcome.reason = reason
-                break
-        if agreement.release:
-            link.phase = "release"
-            for name in agreement.names:
-                await serve(link, agreement, self._holder, None, name, agreement.stopping.rounds, 0)
-        return outcome
+    async def _begin(self, link: Link, keys: Keyring) -> None:
+        key, agreement = hiding(keys), self._agreement
+        self._plan.check_room(key)
+        scoring = bool(agreement.evaluate_every) or agreement.release
+        await exchange_switching(link, agreement, keys, self._plan.results(key, agreement, scoring=scoring))
 
+    async def _round(self, link: Link, keys: Keyring, t: int) -> None:
+        agreement, refreshes = self._agreement, self._refreshes
+        for position, active in enumerate(agreement.turns):
+            await self._refresher.serve(
+                link, agreement.label_party, refreshes.residuals(), t, 2 * position
+            )
+            for name in active:
+                due = refreshes.parameters(hiding(keys), name)
+                await self._refresher.serve(link, name, due, t, 2 * position + 1)
 
-async def serve_refresh(
-    link: Link,
-    holder: KeyHolder,
-    plan: BlindPlan,
-    requester: str,
-    count: int,
-    shift: int,
-    extent: Extent,
-    t: int,
-    step: int,
-) -> None:
-    """The key-holder's part of a refresh: read value + mask, cut `shift` low bits off, encrypt again."""
-    blob = await link.receive("refresh-request", requester, round=t, step=step)
-    hidden = HiddenSlots.from_bytes(own_key(holder), blob)
-    if hidden.shape != (count,):
-        raise ShapeError(f"{requester} asks to refresh {hidden.shape[0]} values, {count} were agreed")
-    with link.activity("refresh"):
-        shifted = [slot >> shift for slot in holder.open_slots(hidden)]
-        fresh: Any = holder.encrypt_integers(shifted, plan.hidden_extent(extent, shift))
-    checked(link, "refresh-request", requester, t, step, "as many as agreed", "ciphertexts", "not seen")
-    link.send(requester, "refreshed", fresh.to_bytes(), round=t, step=step, facts=leaving(fresh))
+    async def _lift(self, link: Link, keys: Keyring, t: int) -> None:
+        if hiding(keys).scoring_lift:
+            for name in self._agreement.names:
+                due = self._refreshes.lifted(hiding(keys), name)
+                await self._refresher.serve(link, name, due, t, self._refreshes.lift_step)
 
+    async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> None:
+        await self._lift(link, keys, t)
+        await serve_blind_scores(link, self._agreement, self._own, t)
 
-def paillier(keys: Keyring) -> PaillierPublicKey:
-    if not isinstance(keys.public, PaillierPublicKey):
-        raise SettingError("reveal: 'nothing' takes scheme 'paillier'")
-    return keys.public
-
-
-def own_key(holder: KeyHolder) -> PaillierPublicKey:
-    if not isinstance(holder.public, PaillierPublicKey):
-        raise SettingError("reveal: 'nothing' takes scheme 'paillier'")
-    return holder.public
-
-
-def loaded(
-    public: PaillierPublicKey, blob: bytes, shape: tuple[int, ...], extent: Extent
-) -> PaillierEncrypted:
-    """Ciphertexts that arrived, at the scale and in the range that the plan says, whatever their frame
-    says.
-    """
-    encrypted = public.load(blob, shape)
-    if not isinstance(encrypted, PaillierEncrypted) or encrypted.fraction_bits != extent.fraction_bits:
-        raise ShapeError(f"ciphertexts at another scale than the agreed 2**-{extent.fraction_bits}")
-    return add_integers(encrypted, [0] * encrypted.rows, extent)
-
-
-def expect_slots(arrived: HiddenSlots, mine: HiddenSlots, peer: str) -> None:
-    if (arrived.shape, arrived.slots.bits, arrived.slots.fraction_bits) != (
-        mine.shape,
-        mine.slots.bits,
-        mine.slots.fraction_bits,
-    ):
-        raise ShapeError(
-            f"{peer} sent slots {arrived.shape} of {arrived.slots.bits} bits, {mine.shape} are due"
-        )
+    async def _end(self, link: Link, keys: Keyring) -> None:
+        link.phase = "release"
+        t = self._agreement.stopping.rounds
+        await self._lift(link, keys, t)
+        if self._agreement.release:
+            for member in self._agreement.members:
+                await serve_release(link, self._agreement, self._own, member.name, t)
+        self._refresher.tell(link, list(self._agreement.names), t)
+        self._refresher.check()

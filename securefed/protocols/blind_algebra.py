@@ -1,18 +1,18 @@
-"""Blind training in fixed point: what stays public, and what one party does to its encrypted parameters in
-a round.
+"""Blind training in fixed point: what stays public, and what one party does to its hidden parameters in a round.
 
-With a Taylor loss (residual a y + b H) and a linear local model, the Q local steps of a round are one
-affine map,
+With a Taylor loss (residual a y + b H) and a linear local model, the Q local steps of a round are one affine
+map,
 
-    theta_Q = theta_0 - P (X' g / S + l2 theta_0),
+    theta_Q = theta_0 - P_Q (X' g / S + l2 theta_0),
 
-S the batch size, g the residuals at the round's exchange and P the matrix of securefed.protocols.steps. P
-comes from the party's own columns alone, so theta can stay encrypted under a key that its party lacks: the
-party multiplies the encrypted g by the plaintext matrix P X'/S, and the encrypted theta_0 by I - l2 P. The
-cost does not depend on Q.
+S the batch size, g the residuals at the round's exchange and P_Q the matrix of securefed.protocols.steps. It
+comes from the party's own columns alone, so theta can stay hidden under a key that its party lacks: the party
+multiplies the hidden g by the plain matrix P_Q X'/S, and the hidden theta_0 by I - l2 P_Q. The cost does not
+depend on Q. theta and g have a column for each output.
 
-Scales (fraction bits): features 20, residuals 24, update matrix 32, hence parameters 56 and margins 76.
-All of them, and the ranges, are public and the same at all parties.
+Scales (fraction bits): features 26, parameters 40, hence margins 66; residuals 30, update matrix 40, hence moved
+parameters 70, and I - l2 P_Q 30. b is a factor of the features when margins are computed for training, so it may be
+any number. Scales and ranges are public and the same at all parties, in all schemes.
 """
 
 from __future__ import annotations
@@ -23,28 +23,41 @@ from math import ceil, log2
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import FixedPoint
-from securefed.crypto.errors import RangeError
-from securefed.crypto.paillier import PaillierEncrypted, PaillierPublicKey
-from securefed.crypto.paillier.extent import Extent
-from securefed.crypto.paillier.slots import SLACK, PaillierSlots, bits_of
+from securefed.crypto.errors import CapacityError, RangeError
+from securefed.crypto.hidden import HidingKey, PlainMatrix, Range, Result, Wide, slack_for, to_integers
 from securefed.errors import DataError, SettingError
+from securefed.protocols.agreement import Agreement
 from securefed.protocols.losses import Loss
 
-__all__ = ["BlindPlan"]
+__all__ = ["BlindPlan", "hidden_entries"]
 
 Array = NDArray[np.float64]
 
-FEATURE_BITS = 20
-RESIDUAL_BITS = 24
-UPDATE_BITS = 32
-PARAMETER_BITS = RESIDUAL_BITS + UPDATE_BITS
-MARGIN_BITS = PARAMETER_BITS + FEATURE_BITS
+FEATURE_BITS = 26
+PARAMETER_BITS = 40
+MARGIN_BITS = FEATURE_BITS + PARAMETER_BITS
+RESIDUAL_BITS = 30
+UPDATE_BITS = 40
+MOVED_BITS = RESIDUAL_BITS + UPDATE_BITS
+DECAY_BITS = MOVED_BITS - PARAMETER_BITS
+HEADROOM_BITS = 8
+"""Of parameters above their declared bound: what goes beyond takes bits off the masks, and is reported."""
+UPDATE_BOUND_BITS = 6
+SCORED_ENTRIES = 1 << 32
+"""Entries that are scored under one key, for the masks of a prediction."""
+
+
+def hidden_entries(agreement: Agreement) -> int:
+    """Entries that key-holders read under masks in a whole run: margins and parameters, every turn."""
+    margins = agreement.batches.effective_size * (2 if agreement.mutual else 1)
+    moved = sum(member.equations for member in agreement.members)
+    turns = len(agreement.turns)
+    return agreement.stopping.rounds * (turns * margins + 2 * moved) * agreement.columns
 
 
 @dataclass(frozen=True)
 class BlindPlan:
-    """The public ranges of a run. Honest values stay within them; what leaves them by far stops the run."""
+    """The public ranges of a run, and the matrices that follow from a party's columns."""
 
     loss: Loss
     parties: int
@@ -54,52 +67,84 @@ class BlindPlan:
     feature_bound: float
     parameter_bound: float
     margin_bound: float
-    update_bound: float = 64.0
+    outputs: int = 1
+    entries: int = SCORED_ENTRIES
+    """Entries that are hidden in the run: the masks are as much wider than the values as that takes."""
 
     @property
-    def margin_shift(self) -> int:
-        """Low bits cut off when margins become residuals. b is a power of two: b H is H at another scale."""
-        return MARGIN_BITS - int(log2(self.loss.margin_weight)) - RESIDUAL_BITS
+    def slack(self) -> int:
+        return slack_for(self.entries)
+
+    # Ranges
 
     @property
-    def margin_total(self) -> float:
-        """Bound on what the residual's slots hold, in units of H: all margins, and the labels' part."""
-        labels = 1.0 if self.loss.binary else self.margin_bound
-        return (
-            self.parties * self.margin_bound + abs(self.loss.label_weight) / self.loss.margin_weight * labels
+    def parameters(self) -> Range:
+        return Range(PARAMETER_BITS, PARAMETER_BITS + _bits(self.parameter_bound) + HEADROOM_BITS)
+
+    @property
+    def moved(self) -> Range:
+        """Parameters after a round, before their refresh."""
+        return Range(MOVED_BITS, self.parameters.bits + DECAY_BITS)
+
+    @property
+    def margins(self) -> Range:
+        """b H of all parties together, and the labels' part."""
+        features = FEATURE_BITS + _bits(self.feature_bound * max(1.0, self.loss.margin_weight))
+        products = self.parameters.bits + features + _bits(self.columns)
+        labels = MARGIN_BITS + _bits(abs(self.loss.label_weight) * self.label_bound)
+        return Range(MARGIN_BITS, max(products, labels) + 2)
+
+    @property
+    def residuals(self) -> Range:
+        return self.margins.cut(MARGIN_BITS - RESIDUAL_BITS)
+
+    @property
+    def label_bound(self) -> float:
+        return 1.0 if self.loss.binary else self.margin_bound
+
+    def lifted(self, key: HidingKey) -> Range:
+        """Parameters for scoring."""
+        return self.parameters.cut(-key.scoring_lift)
+
+    def scores(self, key: HidingKey) -> Range:
+        return self.margins.cut(-key.scoring_lift)
+
+    @property
+    def scoring_slack(self) -> int:
+        return slack_for(SCORED_ENTRIES)
+
+    def check_room(self, key: HidingKey) -> None:
+        """CapacityError where values and their masks do not fit: a run that cannot be hidden does not start."""
+        lacking = -min(
+            key.room(self.margins, self.slack),
+            key.room(self.moved, self.slack),
+            key.room(self.lifted(key), self.slack),
         )
+        if lacking > 0:
+            raise CapacityError(
+                f"values of this run and masks that hide {self.entries:,} of them take {lacking} bits more than"
+                f" {key!r} has: lower feature_bound ({self.feature_bound:g}), parameter_bound"
+                f" ({self.parameter_bound:g}) or rounds"
+            )
 
-    @property
-    def margin_reach(self) -> int:
-        """Bits that margins can take when parameters and features are in range; the same at all parties."""
-        products = self.columns * self.parameter_extent().magnitude << self.features.magnitude_bits
-        return max(products.bit_length(), bits_of(self.margin_total, MARGIN_BITS)) + 1
+    # What a run computes, for the keys that merges take
 
-    @property
-    def features(self) -> FixedPoint:
-        return FixedPoint(self.feature_bound, FEATURE_BITS)
+    def results(self, key: HidingKey, agreement: Agreement, *, scoring: bool) -> list[Result]:
+        rows, outputs = agreement.batches.effective_size, agreement.columns
+        found: list[Result] = []
+        for member in agreement.members:
+            size = member.equations
+            blocks = key.blocks_for(size, rows)
+            found += [
+                Result(rows, outputs, size, blocks),
+                Result(size, outputs, rows),
+                Result(size, outputs, size, blocks),
+            ]
+            if scoring:
+                found += [Result(0, outputs, size)]
+        return found
 
-    @property
-    def update(self) -> FixedPoint:
-        return FixedPoint(self.update_bound, UPDATE_BITS)
-
-    def residual_extent(self) -> Extent:
-        bits = bits_of(self.margin_total, MARGIN_BITS) - self.margin_shift + 1
-        return Extent(RESIDUAL_BITS, 1 << bits, float(2.0 ** (bits - RESIDUAL_BITS)))
-
-    def parameter_extent(self) -> Extent:
-        bits = bits_of(self.parameter_bound, PARAMETER_BITS) + 1
-        return Extent(PARAMETER_BITS, 1 << bits, float(2.0 ** (bits - PARAMETER_BITS)))
-
-    @property
-    def decay_shift(self) -> int:
-        """Low bits cut off when parameters are refreshed: those that the l2 term added."""
-        return UPDATE_BITS if self.l2 > 0 else 0
-
-    def hidden_extent(self, plain: Extent, shift: int) -> Extent:
-        """Of value + mask after the shift, as the key-holder encrypts it again."""
-        wide = plain.magnitude << (SLACK + 2)
-        return Extent(plain.fraction_bits, wide, plain.bound * 2.0 ** (SLACK + 2))
+    # Matrices
 
     def check_features(self, features: Array, party: str) -> None:
         largest = float(np.max(np.abs(features)))
@@ -109,48 +154,46 @@ class BlindPlan:
                 f"{self.feature_bound:g} is allowed; standardise the columns or raise it"
             )
 
-    def start(self, public: PaillierPublicKey, size: int) -> PaillierEncrypted:
-        """Encrypted zeros: theta before the first round."""
-        extent = self.parameter_extent()
-        return PaillierEncrypted(public, (size,), public.combine([0] * size, public.draw(size)), extent)
+    def feature_matrix(self, features: Array, *, keep: bool = False) -> PlainMatrix:
+        """X, for scores."""
+        return PlainMatrix(features, FEATURE_BITS, FEATURE_BITS + _bits(self.feature_bound) + 1, keep)
 
-    def margins(self, parameters: PaillierEncrypted, features: Array) -> PaillierSlots:
-        """[[X theta]], packed."""
-        margins = parameters.contract(features[None], self.features)
-        return PaillierSlots.pack(margins, self.margin_total, self.margin_reach)  # type: ignore[arg-type]
+    def margin_matrix(self, features: Array, *, keep: bool = False) -> PlainMatrix:
+        """b X."""
+        weight = self.loss.margin_weight
+        bits = FEATURE_BITS + _bits(self.feature_bound * max(1.0, weight)) + 1
+        return PlainMatrix(weight * features, FEATURE_BITS, bits, keep)
 
-    def label_integers(self, labels: Array, fraction_bits: int, *, margin_units: bool) -> list[int]:
-        """a y, at a scale of margins (in units of H, so divided by b) or of residuals."""
-        weight = self.loss.label_weight / (self.loss.margin_weight if margin_units else 1.0)
-        scale = 1 << fraction_bits
-        return [round(weight * float(label) * scale) for label in labels]
-
-    def updated(
-        self,
-        parameters: PaillierEncrypted,
-        residuals: PaillierEncrypted,
-        features: Array,
-        matrix: Array,
-    ) -> PaillierSlots:
-        """[[theta_Q]], packed for a refresh; `matrix` is P."""
+    def update_matrices(
+        self, matrix: Array, features: Array, *, keep: bool = False
+    ) -> tuple[PlainMatrix, PlainMatrix]:
+        """-P_Q X'/S and I - l2 P_Q; `matrix` is P_Q."""
         try:
-            moved = residuals.contract(-(matrix @ features.T)[None] / len(features), self.update)
-            kept = parameters
-            if self.l2 > 0:
-                decay = np.eye(len(matrix)) - self.l2 * matrix
-                kept = parameters.contract(decay[None], self.update)  # type: ignore[assignment]
+            moved = PlainMatrix(
+                -(matrix @ features.T) / len(features), UPDATE_BITS, UPDATE_BITS + UPDATE_BOUND_BITS, keep
+            )
+            kept = PlainMatrix(np.eye(len(matrix)) - self.l2 * matrix, DECAY_BITS, DECAY_BITS + 4, keep)
         except RangeError as error:
             raise SettingError(
                 f"learning_rate: the local steps make a party's update too large ({error});"
                 " standardise its columns"
             ) from None
-        return PaillierSlots.pack(kept + moved, self.parameter_bound)  # type: ignore[arg-type]
+        return moved, kept
+
+    def label_integers(self, labels: Array, fraction_bits: int) -> Wide:
+        """a y, at a scale of margins or of residuals."""
+        return to_integers(self.loss.label_weight * labels.reshape(len(labels), -1), fraction_bits)
 
     def describe(self) -> dict[str, float]:
         return {
             "feature_bound": self.feature_bound,
             "parameter_bound": self.parameter_bound,
             "margin_bound": self.margin_bound,
-            "mask_slack_bits": float(SLACK),
-            "margin_slot_bits": float(ceil(self.margin_reach + SLACK + 2)),
+            "mask_slack_bits": float(self.slack),
+            "margin_bits": float(self.margins.masked(self.slack).bits),
         }
+
+
+def _bits(bound: float) -> int:
+    """b with bound <= 2**b; at least 0."""
+    return max(0, ceil(log2(bound)))

@@ -8,12 +8,12 @@ With a key-holder party C:
 
 With two parties, A (labels) and B:
 
-    1. B -> A                 masked-margin: [[X_B theta_B]] under A's key, blurred, slots masked; A reads v =
-       H^B + r_B
+    1. B -> A                 masked-margin: [[X_B theta_B]] under A's key, blurred and masked; A reads v = H^B + r_B
     2. A -> B                 score-request: [[X_A theta_A + v]] under B's key, under a uniform mask
     3. B -> A                 score-opening: that in the clear less r_B, still under A's mask
 
-Every party but the label party blurs its own part (securefed.protocols.blur).
+Every party but the label party blurs its own part (securefed.protocols.blur). Where ciphertexts carry noise, the
+parameters are lifted so far above it, and the opening is flooded, that nothing of the noise shows.
 """
 
 from __future__ import annotations
@@ -26,30 +26,33 @@ from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder
 from securefed.crypto.errors import ShapeError
-from securefed.crypto.paillier import PaillierEncrypted, PaillierPublicKey
-from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened
-from securefed.crypto.paillier.slots import HiddenSlots, PaillierSlots, pack_plain
+from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey
 from securefed.errors import SettingError
-from securefed.protocols import evidence
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.evidence import checked, leaving, spent_slots
+from securefed.protocols.evidence import checked, hidden, leaving, spent, spent_entries
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.prediction import note_scores_opened, open_scores
+from securefed.protocols.refresh import hiding
 from securefed.transport import Link
 
-__all__ = ["BlindScorer", "blind_scores", "serve_blind_scores"]
+__all__ = ["BlindScorer", "blind_scores", "release", "serve_blind_scores", "serve_release"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class BlindScorer:
-    """A party's encrypted part of the model."""
+    """A party's hidden part of the model, as it is scored."""
 
     plan: BlindPlan
-    theta: PaillierEncrypted
+    theta: HiddenArray
+
+    def part(self, features: Array, key: HidingKey) -> HiddenSum:
+        """[[X theta]]."""
+        found = self.plan.feature_matrix(features) @ self.theta
+        return found.within(self.plan.scores(key), key.lending_slack)
 
 
 async def blind_scores(
@@ -61,76 +64,134 @@ async def blind_scores(
     round_: int,
     guard: ScoreGuard,
 ) -> Array | None:
-    """One data party's part; the label party gets the scores, the others None."""
-    label_party = agreement.label_party
-    slots = scorer.plan.margins(scorer.theta, features)
+    """One data party's part; the label party gets the scores, (rows,) or (rows, outputs), the others None."""
+    label_party, key = agreement.label_party, hiding(keys)
+    with link.activity("products"):
+        part = scorer.part(features, key)
     blurred: dict[str, Any] = {}
     if link.name != label_party:
-        noise, blurred = guard.noise(
-            features,
-            scorer.theta.to_bytes(),
-            precision_bits=agreement.score_precision,
-            fraction_bits=slots.fraction_bits,
-        )
-        slots = slots.add_plain(noise)
+        part, blurred = _blurred(part, features, scorer, agreement, guard)
     if agreement.mutual:
         if keys.own is None:
             raise SettingError("scores: two parties hold keys for each other")
         if link.name == label_party:
-            return await _ask_peer(link, keys.own, keys, slots, round_)
-        await _answer_peer(link, keys.own, label_party, slots, round_, blurred)
+            return _flat(await _ask_peer(link, keys.own, keys, part, scorer.plan, round_))
+        await _answer_peer(link, keys.own, label_party, part, round_, blurred)
         return None
     if link.name != label_party:
-        part = slots.rerandomise()
+        part = part.rerandomise()
         link.send(label_party, "margin", part.to_bytes(), round=round_, facts=leaving(part) | blurred)
         return None
     for name in agreement.names[:-1]:
         blob = await link.receive("margin", name, round=round_)
-        slots = slots + PaillierSlots.from_bytes(slots.public, blob, slots)
+        part = part + key.load_sum(blob, part.shape, part.range, part.slack)
         checked(link, "margin", name, round_, 0, "layout", "ciphertexts")
-    return await open_scores(link, keys, *slots.mask(), round_)
+    return _flat(await open_scores(link, keys, *part.mask(), round_))
 
 
-async def _ask_peer(link: Link, own: KeyHolder, keys: Keyring, slots: PaillierSlots, round_: int) -> Array:
+def _flat(scores: Array) -> Array:
+    return scores[:, 0] if scores.shape[1] == 1 else scores
+
+
+def _blurred(
+    part: HiddenSum, features: Array, scorer: BlindScorer, agreement: Agreement, guard: ScoreGuard
+) -> tuple[HiddenSum, dict[str, Any]]:
+    """Noise of this party for every row and output."""
+    content = scorer.theta.to_bytes()
+    facts: dict[str, Any] = {}
+    columns = []
+    for output in range(part.shape[1]):
+        noise, facts = guard.noise(
+            features,
+            content + output.to_bytes(4, "little"),
+            precision_bits=agreement.score_precision,
+            fraction_bits=part.range.fraction_bits,
+        )
+        columns.append(noise)
+    return part.add_plain(np.array(columns, dtype=object).T), facts
+
+
+async def _ask_peer(
+    link: Link, own: KeyHolder, keys: Keyring, part: HiddenSum, plan: BlindPlan, round_: int
+) -> Array:
     blob = await link.receive("masked-margin", keys.opener, round=round_)
-    if not isinstance(own.public, PaillierPublicKey):
-        raise SettingError("scores: a blind model takes Paillier keys")
-    hidden = HiddenSlots.from_bytes(own.public, blob)
-    if hidden.shape != (slots.count,):
-        raise ShapeError(f"{keys.opener} scores {hidden.shape[0]} rows, {slots.count} are due")
-    read = own.open_slots(hidden)
+    if not isinstance(own.public, HidingKey):
+        raise SettingError("scores: a blind model takes keys that hide arrays")
+    block = own.public.load_block(blob, part.shape, plan.scores(own.public), own.public.lending_slack)
+    with link.activity("open"):
+        seen = own.read(block)
     checked(link, "masked-margin", keys.opener, round_, 0, "shape", "ciphertexts", "not seen")
-    return await open_scores(link, keys, *slots.add_plain(read).mask(), round_)
+    return await open_scores(link, keys, *part.add_plain(seen).mask(), round_)
 
 
 async def _answer_peer(
-    link: Link, own: KeyHolder, label_party: str, slots: PaillierSlots, round_: int, blurred: dict[str, Any]
+    link: Link, own: KeyHolder, label_party: str, part: HiddenSum, round_: int, blurred: dict[str, Any]
 ) -> None:
-    hidden, masks = slots.hide()
-    facts = evidence.hidden(link, hidden, masks, **blurred)
-    link.send(label_party, "masked-margin", hidden.to_bytes(), round=round_, facts=facts)
+    block, lent = part.lend()
+    facts = hidden(link, block, lent, **blurred)
+    link.send(label_party, "masked-margin", block.to_bytes(), round=round_, facts=facts)
     masked = own.public.load_masked(await link.receive("score-request", label_party, round=round_))
-    opened = own.open(masked)
-    if not isinstance(opened, PaillierOpened) or not isinstance(own.public, PaillierPublicKey):
-        raise SettingError("scores: a blind model takes Paillier keys")
-    if masked.shape != (slots.count,):
-        raise ShapeError(f"{label_party} asks for {masked.shape[0]} scores, {slots.count} are due")
-    packed = pack_plain(own.public, masks, slots.width)
-    spent_slots(link, "masked-margin", label_party, round_, 0, masks)
-    if len(packed) != len(opened.integers()):
-        raise ShapeError(f"{label_party} sent {len(opened.integers())} packed scores, {len(packed)} are due")
-    # Still under the label party's uniform mask; only this party's own mask goes.
-    less = [(m - p) % own.public.n for m, p in zip(opened.integers(), packed, strict=True)]
-    reply = PaillierOpened(own.public, opened.shape, less)
+    if not isinstance(own.public, HidingKey):
+        raise SettingError("scores: a blind model takes keys that hide arrays")
+    if masked.shape != part.shape:
+        raise ShapeError(f"{label_party} asks for {masked.shape} scores, {part.shape} are due")
+    with link.activity("open"):
+        # Still under the label party's uniform mask; only this party's own masks go.
+        reply = own.public.without(own.open(masked), lent, part.range, part.slack)
+    spent_entries(link, "masked-margin", label_party, round_, 0, lent)
     note_scores_opened(link, label_party, masked, round_)
     link.send(label_party, "score-opening", reply.to_bytes(), round=round_)
 
 
-async def serve_blind_scores(link: Link, holder: KeyHolder, label_party: str, round_: int) -> None:
+async def serve_blind_scores(link: Link, agreement: Agreement, holder: KeyHolder, round_: int) -> None:
     """The key-holder party's part."""
+    label_party = agreement.label_party
     masked = holder.public.load_masked(await link.receive("score-request", label_party, round=round_))
-    if not isinstance(masked, PaillierMasked):
-        raise SettingError("scores: a blind model takes Paillier keys")
-    opened = holder.open(masked).to_bytes()
+    if len(masked.shape) != 2 or masked.shape[1] != agreement.columns:
+        raise ShapeError(f"{label_party} asks for scores {masked.shape}, {agreement.columns} outputs were agreed")
+    with link.activity("open"):
+        opened = holder.open(masked).to_bytes()
     note_scores_opened(link, label_party, masked, round_)
     link.send(label_party, "score-opening", opened, round=round_)
+
+
+# Parameters in the clear, to their own party, if all agreed
+
+
+async def release(
+    link: Link, agreement: Agreement, keys: Keyring, scorer: BlindScorer, t: int
+) -> Array:
+    """A party gets its own parameters opened, once, at the end: scores of unit rows."""
+    key, size = hiding(keys), scorer.theta.shape[0]
+    masked, mask = scorer.part(np.eye(size), key).mask()
+    facts = hidden(link, masked, mask)
+    shape, count = list(masked.shape), masked.ciphertexts
+    link.transcript.note(
+        "requested", "opening", keys.opener, t, 0, link.phase, shape=shape, ciphertexts=count
+    )
+    link.send(keys.opener, "opening-request", masked.to_bytes(), round=t, facts=facts)
+    if agreement.mutual and keys.own is not None:
+        await serve_release(link, agreement, keys.own, keys.opener, t)
+    opened = keys.public.load_opened(await link.receive("opening", keys.opener, round=t))
+    pieces = mask.material()
+    values = mask.remove(opened)
+    checked(link, "opening", keys.opener, t, 0, "fits its mask")
+    spent(link, "opening", keys.opener, t, 0, mask, pieces)
+    return values
+
+
+async def serve_release(link: Link, agreement: Agreement, holder: KeyHolder, requester: str, t: int) -> None:
+    """The key-holder's part: as many numbers as the party has parameters."""
+    member = next(m for m in agreement.members if m.name == requester)
+    masked = holder.public.load_masked(await link.receive("opening-request", requester, round=t))
+    if masked.shape != (member.equations, agreement.columns):
+        raise ShapeError(
+            f"{requester} asks to open {masked.shape}, its {member.equations} x {agreement.columns}"
+            " parameters were agreed"
+        )
+    with link.activity("open"):
+        opened = holder.open(masked).to_bytes()
+    checked(link, "opening-request", requester, t, 0, "ciphertexts", "as many as agreed", "not seen")
+    shape, count = list(masked.shape), masked.ciphertexts
+    link.transcript.note("opened", "opening", requester, t, 0, link.phase, shape=shape, ciphertexts=count)
+    link.send(requester, "opening", opened, round=t)

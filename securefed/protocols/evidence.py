@@ -12,18 +12,19 @@ Nothing here is secret, and nothing here depends on a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
 
-from securefed.crypto.paillier.slots import HiddenSlots
+from securefed.crypto.hidden import HiddenBlock, Wide
 from securefed.crypto.scheme import Floats, Mask, Masked, Origin
 from securefed.transport import Link
 
-__all__ = ["checked", "hidden", "leaving", "row_by_row", "slot_pieces", "spent", "spent_slots"]
+__all__ = ["checked", "hidden", "leaving", "mask_pieces", "row_by_row", "spent", "spent_entries"]
 
 
+MOST_PIECES = 256
+"""Fingerprints of one message's masks."""
 REPEATED = "used for several of them"
 """The origin of ciphertexts that share their randomness, which none may."""
 
@@ -47,13 +48,12 @@ def leaving(encrypted: Leaving, *, source: str | None = None) -> dict[str, Any]:
     return {"origin": encrypted.origin}
 
 
-def hidden(link: Link, masked: Masked, mask: Mask | Iterable[int], **more: Any) -> dict[str, Any]:
+def hidden(link: Link, masked: Masked, mask: Mask | Wide, **more: Any) -> dict[str, Any]:
     """For a masked block that is about to be sent to its key-holder."""
     if isinstance(mask, Mask):
         pieces, narrow = mask.material(), mask.narrow()
     else:
-        masks = list(mask)
-        pieces, narrow = slot_pieces(masks), masked.narrow(masks) if isinstance(masked, HiddenSlots) else 0
+        pieces, narrow = mask_pieces(mask), masked.narrow(mask) if isinstance(masked, HiddenBlock) else 0
     facts = {
         "origin": REPEATED if masked.repeated() else masked.origin,
         "mask": link.transcript.mask_print(pieces).to_dict(),
@@ -63,9 +63,13 @@ def hidden(link: Link, masked: Masked, mask: Mask | Iterable[int], **more: Any) 
     return {**facts, "narrow": narrow} if narrow else facts
 
 
-def slot_pieces(masks: Iterable[int]) -> list[bytes]:
-    """The masks of slots, as the pieces of a fingerprint."""
-    return [mask.to_bytes((mask.bit_length() + 7) // 8 or 1, "big") for mask in masks]
+def mask_pieces(masks: Wide) -> list[bytes]:
+    """The masks of entries, as the pieces of a fingerprint: one each, or some in a row where there are many."""
+    flat = [int(mask) for mask in masks.ravel()]
+    each = -(-len(flat) // MOST_PIECES)
+    size = max((abs(mask).bit_length() + 8) // 8 for mask in flat)
+    found = [mask.to_bytes(size, "big", signed=True) for mask in flat]
+    return [b"".join(found[i : i + each]) for i in range(0, len(found), each)]
 
 
 def spent(link: Link, kind: str, peer: str, round_: int, step: int, mask: Mask, pieces: list[bytes]) -> None:
@@ -73,11 +77,11 @@ def spent(link: Link, kind: str, peer: str, round_: int, step: int, mask: Mask, 
     _note_spent(link, kind, peer, round_, step, pieces, mask.destroyed)
 
 
-def spent_slots(link: Link, kind: str, peer: str, round_: int, step: int, masks: list[int]) -> None:
-    """The end of the masks of slots: noted, and forgotten."""
-    pieces = slot_pieces(masks)
-    masks.clear()
-    _note_spent(link, kind, peer, round_, step, pieces, not masks)
+def spent_entries(link: Link, kind: str, peer: str, round_: int, step: int, masks: Wide) -> None:
+    """The end of the masks of entries: noted, and forgotten."""
+    pieces = mask_pieces(masks)
+    masks.fill(0)
+    _note_spent(link, kind, peer, round_, step, pieces, not masks.any())
 
 
 def _note_spent(

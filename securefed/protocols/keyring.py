@@ -7,16 +7,22 @@ is under that one's key, and it opens for everybody.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from securefed.crypto import Encrypted, FixedPoint, KeyHolder, Mapper, PublicKey, load_public_key
+from securefed.crypto import Encrypted, FixedPoint, KeyHolder, Mapper, PublicKey, key_kind, load_public_key
+from securefed.crypto.hidden import HidingKey, Result
 from securefed.crypto.scheme import Floats
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.evidence import checked
 from securefed.transport import Link
 
-__all__ = ["KEY_PROOF", "Keyring", "distribute_keys"]
+__all__ = ["Keyring", "ask_switching", "distribute_keys", "exchange_switching"]
+
+COUNT = struct.Struct("<I")
+MOST_COLUMNS = 1 << 20
 
 KEY_PROOF = "gcd(n, phi(n)) = 1"
 """A check of every Paillier key that arrives, by its proof (securefed.crypto.paillier.proof)."""
@@ -77,6 +83,57 @@ def _key_checks(agreement: Agreement) -> tuple[str, ...]:
     return ("key form and size", KEY_PROOF) if agreement.scheme == "paillier" else ("key form and size",)
 
 
+async def exchange_switching(
+    link: Link, agreement: Agreement, keys: Keyring, results: Iterable[Result]
+) -> None:
+    """Where hidden arrays need them: the keys for merging results of these shapes, made by the key-holder."""
+    if not isinstance(keys.public, HidingKey):
+        raise SettingError(f"keys: {keys.public!r} hides no arrays")
+    strides = keys.public.strides_for(results)
+    if not strides:
+        return
+    if keys.own is not None:
+        with link.activity("keys"):
+            blob = keys.own.switching(strides)
+        for name in [keys.opener] if agreement.mutual else agreement.names:
+            link.send(name, "switching-keys", blob)
+    if agreement.mutual or link.name != agreement.key_holder:
+        blob = await link.receive("switching-keys", keys.opener)
+        with link.activity("keys"):
+            keys.public.load_switching(blob, strides)
+        checked(link, "switching-keys", keys.opener, 0, 0, "as many as agreed")
+
+
+async def ask_switching(link: Link, agreement: Agreement, keys: Keyring, size: int | None) -> None:
+    """The same before a prediction: each party says how many columns it has, and gets the keys that scoring any
+    number of rows with them takes. `size`: None at a key-holder party.
+    """
+    if not isinstance(keys.public, HidingKey):
+        raise SettingError(f"keys: {keys.public!r} hides no arrays")
+    if not keys.public.strides_for([Result(0, 1, 2)]):
+        return
+    if size is not None:
+        link.send(keys.opener, "columns", COUNT.pack(size))
+    if keys.own is not None:
+        for name in [keys.opener] if agreement.mutual else agreement.names:
+            blob = await link.receive("columns", name)
+            if len(blob) != COUNT.size:
+                raise SettingError(f"columns: {len(blob)} bytes given by {name}, {COUNT.size} are allowed")
+            strides = keys.public.strides_for([Result(0, agreement.columns, _size(blob, name))])
+            link.send(name, "switching-keys", keys.own.switching(strides))
+    if size is not None:
+        strides = keys.public.strides_for([Result(0, agreement.columns, size)])
+        keys.public.load_switching(await link.receive("switching-keys", keys.opener), strides)
+        checked(link, "switching-keys", keys.opener, 0, 0, "as many as agreed")
+
+
+def _size(blob: bytes, name: str) -> int:
+    (size,) = COUNT.unpack(blob)
+    if not 1 <= size <= MOST_COLUMNS:
+        raise SettingError(f"columns: {size} given by {name}, 1 to {MOST_COLUMNS} are allowed")
+    return int(size)
+
+
 def note_agreement(link: Link, agreement: Agreement) -> None:
     """Write down what this party runs by: all of it is public."""
     link.transcript.note(
@@ -96,9 +153,9 @@ def note_agreement(link: Link, agreement: Agreement) -> None:
 
 def _check_scheme(public: PublicKey, agreement: Agreement, sender: str) -> None:
     """A plain 'key' from a peer must not turn an encrypted run into a plain one."""
-    found = public.scheme.name.lower()
-    if found != agreement.scheme:
-        raise SettingError(f"{sender} sent a {found} key, this run is {agreement.scheme}")
+    found, due = public.scheme.name.lower(), key_kind(agreement.scheme, agreement.reveal)
+    if found != due:
+        raise SettingError(f"{sender} sent a {found} key, this run takes {due}")
 
 
 def _check_other(public: PublicKey, own: KeyHolder, agreement: Agreement, sender: str) -> None:

@@ -31,7 +31,6 @@ import numpy as np
 from securefed.crypto import Encrypted, FixedPoint, KeyHolder
 from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.paillier import PaillierEncrypted
-from securefed.crypto.paillier.slots import add_integers
 from securefed.crypto.scheme import Floats, Mask, Masked
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
@@ -199,5 +198,5 @@ def _added(result: Encrypted, noise: list[int], bits: int) -> Encrypted:
     flood of the disclosure is far above the last bits of a float.
     """
     if isinstance(result, PaillierEncrypted):
-        return add_integers(result, noise, result.public.admit(result.extent.plus_plain()))
+        return result.add_integers(noise)
     return result + np.ldexp(np.array(noise, dtype=np.float64), -bits)

@@ -9,12 +9,12 @@ from securefed.crypto import KeyHolder, Mapper
 from securefed.crypto.scheme import Floats
 from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind import loaded, paillier
 from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blind_scores import BlindScorer, blind_scores, serve_blind_scores
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.keyring import Keyring, distribute_keys
+from securefed.protocols.keyring import Keyring, ask_switching, distribute_keys
 from securefed.protocols.prediction import scores, serve_scores
+from securefed.protocols.refresh import hiding
 from securefed.protocols.scorers import Scorer
 from securefed.transport import Link, Program
 
@@ -31,10 +31,9 @@ class BlindShard:
 
     def scorer(self, keys: Keyring) -> BlindScorer:
         """With the key-holder's public key; WrongKey if the model is under another."""
-        return BlindScorer(
-            self.plan, loaded(paillier(keys), self.theta, (self.size,), self.plan.parameter_extent())
-        )
-
+        key = hiding(keys)
+        shape = (self.size, self.plan.outputs)
+        return BlindScorer(self.plan, key.load_array(self.theta, shape, self.plan.lifted(key)))
 
 def predict_programs(
     agreement: Agreement,
@@ -52,8 +51,10 @@ def predict_programs(
     def data_party(name: str) -> Program:
         async def program(link: Link) -> Floats | None:
             keys = await distribute_keys(link, agreement, holders.get(name), mapper)
-            link.phase = "prediction"
             part, guard = parts[name], kept.get(name) or ScoreGuard()
+            if isinstance(part, BlindShard):
+                await ask_switching(link, agreement, keys, part.size)
+            link.phase = "prediction"
             if not isinstance(part, BlindShard):
                 return await scores(link, agreement, keys, part, features.get(name), 0, guard)
             if name not in features:
@@ -65,10 +66,13 @@ def predict_programs(
 
     async def key_holder(link: Link) -> None:
         holder = holders[str(agreement.key_holder)]
-        await distribute_keys(link, agreement, holder, mapper)
+        keys = await distribute_keys(link, agreement, holder, mapper)
+        blind = agreement.reveal == "nothing"
+        if blind:
+            await ask_switching(link, agreement, keys, None)
         link.phase = "prediction"
-        if agreement.reveal == "nothing":
-            await serve_blind_scores(link, holder, agreement.label_party, 0)
+        if blind:
+            await serve_blind_scores(link, agreement, holder, 0)
         else:
             await serve_scores(link, agreement, holder, None, 0)
 

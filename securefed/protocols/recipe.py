@@ -22,7 +22,7 @@ from securefed.errors import DataError, SettingError
 from securefed.models import Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
-from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blind_algebra import BlindPlan, hidden_entries
 from securefed.protocols.blur import MOST_PRECISION, PRECISION, ScoreGuard
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.optimisers import SGD, get_optimiser
@@ -156,8 +156,6 @@ class LinearRecipe(Recipe):
     def _check_blind(self) -> None:
         """What blind training cannot do is refused with the word that says so openly."""
         remedy = "; reveal='own-gradient' takes it, and shows each party its own gradients"
-        if self.scheme != "paillier":
-            raise SettingError(f"reveal: 'nothing' takes scheme 'paillier', {self.scheme!r} given{remedy}")
         words = [self.local_model] if isinstance(self.local_model, str) else list(self.local_model.values())
         if any(word != "linear" and not isinstance(word, Linear) for word in words):
             raise SettingError(f"reveal: 'nothing' takes linear models, {self.local_model!r} given{remedy}")
@@ -195,8 +193,8 @@ class LinearRecipe(Recipe):
     def member(self, name: str, model: LocalModel) -> Member:
         return Member(name, model.size, model.is_linear)
 
-    def agreement(self, members: tuple[Member, ...], rows: int) -> Agreement:
-        """`members` in the order of turns, the label party last."""
+    def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1) -> Agreement:
+        """`members` in the order of turns, the label party last; `outputs`: columns of the labels."""
         names = {member.name for member in members}
         if not isinstance(self.local_model, str) and not set(self.local_model) <= names:
             unknown = ", ".join(sorted(set(self.local_model) - names))
@@ -210,6 +208,7 @@ class LinearRecipe(Recipe):
             learning_rate=self._rate(members, batches),
             batches=batches,
             stopping=self.stopping(),
+            columns=outputs,
             exchange=self.exchange,  # type: ignore[arg-type]  # checked above
             key_holder=None if len(members) == 2 else KEY_HOLDER,
             evaluate_every=self.evaluations(),
@@ -266,6 +265,8 @@ class LinearRecipe(Recipe):
             self.feature_bound,
             self.parameter_bound,
             self.margin_bound,
+            agreement.columns,
+            hidden_entries(agreement),
         )
 
     def augmented(self, features: Array, *, last: bool) -> Array:
@@ -338,5 +339,11 @@ class LinearRecipe(Recipe):
         if around.holder is None:
             raise SettingError(f"keys: {KEY_HOLDER} has no key")
         if self.blind:
-            return BlindKeyHolder(agreement, self.plan(agreement), around.holder, mapper=around.mapper)
-        return KeyHolderParty(agreement, around.holder, mapper=around.mapper)
+            return BlindKeyHolder(
+                agreement,
+                self.plan(agreement),
+                around.holder,
+                mapper=around.mapper,
+                on_round=around.on_round,
+            )
+        return KeyHolderParty(agreement, around.holder, mapper=around.mapper, on_round=around.on_round)

@@ -124,10 +124,13 @@ class PaillierEncrypted(Encrypted):
         return list(gmpy2.powmod_base_list(self._ciphertexts, shift, self.public.square))
 
     def _add_plain(self, values: Floats) -> PaillierEncrypted:
+        return self.add_integers(to_integers(values, self.fraction_bits))
+
+    def add_integers(self, integers: Sequence[int]) -> PaillierEncrypted:
+        """Plain integers at the array's own scale, up to its bound."""
         extent = self.public.admit(self.extent.plus_plain())
         n, square = self.public.n, self.public.square
-        addends = to_integers(values, self.fraction_bits)
-        sums = [c * (1 + n * addend) % square for c, addend in zip(self._ciphertexts, addends, strict=True)]
+        sums = [c * (1 + n * m) % square for c, m in zip(self._ciphertexts, integers, strict=True)]
         return PaillierEncrypted(self.public, self.shape, sums, extent)
 
     def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> PaillierEncrypted:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import BadCiphertext, BadKey, CapacityError, FormatError, ShapeError
 from securefed.crypto.fixed import FixedPoint, checked_array
-from securefed.crypto.hidden import Range, Result, Wide
+from securefed.crypto.hidden import Range, Result, Wide, slack_for
 from securefed.crypto.packing import PackingPlan, pack
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.extent import Extent
@@ -57,6 +57,7 @@ class PaillierPublicKey(PublicKey):
 
     scheme: ClassVar[Scheme] = Scheme.PAILLIER
     scoring_lift: int = 0
+    lending_slack: int = slack_for(1 << 32)
 
     def __init__(self, n: int, proof: tuple[mpz, ...], *, allow_small: bool = False) -> None:
         self.n = mpz(n)

@@ -322,6 +322,8 @@ class RlweMasked(Masked):
 class RlweOpened(Opened):
     """value + noise + mask modulo q in the clear; uniform to whoever lacks the mask."""
 
+    public: RlwePublicKey
+
     def __init__(self, public: RlwePublicKey, shape: tuple[int, ...], residues: Words) -> None:
         self.public, self.shape, self.residues = public, shape, residues
 

@@ -53,6 +53,7 @@ class RlwePublicKey(PublicKey):
 
     scheme: ClassVar[Scheme] = Scheme.RLWE
     scoring_lift: int = SCORING_LIFT
+    lending_slack: int = 0
 
     def __init__(self, seed: bytes, part: Words, ring: Ring = HIDDEN) -> None:
         """From the seed of a and the (primes, N) residues b, validated."""
@@ -151,7 +152,7 @@ class RlwePublicKey(PublicKey):
         return RlweBlock(RlweSum.from_frame(self, self._frame(blob, Kind.MASKED), shape, range_, slack))
 
     def without(self, opened: RlweOpened, integers: Wide, range_: Range, slack: int) -> RlweOpened:
-        packing = Packing(*opened.shape, self.ring.degree)
+        packing = Packing(opened.shape[0], opened.shape[1], self.ring.degree)
         lent = self.ring.from_wide(flat(packing, integers))
         return RlweOpened(self, opened.shape, self.ring.subtract(opened.residues, lent))
 
@@ -161,8 +162,12 @@ class RlwePublicKey(PublicKey):
 
     def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
         degree = self.ring.degree
-        shapes = {(r.rows, r.columns, operand_length(r.inner, r.blocks, degree)) for r in results}
-        return strides_of(shapes, degree)
+        due = [(r.rows, r.columns, operand_length(r.inner, r.blocks, degree)) for r in results]
+        found = set(strides_of({shape for shape in due if shape[0]}, degree))
+        for rows, columns, length in due:
+            if not rows:  # any number of them
+                found |= {1 << k for k in range(1, (length if columns == 1 else degree).bit_length())}
+        return tuple(sorted(found, reverse=True))
 
     # What arrays under the other schemes do, and hidden ones do not
 
@@ -191,7 +196,8 @@ class RlweSecretKey(SecretKey):
 
     @property
     def _data_key(self) -> Words:
-        return self._key[: len(self.public.ring.data_primes)]
+        key: Words = self._key[: len(self.public.ring.data_primes)]
+        return key
 
     def switching(self, strides: Sequence[int]) -> bytes:
         """Fresh keys for merging at these strides; a frame of kind SWITCHING."""

@@ -1,0 +1,198 @@
+"""The one loop: FedSGD, FedBCD-p, FedBCD-s and their proximal forms, for every objective and protection.
+
+Every party of a run, the key-holder too, goes through the same stages; what a round consists of is the
+protection's business (`training`: own gradients are opened; `blind`: nothing is):
+
+    keys; then for each round: the round itself, an evaluation if one is due, the label party's verdict; the end
+
+What a round shows whom stands with the protections. The verdict shows everybody whether the label party saw its
+target or no progress, where such a rule was agreed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto import KeyHolder, Mapper, Serial
+from securefed.errors import DataError, SettingError
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.keyring import Keyring, distribute_keys
+from securefed.protocols.ledger import Ledger
+from securefed.protocols.schedules import Reason
+from securefed.transport import Link
+
+__all__ = ["Evaluation", "Outcome", "PartyLoop", "Round", "checkpoint_round"]
+
+Array = NDArray[np.float64]
+State = dict[str, NDArray[np.generic]]
+TRACKER = "stopping."
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Rows that the label party scores during training: each party's features, and the metric where the
+    labels are.
+    """
+
+    features: Array | None
+    metric: Callable[[Array], float] | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """The state of a run after a round, as one party sees it; for progress and checkpoints."""
+
+    number: int
+    metric: float | None
+    link: Link
+
+
+@dataclass
+class Outcome:
+    """What a party has at the end."""
+
+    rounds: int = 0
+    reason: Reason = "rounds"
+    history: list[tuple[int, float]] = field(default_factory=list)
+    """(round, metric), at the label party."""
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+class PartyLoop(ABC):
+    """One party's program. A protection says what happens in its stages."""
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        holder: KeyHolder | None,
+        *,
+        evaluation: Evaluation | None = None,
+        mapper: Mapper | None = None,
+        on_round: Callable[[Round], None] | None = None,
+        allow_small: bool = False,
+    ) -> None:
+        self._agreement, self._holder = agreement, holder
+        self._evaluation, self._on_round = evaluation, on_round
+        self._mapper = mapper or Serial()
+        self._allow_small = allow_small
+        self._tracker = agreement.stopping.tracker()
+        self.first_round = 0
+        self.ledger = Ledger(allow_determined=agreement.allow_determined)
+
+    async def run(self, link: Link) -> Outcome:
+        """The party's program."""
+        agreement = self._agreement
+        keys = await distribute_keys(
+            link, agreement, self._holder, self._mapper, allow_small=self._allow_small
+        )
+        await self._begin(link, keys)
+        link.mark("setup")
+        link.phase = "training"
+        outcome = Outcome(ledger=self.ledger)
+        for t in range(self.first_round, agreement.stopping.rounds):
+            await self._round(link, keys, t)
+            metric = None
+            if agreement.evaluates_after(t):
+                with link.off_the_clock("evaluation"):
+                    metric = await self._metric(link, keys, t)
+            if metric is not None:
+                outcome.history.append((t, metric))
+            outcome.rounds = self.first_round = t + 1
+            reason = await self._verdict(link, t, metric)
+            link.mark("round", t)
+            if self._on_round is not None:
+                self._on_round(Round(t, metric, link))
+            if reason is not None:
+                outcome.reason = reason
+                break
+        await self._end(link, keys)
+        return outcome
+
+    async def _begin(self, link: Link, keys: Keyring) -> None:
+        """After the public keys have been exchanged."""
+
+    @abstractmethod
+    async def _round(self, link: Link, keys: Keyring, t: int) -> None: ...
+
+    @abstractmethod
+    async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:
+        """This party's part of an evaluation; the scores, at the label party."""
+
+    async def _end(self, link: Link, keys: Keyring) -> None:
+        """After the last round."""
+
+    async def _metric(self, link: Link, keys: Keyring, t: int) -> float | None:
+        evaluation = self._evaluation
+        found = await self._scores(link, keys, None if evaluation is None else evaluation.features, t)
+        if found is None or evaluation is None or evaluation.metric is None:
+            return None
+        return float(evaluation.metric(found))
+
+    async def _verdict(self, link: Link, t: int, metric: float | None) -> Reason | None:
+        """The label party says whether to go on, where the run may end early."""
+        agreement = self._agreement
+        if not agreement.watched:
+            return self._tracker.update(t, metric)
+        if link.name != agreement.label_party:
+            return await _receive_verdict(link, agreement, t)
+        return _send_verdict(link, agreement, t, self._tracker.update(t, metric))
+
+    # Checkpoints
+
+    def state(self) -> State:
+        """What a checkpoint has to hold: counters, and this party's part of the model."""
+        tracker = {f"{TRACKER}{name}": array for name, array in self._tracker.state().items()}
+        return {"round": np.array(self.first_round), **self._model_state(), **tracker}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Go on after the round that `state` was taken in."""
+        first_round = checkpoint_round(state)
+        self._restore_model(state)
+        self._tracker.restore(part_of(state, TRACKER))
+        self.first_round = first_round
+
+    def _model_state(self) -> State:
+        return {}
+
+    def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None: ...
+
+
+def part_of(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
+    return {name[len(prefix) :]: array for name, array in state.items() if name.startswith(prefix)}
+
+
+def checkpoint_round(state: Mapping[str, NDArray[np.generic]]) -> int:
+    """The round to go on with."""
+    found = np.asarray(checkpoint_array(state, "round"))
+    if found.shape != () or found.dtype.kind not in "iu" or int(found) < 0:
+        raise DataError(f"checkpoint's 'round' must be one integer of at least 0, not {found!r}")
+    return int(found)
+
+
+def checkpoint_array(state: Mapping[str, NDArray[np.generic]], name: str) -> NDArray[np.generic]:
+    if name not in state:
+        raise DataError(f"checkpoint has no {name!r}; it holds {', '.join(sorted(state)) or 'nothing'}")
+    return state[name]
+
+
+VERDICTS: tuple[Reason | None, ...] = (None, "target", "rounds", "no progress")
+
+
+def _send_verdict(link: Link, agreement: Agreement, t: int, reason: Reason | None) -> Reason | None:
+    """The label party tells everybody whether to go on."""
+    code = VERDICTS.index(reason).to_bytes(1, "little")
+    for name in [*agreement.names[:-1], *([] if agreement.mutual else [str(agreement.key_holder)])]:
+        link.send(name, "verdict", code, round=t)
+    return reason
+
+
+async def _receive_verdict(link: Link, agreement: Agreement, t: int) -> Reason | None:
+    code = await link.receive("verdict", agreement.label_party, round=t)
+    if len(code) != 1 or code[0] >= len(VERDICTS):
+        raise SettingError(f"verdict: {code.hex()!r} given, one byte below {len(VERDICTS)} is allowed")
+    return VERDICTS[code[0]]
