@@ -36,8 +36,20 @@ from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, PlainMatr
 from securefed.errors import SettingError
 from securefed.protocols import evidence
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind_algebra import MARGIN_BITS, PARAMETER_BITS, MOVED_BITS, RESIDUAL_BITS, BlindPlan
-from securefed.protocols.blind_scores import BlindScorer, blind_scores, release, serve_blind_scores, serve_release
+from securefed.protocols.blind_algebra import (
+    MARGIN_BITS,
+    MOVED_BITS,
+    PARAMETER_BITS,
+    RESIDUAL_BITS,
+    BlindPlan,
+)
+from securefed.protocols.blind_scores import (
+    BlindScorer,
+    blind_scores,
+    release,
+    serve_blind_scores,
+    serve_release,
+)
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.evidence import checked, leaving, spent_entries
 from securefed.protocols.keyring import Keyring, exchange_switching
