@@ -46,7 +46,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parties", type=int, default=2, metavar="K", help="with data; default %(default)s")
-    parser.add_argument("--scheme", choices=SCHEMES, help="default paillier; ckks for transfer")
+    parser.add_argument("--scheme", choices=SCHEMES, help="default ckks")
     parser.add_argument("--local-steps", type=int, metavar="Q", help="updates between two exchanges")
     parser.add_argument("--objective", choices=("linear", "transfer"), default="linear")
     parser.add_argument("--data", choices=DATA, default="breast", help="default %(default)s")

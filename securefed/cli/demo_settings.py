@@ -56,8 +56,8 @@ def choose(args: argparse.Namespace) -> DemoSettings:
     transfer = args.objective == "transfer"
     if transfer and args.parties != 2:
         raise SettingError(f"parties: {args.parties} given, the transfer objective takes exactly 2")
-    scheme = args.scheme or ("ckks" if transfer else "paillier")
-    reveal = args.reveal or ("nothing" if scheme == "paillier" and not transfer else "own-gradient")
+    scheme = args.scheme or "ckks"
+    reveal = args.reveal or ("own-gradient" if transfer or scheme == "plain" else "nothing")
     if transfer and reveal == "nothing":
         raise SettingError("reveal: 'nothing' takes the linear objective, transfer given")
     if args.local_steps is not None:

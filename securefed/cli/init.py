@@ -41,6 +41,8 @@ examples:
 
 TLS_FILES = (SEALED_KEY_FILE, KEY_FILE, CERTIFICATE_FILE)
 RENEWABLE = ("tls", *HE_SCHEMES, "passphrase")
+KINDS_OF = {"ckks": ("rlwe", "ckks"), "paillier": ("paillier",)}
+"""The kinds of keys that a scheme takes: where nothing is revealed, and where gradients are."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help="that have data, the one with the labels last; written into party.toml",
     )
-    parser.add_argument("--scheme", choices=(*HE_SCHEMES, "both"), default="both", help="default %(default)s")
+    parser.add_argument("--scheme", choices=(*KINDS_OF, "both"), default="both", help="default %(default)s")
     parser.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
     parser.add_argument("--listen", default="0.0.0.0:7001", help="HOST:PORT to wait at; default %(default)s")
     parser.add_argument("--days", type=int, default=825, help="that the certificate is valid; default 825")
@@ -84,7 +86,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         _renew(folder, name, args.renew, args.key_bits, args.days, passphrase)
         terminal.say(f"{folder}: a new {args.renew} key; the old one is kept beside it")
         return _show(folder, terminal, args.json) if args.renew == "tls" else 0
-    schemes = HE_SCHEMES if args.scheme == "both" else (args.scheme,)
+    schemes = KINDS_OF.get(args.scheme, HE_SCHEMES)
     identity = make_party_folder(
         folder,
         name,

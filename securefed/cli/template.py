@@ -51,8 +51,8 @@ name = "first-run"
 parties = {parties}  # in the order of their turns; the last one has the labels
 {key_holder}
 objective = "linear"           # "linear": all have the same people; "transfer": two parties share some
-scheme = "paillier"            # "paillier" (exact), "ckks" (approximate, faster), "plain" (NO protection)
-reveal = "nothing"             # "nothing": parameters stay encrypted throughout (paillier, linear models);
+scheme = "ckks"                # "ckks" (lattices, fast), "paillier" (factoring), "plain" (NO protection)
+reveal = "nothing"             # "nothing": parameters stay encrypted throughout (linear models);
                                # "own-gradient": each party sees its own aggregated gradients
 rounds = 20
 local_steps = 5                # Q: local updates between two exchanges; `securefed plan` says which is fast

@@ -21,7 +21,7 @@ from sklearn.metrics import roc_auc_score
 from tqdm import tqdm
 
 from securefed.checks import check_flag, check_integer
-from securefed.crypto import KeyHolder, generate
+from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.engine import Engine, get_engine
 from securefed.errors import DataError, SettingError
 from securefed.party import Party
@@ -68,13 +68,13 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     def _keys(self, agreement: Agreement, keys: Keys | None) -> dict[str, KeyHolder]:
         """A key-holder for whoever holds keys in this run: as given, or fresh."""
         names = list(agreement.names) if agreement.mutual else [str(agreement.key_holder)]
-        given = dict(keys or {})
+        given, kind = dict(keys or {}), key_kind(agreement.scheme, agreement.reveal)
         for name, holder in given.items():
             if name not in names:
                 raise SettingError(f"keys: {name!r} given, only {', '.join(names)} hold keys in this run")
-            if not isinstance(holder, KeyHolder) or holder.public.scheme.name.lower() != self.scheme:
-                raise SettingError(f"keys: {name} has {holder!r}, a {self.scheme} key-holder is allowed")
-        return {name: given.get(name) or generate(self.scheme, key_bits=self.key_bits) for name in names}
+            if not isinstance(holder, KeyHolder) or holder.public.scheme.name.lower() != kind:
+                raise SettingError(f"keys: {name} has {holder!r}, a {kind} key-holder is allowed")
+        return {name: given.get(name) or generate(kind, key_bits=self.key_bits) for name in names}
 
     def _check_simulation(self) -> None:
         """The settings of the run in this process; the recipe has checked those of the training."""

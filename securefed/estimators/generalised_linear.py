@@ -92,7 +92,7 @@ class GeneralisedLinear(Federated):
         self,
         loss: str = "logistic",
         algorithm: Algorithm = FedBCD(local_steps=5),  # noqa: B008  # a frozen value
-        scheme: str = "paillier",
+        scheme: str = "ckks",
         *,
         reveal: str = "nothing",
         release: bool = False,
@@ -225,8 +225,8 @@ class GeneralisedLinear(Federated):
     def _blind_shard(self, plan: BlindPlan, party: BlindParty, model: LocalModel) -> LocalModel | BlindShard:
         """What a party keeps of a blind run: its parameters if they were released, else ciphertexts."""
         if party.parameters is None:
-            return BlindShard(plan, party.theta.to_bytes(), party.theta.rows)
-        model.parameters = party.parameters
+            return BlindShard(plan, party.lifted.to_bytes(), party.lifted.shape[0])
+        model.parameters = party.parameters.ravel()
         return model
 
     def _targets(self, party: Party, loss: Loss, classes: NDArray[Any] | None = None) -> Array:

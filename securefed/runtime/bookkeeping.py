@@ -19,10 +19,9 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.schedules import Reason
 from securefed.protocols.training import Round
 from securefed.runtime.checkpoints import Checkpoint, CheckpointStore
-from securefed.runtime.transcripts import FileTranscript
-from securefed.transport import Entry, Link, Path
+from securefed.transport import Link, Path
 
-__all__ = ["Keeper", "RoundWatch", "Tally"]
+__all__ = ["Keeper", "Tally"]
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -138,20 +137,3 @@ class Keeper:
     def path(self) -> Path:
         """Of the whole run, as of now."""
         return self._tally.timeline.path(self._link.path)
-
-
-class RoundWatch(FileTranscript):
-    """A key-holder's transcript: its program has no callback, and a new round shows in what it exchanges."""
-
-    def __init__(self, like: FileTranscript, on_round: Callable[[int], None]) -> None:
-        super().__init__(like.party, like.run, like.path)
-        self.__dict__.update(like.__dict__)  # the entries, and the file that is open
-        self._on_round = on_round
-        self._current: int | None = None
-
-    def _append(self, entry: Entry) -> None:
-        if entry.phase == "training" and entry.event == "received":
-            if self._current is not None and entry.round > self._current:
-                self._on_round(self._current)
-            self._current = entry.round
-        super()._append(entry)

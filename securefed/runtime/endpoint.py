@@ -54,7 +54,7 @@ SOON = timedelta(days=30)
 
 def load_keys(party: PartyFile, passphrase: str) -> PartyKeys:
     holds = party.is_key_holder or party.shared.key_holder is None
-    keys = PartyKeys(party.keys_folder, passphrase, party.shared.scheme, holds=holds)
+    keys = PartyKeys(party.keys_folder, passphrase, party.shared.key_kind, holds=holds)
     if keys.identity.name != party.own.name:
         raise SettingError(
             f"name: {party.own.name!r} given, the certificate in {party.keys_folder} is of "

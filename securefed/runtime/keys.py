@@ -1,7 +1,7 @@
 """A party's keys on disk, all under one passphrase:
 
     tls-key.skf, certificate.pem   who it is on the network (securefed.transport.identity)
-    he-paillier.skf, he-ckks.skf   the secret keys of the ciphertexts that others compute on
+    he-<kind>.skf                  the secret keys of the ciphertexts that others compute on
     checkpoint-key.skf             a random key for checkpoints; the secret of blurred scores follows from it
 
 Nothing of this is printed, and only the certificate is ever handed to anybody.
@@ -31,7 +31,8 @@ from securefed.transport.identity import (
 __all__ = ["CHECKPOINT_KEY", "HE_SCHEMES", "PartyKeys", "change_passphrase", "he_file", "make_he_key"]
 
 CHECKPOINT_KEY = "checkpoint-key.skf"
-HE_SCHEMES = ("paillier", "ckks")
+HE_SCHEMES = ("paillier", "ckks", "rlwe")
+"""Kinds of keys; "rlwe" are those for arrays that stay hidden."""
 SAVE_EVERY = 1000
 """Openings after which a CKKS key is written again: its file counts them, and a key answers so many."""
 

@@ -33,7 +33,7 @@ from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.schedules import Reason
 from securefed.protocols.training import Outcome, Round
 from securefed.runtime.alignment import Alignment, align, hear_count
-from securefed.runtime.bookkeeping import Keeper, RoundWatch, Tally
+from securefed.runtime.bookkeeping import Keeper, Tally
 from securefed.runtime.building import agreement_of, build, make_model
 from securefed.runtime.checkpoints import Checkpoint, CheckpointStore
 from securefed.runtime.keys import PartyKeys
@@ -384,29 +384,27 @@ class KeyHolderSession(Session):
         else:
             common = decision.rows
         agreement = self._together(self._agreement, standings, common)
-        transcript, tally = self._open(link, decision)
+        _, tally = self._open(link, decision)
         self._begin(decision, agreement)
         keeper = Keeper(
             self.store, agreement, decision.instance, tally, link, judges=False, follow=self._follow
         )
 
-        def on_round(number: int) -> None:
-            keeper.on_round(Round(number, None, link))
+        def on_round(state: Round) -> None:
+            keeper.on_round(state)
             self._keys.keep_count()
 
-        link.transcript = RoundWatch(transcript, on_round)
         recipe = self.shared.recipe()
         if not isinstance(recipe, LinearRecipe):
             raise SettingError(f"objective: {self.shared.objective!r} has no key-holder party")
-        program = recipe.key_holder(agreement, Surroundings(self._keys.holder, self._mapper))
+        around = Surroundings(self._keys.holder, self._mapper, on_round=on_round)
+        program = recipe.key_holder(agreement, around)
         start = decision.start or 0
         program.first_round = agreement.stopping.rounds if decision.ended is not None else start
         outcome: Outcome = await program.run(link)
         link.settle()
         rounds = start if decision.ended is not None else max(start, outcome.rounds)
         reason = decision.ended if decision.ended is not None else outcome.reason
-        if rounds > start and (not tally.timeline.points or tally.timeline.points[-1].number < rounds - 1):
-            self._follow(tally.timeline.add(Round(rounds - 1, None, link)))
         self._keys.keep_count(now=True)
         link.transcript.close()
         keeper.write(rounds, reason, done=True)

@@ -104,11 +104,11 @@ def save_shard(
         if isinstance(program, BlindParty) and program.parameters is None:
             plan = recipe.plan(agreement)
             public["blind"] = [plan.columns, plan.l2, plan.feature_bound, plan.parameter_bound]
-            theta = np.frombuffer(program.theta.to_bytes(), np.uint8)
-            arrays = {"theta": theta, "size": np.array(program.theta.rows)}
+            theta = np.frombuffer(program.lifted.to_bytes(), np.uint8)
+            arrays = {"theta": theta, "size": np.array(program.lifted.shape[0])}
         else:
             if isinstance(program, BlindParty) and program.parameters is not None:
-                trained.model.parameters = program.parameters
+                trained.model.parameters = program.parameters.ravel()
             arrays = dict(trained.model.to_arrays())
     else:
         raise DataError(f"a {type(trained.model).__name__} does not fit the objective {shared.objective}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from securefed.checks import check_choice, check_integer, check_number
+from securefed.crypto import key_kind
 from securefed.errors import SettingError
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
@@ -39,7 +40,7 @@ COMMON: dict[str, Any] = {
 DEFAULTS: dict[str, dict[str, Any]] = {
     "linear": {
         **COMMON,
-        "scheme": "paillier",
+        "scheme": "ckks",
         "loss": "logistic",
         "loss_form": "auto",
         "reveal": "nothing",
@@ -149,6 +150,11 @@ class SharedSettings:
     @property
     def scheme(self) -> str:
         return str(self.values["scheme"])
+
+    @property
+    def key_kind(self) -> str:
+        """The kind of keys that the run takes."""
+        return key_kind(self.scheme, str(self.values.get("reveal", "own-gradient")))
 
     @property
     def alignment(self) -> str:
