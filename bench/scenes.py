@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from research.attacks.views import Tape, View, Watched
-from securefed.crypto import KeyHolder, generate
+from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.models import HiddenLayer, Linear
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
@@ -132,14 +132,16 @@ def linear_scene(
     return LinearScene(features, labels, views, tape, agreement, parameters, _ledger(run))
 
 
-def blind_scene(keys: Keys, *, rows: int, batch: int | None, rounds: int, seed: int = 0) -> LinearScene:
+def blind_scene(
+    keys: Keys, *, rows: int, batch: int | None, rounds: int, seed: int = 0, scheme: str = "ckks"
+) -> LinearScene:
     """The same with blind training: nothing is opened, so views hold messages only."""
     joined, labels = generated(rows, 20, seed)
     features = {"p0": joined[:, :10], "p1": joined[:, 10:]}
     loss = get_loss("logistic")
     agreement = Agreement(
         "linear",
-        "paillier",
+        scheme,
         tuple(Member(name, block.shape[1], True) for name, block in features.items()),
         FedBCD(5),
         Constant(0.3),
@@ -155,7 +157,7 @@ def blind_scene(keys: Keys, *, rows: int, batch: int | None, rounds: int, seed: 
             plan,
             block,
             labels if name == "p1" else None,
-            holder=keys.holder("paillier", index),
+            holder=keys.holder(key_kind(scheme, "nothing"), index),
         ).run
         for index, (name, block) in enumerate(features.items())
     }

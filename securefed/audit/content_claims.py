@@ -6,6 +6,7 @@ from collections import Counter
 
 from securefed.audit.claim import Findings, Statement
 from securefed.audit.recorded import Recorded
+from securefed.crypto import key_kind
 from securefed.crypto.wire import fingerprint
 from securefed.protocols.keyring import KEY_PROOF
 from securefed.transport.contents import Part
@@ -36,14 +37,15 @@ def _name(part: Part) -> str:
 
 def _encrypted(recorded: Recorded, found: Findings) -> None:
     scheme = str(recorded.settings["scheme"])
+    due = key_kind(scheme, str(recorded.settings.get("reveal", "own-gradient")))
     if scheme == "plain":
         found.against("the scheme is 'plain', which protects nothing")
     strengths = set()
     for key, (actual, parameters) in recorded.parameters.items():
         strength = strong_parameters(actual).get(parameters)
         strengths.add(strength or actual)
-        if actual != scheme:
-            found.against(f"key {key[:8]} of {recorded.owners[key]} is {actual}, {scheme} was agreed")
+        if actual != due:
+            found.against(f"key {key[:8]} of {recorded.owners[key]} is {actual}, {due} was agreed")
         elif strength is None and actual != "plain":
             found.against(f"key {key[:8]} of {recorded.owners[key]} is weaker than what is documented")
     used = {part.key for message in recorded.everything for part in message.parts if part.key}
@@ -80,6 +82,10 @@ def strong_parameters(scheme: str) -> dict[str, str]:
         from securefed.crypto.ckks.parameters import PARAMETERS, RING
 
         return {PARAMETERS.hex(): f"ckks, ring {RING}, the pinned parameter set"}
+    if scheme == "rlwe":
+        from securefed.crypto.rlwe.ring import HIDDEN
+
+        return {HIDDEN.parameters.hex(): f"rlwe, ring {HIDDEN.degree}, the pinned parameter set {HIDDEN.name}"}
     return {}
 
 

@@ -7,6 +7,7 @@ from math import prod
 
 from securefed.audit.claim import Findings, Statement, places
 from securefed.audit.recorded import Recorded
+from securefed.protocols.evidence import MOST_PIECES
 from securefed.protocols.messages import SCORING
 
 __all__ = ["OPENINGS"]
@@ -25,6 +26,7 @@ def _masked(recorded: Recorded, found: Findings) -> None:
             mask = message.facts.get("mask", {})
             pieces, blank = len(mask.get("pieces", ())), int(mask.get("blank", 0))
             due = int(message.facts.get("ciphertexts", 1)) if part.scheme == "paillier" else 1
+            due = min(due, MOST_PIECES)
             if blank or pieces < due:
                 found.against(f"{message} is under {pieces} masks, {max(due, pieces + blank)} are due")
             elif message.facts.get("narrow"):
@@ -72,7 +74,7 @@ def _sums(recorded: Recorded, found: Findings) -> None:
             continue
         if message.facts.get("single"):
             found.against(f"{message} asks for values of single rows")
-        due = recorded.equations(message.sender)
+        due = recorded.equations(message.sender) * recorded.outputs
         for part in message.parts:
             if prod(part.shape) != due:
                 numbers = f"{prod(part.shape)} numbers"
@@ -111,8 +113,8 @@ def _scores(recorded: Recorded, found: Findings) -> None:
             found.against(f"{message}: scores are for {label}")
         for part in (part for part in message.parts if part.frame in ("opened", "masked")):
             numbers += prod(part.shape)
-            if len(part.shape) != 1:
-                found.against(f"{message} holds more than one number a row")
+            if prod(part.shape[1:]) > recorded.outputs:
+                found.against(f"{message} holds more than one number a row and output")
     for party, transcript in recorded.transcripts.items():
         for entry in transcript.of("opened"):
             if entry.kind == "score-opening" and entry.peer != label:

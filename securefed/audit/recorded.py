@@ -119,6 +119,11 @@ class Recorded:
     def equations(self, party: str) -> int:
         return next((int(member[1]) for member in self.settings["parties"] if member[0] == party), 0)
 
+    @property
+    def outputs(self) -> int:
+        """Columns of labels and scores."""
+        return int(self.settings.get("columns", 1)) if self.settings.get("objective") == "linear" else 1
+
     @staticmethod
     def agreement_digest(agreed: Mapping[str, Any]) -> str:
         """Of the settings that stand in a transcript, computed here."""

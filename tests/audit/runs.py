@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from securefed.audit import AuditReport, audit
+from securefed.crypto import key_kind
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
@@ -129,7 +130,8 @@ def blind(parties: int, release: bool = False) -> Callable[[str, Algorithm], Mad
         )
         plan = BlindPlan(loss, parties, features.shape[1], 0.01, 8.0, 8.0, 16.0)
         owners = names if mutual else ["C"]
-        holders = {name: keys().holder(scheme, index) for index, name in enumerate(owners)}
+        kind = key_kind(scheme, "nothing")
+        holders = {name: keys().holder(kind, index) for index, name in enumerate(owners)}
         programs: dict[str, Program] = {}
         for k, name in enumerate(names):
             last = k == parties - 1

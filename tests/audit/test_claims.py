@@ -32,9 +32,10 @@ def test_every_claim_holds(protocol: str, scheme: str, algorithm: str) -> None:
     assert [claim.name for claim in found.claims] == [statement.name for statement in CLAIMS]
 
 
+@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
 @pytest.mark.parametrize(("protocol", "algorithm"), cells(BLIND))
-def test_every_claim_holds_for_blind_training(protocol: str, algorithm: str) -> None:
-    found = report(protocol, "paillier", algorithm)
+def test_every_claim_holds_for_blind_training(protocol: str, algorithm: str, scheme: str) -> None:
+    found = report(protocol, scheme, algorithm)
     assert found.failed == [], found.to_text()
     # Nothing was opened to anybody in training, so there is nothing to count.
     assert found.ledger == []

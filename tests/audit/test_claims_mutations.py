@@ -19,16 +19,17 @@ import pytest
 from gmpy2 import mpz
 
 from securefed.audit import audit
-from securefed.crypto import FixedPoint, generate
+from securefed.crypto import FixedPoint, generate, hidden
 from securefed.crypto.ckks import encrypted as ckks_encrypted
 from securefed.crypto.ckks.encrypted import CkksEncrypted
 from securefed.crypto.paillier import encrypted as paillier_encrypted
-from securefed.crypto.paillier import slots as paillier_slots
+from securefed.crypto.paillier.hidden import PaillierSum
 from securefed.crypto.paillier.public import PaillierPublicKey
 from securefed.crypto.paillier.residues import OwnerResidues
+from securefed.crypto.rlwe.arrays import RlweSum
 from securefed.crypto.scheme import Encrypted, Mask
 from securefed.crypto.wire import Kind
-from securefed.protocols import blind, evidence, openings, training
+from securefed.protocols import blind, evidence, openings, refresh, training
 from securefed.protocols import keyring as keyring_module
 from securefed.protocols.exchange import Exchange
 from securefed.protocols.messages import KINDS
@@ -153,9 +154,11 @@ def test_masked_blocks_that_are_not_re_randomised(monkeypatch: Patch) -> None:
     assert failed(made(PAIR)) == ["fresh"]
 
 
-def test_slots_that_are_not_re_randomised(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(paillier_slots.PaillierSlots, "rerandomise", lambda self: self)
-    assert failed(made("blind, three")) == ["fresh"]
+@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+def test_hidden_sums_that_are_not_re_randomised(monkeypatch: Patch, scheme: str) -> None:
+    monkeypatch.setattr(PaillierSum, "rerandomise", lambda self: self)
+    monkeypatch.setattr(RlweSum, "rerandomise", lambda self: self)
+    assert failed(made("blind, three", scheme)) == ["fresh"]
 
 
 @pytest.mark.parametrize("protocol", ["transfer", "network, two parties"])
@@ -210,9 +213,10 @@ def test_masks_that_are_zero(monkeypatch: Patch, scheme: str) -> None:
     assert failed(made(PAIR, scheme)) == ["masked"]
 
 
-def test_slots_without_masks(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(paillier_slots, "uniform_bits", lambda bits: mpz(0))
-    assert failed(made("blind, two parties")) == ["masked"]
+@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+def test_hidden_entries_without_masks(monkeypatch: Patch, scheme: str) -> None:
+    monkeypatch.setattr(hidden, "uniform_integers", lambda count, bits: [0] * count)
+    assert failed(made("blind, three", scheme)) == ["masked"]
 
 
 def test_masks_that_are_too_small(monkeypatch: Patch) -> None:
@@ -228,10 +232,11 @@ def test_masks_that_are_too_small(monkeypatch: Patch) -> None:
     assert failed(made(PAIR, "ckks")) == ["masked"]
 
 
-def test_slots_under_masks_that_are_too_small(monkeypatch: Patch) -> None:
-    draw = paillier_slots.uniform_bits
-    monkeypatch.setattr(paillier_slots, "uniform_bits", lambda bits: draw(bits - paillier_slots.SLACK))
-    assert failed(made("blind, two parties")) == ["masked"]
+@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+def test_hidden_entries_under_masks_that_are_too_small(monkeypatch: Patch, scheme: str) -> None:
+    draw = hidden.uniform_integers
+    monkeypatch.setattr(hidden, "uniform_integers", lambda count, bits: draw(count, bits - 64))
+    assert failed(made("blind, three", scheme)) == ["masked"]
 
 
 def test_a_block_that_was_never_masked(monkeypatch: Patch) -> None:
@@ -268,9 +273,17 @@ def test_masks_whose_end_nobody_wrote_down(monkeypatch: Patch) -> None:
     assert failed(made(PAIR)) == ["mask-once"]
 
 
-def test_masks_of_slots_that_are_kept(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(blind, "spent_slots", lambda *arguments: None)
-    assert failed(made("blind, three")) == ["mask-once"]
+@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+def test_one_mask_for_all_hidden_entries(monkeypatch: Patch, scheme: str) -> None:
+    drawn = hidden.uniform_integers(1, 200)[0]
+    monkeypatch.setattr(hidden, "uniform_integers", lambda count, bits: [drawn >> (200 - bits)] * count)
+    assert failed(made("blind, three", scheme)) == ["mask-once"]
+
+
+@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+def test_masks_of_hidden_entries_that_are_kept(monkeypatch: Patch, scheme: str) -> None:
+    monkeypatch.setattr(refresh, "spent_entries", lambda *arguments: None)
+    assert failed(made("blind, three", scheme)) == ["mask-once"]
 
 
 # sums, ledger, scores

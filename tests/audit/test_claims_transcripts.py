@@ -79,6 +79,8 @@ def leaves(value: Any) -> Iterator[Any]:
         ("transfer", "ckks"),
         ("blind, two parties", "paillier"),
         ("blind, three", "paillier"),
+        ("blind, two parties", "ckks"),
+        ("blind, three", "ckks"),
     ],
 )
 def test_transcripts_of_other_secrets_differ_in_hashes_only(protocol: str, scheme: str) -> None:

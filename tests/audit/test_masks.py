@@ -16,7 +16,7 @@ from bench.scenes import linear_scene
 from research.attacks.battery import Finding, dependent, different, found, uniform, words
 from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.crypto.ckks.parameters import DATA_PRIMES
-from securefed.crypto.paillier.slots import SLACK, PaillierSlots
+from securefed.crypto.hidden import Range, Result
 from tests.audit.naive.paillier import float_masked
 from tests.audit.views import masked_phase, paillier_factors, paillier_public
 from tests.protocols.federation import KEYS
@@ -77,24 +77,31 @@ def test_openings_of_two_secrets_under_ckks_are_the_same(ckks: KeyHolder) -> Non
     assert found(different(first, second)) == []
 
 
-def hidden_slots(holder: KeyHolder, value: float, count: int) -> tuple[np.ndarray, int]:
-    """Blind training's slots: value + mask, and the width of masks in bits."""
-    seen: list[int] = []
-    bits = 0
-    while len(seen) < count:
-        encrypted: Any = holder.encrypt(np.full(200, value), FIXED)
-        slots = PaillierSlots.pack(encrypted, 1.0)
-        block, _ = slots.hide()
-        bits = slots.bits + SLACK
-        seen += holder.open_slots(block)
-    return words([v + 1 for v in seen[:count]], (1 << bits) + 2**40), bits
+RANGE, SLACK = Range(32, 33), 50
 
 
-def test_slots_of_two_secrets_are_the_same(small: KeyHolder) -> None:
-    """Statistical masks, 40 bits wider than the values: not uniform to the last bit, and yet the same."""
-    first, second = (hidden_slots(small, value, OPENINGS)[0] for value in (-1.0, 1.0))
+def seen_hidden(holder: KeyHolder, value: int, count: int, slack: int = SLACK) -> np.ndarray:
+    """What a key-holder reads of hidden entries: value + noise + mask."""
+    public: Any = holder.public
+    switching = public.strides_for([Result(count, 1, count)])
+    if switching:
+        public.load_switching(holder.switching(switching), switching)
+    array: Any = holder.conceal(np.full((count, 1), value, dtype=object), RANGE)
+    block, _ = array.packed().within(RANGE, slack).hide()
+    read = holder.read(block).ravel().tolist()
+    return words([int(v) + (1 << 40) for v in read], (3 << (33 + slack)) + (1 << 41))
+
+
+@pytest.mark.parametrize("kind", ["paillier", "rlwe"])
+def test_hidden_entries_of_two_secrets_look_the_same(kind: str) -> None:
+    """Statistical masks: not uniform, and yet the same whatever they hide; without slack they are not."""
+    holder = generate(kind, key_bits=512, allow_small=True)
+    count = OPENINGS if kind == "rlwe" else 500
+    low, high = -(1 << 32), 1 << 32
+    first, second = (seen_hidden(holder, value, count) for value in (low, high))
     assert found(different(first, second)) == []
-    assert [test for test in found(uniform(first)) if not test.startswith("bits")] == []
+    naive = [seen_hidden(holder, value, count, slack=1) for value in (low, high)]
+    assert found(different(*naive)) != []
 
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])

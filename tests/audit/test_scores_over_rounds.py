@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from research.attacks.linear import features_from_span
 from research.attacks.scores import r_squared
+from securefed.crypto import key_kind
 from securefed.models import Linear
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
@@ -57,7 +58,8 @@ def seen_scores(scheme: str, blind: bool, rounds: int) -> tuple[Array, Array]:
     plan = BlindPlan(loss, 2, THEIRS + OWN, 0.01, 16.0, 16.0, 32.0)
     programs: dict[str, Program] = {}
     for index, (name, block) in enumerate(blocks.items()):
-        truth, holder = labels if name == "p1" else None, keys().holder(scheme, index)
+        truth = labels if name == "p1" else None
+        holder = keys().holder(key_kind(scheme, agreement.reveal), index)
         evaluation = Evaluation(block, watch if name == "p1" else None)
         if blind:
             programs[name] = BlindParty(
@@ -72,7 +74,7 @@ def seen_scores(scheme: str, blind: bool, rounds: int) -> tuple[Array, Array]:
     return features, np.column_stack(seen)
 
 
-@pytest.mark.parametrize(("scheme", "blind"), [("ckks", False), ("paillier", True)])
+@pytest.mark.parametrize(("scheme", "blind"), [("ckks", False), ("ckks", True), ("paillier", True)])
 def test_scores_of_many_rounds_and_a_few_known_people_give_all_features(scheme: str, blind: bool) -> None:
     features, scores = seen_scores(scheme, blind, rounds=THEIRS + OWN)
     theirs, own, known = features[:, :THEIRS], features[:, THEIRS:], np.arange(KNOWN)

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from securefed.crypto import KeyHolder, generate, load_public_key
-from securefed.crypto.errors import CapacityError, CryptoError, OpeningRefused, RangeError, ShapeError, WrongKey
+from securefed.crypto.errors import (
+    CapacityError,
+    CryptoError,
+    OpeningRefused,
+    RangeError,
+    ShapeError,
+    WrongKey,
+)
 from securefed.crypto.hidden import PlainMatrix, Range, draw_masks, slack_for, to_integers
 from securefed.crypto.rlwe.packing import operand_length, strides_of
 from securefed.crypto.rlwe.ring import HIDDEN

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RlweArray", "RlweBlock", "RlweMask", "RlweMasked", "RlweOpened", "RlweSum", "pieces"]
 
+SHORT = 64
 MOST_KEPT_BYTES = 768 << 20
 """Encodings of one matrix that are kept from round to round; beyond that they are made again."""
 
@@ -283,6 +284,13 @@ class RlweBlock(HiddenBlock):
 
     def repeated(self) -> int:
         return _repeated(self.c1)
+
+    def narrow(self, masks: Wide) -> int:
+        if self.slack:
+            return super().narrow(masks)
+        # Lent values are under masks uniform modulo q: one that is this small is once in 2**SHORT.
+        least = self.public.ring.capacity_bits - SHORT
+        return sum(int(mask).bit_length() < least for mask in masks.ravel())
 
     def to_bytes(self) -> bytes:
         numbers = (self.range.fraction_bits, self.range.bits, self.slack, 0)
