@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import OpeningRefused, WrongKey
 from securefed.crypto.fixed import FixedPoint, checked_array
-from securefed.crypto.memory import OpeningMemory
 from securefed.crypto.hidden import HiddenArray, HiddenBlock, HidingSecret, Range, Wide
+from securefed.crypto.memory import OpeningMemory
 from securefed.crypto.scheme import Encrypted, Floats, Masked, Opened, PublicKey, SecretKey
 
 __all__ = ["KeyHolder", "OpeningRecord"]
