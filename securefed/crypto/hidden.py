@@ -47,6 +47,7 @@ __all__ = [
     "HiddenBlock",
     "HiddenSum",
     "HidingKey",
+    "HidingLayout",
     "HidingSecret",
     "PlainMatrix",
     "Range",
@@ -230,19 +231,48 @@ class Result:
     blocks: int = 1
 
 
-@runtime_checkable
-class HidingKey(Protocol):
-    """A public key under which arrays can be hidden."""
+class HidingLayout(Protocol):
+    """What hidden arrays take under a kind of keys, from shapes and ranges alone. Bytes are those of payloads."""
 
     scoring_lift: int
     """Bits that parameters are lifted by for scoring, so that what blurs a score covers the noise."""
     lending_slack: int
     """Bits that masks of lent values are wider by (0: they are uniform)."""
-    key_id: bytes
 
     def room(self, range_: Range, slack: int) -> int:
         """Bits that are left above values of this range and their masks; negative where they do not fit."""
         ...
+
+    def blocks_for(self, size: int, rows: int) -> int:
+        """Into how many pieces parameters are cut that many rows are multiplied with: a matter of cost."""
+        ...
+
+    def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
+        """The switching keys that such results take; none in schemes that have no use for them."""
+        ...
+
+    def array_ciphertexts(self, shape: tuple[int, int], blocks: int) -> int: ...
+
+    def array_bytes(self, shape: tuple[int, int], blocks: int, seeded: bool) -> int:
+        """`seeded`: as its key-holder made it, where that is shorter."""
+        ...
+
+    def sum_ciphertexts(self, shape: tuple[int, int], range_: Range, slack: int) -> int: ...
+
+    def sum_bytes(self, shape: tuple[int, int], range_: Range, slack: int) -> int: ...
+
+    def opened_bytes(self, shape: tuple[int, int], ciphertexts: int) -> int: ...
+
+    def key_bytes(self) -> int: ...
+
+    def switching_bytes(self, strides: Sequence[int]) -> int: ...
+
+
+@runtime_checkable
+class HidingKey(HidingLayout, Protocol):
+    """A public key under which arrays can be hidden."""
+
+    key_id: bytes
 
     def hidden_zeros(self, shape: tuple[int, int], range_: Range, blocks: int = 1) -> HiddenArray: ...
 
@@ -260,14 +290,6 @@ class HidingKey(Protocol):
 
     def without(self, opened: Any, integers: Wide, range_: Range, slack: int) -> Any:
         """An opening of sums of that range, less integers that were lent."""
-        ...
-
-    def blocks_for(self, size: int, rows: int) -> int:
-        """Into how many pieces parameters are cut that many rows are multiplied with: a matter of cost."""
-        ...
-
-    def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
-        """The switching keys that such results take; none in schemes that have no use for them."""
         ...
 
     def load_switching(self, blob: bytes, strides: Sequence[int]) -> None: ...

@@ -1,4 +1,4 @@
-"""How many ciphertexts and bytes a message has, from public numbers alone.
+"""How many ciphertexts and bytes a message of the own-gradient protocols has, from public numbers alone.
 
 Ranges, scales and shapes decide how values are packed, and all of them are declared and not data: so the size
 of every message of a run is known before it. The numbers are taken from the classes that make the messages
@@ -13,20 +13,12 @@ from typing import Protocol
 import numpy as np
 
 from securefed.crypto import FixedPoint
-from securefed.crypto.packing import slots_for
 from securefed.crypto.paillier.extent import Extent, Multipliers, multipliers_of
 from securefed.crypto.paillier.masking import Layout
-SLACK = 40
-
-
-def bits_of(bound: float, fraction_bits: int) -> int:
-    return 0
-
 from securefed.crypto.wire import HEADER
 from securefed.errors import SettingError
-from securefed.protocols.blind_algebra import BlindPlan
 
-__all__ = ["BlindSizes", "Block", "CkksSizes", "Held", "PaillierSizes", "PlainSizes", "Sizes", "get_sizes"]
+__all__ = ["Block", "CkksSizes", "Held", "PaillierSizes", "PlainSizes", "Sizes", "get_sizes"]
 
 FLOAT = 8
 
@@ -184,57 +176,6 @@ class CkksSizes:
 
         sums = Rows(held.shape).contracted(outputs)
         return Block(sums.ciphertexts, HEADER.size + 16 + 2 * FLOAT * sums.coefficients)
-
-
-class BlindSizes:
-    """Messages of blind training (Paillier)."""
-
-    def __init__(self, key_bits: int, plan: BlindPlan) -> None:
-        self._paillier, self._plan = PaillierSizes(key_bits), plan
-
-    @property
-    def key_bits(self) -> int:
-        return self._paillier.key_bits
-
-    def margin_width(self, columns: int) -> int:
-        """Bits of a slot that holds a row's part of H."""
-        plan = self._plan
-        extent = plan.parameter_extent().times(_public(plan.features), columns)
-        reach = max(
-            plan.margin_reach, bits_of(plan.margin_total, extent.fraction_bits), extent.magnitude.bit_length()
-        )
-        return reach + SLACK + 2
-
-    def update_width(self, columns: int, rows: int) -> int:
-        """Bits of a slot that holds a parameter on its way to a refresh."""
-        plan = self._plan
-        moved = plan.residual_extent().times(_public(plan.update), rows)
-        kept = plan.parameter_extent()
-        if plan.l2 > 0:
-            kept = kept.times(_public(plan.update), columns)
-        scale = max(kept.fraction_bits, moved.fraction_bits)
-        total = kept.scaled(scale).plus(moved.scaled(scale))
-        reach = max(bits_of(plan.parameter_bound, scale), total.magnitude.bit_length())
-        return reach + SLACK + 2
-
-    def _packed(self, count: int, width: int) -> Block:
-        return self._paillier.block(-(-count // slots_for(self.key_bits, width)))
-
-    def margin(self, columns: int, rows: int) -> Block:
-        """A party's H, packed, masked or not."""
-        return self._packed(rows, self.margin_width(columns))
-
-    def each(self, count: int) -> Block:
-        """One value a ciphertext: converted, refreshed, residual."""
-        return self._paillier.block(count)
-
-    def refresh(self, columns: int, rows: int) -> Block:
-        """Parameters on their way to a refresh."""
-        return self._packed(columns, self.update_width(columns, rows))
-
-
-def _public(fixed: FixedPoint) -> Multipliers:
-    return multipliers_of(np.zeros((1, 1, 1)), fixed)
 
 
 def get_sizes(scheme: str, key_bits: int) -> Sizes:

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, log2
 
 import numpy as np
 
 from securefed.crypto import FixedPoint
-from securefed.measure.sizes import BlindSizes, Block, Held, PaillierSizes, Sizes, get_sizes
+from securefed.errors import SettingError
+from securefed.measure.sizes import Block, Held, PaillierSizes, Sizes, get_sizes
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import FedBCD, FedSGD
@@ -76,6 +76,8 @@ class Scenario:
     """In common, for training."""
     key_bits: int = 3072
     key_holder: str = "key-holder"
+    outputs: int = 1
+    """Columns of the labels, in blind runs."""
 
     @cached_property
     def agreement(self) -> Agreement:
@@ -87,7 +89,10 @@ class Scenario:
             else:
                 model = self.recipe.model(name, columns, last=name == names[-1], index=place)
                 members.append(Member(name, model.size, model.is_linear))
-        agreement = self.recipe.agreement(tuple(members), self.rows)
+        if isinstance(self.recipe, LinearRecipe):
+            agreement = self.recipe.agreement(tuple(members), self.rows, self.outputs)
+        else:
+            agreement = self.recipe.agreement(tuple(members), self.rows)
         return replace(agreement, key_holder=None if len(names) == 2 else self.key_holder)
 
     @property
@@ -134,15 +139,11 @@ class Scenario:
 def scripts(scenario: Scenario) -> dict[str, Script]:
     """The steps of one round, evaluation aside, for every party."""
     if scenario.blind:
-        made = _Blind(scenario)
-        found = {name: list(made.data_party(name)) for name in scenario.agreement.names}
-        if not scenario.agreement.mutual:
-            found[scenario.key_holder] = list(made.key_holder())
-    else:
-        own = _OwnGradient(scenario)
-        found = {name: list(own.data_party(name)) for name in scenario.agreement.names}
-        if not scenario.agreement.mutual:
-            found[scenario.key_holder] = list(own.key_holder())
+        raise SettingError("workload: a blind run is rehearsed (securefed.measure.rehearsal)")
+    own = _OwnGradient(scenario)
+    found = {name: list(own.data_party(name)) for name in scenario.agreement.names}
+    if not scenario.agreement.mutual:
+        found[scenario.key_holder] = list(own.key_holder())
     if scenario.agreement.watched:
         last = scenario.agreement.label_party
         for name in [name for name in found if name != last]:
@@ -336,128 +337,3 @@ class _OwnGradient:
                 for name in active:
                     if self.agreement.opens_at(name, step):
                         yield from self.serve(name, turn=not parallel)
-
-
-class _Blind:
-    """Blind training (securefed.protocols.blind)."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        if not isinstance(scenario.recipe, LinearRecipe):
-            raise TypeError("blind training takes the linear objective")
-        self.scenario, self.agreement = scenario, scenario.agreement
-        self.names, self.label = self.agreement.names, self.agreement.label_party
-        self.plan = scenario.recipe.plan(self.agreement)
-        self.sizes = BlindSizes(scenario.key_bits, self.plan)
-        parallel = self.agreement.algorithm.order == "parallel"
-        self.turns = [self.names] if parallel else [(name,) for name in self.names]
-
-    def margins(self, me: str) -> Iterator[Step]:
-        columns, rows = self.scenario.size(me), self.scenario.batch
-        yield Work("products", shape=(1, rows, columns), bits=FEATURE_BITS)
-        yield Work("pack", rows, bits=self.sizes.margin_width(columns))
-
-    def margin_block(self, me: str) -> Block:
-        return self.sizes.margin(self.scenario.size(me), self.scenario.batch)
-
-    def update(self, me: str) -> Iterator[Step]:
-        """To the refresh request of the parameters."""
-        columns, rows = self.scenario.size(me), self.scenario.batch
-        yield Work("matrix")
-        yield Work("products", shape=(1, columns, rows), bits=self.update_bits())
-        if self.plan.l2 > 0:
-            scale = self.plan.update.fraction_bits
-            yield Work("products", shape=(1, columns, columns), bits=scale + 1)
-            yield Work("pack", columns, bits=scale)  # to the finer scale of the decayed parameters
-        block = self.sizes.refresh(columns, rows)
-        yield Work("pack", columns, bits=self.sizes.update_width(columns, rows))
-        yield Work("draw", block.ciphertexts)
-        yield Send(self.opener(me), "refresh-request", block)
-
-    def update_bits(self) -> int:
-        """Of the update matrix P X' / S: P grows to about eta Q, standardised columns reach about 4."""
-        algorithm = self.agreement.algorithm
-        largest = 4.0 * self.agreement.learning_rate(0) * algorithm.local_steps / self.scenario.batch
-        return max(8, self.plan.update.fraction_bits + ceil(log2(largest)))
-
-    def opener(self, me: str) -> str:
-        if self.agreement.mutual:
-            return next(name for name in self.names if name != me)
-        return self.scenario.key_holder
-
-    def refreshed(self, me: str, count: int) -> Iterator[Step]:
-        yield Receive(self.opener(me), "refreshed")
-        yield Work("load", count, (count,))
-
-    def serve(self, requester: str, block: Block, count: int) -> Iterator[Step]:
-        yield Receive(requester, "refresh-request")
-        yield Work("open", block.ciphertexts)
-        yield Work("encrypt", count, (count,))
-        yield Send(requester, "refreshed", self.sizes.each(count))
-
-    def data_party(self, me: str) -> Iterator[Step]:
-        for position, active in enumerate(self.turns):
-            if self.agreement.mutual:
-                yield from self.pair(me)
-                if me in active:
-                    yield from self.update(me)
-                for peer in (name for name in active if name != me):
-                    size = self.scenario.size(peer)
-                    yield from self.serve(peer, self.sizes.refresh(size, self.scenario.batch), size)
-                if me in active:
-                    yield from self.refreshed(me, self.scenario.size(me))
-                continue
-            senders = self.names[:-1] if position == 0 else self.turns[position - 1]
-            yield from self.star(me, senders, active)
-            if me in active:
-                yield from self.update(me)
-                yield from self.refreshed(me, self.scenario.size(me))
-
-    def pair(self, me: str) -> Iterator[Step]:
-        peer, rows = self.opener(me), self.scenario.batch
-        yield from self.margins(me)
-        block = self.margin_block(me)
-        yield Work("draw", block.ciphertexts)
-        yield Send(peer, "masked-margin", block)
-        yield Receive(peer, "masked-margin")
-        yield Work("open", self.margin_block(peer).ciphertexts)
-        yield Work("encrypt", rows, (rows,))
-        yield Send(peer, "converted", self.sizes.each(rows))
-        yield Receive(peer, "converted")
-        yield Work("load", rows, (rows,))
-
-    def star(self, me: str, senders: tuple[str, ...], active: tuple[str, ...]) -> Iterator[Step]:
-        rows = self.scenario.batch
-        if me != self.label:
-            if me in senders:
-                yield from self.margins(me)
-                block = self.margin_block(me)
-                yield Work("draw", block.ciphertexts)
-                yield Send(self.label, "margin", block)
-            if me in active:
-                yield Receive(self.label, "residual")
-                yield Work("load", rows, (rows,))
-            return
-        yield from self.margins(me)
-        for name in senders:
-            if name != me:
-                yield Receive(name, "margin")
-                yield Work("load", self.margin_block(name).ciphertexts)
-        block = self.margin_block(me)
-        yield Work("draw", block.ciphertexts)
-        yield Send(self.scenario.key_holder, "refresh-request", block)
-        yield from self.refreshed(me, rows)
-        for name in active:
-            if name != me:
-                yield Send(name, "residual", self.sizes.each(rows))
-
-    def key_holder(self) -> Iterator[Step]:
-        rows = self.scenario.batch
-        for active in self.turns:
-            yield from self.serve(self.label, self.margin_block(self.label), rows)
-            for name in active:
-                size = self.scenario.size(name)
-                yield from self.serve(name, self.sizes.refresh(size, rows), size)
-
-
-FEATURE_BITS = 23
-"""Of standardised features at 20 fraction bits: magnitudes up to 8."""

@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import KeyHolder, Mapper
+from securefed.crypto import KeyHolder, Mapper, load_public_key
 from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, PlainMatrix
 from securefed.errors import SettingError
 from securefed.protocols import evidence
@@ -52,7 +52,7 @@ from securefed.protocols.blind_scores import (
 )
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.evidence import checked, leaving, spent_entries
-from securefed.protocols.keyring import Keyring, exchange_switching
+from securefed.protocols.keyring import Keyring, ReadKey, exchange_switching
 from securefed.protocols.loop import Evaluation, PartyLoop, Round, State, checkpoint_array
 from securefed.protocols.refresh import (
     Refresh,
@@ -117,7 +117,7 @@ class BlindParty(PartyLoop):
         mapper: Mapper | None = None,
         on_round: Callable[[Round], None] | None = None,
         guard: ScoreGuard | None = None,
-        allow_small: bool = False,
+        read_key: ReadKey = load_public_key,
     ) -> None:
         super().__init__(
             agreement,
@@ -125,7 +125,7 @@ class BlindParty(PartyLoop):
             evaluation=evaluation,
             mapper=mapper,
             on_round=on_round,
-            allow_small=allow_small,
+            read_key=read_key,
         )
         self._plan, self._features, self._guard = plan, features, guard or ScoreGuard()
         self._steps = steps or OwnSteps(agreement, plan.loss, features, l2=plan.l2, allow_unstable=True)

@@ -8,7 +8,7 @@ is under that one's key, and it opens for everybody.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from securefed.crypto import Encrypted, FixedPoint, KeyHolder, Mapper, PublicKey, key_kind, load_public_key
@@ -19,8 +19,9 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.evidence import checked
 from securefed.transport import Link
 
-__all__ = ["Keyring", "ask_switching", "distribute_keys", "exchange_switching"]
+__all__ = ["Keyring", "ReadKey", "ask_switching", "distribute_keys", "exchange_switching"]
 
+ReadKey = Callable[[bytes], PublicKey]
 COUNT = struct.Struct("<I")
 MOST_COLUMNS = 1 << 20
 
@@ -46,9 +47,13 @@ class Keyring:
 
 
 async def distribute_keys(
-    link: Link, agreement: Agreement, own: KeyHolder | None, mapper: Mapper, *, allow_small: bool = False
+    link: Link,
+    agreement: Agreement,
+    own: KeyHolder | None,
+    mapper: Mapper,
+    read_key: ReadKey = load_public_key,
 ) -> Keyring:
-    """Send and receive public keys: message 1 of every protocol."""
+    """Send and receive public keys: message 1 of every protocol. `read_key` refuses what is no key, or a weak one."""
     note_agreement(link, agreement)
     if agreement.mutual:
         (peer,) = (name for name in agreement.names if name != link.name)
@@ -56,7 +61,7 @@ async def distribute_keys(
             raise SettingError(f"keys: {link.name} has no key, and two parties hold keys for each other")
         own.public.mapper = mapper
         link.send(peer, "public-key", own.public.to_bytes())
-        public = load_public_key(await link.receive("public-key", peer), allow_small=allow_small)
+        public = read_key(await link.receive("public-key", peer))
         _check_scheme(public, agreement, peer)
         _check_other(public, own, agreement, peer)
         checked(link, "public-key", peer, 0, 0, *_key_checks(agreement))
@@ -71,7 +76,7 @@ async def distribute_keys(
         for name in agreement.names:
             link.send(name, "public-key", blob)
         return Keyring(own, holder, own.public)
-    public = load_public_key(await link.receive("public-key", holder), allow_small=allow_small)
+    public = read_key(await link.receive("public-key", holder))
     _check_scheme(public, agreement, holder)
     checked(link, "public-key", holder, 0, 0, *_key_checks(agreement))
     public.mapper = mapper

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import KeyHolder, Mapper, Serial
+from securefed.crypto import KeyHolder, Mapper, Serial, load_public_key
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.keyring import Keyring, distribute_keys
+from securefed.protocols.keyring import Keyring, ReadKey, distribute_keys
 from securefed.protocols.ledger import Ledger
 from securefed.protocols.schedules import Reason
 from securefed.transport import Link
@@ -74,12 +74,12 @@ class PartyLoop(ABC):
         evaluation: Evaluation | None = None,
         mapper: Mapper | None = None,
         on_round: Callable[[Round], None] | None = None,
-        allow_small: bool = False,
+        read_key: ReadKey = load_public_key,
     ) -> None:
         self._agreement, self._holder = agreement, holder
         self._evaluation, self._on_round = evaluation, on_round
         self._mapper = mapper or Serial()
-        self._allow_small = allow_small
+        self._read_key = read_key
         self._tracker = agreement.stopping.tracker()
         self.first_round = 0
         self.ledger = Ledger(allow_determined=agreement.allow_determined)
@@ -87,9 +87,7 @@ class PartyLoop(ABC):
     async def run(self, link: Link) -> Outcome:
         """The party's program."""
         agreement = self._agreement
-        keys = await distribute_keys(
-            link, agreement, self._holder, self._mapper, allow_small=self._allow_small
-        )
+        keys = await distribute_keys(link, agreement, self._holder, self._mapper, self._read_key)
         await self._begin(link, keys)
         link.mark("setup")
         link.phase = "training"

@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
-from securefed.crypto import SCHEMES, KeyHolder, Mapper
+from securefed.crypto import SCHEMES, KeyHolder, Mapper, load_public_key
 from securefed.errors import DataError, SettingError
 from securefed.models import Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
 from securefed.protocols.blind_algebra import BlindPlan, hidden_entries
 from securefed.protocols.blur import MOST_PRECISION, PRECISION, ScoreGuard
+from securefed.protocols.keyring import ReadKey
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.optimisers import SGD, get_optimiser
 from securefed.protocols.schedules import (
@@ -68,6 +69,8 @@ class Surroundings:
     on_round: Callable[[Round], None] | None = None
     guard: ScoreGuard | None = None
     """Of a party that is scored; a fresh one where none is given."""
+    read_key: ReadKey = load_public_key
+    """Reads the public key that arrives in a blind run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,6 +314,7 @@ class LinearRecipe(Recipe):
                 mapper=around.mapper,
                 on_round=around.on_round,
                 guard=around.guard,
+                read_key=around.read_key,
             )
         side = LinearSide(
             model,

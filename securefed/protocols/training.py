@@ -67,7 +67,6 @@ class DataParty(PartyLoop):
         mapper: Mapper | None = None,
         on_round: Callable[[Round], None] | None = None,
         guard: ScoreGuard | None = None,
-        allow_small: bool = False,
     ) -> None:
         super().__init__(
             agreement,
@@ -75,7 +74,6 @@ class DataParty(PartyLoop):
             evaluation=evaluation,
             mapper=mapper,
             on_round=on_round,
-            allow_small=allow_small,
         )
         self._side, self._optimiser, self._steps = side, optimiser, steps
         self._guard = guard or ScoreGuard()

@@ -7,7 +7,7 @@ where no honest value leads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,7 +15,17 @@ from gmpy2 import mpz
 
 from securefed.crypto.errors import CapacityError, FormatError, ShapeError, WrongKey
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.hidden import HiddenArray, HiddenBlock, HiddenSum, PlainMatrix, Range, Wide, draw_masks
+from securefed.crypto.hidden import (
+    HiddenArray,
+    HiddenBlock,
+    HiddenSum,
+    PlainMatrix,
+    Range,
+    Result,
+    Wide,
+    draw_masks,
+    slack_for,
+)
 from securefed.crypto.packing import pack, slots_for, unpack
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.extent import Extent
@@ -28,17 +38,82 @@ from securefed.crypto.paillier.masking import (
     mask_packed,
     repeated,
 )
+from securefed.crypto.paillier.proof import roots_needed
 from securefed.crypto.randomness import uniform_many_below
 from securefed.crypto.wire import Frame, Kind
 
 if TYPE_CHECKING:
     from securefed.crypto.paillier.public import PaillierPublicKey
 
-__all__ = ["PaillierArray", "PaillierBlock", "PaillierSum", "extent_of", "pack_integers"]
+__all__ = [
+    "PaillierArray",
+    "PaillierBlock",
+    "PaillierLayout",
+    "PaillierSum",
+    "extent_of",
+    "pack_integers",
+    "slot_width",
+]
 
 
 def extent_of(range_: Range) -> Extent:
     return Extent(range_.fraction_bits, 1 << range_.bits, float(2.0 ** (range_.bits - range_.fraction_bits)))
+
+
+class PaillierLayout:
+    """What hidden arrays take under Paillier, from the key's size, shapes and ranges alone. Bytes are those of
+    payloads, without a frame's header.
+    """
+
+    scoring_lift: int = 0
+    lending_slack: int = slack_for(1 << 32)
+    bits: int
+    """Of the modulus."""
+
+    @property
+    def plaintext_bytes(self) -> int:
+        return (self.bits + 7) // 8
+
+    @property
+    def ciphertext_bytes(self) -> int:
+        return 2 * self.plaintext_bytes
+
+    def room(self, range_: Range, slack: int) -> int:
+        return self.bits - 2 - slot_width(range_, slack)
+
+    def blocks_for(self, size: int, rows: int) -> int:
+        return 1
+
+    def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
+        return ()
+
+    def array_ciphertexts(self, shape: tuple[int, int], blocks: int) -> int:
+        return shape[0] * shape[1]
+
+    def array_bytes(self, shape: tuple[int, int], blocks: int, seeded: bool) -> int:
+        return self.array_ciphertexts(shape, blocks) * self.ciphertext_bytes
+
+    def sum_ciphertexts(self, shape: tuple[int, int], range_: Range, slack: int) -> int:
+        """Packed into slots."""
+        return -(-shape[0] * shape[1] // slots_for(self.bits, slot_width(range_, slack)))
+
+    def sum_bytes(self, shape: tuple[int, int], range_: Range, slack: int) -> int:
+        return self.sum_ciphertexts(shape, range_, slack) * self.ciphertext_bytes
+
+    def opened_bytes(self, shape: tuple[int, int], ciphertexts: int) -> int:
+        return ciphertexts * self.plaintext_bytes
+
+    def key_bytes(self) -> int:
+        """n, and the roots of its proof."""
+        return (1 + roots_needed(self.bits)) * self.plaintext_bytes
+
+    def switching_bytes(self, strides: Sequence[int]) -> int:
+        return 0
+
+
+def slot_width(range_: Range, slack: int) -> int:
+    """Bits of a slot: value + mask, and a sign."""
+    return range_.masked(slack).bits + 2
 
 
 class PaillierArray(HiddenArray):
@@ -111,7 +186,7 @@ class PaillierSum(HiddenSum):
 
     @property
     def width(self) -> int:
-        return self.range.masked(self.slack).bits + 2
+        return slot_width(self.range, self.slack)
 
     @property
     def slots(self) -> int:
@@ -204,7 +279,7 @@ class PaillierSum(HiddenSum):
                 f"sums of shape {frame.shape} with numbers {frame.numbers} given: not what was agreed"
             )
         sums = cls(public, shape, range_, slack=slack)
-        sums._packed = public.read_ciphertexts(frame.payload, -(-sums.entries // sums.slots))
+        sums._packed = public.read_ciphertexts(frame.payload, public.sum_ciphertexts(shape, range_, slack))
         return sums
 
 

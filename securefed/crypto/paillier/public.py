@@ -18,11 +18,17 @@ from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import BadCiphertext, BadKey, CapacityError, FormatError, ShapeError
 from securefed.crypto.fixed import FixedPoint, checked_array
-from securefed.crypto.hidden import Range, Result, Wide, slack_for
+from securefed.crypto.hidden import Range, Wide
 from securefed.crypto.packing import PackingPlan, pack
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.extent import Extent
-from securefed.crypto.paillier.hidden import PaillierArray, PaillierBlock, PaillierSum, pack_integers
+from securefed.crypto.paillier.hidden import (
+    PaillierArray,
+    PaillierBlock,
+    PaillierLayout,
+    PaillierSum,
+    pack_integers,
+)
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, split_integers
 from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.primes import is_prime, small_factor
@@ -49,15 +55,13 @@ def check_size(bits: int, allow_small: bool) -> None:
         raise BadKey(f"a modulus of {bits} bits given, {least} to {MOST_BITS} are allowed")
 
 
-class PaillierPublicKey(PublicKey):
+class PaillierPublicKey(PaillierLayout, PublicKey):
     """n, its owner's proof, and what follows.
 
     The proof is checked where a key arrives (`from_frame`), not here: its owner has just made it.
     """
 
     scheme: ClassVar[Scheme] = Scheme.PAILLIER
-    scoring_lift: int = 0
-    lending_slack: int = slack_for(1 << 32)
 
     def __init__(self, n: int, proof: tuple[mpz, ...], *, allow_small: bool = False) -> None:
         self.n = mpz(n)
@@ -71,8 +75,6 @@ class PaillierPublicKey(PublicKey):
             raise BadKey("n is prime; a product of two primes is allowed")
         self._proof = proof
         self.square: mpz = self.n * self.n
-        self.plaintext_bytes: int = (self.bits + 7) // 8
-        self.ciphertext_bytes: int = 2 * self.plaintext_bytes
         self.parameters = fingerprint(b"paillier", b"g = n + 1", self.bits.to_bytes(4, "little"))
         self.key_id = fingerprint(b"paillier", self._n_bytes())
 
@@ -196,9 +198,6 @@ class PaillierPublicKey(PublicKey):
 
     # Hidden arrays
 
-    def room(self, range_: Range, slack: int) -> int:
-        return self.bits - 2 - (range_.masked(slack).bits + 2)
-
     def hidden_zeros(self, shape: tuple[int, int], range_: Range, blocks: int = 1) -> PaillierArray:
         count = shape[0] * shape[1]
         array = PaillierArray(self, shape, range_, self.combine([0] * count, self.draw(count)))
@@ -222,12 +221,6 @@ class PaillierPublicKey(PublicKey):
             raise ShapeError(f"{len(opened.integers())} packed values given, {len(lent)} are due")
         less = [(m - p) % self.n for m, p in zip(opened.integers(), lent, strict=True)]
         return PaillierOpened(self, opened.shape, less)
-
-    def blocks_for(self, size: int, rows: int) -> int:
-        return 1
-
-    def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
-        return ()
 
     def load_switching(self, blob: bytes, strides: Sequence[int]) -> None:
         raise BadKey("Paillier keys take no switching keys")

@@ -151,9 +151,7 @@ class RlweArray(HiddenArray):
                 f"a hidden array with numbers {frame.numbers} given,"
                 f" {range_.fraction_bits} fraction bits in {blocks} blocks were agreed"
             )
-        length = operand_length(shape[0], blocks, ring.degree)
-        count = -(-shape[0] // length) * shape[1]
-        size = (count, len(ring.data_primes), ring.degree)
+        size = (public.array_ciphertexts(shape, blocks), len(ring.data_primes), ring.degree)
         body = memoryview(frame.payload)
         start = SEED_BYTES if seeded else ring.byte_count(int(np.prod(size)))
         c0 = ring.from_bytes(body[start:], size, "ciphertexts")

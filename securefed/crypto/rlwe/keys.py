@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Never
 
 import numpy as np
@@ -22,7 +22,7 @@ from securefed.crypto.ckks.generation import automorphism
 from securefed.crypto.ckks.sampling import errors, ternary
 from securefed.crypto.errors import BadCiphertext, BadKey, OpeningRefused
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.hidden import Range, Result, Wide
+from securefed.crypto.hidden import Range, Wide
 from securefed.crypto.randomness import uniform_integers
 from securefed.crypto.rlwe.arrays import (
     RlweArray,
@@ -34,7 +34,8 @@ from securefed.crypto.rlwe.arrays import (
     pieces,
     unflat,
 )
-from securefed.crypto.rlwe.packing import Packing, operand_length, padded, strides_of
+from securefed.crypto.rlwe.layout import RlweLayout
+from securefed.crypto.rlwe.packing import Packing, operand_length
 from securefed.crypto.rlwe.ring import HIDDEN, SEED_BYTES, Ring, Words
 from securefed.crypto.rlwe.sealed import sealed
 from securefed.crypto.scheme import Floats, PublicKey, SecretKey
@@ -42,18 +43,15 @@ from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
 __all__ = ["FLOOD_BITS", "RlwePublicKey", "RlweSecretKey", "generate_secret_key"]
 
-SCORING_LIFT = 44
 FLOOD_BITS = 94
 """An opening carries noise of up to 2^43; it is flooded with numbers uniform below this power of two."""
 _MOST_ERROR = 64
 
 
-class RlwePublicKey(PublicKey):
+class RlwePublicKey(RlweLayout, PublicKey):
     """An encryption of zero, and the switching keys once they have arrived."""
 
     scheme: ClassVar[Scheme] = Scheme.RLWE
-    scoring_lift: int = SCORING_LIFT
-    lending_slack: int = 0
 
     def __init__(self, seed: bytes, part: Words, ring: Ring = HIDDEN) -> None:
         """From the seed of a and the (primes, N) residues b, validated."""
@@ -126,13 +124,9 @@ class RlwePublicKey(PublicKey):
 
     # Hidden arrays
 
-    def room(self, range_: Range, slack: int) -> int:
-        return self.ring.capacity_bits - range_.masked(slack).bits
-
     def hidden_zeros(self, shape: tuple[int, int], range_: Range, blocks: int = 1) -> RlweArray:
-        length = operand_length(shape[0], blocks, self.ring.degree)
-        count = -(-shape[0] // length) * shape[1]
         held = sealed(self.ring)
+        count = self.array_ciphertexts(shape, blocks)
         words = np.stack([held.read(held.zero(self._key)) for _ in range(count)])
         array = RlweArray(self, shape, range_, blocks, c0=words[:, 0], c1=words[:, 1])
         array.origin = "fresh"
@@ -155,19 +149,6 @@ class RlwePublicKey(PublicKey):
         packing = Packing(opened.shape[0], opened.shape[1], self.ring.degree)
         lent = self.ring.from_wide(flat(packing, integers))
         return RlweOpened(self, opened.shape, self.ring.subtract(opened.residues, lent))
-
-    def blocks_for(self, size: int, rows: int) -> int:
-        """Pieces save merges of margins, and each costs a ciphertext: as many as residuals have."""
-        return min(1 << max(0, (rows // self.ring.degree).bit_length() - 1), padded(size))
-
-    def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
-        degree = self.ring.degree
-        due = [(r.rows, r.columns, operand_length(r.inner, r.blocks, degree)) for r in results]
-        found = set(strides_of({shape for shape in due if shape[0]}, degree))
-        for rows, columns, length in due:
-            if not rows:  # any number of them
-                found |= {1 << k for k in range(1, (length if columns == 1 else degree).bit_length())}
-        return tuple(sorted(found, reverse=True))
 
     # What arrays under the other schemes do, and hidden ones do not
 

@@ -1,0 +1,156 @@
+"""A blind run before it is run: the real programs, over keys that encrypt nothing (securefed.measure.dry).
+
+Every party goes through its real rounds on random columns of its size; links, transcripts and clocks are those
+of a run in one process. So messages, their order and their bytes are what a run sends, and a round takes what
+its parties' clocks say: the time of all that is not encrypted passes (on the processor's clock, which a busy
+machine does not stop), and operations on hidden arrays add what they were measured to take.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from securefed.crypto import key_kind
+from securefed.errors import SettingError
+from securefed.measure.dry import DryKeys, HiddenCosts, Meter, ciphertexts_in
+from securefed.measure.workload import Scenario
+from securefed.protocols.blind import BlindKeyHolder, BlindParty
+from securefed.protocols.loop import Evaluation, Round
+from securefed.protocols.messages import KINDS
+from securefed.protocols.recipe import LinearRecipe, Surroundings
+from securefed.transport import LocalRun, Message, Network, Path, run_local
+
+__all__ = ["Rehearsal", "rehearse"]
+
+STEADY = 3
+"""Rounds that are rehearsed, where each is a new batch or the same one: the last is like all that follow."""
+LARGEST = 4.0
+"""Of the random columns, which are standardised."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What the programs did."""
+
+    done: LocalRun
+    first_round: int
+    last_round: int
+    _paths: dict[int, Path]
+    """The latest of all clocks at the end of each round."""
+    _counts: Counter[tuple[str, str, int]]
+
+    @property
+    def round(self) -> Path:
+        """What a round takes once all are under way."""
+        return self._paths[self.last_round].since(self._paths.get(self.last_round - 1, Path()))
+
+    @property
+    def once(self) -> Path:
+        """What the run takes besides its rounds: keys, the first round's preparations, the end."""
+        rounds = self.last_round - self.first_round + 1
+        all_, each = self.done.critical, self.round
+        return Path(
+            max(0.0, all_.computation - rounds * each.computation),
+            max(0.0, all_.communication - rounds * each.communication),
+        )
+
+    def traffic(self, phase: str = "training", round_: int | None = None) -> Counter[tuple[str, str, str]]:
+        """Bytes by kind, sender and receiver; of the last round, or of another one."""
+        due = self.last_round if phase == "training" and round_ is None else round_
+        sizes: Counter[tuple[str, str, str]] = Counter()
+        for name, link in self.done.links.items():
+            for entry in link.transcript.of("sent"):
+                if entry.phase == phase and due in (None, entry.round):
+                    sizes[entry.kind, name, entry.peer] += entry.bytes
+        return sizes
+
+    @property
+    def bytes_once(self) -> int:
+        """Before the first round and after the last one."""
+        return sum((self.traffic("setup") + self.traffic("release")).values())
+
+    @property
+    def ciphertexts(self) -> Counter[str]:
+        """That are sent in a round, by kind."""
+        counts: Counter[str] = Counter()
+        for name, link in self.done.links.items():
+            for entry in link.transcript.of("sent"):
+                if entry.phase == "training" and entry.round == self.last_round:
+                    counts[entry.kind] += self._counts[name, entry.peer, entry.detail["sequence"]]
+        return +counts
+
+
+def rehearse(
+    scenario: Scenario,
+    costs: HiddenCosts,
+    network: Network,
+    *,
+    timer: Callable[[], float] = time.thread_time,
+) -> Rehearsal:
+    """The last rounds of a blind run."""
+    if not isinstance(scenario.recipe, LinearRecipe) or not scenario.blind:
+        raise SettingError("plan: only blind runs are rehearsed")
+    # A given rate was chosen for the real columns; on random ones only "auto" is sure not to diverge.
+    recipe = replace(scenario.recipe, learning_rate="auto")
+    scenario = replace(scenario, recipe=recipe)
+    agreement = scenario.agreement
+    meter = Meter(costs, timer)
+    keys = DryKeys(key_kind(agreement.scheme, agreement.reveal), scenario.key_bits, meter)
+    paths: dict[int, Path] = defaultdict(Path)
+
+    def on_round(done: Round) -> None:
+        paths[done.number] = paths[done.number].later(done.link.path)
+
+    programs: dict[str, BlindParty | BlindKeyHolder] = {}
+    rng = np.random.default_rng(0)
+    bound = min(LARGEST, recipe.feature_bound)
+    for place, (name, columns) in enumerate(scenario.columns.items()):
+        last = name == agreement.label_party
+        features = rng.normal(size=(scenario.rows, columns)).clip(-bound, bound)
+        labels = np.where(rng.random((scenario.rows, scenario.outputs)) < 0.5, 1.0, -1.0) if last else None
+        model = recipe.model(name, columns, last=last, index=place)
+        around = Surroundings(
+            keys.holder() if agreement.mutual else None,
+            evaluation=Evaluation(features, (lambda scores: 0.0) if last else None),
+            on_round=on_round,
+            read_key=keys.read_key,
+        )
+        program = recipe.party(agreement, name, model, features, labels, around)
+        if not isinstance(program, BlindParty):
+            raise SettingError(f"plan: {name} would not be blind")
+        programs[name] = program
+    if not agreement.mutual:
+        holder = recipe.key_holder(agreement, Surroundings(keys.holder(), on_round=on_round))
+        if not isinstance(holder, BlindKeyHolder):
+            raise SettingError("plan: the key-holder would not be blind")
+        programs[scenario.key_holder] = holder
+    rounds = agreement.stopping.rounds
+    first = max(0, rounds - _due(scenario))
+    for each in programs.values():
+        each.first_round = first
+    counts: Counter[tuple[str, str, int]] = Counter()
+
+    def tap(message: Message) -> Message:
+        counts[message.sender, message.receiver, message.sequence] = ciphertexts_in(message.payload)
+        return message
+
+    done = run_local(
+        {name: each.run for name, each in programs.items()},
+        run="rehearsal",
+        kinds=KINDS,
+        network=network,
+        timer=meter.now,
+        tap=tap,
+    )
+    return Rehearsal(done, first, max(paths), dict(paths), counts)
+
+
+def _due(scenario: Scenario) -> int:
+    """Rounds until nothing is new any more: fixed batches come again only after all of them."""
+    batches = scenario.agreement.batches
+    return STEADY - 1 + (-(-batches.rows // batches.effective_size) if batches.fixed else 1)
