@@ -85,7 +85,7 @@ def strong_parameters(scheme: str) -> dict[str, str]:
     if scheme == "rlwe":
         from securefed.crypto.rlwe.ring import HIDDEN
 
-        return {HIDDEN.parameters.hex(): f"rlwe, ring {HIDDEN.degree}, the pinned parameter set {HIDDEN.name}"}
+        return {HIDDEN.parameters.hex(): f"rlwe, ring {HIDDEN.degree}, the pinned set {HIDDEN.name}"}
     return {}
 
 

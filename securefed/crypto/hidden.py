@@ -15,16 +15,16 @@ and what happens to them:
     array.add_plain(-masks)              and the holder has the refreshed array
 
 so a *refresh* (to another scale) and a *conversion* (to another holder) are one round trip each, in which
-nobody sees a value. `sum.mask()` is the other way out: a uniform mask, for an opening to whoever may learn the
-result (scores; parameters that all agreed to release).
+nobody sees a value. `sum.mask()` is the other way out: a uniform mask, for an opening to whoever may learn
+the result (scores; parameters that all agreed to release).
 
-Masks. The mask of an entry is the sum of three numbers uniform in [0, 2^(bits + slack)), where value and noise
-stay below 2^bits. It survives a shift, which a uniform mask does not. What the key-holder sees of T entries is
-within 1.07 sqrt(T) 2^-slack of something independent of the values: with f the density of the sum of three
-uniforms of width W, sqrt(f) is absolutely continuous, so the squared Hellinger distance of one entry is at most
-(v/W)^2 I / 8 with the Fisher information I = 4.57, T entries multiply their affinities, however adaptively they
-are chosen, and the statistical distance is at most sqrt(2 T I / 8) v / W. (One uniform mask would only give
-T 2^-slack.) `slack_for` turns that round for a whole run.
+Masks. The mask of an entry is the sum of three numbers uniform in [0, 2^(bits + slack)), where value and
+noise stay below 2^bits. It survives a shift, which a uniform mask does not. What the key-holder sees of T
+entries is within 1.07 sqrt(T) 2^-slack of something independent of the values: with f the density of the
+sum of three uniforms of width W, sqrt(f) is absolutely continuous, so the squared Hellinger distance of one
+entry is at most (v/W)^2 I / 8 with the Fisher information I = 4.57, T entries multiply their affinities,
+however adaptively they are chosen, and the statistical distance is at most sqrt(2 T I / 8) v / W. (One
+uniform mask would only give T 2^-slack.) `slack_for` turns that round for a whole run.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class Result:
 
 
 class HidingLayout(Protocol):
-    """What hidden arrays take under a kind of keys, from shapes and ranges alone. Bytes are those of payloads."""
+    """What hidden arrays take under a kind of keys, from shapes and ranges alone; bytes are of payloads."""
 
     scoring_lift: int
     """Bits that parameters are lifted by for scoring, so that what blurs a score covers the noise."""

@@ -1,9 +1,9 @@
 """A blind run before it is run: the real programs, over keys that encrypt nothing (securefed.measure.dry).
 
-Every party goes through its real rounds on random columns of its size; links, transcripts and clocks are those
-of a run in one process. So messages, their order and their bytes are what a run sends, and a round takes what
-its parties' clocks say: the time of all that is not encrypted passes (on the processor's clock, which a busy
-machine does not stop), and operations on hidden arrays add what they were measured to take.
+Every party goes through its real rounds on random columns of its size; links, transcripts and clocks are
+those of a run in one process. So messages, their order and their bytes are what a run sends, and a round
+takes what its parties' clocks say: the time of all that is not encrypted passes (on the processor's clock,
+which a busy machine does not stop), and operations on hidden arrays add what they were measured to take.
 """
 
 from __future__ import annotations

@@ -8,20 +8,21 @@ With a key-holder party C (any K), a round:
     2. label party -> C    refresh-request: [[sum of margins + a y]], every entry under a mask
     3. C -> label party    refreshed
     4. label party -> k    residual: [[g]]
-    5. k                   [[theta_k]] <- (I - l2 P_Q) [[theta_k]] - P_Q X_k'/S [[g]]     (all Q local steps at once)
+    5. k                   [[theta_k]] <- (I - l2 P_Q) [[theta_k]] - P_Q X_k'/S [[g]]  (Q local steps at once)
     6. k -> C -> k         refresh-request, refreshed: [[theta_k]] back to its scale
 
 With two parties and no third, A holds [[theta_A]]_B and B holds [[theta_B]]_A. Both at once:
 
-    1. k -> peer           masked-margin: [[b X_k theta_k]] under the peer's key, masked; the peer reads v_k = b H^k + r_k
-    2. peer -> k           converted: [[v_k - r_peer (+ a y)]] under the peer's own key; k adds v_peer - r_k (+ a y) and
-                           has [[g]] under the peer's key
+    1. k -> peer           masked-margin: [[b X_k theta_k]] under the peer's key, masked; the peer reads
+                           v_k = b H^k + r_k
+    2. peer -> k           converted: [[v_k - r_peer (+ a y)]] under the peer's own key; k adds
+                           v_peer - r_k (+ a y) and has [[g]] under the peer's key
     3. k                   as 5. above
     4. k -> peer -> k      refresh-request, refreshed
 
-Key-holders see entries under statistical masks, for a whole run within 2**-40 of something independent of the
-values (securefed.crypto.hidden); everybody else sees ciphertexts of others' keys. Nothing is opened, so the ledger
-stays empty. FedBCD-s runs the exchange once for each turn.
+Key-holders see entries under statistical masks, for a whole run within 2**-40 of something independent of
+the values (securefed.crypto.hidden); everybody else sees ciphertexts of others' keys. Nothing is opened, so
+the ledger stays empty. FedBCD-s runs the exchange once for each turn.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ class BlindParty(PartyLoop):
         self._steps = steps or OwnSteps(agreement, plan.loss, features, l2=plan.l2, allow_unstable=True)
         self._labels = None if labels is None else labels.reshape(len(labels), -1)
         if self._labels is not None and self._labels.shape[1] != agreement.columns:
-            raise SettingError(f"labels: {self._labels.shape[1]} outputs given, {agreement.columns} were agreed")
+            given = self._labels.shape[1]
+            raise SettingError(f"labels: {given} outputs given, {agreement.columns} were agreed")
         self._refreshes = _Refreshes(agreement, plan)
         self._received: dict[str, HiddenSum] = {}
         self._matrices: dict[object, PlainMatrix | tuple[PlainMatrix, PlainMatrix]] = {}
@@ -230,7 +232,13 @@ class BlindParty(PartyLoop):
         return self._plan.label_integers(self._labels[self._batch(t)], fraction_bits)
 
     async def _star_residuals(
-        self, link: Link, keys: Keyring, t: int, position: int, senders: tuple[str, ...], active: tuple[str, ...]
+        self,
+        link: Link,
+        keys: Keyring,
+        t: int,
+        position: int,
+        senders: tuple[str, ...],
+        active: tuple[str, ...],
     ) -> HiddenArray | None:
         plan, label_party, key = self._plan, self._agreement.label_party, hiding(keys)
         due = self._refreshes.residuals()
@@ -318,7 +326,7 @@ class BlindParty(PartyLoop):
         return await blind_scores(link, self._agreement, keys, scorer, rows, t, self._guard)
 
     async def _end(self, link: Link, keys: Keyring) -> None:
-        """The finished model; each party's own parameters in the clear, if all agreed; the key-holders' word."""
+        """The finished model; own parameters in the clear, if all agreed; the key-holders' word."""
         link.phase = "release"
         t = self._agreement.stopping.rounds
         self.lifted = await self._lift(link, keys, t)

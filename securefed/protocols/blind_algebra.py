@@ -1,4 +1,4 @@
-"""Blind training in fixed point: what stays public, and what one party does to its hidden parameters in a round.
+"""Blind training in fixed point: what is public, and what a party does to its hidden parameters in a round.
 
 With a Taylor loss (residual a y + b H) and a linear local model, the Q local steps of a round are one affine
 map,
@@ -10,9 +10,9 @@ comes from the party's own columns alone, so theta can stay hidden under a key t
 multiplies the hidden g by the plain matrix P_Q X'/S, and the hidden theta_0 by I - l2 P_Q. The cost does not
 depend on Q. theta and g have a column for each output.
 
-Scales (fraction bits): features 26, parameters 40, hence margins 66; residuals 30, update matrix 40, hence moved
-parameters 70, and I - l2 P_Q 30. b is a factor of the features when margins are computed for training, so it may be
-any number. Scales and ranges are public and the same at all parties, in all schemes.
+Scales (fraction bits): features 26, parameters 40, hence margins 66; residuals 30, update matrix 40, hence
+moved parameters 70, and I - l2 P_Q 30. b is a factor of the features when margins are computed for
+training, so it may be any number. Scales and ranges are public and the same at all parties, in all schemes.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class BlindPlan:
         return slack_for(SCORED_ENTRIES)
 
     def check_room(self, key: HidingKey) -> None:
-        """CapacityError where values and their masks do not fit: a run that cannot be hidden does not start."""
+        """CapacityError where values and their masks do not fit: what cannot be hidden does not start."""
         lacking = -min(
             key.room(self.margins, self.slack),
             key.room(self.moved, self.slack),
@@ -122,8 +122,8 @@ class BlindPlan:
         )
         if lacking > 0:
             raise CapacityError(
-                f"values of this run and masks that hide {self.entries:,} of them take {lacking} bits more than"
-                f" {key!r} has: lower feature_bound ({self.feature_bound:g}), parameter_bound"
+                f"values of this run and masks that hide {self.entries:,} of them take {lacking} bits more"
+                f" than {key!r} has: lower feature_bound ({self.feature_bound:g}), parameter_bound"
                 f" ({self.parameter_bound:g}) or rounds"
             )
 

@@ -8,12 +8,14 @@ With a key-holder party C:
 
 With two parties, A (labels) and B:
 
-    1. B -> A                 masked-margin: [[X_B theta_B]] under A's key, blurred and masked; A reads v = H^B + r_B
+    1. B -> A                 masked-margin: [[X_B theta_B]] under A's key, blurred and masked; A reads
+                              v = H^B + r_B
     2. A -> B                 score-request: [[X_A theta_A + v]] under B's key, under a uniform mask
     3. B -> A                 score-opening: that in the clear less r_B, still under A's mask
 
-Every party but the label party blurs its own part (securefed.protocols.blur). Where ciphertexts carry noise, the
-parameters are lifted so far above it, and the opening is flooded, that nothing of the noise shows.
+Every party but the label party blurs its own part (securefed.protocols.blur). Where ciphertexts carry
+noise, the parameters are lifted so far above it, and the opening is flooded, that nothing of the noise
+shows.
 """
 
 from __future__ import annotations
@@ -148,7 +150,8 @@ async def serve_blind_scores(link: Link, agreement: Agreement, holder: KeyHolder
     label_party = agreement.label_party
     masked = holder.public.load_masked(await link.receive("score-request", label_party, round=round_))
     if len(masked.shape) != 2 or masked.shape[1] != agreement.columns:
-        raise ShapeError(f"{label_party} asks for scores {masked.shape}, {agreement.columns} outputs were agreed")
+        due = f"{agreement.columns} outputs were agreed"
+        raise ShapeError(f"{label_party} asks for scores {masked.shape}, {due}")
     with link.activity("open"):
         opened = holder.open(masked).to_bytes()
     note_scores_opened(link, label_party, masked, round_)

@@ -23,7 +23,7 @@ from securefed.transport import Link
 __all__ = ["checked", "hidden", "leaving", "mask_pieces", "row_by_row", "spent", "spent_entries"]
 
 
-MOST_PIECES = 256
+MOST_PIECES = 64
 """Fingerprints of one message's masks."""
 REPEATED = "used for several of them"
 """The origin of ciphertexts that share their randomness, which none may."""
@@ -64,7 +64,7 @@ def hidden(link: Link, masked: Masked, mask: Mask | Wide, **more: Any) -> dict[s
 
 
 def mask_pieces(masks: Wide) -> list[bytes]:
-    """The masks of entries, as the pieces of a fingerprint: one each, or some in a row where there are many."""
+    """The masks of entries, as the pieces of a fingerprint: one each, or several where there are many."""
     flat = [int(mask) for mask in masks.ravel()]
     each = -(-len(flat) // MOST_PIECES)
     size = max((abs(mask).bit_length() + 8) // 8 for mask in flat)

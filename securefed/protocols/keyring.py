@@ -53,7 +53,7 @@ async def distribute_keys(
     mapper: Mapper,
     read_key: ReadKey = load_public_key,
 ) -> Keyring:
-    """Send and receive public keys: message 1 of every protocol. `read_key` refuses what is no key, or a weak one."""
+    """Send and receive public keys: message 1 of every protocol. `read_key` refuses bad and weak ones."""
     note_agreement(link, agreement)
     if agreement.mutual:
         (peer,) = (name for name in agreement.names if name != link.name)
@@ -110,8 +110,8 @@ async def exchange_switching(
 
 
 async def ask_switching(link: Link, agreement: Agreement, keys: Keyring, size: int | None) -> None:
-    """The same before a prediction: each party says how many columns it has, and gets the keys that scoring any
-    number of rows with them takes. `size`: None at a key-holder party.
+    """The same before a prediction: each party says how many columns it has, and gets the keys that scoring
+    any number of rows with them takes. `size`: None at a key-holder party.
     """
     if not isinstance(keys.public, HidingKey):
         raise SettingError(f"keys: {keys.public!r} hides no arrays")

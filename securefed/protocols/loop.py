@@ -3,10 +3,10 @@
 Every party of a run, the key-holder too, goes through the same stages; what a round consists of is the
 protection's business (`training`: own gradients are opened; `blind`: nothing is):
 
-    keys; then for each round: the round itself, an evaluation if one is due, the label party's verdict; the end
+    keys; then each round: the round itself, an evaluation if one is due, the label party's verdict; the end
 
-What a round shows whom stands with the protections. The verdict shows everybody whether the label party saw its
-target or no progress, where such a rule was agreed.
+What a round shows whom stands with the protections. The verdict shows everybody whether the label party saw
+its target or no progress, where such a rule was agreed.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class PartyLoop(ABC):
         await self._end(link, keys)
         return outcome
 
-    async def _begin(self, link: Link, keys: Keyring) -> None:
+    async def _begin(self, link: Link, keys: Keyring) -> None:  # noqa: B027  # nothing to do is allowed
         """After the public keys have been exchanged."""
 
     @abstractmethod
@@ -121,7 +121,7 @@ class PartyLoop(ABC):
     async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:
         """This party's part of an evaluation; the scores, at the label party."""
 
-    async def _end(self, link: Link, keys: Keyring) -> None:
+    async def _end(self, link: Link, keys: Keyring) -> None:  # noqa: B027  # likewise
         """After the last round."""
 
     async def _metric(self, link: Link, keys: Keyring, t: int) -> float | None:
@@ -157,7 +157,8 @@ class PartyLoop(ABC):
     def _model_state(self) -> State:
         return {}
 
-    def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None: ...
+    def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:  # noqa: B027  # likewise
+        """A key-holder has no model."""
 
 
 def part_of(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:

@@ -3,11 +3,13 @@
     holder -> key-holder     refresh-request: the array, every entry under a mask
     key-holder -> holder     refreshed: what was read, with low bits cut off (or lifted), hidden afresh
 
-The key-holder sees value + noise + mask (securefed.crypto.hidden); the holder sees ciphertexts of a key that it
-lacks. Shapes, ranges and shifts are both sides' own, from the agreement; what a frame says besides is refused.
+The key-holder sees value + noise + mask (securefed.crypto.hidden); the holder sees ciphertexts of a key
+that it lacks. Shapes, ranges and shifts are both sides' own, from the agreement; what a frame says besides
+is refused.
 
-An entry that no honest value leads to is replaced by 0 and remembered: nothing that is answered, and no delay, says
-so during the run. At the end the key-holder tells all parties, in one byte, that values left their range.
+An entry that no honest value leads to is replaced by 0 and remembered: nothing that is answered, and no
+delay, says so during the run. At the end the key-holder tells all parties, in one byte, that values left
+their range.
 """
 
 from __future__ import annotations

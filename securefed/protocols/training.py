@@ -1,4 +1,4 @@
-"""Training that opens each party's own aggregated gradients (the paper's way), for every objective and scheme.
+"""Training that opens each party's own aggregated gradients, the paper's way; for every objective.
 
 A data party's round t (Algorithms 1 to 3):
 

@@ -1,9 +1,10 @@
 """Blind training follows the plain trajectory, shows nobody anything, and costs the same whatever Q is.
 
-How far it may be from the plain run. Features are rounded to 2^-27, update matrices to 2^-41, what multiplies the
-parameters to 2^-31, residuals to units of 2^-30 by at most three roundings (two shifts off by one unit, and the
-labels), parameters likewise to units of 2^-40. Under RLWE noise comes in: of margins below 2^40 at 66 fraction bits,
-of moved parameters below 2^42 at 70 (six deviations of errors times the largest multipliers). So a turn adds at most
+How far it may be from the plain run. Features are rounded to 2^-27, update matrices to 2^-41, what
+multiplies the parameters to 2^-31, residuals to units of 2^-30 by at most three roundings (two shifts off
+by one unit, and the labels), parameters likewise to units of 2^-40. Under RLWE noise comes in: of margins
+below 2^40 at 66 fraction bits, of moved parameters below 2^42 at 70 (six deviations of errors times the
+largest multipliers). So a turn adds at most
 
     |P X'/S| (d 2^-27 |theta| + 3 * 2^-30 + 2^-26) + S 2^-41 |g| + d 2^-31 |theta| + 2^-28
 

@@ -61,8 +61,8 @@ def extent_of(range_: Range) -> Extent:
 
 
 class PaillierLayout:
-    """What hidden arrays take under Paillier, from the key's size, shapes and ranges alone. Bytes are those of
-    payloads, without a frame's header.
+    """What hidden arrays take under Paillier, from the key's size, shapes and ranges alone. Bytes are those
+    of payloads, without a frame's header.
     """
 
     scoring_lift: int = 0

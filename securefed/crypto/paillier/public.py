@@ -204,7 +204,9 @@ class PaillierPublicKey(PaillierLayout, PublicKey):
         array.origin = "fresh"
         return array
 
-    def load_array(self, blob: bytes, shape: tuple[int, int], range_: Range, blocks: int = 1) -> PaillierArray:
+    def load_array(
+        self, blob: bytes, shape: tuple[int, int], range_: Range, blocks: int = 1
+    ) -> PaillierArray:
         return PaillierArray.from_bytes(self, blob, shape, range_)
 
     def load_sum(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> PaillierSum:
@@ -213,7 +215,8 @@ class PaillierPublicKey(PaillierLayout, PublicKey):
         return sums
 
     def load_block(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> PaillierBlock:
-        return PaillierBlock(PaillierSum.from_frame(self, self._frame(blob, Kind.MASKED), shape, range_, slack))
+        frame = self._frame(blob, Kind.MASKED)
+        return PaillierBlock(PaillierSum.from_frame(self, frame, shape, range_, slack))
 
     def without(self, opened: PaillierOpened, integers: Wide, range_: Range, slack: int) -> PaillierOpened:
         lent = pack_integers(PaillierSum(self, integers.shape, range_, slack=slack), integers)

@@ -1,12 +1,12 @@
 """Hidden arrays under RLWE: exact integers in the coefficients of polynomials.
 
-There is no embedding and no approximation but noise: a product by a plain matrix is integer arithmetic modulo q.
-`securefed.crypto.rlwe.packing` says where entries stand.
+There is no embedding and no approximation but noise: a product by a plain matrix is integer arithmetic
+modulo q. `securefed.crypto.rlwe.packing` says where entries stand.
 
-What leaves for the key-holder (`RlweBlock`, `RlweMasked`) consists of c1, hidden by one fresh encryption of zero
-for each ciphertext after its last product or merge, and of c0 at the places of the entries only, each under a
-mask; c0 at other places, which holds products that nobody may see, is never sent. What goes to somebody without
-the key (`RlweSum`) has the same form without masks.
+What leaves for the key-holder (`RlweBlock`, `RlweMasked`) consists of c1, hidden by one fresh encryption of
+zero for each ciphertext after its last product or merge, and of c0 at the places of the entries only, each
+under a mask; c0 at other places, which holds products that nobody may see, is never sent. What goes to
+somebody without the key (`RlweSum`) has the same form without masks.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ MOST_KEPT_BYTES = 768 << 20
 
 
 class RlweArray(HiddenArray):
-    """Operands: (ciphertexts, 2, primes, N) residues in NTT form, or c0 and the public seed of c1.
+    """Operands: for each column, and each block of it, a ciphertext in NTT form.
 
-    Ciphertexts are ordered by columns, then by the blocks of a column.
+    They are residues while they travel (c0, and c1 or its public seed) and SEAL's objects while they are
+    worked on; each form is made from the other when it is needed.
     """
 
     def __init__(
@@ -48,14 +49,14 @@ class RlweArray(HiddenArray):
         range_: Range,
         blocks: int,
         *,
-        c0: Words,
+        held: Sequence[Any] | None = None,
+        c0: Words | None = None,
         c1: Words | None = None,
         seed: bytes = b"",
     ) -> None:
         self.public, self.shape, self.range = public, shape, range_
         self.blocks = blocks
-        self._c0, self._c1, self._seed = c0, c1, seed
-        self._held: list[Any] | None = None
+        self._held, self._c0, self._c1, self._seed = held, c0, c1, seed
 
     @property
     def length(self) -> int:
@@ -64,20 +65,24 @@ class RlweArray(HiddenArray):
 
     @property
     def ciphertexts(self) -> int:
-        return len(self._c0)
+        return self.public.array_ciphertexts(self.shape, self.blocks)
 
     def repeated(self) -> int:
-        return 0 if self._c1 is None else _repeated(self._c1)
+        return 0 if self._seed else _repeated(self._words()[1])
 
-    def _second(self) -> Words:
-        if self._c1 is not None:
-            return self._c1
-        return self.public.ring.expand(self._seed, len(self._c0))
+    def _words(self) -> tuple[Words, Words]:
+        """c0 and c1, (ciphertexts, primes, N) each."""
+        if self._c0 is None:
+            found = np.stack([sealed(self.public.ring).read(item) for item in self._held or ()])
+            self._c0, self._c1 = found[:, 0], found[:, 1]
+        if self._c1 is None:
+            self._c1 = self.public.ring.expand(self._seed, len(self._c0))
+        return self._c0, self._c1
 
     @property
-    def _seal(self) -> list[Any]:
+    def _seal(self) -> Sequence[Any]:
         if self._held is None:
-            pairs = np.stack([self._c0, self._second()], axis=1)
+            pairs = np.stack(self._words(), axis=1)
             self._held = [sealed(self.public.ring).ciphertext(pair) for pair in pairs]
         return self._held
 
@@ -85,16 +90,10 @@ class RlweArray(HiddenArray):
         if integers.shape != self.shape:
             raise ShapeError(f"integers of shape {integers.shape} given, {self.shape} expected")
         ring = self.public.ring
-        addends = sealed(ring).to_ntt(ring.from_wide(pieces(integers, self.length, ring)))
-        result = type(self)(
-            self.public,
-            self.shape,
-            range_,
-            self.blocks,
-            c0=ring.add(self._c0, addends),
-            c1=self._c1,
-            seed=self._seed,
-        )
+        addends = ring.from_wide(pieces(integers, self.length, ring))
+        held = [sealed(ring).added(item, words) for item, words in zip(self._seal, addends, strict=True)]
+        # c1 stays what it was, so its seed still gives it.
+        result = type(self)(self.public, self.shape, range_, self.blocks, held=held, seed=self._seed)
         result.origin = "arrived" if self.origin == "arrived" else "computed"
         return result
 
@@ -106,8 +105,7 @@ class RlweArray(HiddenArray):
         ring, (outputs, _) = self.public.ring, matrix.values.shape
         columns, per_column = self.shape[1], self.ciphertexts // self.shape[1]
         packing = Packing(outputs, columns, ring.degree)
-        c0: list[Words] = []
-        c1: list[Words] = []
+        held: list[Any] = []
         for block in packing.blocks:
             present, merges = _leaves(block, self.length)
             leaves: list[Any] = [None] * len(present)
@@ -122,20 +120,16 @@ class RlweArray(HiddenArray):
                     # One encoding serves all columns; those that are merged less often are doubled here.
                     for _ in range(merges[unit] - merges[leaf]):
                         sealed(ring).evaluator.add_inplace(leaves[leaf], leaves[leaf])
-            joined = merge(ring, leaves, block.spacing(self.length), self.public.galois)
-            sealed(ring).evaluator.transform_from_ntt_inplace(joined)
-            first_poly, second = sealed(ring).read(joined)
-            c0.append(first_poly[:, block.places.ravel()])
-            c1.append(second)
+            held.append(merge(ring, leaves, block.spacing(self.length), self.public.galois))
         bits = self.range.bits + matrix.bits + padded(self.shape[0]).bit_length()
         found = Range(self.range.fraction_bits + matrix.fraction_bits, bits)
-        return RlweSum(self.public, packing, found, np.concatenate(c0, axis=1), np.stack(c1))
+        return RlweSum(self.public, packing, found, held=held)
 
     def to_bytes(self) -> bytes:
         ring = self.public.ring
-        numbers = (self.range.fraction_bits, self.range.bits, self.blocks, int(self._c1 is None))
-        second = self._seed if self._c1 is None else ring.to_bytes(self._c1)
-        payload = second + ring.to_bytes(self._c0)
+        numbers = (self.range.fraction_bits, self.range.bits, self.blocks, int(bool(self._seed)))
+        c0, c1 = self._words()
+        payload = (self._seed or ring.to_bytes(c1)) + ring.to_bytes(c0)
         return self.public.frame(Kind.ENCRYPTED, payload, self.shape, numbers).to_bytes()
 
     @classmethod
@@ -164,8 +158,8 @@ class RlweArray(HiddenArray):
 
 
 class RlweSum(HiddenSum):
-    """Results: c0 at the places of the entries, (primes, entries), and c1, (ciphertexts, primes, N); both as
-    coefficients.
+    """Results: SEAL's objects, with plain numbers still to be added; or residues, c0 at the places of the
+    entries, (primes, entries), and c1, (ciphertexts, primes, N), both as coefficients.
     """
 
     def __init__(
@@ -173,20 +167,38 @@ class RlweSum(HiddenSum):
         public: RlwePublicKey,
         packing: Packing,
         range_: Range,
-        c0: Words,
-        c1: Words,
         slack: int = 0,
+        *,
+        held: Sequence[Any] | None = None,
+        plain: Words | None = None,
+        words: tuple[Words, Words] | None = None,
     ) -> None:
         self.public, self.packing, self.range, self.slack = public, packing, range_, slack
         self.shape = (packing.rows, packing.columns)
-        self.c0, self.c1 = c0, c1
+        self._held, self._plain, self._words = held, plain, words
 
     @property
     def ciphertexts(self) -> int:
-        return len(self.c1)
+        return len(self.packing.blocks)
+
+    @property
+    def words(self) -> tuple[Words, Words]:
+        """c0 at the places of the entries, and c1."""
+        if self._words is None:
+            ring, held = self.public.ring, sealed(self.public.ring)
+            c0, c1 = [], []
+            for item, block in zip(self._held or (), self.packing.blocks, strict=True):
+                first, second = held.read(held.apply("transform_from_ntt", item))
+                c0.append(first[:, block.places.ravel()])
+                c1.append(second)
+            total = np.concatenate(c0, axis=1)
+            if self._plain is not None:
+                total = ring.add(total, self._plain)
+            self._words = total, np.stack(c1)
+        return self._words
 
     def repeated(self) -> int:
-        return _repeated(self.c1)
+        return _repeated(self.words[1])
 
     def within(self, range_: Range, slack: int) -> Self:
         if range_.fraction_bits != self.range.fraction_bits:
@@ -195,12 +207,15 @@ class RlweSum(HiddenSum):
             )
         if self.public.room(range_, slack) < 0:
             raise CapacityError(f"values of {range_.bits} bits and masks of {slack} more do not fit the ring")
-        result = type(self)(self.public, self.packing, range_, self.c0, self.c1, slack)
-        result.origin = self.origin
+        result = self._like()
+        result.range, result.slack, result.origin = range_, slack, self.origin
         return result
 
-    def _like(self, c0: Words, c1: Words) -> Self:
-        return type(self)(self.public, self.packing, self.range, c0, c1, self.slack)
+    def _like(self, **changes: Any) -> Self:
+        state: dict[str, Any] = {"held": self._held, "plain": self._plain, "words": self._words}
+        if changes:
+            state = {"held": None, "plain": None, "words": None, **changes}
+        return type(self)(self.public, self.packing, self.range, self.slack, **state)
 
     def __add__(self, other: Self) -> Self:
         if other.public.key_id != self.public.key_id:
@@ -208,21 +223,33 @@ class RlweSum(HiddenSum):
         if (other.packing, other.range.fraction_bits) != (self.packing, self.range.fraction_bits):
             raise ShapeError(f"sums {self.shape} at {self.range} and {other.shape} at {other.range}")
         ring = self.public.ring
-        return self._like(ring.add(self.c0, other.c0), ring.add(self.c1, other.c1))
+        if self._held is not None and other._held is not None:
+            held = [sealed(ring).apply("add", a, b) for a, b in zip(self._held, other._held, strict=True)]
+            plain = [words for words in (self._plain, other._plain) if words is not None]
+            both = ring.add(*plain) if len(plain) == 2 else plain[0] if plain else None
+            return self._like(held=held, plain=both)
+        (a0, a1), (b0, b1) = self.words, other.words
+        return self._like(words=(ring.add(a0, b0), ring.add(a1, b1)))
 
     def add_plain(self, integers: Wide) -> Self:
         ring = self.public.ring
-        return self._like(ring.add(self.c0, ring.from_wide(flat(self.packing, integers))), self.c1)
+        addend = ring.from_wide(flat(self.packing, integers))
+        if self._held is not None:
+            plain = addend if self._plain is None else ring.add(self._plain, addend)
+            return self._like(held=self._held, plain=plain)
+        c0, c1 = self.words
+        return self._like(words=(ring.add(c0, addend), c1))
 
     def rerandomise(self) -> Self:
+        """A fresh encryption of zero added to every ciphertext."""
         ring = self.public.ring
-        zeros = self.public.zeros(self.ciphertexts)
-        chosen = [
-            zero[0][:, block.places.ravel()]
-            for zero, block in zip(zeros, self.packing.blocks, strict=True)
-        ]
-        c0 = ring.add(self.c0, np.concatenate(chosen, axis=1))
-        result = self._like(c0, ring.add(self.c1, zeros[:, 1]))
+        zeros = [self.public.zero() for _ in self.packing.blocks]
+        if self._held is not None:
+            held = [sealed(ring).apply("add", a, zero) for a, zero in zip(self._held, zeros, strict=True)]
+            result = self._like(held=held, plain=self._plain)
+        else:
+            (a0, a1), (b0, b1) = self.words, self._like(held=zeros).words
+            result = self._like(words=(ring.add(a0, b0), ring.add(a1, b1)))
         result.origin = "re-randomised"
         return result
 
@@ -240,13 +267,14 @@ class RlweSum(HiddenSum):
         ring = self.public.ring
         fresh = self.rerandomise()
         uniform = ring.uniform(self.packing.entries)
-        masked = RlweMasked(self.public, self.packing, ring.add(fresh.c0, uniform), fresh.c1)
+        c0, c1 = fresh.words
+        masked = RlweMasked(self.public, self.packing, ring.add(c0, uniform), c1)
         masked.origin = fresh.origin
         return masked, RlweMask(self.public, self.packing, self.range, uniform)
 
     def payload(self) -> bytes:
-        ring = self.public.ring
-        return ring.to_bytes(self.c0) + ring.to_bytes(self.c1)
+        c0, c1 = self.words
+        return self.public.ring.to_bytes(c0) + self.public.ring.to_bytes(c1)
 
     def to_bytes(self) -> bytes:
         numbers = (self.range.fraction_bits, self.range.bits, self.slack, 0)
@@ -261,8 +289,7 @@ class RlweSum(HiddenSum):
                 f"sums of shape {frame.shape} with numbers {frame.numbers} given: not what was agreed"
             )
         packing = Packing(*shape, public.ring.degree)
-        c0, c1 = read_words(public.ring, packing, frame.payload)
-        return cls(public, packing, range_, c0, c1, slack)
+        return cls(public, packing, range_, slack, words=read_words(public.ring, packing, frame.payload))
 
 
 class RlweBlock(HiddenBlock):
@@ -273,15 +300,22 @@ class RlweBlock(HiddenBlock):
     def __init__(self, sums: RlweSum) -> None:
         self.public, self.shape, self.range = sums.public, sums.shape, sums.range
         self.slack, self.origin = sums.slack, sums.origin
-        self.packing, self.c0, self.c1 = sums.packing, sums.c0, sums.c1
-        self._sums = sums
+        self.packing, self._sums = sums.packing, sums
+
+    @property
+    def c0(self) -> Words:
+        return self._sums.words[0]
+
+    @property
+    def c1(self) -> Words:
+        return self._sums.words[1]
 
     @property
     def ciphertexts(self) -> int:
-        return len(self.c1)
+        return self._sums.ciphertexts
 
     def repeated(self) -> int:
-        return _repeated(self.c1)
+        return self._sums.repeated()
 
     def narrow(self, masks: Wide) -> int:
         if self.slack:

@@ -1,12 +1,12 @@
 """RLWE keys for hidden arrays.
 
-The public key encrypts zero and switches keys for merges; a KeyHolder has the secret key, a ternary polynomial
-that never becomes an object of SEAL's. The keys for merging depend on the sizes of a run: the key-holder makes
-those that its agreed sizes need (`switching`), and they travel apart from the public key.
+The public key encrypts zero and switches keys for merges; a KeyHolder has the secret key, a ternary
+polynomial. The keys for merging depend on the sizes of a run: the
+key-holder makes those that its agreed sizes need (`switching`), and they travel apart from the public key.
 
-Every part is b = -(a s + e) modulo all primes with a uniform and e of deviation 3.2; the a come from one public
-seed. In the key that leads from sigma(s) back to s, digit i also carries p * sigma(s) in its residue modulo
-prime i, p the switching prime (SEAL's form).
+Every part is b = -(a s + e) modulo all primes with a uniform and e of deviation 3.2; the a come from one
+public seed. In the key that leads from sigma(s) back to s, digit i also carries p * sigma(s) in its residue
+modulo prime i, p the switching prime (SEAL's form).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Never
 
 import numpy as np
@@ -112,23 +113,15 @@ class RlwePublicKey(RlweLayout, PublicKey):
         distance = np.minimum(error, ring.moduli(error).view(np.uint64) - error)
         return bool(distance.max() <= _MOST_ERROR)
 
-    def zeros(self, count: int) -> Words:
-        """(count, 2, primes, N) coefficients of fresh encryptions of zero."""
-        held = sealed(self.ring)
-        found = []
-        for _ in range(count):
-            zero = held.zero(self._key)
-            held.evaluator.transform_from_ntt_inplace(zero)
-            found.append(held.read(zero))
-        return np.stack(found)
+    def zero(self) -> Any:
+        """A fresh encryption of zero, in SEAL's form."""
+        return sealed(self.ring).zero(self._key)
 
     # Hidden arrays
 
     def hidden_zeros(self, shape: tuple[int, int], range_: Range, blocks: int = 1) -> RlweArray:
-        held = sealed(self.ring)
-        count = self.array_ciphertexts(shape, blocks)
-        words = np.stack([held.read(held.zero(self._key)) for _ in range(count)])
-        array = RlweArray(self, shape, range_, blocks, c0=words[:, 0], c1=words[:, 1])
+        held = [self.zero() for _ in range(self.array_ciphertexts(shape, blocks))]
+        array = RlweArray(self, shape, range_, blocks, held=held)
         array.origin = "fresh"
         return array
 
@@ -174,10 +167,10 @@ class RlweSecretKey(SecretKey):
         self._secret = secret
         self._key = sealed(ring).to_ntt(ring.from_small(secret[None], len(ring.primes)))[0]
 
-    @property
-    def _data_key(self) -> Words:
-        key: Words = self._key[: len(self.public.ring.data_primes)]
-        return key
+    @cached_property
+    def _factor(self) -> Any:
+        """s as a plaintext to multiply with; SEAL's classes for secret keys and decryption are not used."""
+        return sealed(self.public.ring).plaintext(self._key[: len(self.public.ring.data_primes)])
 
     def switching(self, strides: Sequence[int]) -> bytes:
         """Fresh keys for merging at these strides; a frame of kind SWITCHING."""
@@ -209,9 +202,8 @@ class RlweSecretKey(SecretKey):
         length = operand_length(shape[0], blocks, ring.degree)
         messages = pieces(integers, length, ring)
         noise = np.stack([errors(ring.degree) for _ in messages])
-        noisy = sealed(ring).to_ntt(ring.add(ring.from_wide(messages), ring.from_small(noise)))
-        c1 = ring.expand(seed, len(messages))
-        c0 = ring.subtract(noisy, ring.multiply(c1, np.broadcast_to(self._data_key, c1.shape)))
+        noisy = ring.add(ring.from_wide(messages), ring.from_small(noise))
+        c0 = sealed(ring).products(ring.expand(seed, len(messages)), self._factor, less=noisy)
         array = RlweArray(self.public, shape, range_, blocks, c0=c0, seed=seed)
         array.origin = "fresh"
         return array
@@ -235,9 +227,7 @@ class RlweSecretKey(SecretKey):
     def _phase(self, packing: Packing, c0: Words, c1: Words) -> Words:
         """c0 + c1 s at the places of the entries, and at no others."""
         ring = self.public.ring
-        held = sealed(ring)
-        key = np.broadcast_to(self._data_key, c1.shape)
-        products = held.from_ntt(ring.multiply(held.to_ntt(c1), key))
+        products = sealed(ring).products(c1, self._factor)
         chosen = [
             product[:, block.places.ravel()] for product, block in zip(products, packing.blocks, strict=True)
         ]

@@ -6,10 +6,10 @@ multiples of s/2:
     merge(a, b) = (a + X^(s/2) b) + sigma(a - X^(s/2) b),   sigma: X -> X^(1 + 2N/s)
 
 sigma keeps X^(s k) and negates X^(s/2 + s k), so the useful coefficients come out doubled and what stood in
-their way is gone. Each merge is one key switch. The doubling is undone in advance: the multipliers of a unit
-that will take part in m merges are divided by 2^m modulo q, which is exact where the coefficients double and
-harmless elsewhere. A unit without a partner moves up as it is: what stands at the places of the missing partner
-is never sent to the key-holder.
+their way is gone. Each merge is one key switch. The doubling is undone in advance: the multipliers of a
+unit that will take part in m merges are divided by 2^m modulo q, which is exact where the coefficients
+double and harmless elsewhere. A unit without a partner moves up as it is: what stands at the places of the
+missing partner is never sent to the key-holder.
 """
 
 from __future__ import annotations

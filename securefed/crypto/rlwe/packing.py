@@ -1,7 +1,7 @@
 """Where the entries of hidden arrays stand among the coefficients of polynomials.
 
-*Operands.* A column is cut into `blocks` pieces of equal length; piece v becomes sum_j v_j X^j in a ciphertext of
-its own.
+*Operands.* A column is cut into `blocks` pieces of equal length; piece v becomes sum_j v_j X^j in a
+ciphertext of its own.
 
 *Products.* With D the length of a piece padded to a power of two and R >= D, the polynomial
 
@@ -10,10 +10,11 @@ its own.
 times sum_j v_j X^j has the inner product of row r at X^(r R); everything else lies between those places. A
 *unit* holds N / R rows.
 
-*Results.* Entry (i, column) of a result with n rows stands at i t + offset(column), t = N / (n padded), whatever
-D is: results of parties with different numbers of columns add up. With R = max(D, t), unit u takes the rows i
-= u' mod R / t, u' the bits of u in reverse; merging the units (`merging`) puts them at their places. Where n is
-small, columns of the result share a ciphertext: they are merged like units, at offsets below t.
+*Results.* Entry (i, column) of a result with n rows stands at i t + offset(column), t = N / (n padded),
+whatever D is: results of parties with different numbers of columns add up. With R = max(D, t), unit u takes
+the rows i = u' mod R / t, u' the bits of u in reverse; merging the units (`merging`) puts them at their
+places. Where n is small, columns of the result share a ciphertext: they are merged like units, at offsets
+below t.
 """
 
 from __future__ import annotations

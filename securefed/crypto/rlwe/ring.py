@@ -194,14 +194,14 @@ class Ring:
     # On the wire
 
     def to_bytes(self, residues: Words) -> bytes:
-        """Words of w bits, without the zeros above: 6 whole bytes of each, then what is left of four."""
+        """Words of w bits, without the zeros above: 6 whole bytes of each, then what is left of all."""
         words = np.ascontiguousarray(residues, dtype="<u8").reshape(-1)
         low = words.view(np.uint8).reshape(-1, 8)[:, :6].tobytes()
-        return low + _pack_tops((words >> np.uint64(48)).astype(np.uint16), self.word_bits - 48)
+        return low + _pack_tops((words >> np.uint64(48)).astype(np.uint32), self.word_bits - 48)
 
     def byte_count(self, words: int) -> int:
         """Bytes of that many residues on the wire."""
-        return 6 * words + -(-words * (self.word_bits - 48) // 8)
+        return 6 * words + 3 * -(-words // (24 // (self.word_bits - 48)))
 
     def from_bytes(self, blob: bytes | memoryview, shape: tuple[int, ...], what: str) -> Words:
         """Residues that arrived, each checked to be below its prime."""
@@ -224,16 +224,26 @@ def _words(count: int) -> Words:
     return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
 
 
-def _pack_tops(tops: NDArray[np.uint16], bits: int) -> bytes:
-    """The highest bits of every word, one after the other."""
-    places = np.arange(bits, dtype=np.uint16)
-    return np.packbits((tops[:, None] >> places) & np.uint16(1), bitorder="little").tobytes()
+def _pack_tops(tops: NDArray[np.uint32], bits: int) -> bytes:
+    """The highest bits of every word, as many as go into three bytes at a time."""
+    each = 24 // bits
+    padded = np.zeros(-(-len(tops) // each) * each, dtype=np.uint32)
+    padded[: len(tops)] = tops
+    joined = np.zeros(len(padded) // each, dtype="<u4")
+    for place in range(each):
+        joined |= padded[place::each] << np.uint32(bits * place)
+    return joined.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
 
 
-def _unpack_tops(blob: bytes, count: int, bits: int) -> NDArray[np.uint16]:
-    found = np.unpackbits(np.frombuffer(blob, dtype=np.uint8), bitorder="little")[: count * bits]
-    places = np.uint16(1) << np.arange(bits, dtype=np.uint16)
-    return np.asarray((found.reshape(count, bits) * places).sum(axis=1, dtype=np.uint16))
+def _unpack_tops(blob: bytes, count: int, bits: int) -> NDArray[np.uint32]:
+    each = 24 // bits
+    joined = np.zeros((-(-count // each), 4), dtype=np.uint8)
+    joined[:, :3] = np.frombuffer(blob, dtype=np.uint8).reshape(-1, 3)
+    whole = joined.reshape(-1).view("<u4")
+    tops = np.empty((len(whole), each), dtype=np.uint32)
+    for place in range(each):
+        tops[:, place] = (whole >> np.uint32(bits * place)) & np.uint32((1 << bits) - 1)
+    return tops.reshape(-1)[:count]
 
 
 HIDDEN = Ring(

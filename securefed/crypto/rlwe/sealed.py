@@ -21,7 +21,7 @@ import os
 import struct
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from typing import Any
@@ -147,7 +147,9 @@ class Sealed:
         held.save(path)
         blob = os.pread(handle, os.fstat(handle).st_size, 0)
         os.ftruncate(handle, 0)
-        body = blob[16:] if blob[5] == 0 else zstandard.ZstdDecompressor().decompressobj().decompress(blob[16:])
+        body = blob[16:]
+        if blob[5]:
+            body = zstandard.ZstdDecompressor().decompressobj().decompress(body)
         shape = (held.size(), held.coeff_modulus_size(), held.poly_modulus_degree())
         words = np.frombuffer(body, dtype="<u8", offset=_WORDS_AT + 8)
         if words.size != shape[0] * shape[1] * shape[2]:
@@ -170,14 +172,50 @@ class Sealed:
         evaluator = used.evaluator
         change = evaluator.transform_to_ntt_inplace if forward else evaluator.transform_from_ntt_inplace
         results: list[Words] = []
-        for start in range(0, len(polynomials), _MOST_POLYNOMIALS - 1):
-            chunk = polynomials[start : start + _MOST_POLYNOMIALS - 1]
-            # SEAL takes two polynomials at least, and refuses to work when all but the first are zero.
-            padded = np.concatenate([chunk, _ones(primes, self.ring.degree)])
-            held = self.ciphertext(padded, ntt=not forward)
+        for chunk in _chunks(polynomials):
+            held = self.ciphertext(_filled(chunk), ntt=not forward)
             change(held)
             results.append(self.read(held)[: len(chunk)])
         return np.concatenate(results) if len(results) > 1 else results[0]
+
+    def products(self, polynomials: Words, factor: Any, *, less: Words | None = None) -> Words:
+        """(k, data primes, N) coefficients times one plaintext, as coefficients.
+
+        With `less`, coefficients of as many polynomials: those less the products of `polynomials`, which are
+        then given in NTT form, and so is the result.
+        """
+        evaluator, results = self.evaluator, []
+        for place, chunk in enumerate(_chunks(polynomials)):
+            held = self.ciphertext(_filled(chunk), ntt=less is not None)
+            if less is None:
+                evaluator.transform_to_ntt_inplace(held)
+            evaluator.multiply_plain_inplace(held, factor)
+            if less is None:
+                evaluator.transform_from_ntt_inplace(held)
+            else:
+                start = place * (_MOST_POLYNOMIALS - 1)
+                other = self.ciphertext(_filled(less[start : start + len(chunk)]), ntt=False)
+                evaluator.transform_to_ntt_inplace(other)
+                held = self.apply("sub", other, held)
+            results.append(self.read(held)[: len(chunk)])
+        return np.concatenate(results) if len(results) > 1 else results[0]
+
+    @cached_property
+    def _second(self) -> Any:
+        """(0, u) in NTT form, u the polynomial that `added` puts beside its addend."""
+        ones = _ones(len(self.ring.data_primes), self.ring.degree)
+        held = self.ciphertext(np.concatenate([np.zeros_like(ones), ones]), ntt=False)
+        self.evaluator.transform_to_ntt_inplace(held)
+        return held
+
+    def added(self, held: Any, addend: Words) -> Any:
+        """A ciphertext in NTT form with (data primes, N) coefficients added to its first polynomial."""
+        ones = _ones(len(self.ring.data_primes), self.ring.degree)
+        plain = self.ciphertext(np.concatenate([addend[None], ones]), ntt=False)
+        self.evaluator.transform_to_ntt_inplace(plain)
+        total = self.apply("add", held, plain)
+        self.evaluator.sub_inplace(total, self._second)
+        return total
 
     # Operations on ciphertexts
 
@@ -198,6 +236,18 @@ class Sealed:
 def sealed(ring: Ring) -> Sealed:
     """Built once in each process."""
     return Sealed(ring)
+
+
+def _chunks(polynomials: Words) -> Iterator[Words]:
+    for start in range(0, len(polynomials), _MOST_POLYNOMIALS - 1):
+        yield polynomials[start : start + _MOST_POLYNOMIALS - 1]
+
+
+def _filled(polynomials: Words) -> Words:
+    """SEAL takes two polynomials at least, and refuses to work when all but the first are zero."""
+    if polynomials[1:].any():
+        return polynomials
+    return np.concatenate([polynomials, _ones(*polynomials.shape[1:])])
 
 
 @cache
