@@ -43,6 +43,7 @@ DECAY_BITS = MOVED_BITS - PARAMETER_BITS
 HEADROOM_BITS = 8
 """Of parameters above their declared bound: what goes beyond takes bits off the masks, and is reported."""
 UPDATE_BOUND_BITS = 6
+RELEASE_BITS = 46
 SCORED_ENTRIES = 1 << 32
 """Entries that are scored under one key, for the masks of a prediction."""
 
@@ -157,6 +158,14 @@ class BlindPlan:
     def feature_matrix(self, features: Array, *, keep: bool = False) -> PlainMatrix:
         """X, for scores."""
         return PlainMatrix(features, FEATURE_BITS, FEATURE_BITS + _bits(self.feature_bound) + 1, keep)
+
+    def release_matrix(self, size: int) -> PlainMatrix:
+        """I, at a scale that leaves an opening's flooding far below the digits that are shown."""
+        return PlainMatrix(np.eye(size), RELEASE_BITS, RELEASE_BITS + 1)
+
+    def released(self, key: HidingKey) -> Range:
+        lifted = self.lifted(key)
+        return Range(lifted.fraction_bits + RELEASE_BITS, lifted.bits + RELEASE_BITS + 1)
 
     def margin_matrix(self, features: Array, *, keep: bool = False) -> PlainMatrix:
         """b X."""

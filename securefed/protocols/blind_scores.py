@@ -164,9 +164,10 @@ async def serve_blind_scores(link: Link, agreement: Agreement, holder: KeyHolder
 async def release(
     link: Link, agreement: Agreement, keys: Keyring, scorer: BlindScorer, t: int
 ) -> Array:
-    """A party gets its own parameters opened, once, at the end: scores of unit rows."""
+    """A party gets its own parameters opened, once, at the end."""
     key, size = hiding(keys), scorer.theta.shape[0]
-    masked, mask = scorer.part(np.eye(size), key).mask()
+    own = (scorer.plan.release_matrix(size) @ scorer.theta).within(scorer.plan.released(key), 0)
+    masked, mask = own.mask()
     facts = hidden(link, masked, mask)
     shape, count = list(masked.shape), masked.ciphertexts
     link.transcript.note(

@@ -33,6 +33,8 @@ __all__ = ["CHECKPOINT_KEY", "HE_SCHEMES", "PartyKeys", "change_passphrase", "he
 CHECKPOINT_KEY = "checkpoint-key.skf"
 HE_SCHEMES = ("paillier", "ckks", "rlwe")
 """Kinds of keys; "rlwe" are those for arrays that stay hidden."""
+COUNTED = ("ckks", "rlwe")
+"""Keys whose files count what they opened."""
 SAVE_EVERY = 1000
 """Openings after which a CKKS key is written again: its file counts them, and a key answers so many."""
 
@@ -135,12 +137,12 @@ class PartyKeys:
         return holder
 
     def keep_count(self, *, now: bool = False) -> None:
-        """Write a CKKS key again when it has answered many openings; `now` at the end of a run."""
-        if self.holder is None or self._scheme != "ckks":
+        """Write a key that counts again when it has answered many openings; `now` at the end of a run."""
+        if self.holder is None or self._scheme not in COUNTED:
             return
         opened = len(self.holder.records)
         if opened - self._saved >= (1 if now else SAVE_EVERY):
-            save_key(self._folder / he_file("ckks"), self.holder, self._passphrase, overwrite=True)
+            save_key(self._folder / he_file(self._scheme), self.holder, self._passphrase, overwrite=True)
             self._saved = opened
 
     def __repr__(self) -> str:

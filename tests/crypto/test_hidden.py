@@ -125,7 +125,8 @@ def test_an_opening_goes_to_the_one_with_the_mask(setting: Setting) -> None:
     masked, mask = sums.mask()
     opened = setting.holder.open(setting.holder.public.load_masked(masked.to_bytes()))
     values = mask.remove(setting.public.load_opened(opened.to_bytes()))
-    assert np.abs(values - x @ theta).max() < 2.0**-14
+    # The flooding: three halves of 2^96 at 110 fraction bits.
+    assert np.abs(values - x @ theta).max() < 2.0**-13
 
 
 def test_the_same_block_is_read_once(setting: Setting) -> None:

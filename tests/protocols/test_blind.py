@@ -269,8 +269,8 @@ def test_parameters_are_released_to_their_own_party_if_all_agree(parties: int, s
     blocks, labels = data(parties)
     done = blind(recipe(algorithm=FedBCD(5), rounds=2, release=True, scheme=scheme), blocks, labels)
     for name, party in done.parties.items():
-        # An opening under RLWE is flooded by 2^-17.
-        assert np.abs(party.parameters - done.opened(name)).max() < 2.0**-16
+        # The flooding of an opening under RLWE is below 2^-32, the noise of reading it here below 2^-26.
+        assert np.abs(party.parameters - done.opened(name)).max() < 2.0**-25
 
 
 def test_a_target_stops_everybody() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Never
@@ -23,8 +24,7 @@ from securefed.crypto.ckks.generation import automorphism
 from securefed.crypto.ckks.sampling import errors, ternary
 from securefed.crypto.errors import BadCiphertext, BadKey, OpeningRefused
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.hidden import Range, Wide
-from securefed.crypto.randomness import uniform_integers
+from securefed.crypto.hidden import Range, Wide, draw_masks
 from securefed.crypto.rlwe.arrays import (
     RlweArray,
     RlweBlock,
@@ -44,8 +44,13 @@ from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
 __all__ = ["FLOOD_BITS", "RlwePublicKey", "RlweSecretKey", "generate_secret_key"]
 
-FLOOD_BITS = 94
-"""An opening carries noise of up to 2^43; it is flooded with numbers uniform below this power of two."""
+FLOOD_BITS = 96
+"""An opening carries noise of up to 2^43 (docs/security.md). It is flooded like values are masked, with sums of
+three numbers uniform below this power of two: T opened entries are within 1.07 sqrt(T) 2^-53 of ones without
+noise."""
+MOST_OPENED = 1 << 26
+"""Entries that one key opens, which makes that 2^-40; then it has to be replaced."""
+_COUNTER = struct.Struct("<Q")
 _MOST_ERROR = 64
 
 
@@ -161,8 +166,10 @@ class RlwePublicKey(RlweLayout, PublicKey):
 class RlweSecretKey(SecretKey):
     """A ternary polynomial s."""
 
-    def __init__(self, secret: np.ndarray[Any, Any], public: RlwePublicKey) -> None:
+    def __init__(self, secret: np.ndarray[Any, Any], public: RlwePublicKey, opened: int = 0) -> None:
         self.public: RlwePublicKey = public
+        self.opened = opened
+        """Entries that were opened to others: scores and released parameters."""
         ring = public.ring
         self._secret = secret
         self._key = sealed(ring).to_ntt(ring.from_small(secret[None], len(ring.primes)))[0]
@@ -217,10 +224,15 @@ class RlweSecretKey(SecretKey):
         """Flooded, so that what is opened shows no noise; still under its requester's mask."""
         if not isinstance(masked, RlweMasked):
             raise OpeningRefused("a key for hidden arrays opens masked blocks of sums")
+        if self.opened + masked.packing.entries > MOST_OPENED:
+            raise OpeningRefused(
+                f"this key has opened {self.opened:,} values, at most {MOST_OPENED:,} are safe: "
+                "replace the key"
+            )
         self._admit(masked.c1)
+        self.opened += masked.packing.entries
         ring = self.public.ring
-        flood = np.array(uniform_integers(masked.packing.entries, FLOOD_BITS), dtype=object)
-        flood -= 1 << (FLOOD_BITS - 1)
+        flood = draw_masks((masked.packing.entries, 1), FLOOD_BITS)[:, 0] - (3 << (FLOOD_BITS - 1))
         phase = self._phase(masked.packing, masked.c0, masked.c1)
         return RlweOpened(self.public, masked.shape, ring.add(phase, ring.from_wide(flood)))
 
@@ -246,21 +258,23 @@ class RlweSecretKey(SecretKey):
         raise OpeningRefused("nothing is disclosed to the holder of a key for hidden arrays")
 
     def to_bytes(self) -> bytes:
-        payload = self._secret.astype(np.int8).tobytes() + self.public.payload()
+        payload = _COUNTER.pack(self.opened) + self._secret.astype(np.int8).tobytes() + self.public.payload()
         return self.public.frame(Kind.SECRET_KEY, payload).to_bytes()
 
     @classmethod
     def from_frame(cls, frame: Frame) -> RlweSecretKey:
         ring = HIDDEN
         frame.expect(Scheme.RLWE, ring.parameters, frame.key)
-        if len(frame.payload) < ring.degree:
-            raise BadKey(f"secret key: {len(frame.payload)} bytes given, more than {ring.degree} expected")
-        secret = np.frombuffer(frame.payload, dtype=np.int8, count=ring.degree).astype(np.int64)
+        start = _COUNTER.size + ring.degree
+        if len(frame.payload) < start:
+            raise BadKey(f"secret key: {len(frame.payload)} bytes given, more than {start} expected")
+        found = np.frombuffer(frame.payload, dtype=np.int8, count=ring.degree, offset=_COUNTER.size)
+        secret = found.astype(np.int64)
         if np.abs(secret).max() > 1:
             raise BadKey("secret key: a coefficient is not -1, 0 or 1")
-        public = RlwePublicKey.from_payload(frame.payload[ring.degree :], ring)
+        public = RlwePublicKey.from_payload(frame.payload[start:], ring)
         frame.expect(Scheme.RLWE, ring.parameters, public.key_id)
-        key = cls(secret, public)
+        key = cls(secret, public, _COUNTER.unpack_from(frame.payload)[0])
         if not public.encrypts_zero_under(key._key):
             raise BadKey("the secret key does not belong to the public key beside it")
         return key
