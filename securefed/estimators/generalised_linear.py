@@ -49,6 +49,7 @@ from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
 from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate
 from securefed.protocols.scorers import LinearScorer, Scorer
 from securefed.protocols.training import Evaluation
+from securefed.protocols.trust import warn_of_trust
 from securefed.result import RunResult
 from securefed.transport import Program
 
@@ -67,6 +68,8 @@ class GeneralisedLinear(Federated):
     scheme: "paillier", "ckks", or "plain" for no protection at all.
     reveal: "nothing": parameters stay encrypted for the whole training, local steps are free (Paillier,
         linear models, SGD); or "own-gradient", the paper's way: each party sees its own aggregated gradients.
+        With own gradients the peers must be trusted not to cheat: a crafted request shows single residuals
+        (Paillier) or the whole secret key (CKKS, which `fit` warns of).
     release: at the end of a training that revealed nothing, open each party's own parameters to it.
     local_model: "linear", "network", or a mapping from party names to these words or to models of your own
         (a LocalModel; torch modules through securefed.models.torch.TorchModel, in plain).
@@ -187,6 +190,7 @@ class GeneralisedLinear(Federated):
         }
         members = tuple(recipe.member(name, model) for name, model in local.items())
         agreement = recipe.agreement(members, ordered[0].rows)
+        warn_of_trust(agreement.scheme, agreement.reveal)
         evaluations = self._evaluations(agreement, ordered, targets, validation, recipe.loss_function)
         holders, guards = self._keys(agreement, keys), self._guards(agreement)
         with self._mapper() as mapper, self._bar(agreement) as on_round:

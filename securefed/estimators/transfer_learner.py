@@ -41,6 +41,7 @@ from securefed.protocols.recipe import Surroundings
 from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate
 from securefed.protocols.training import Evaluation
 from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.protocols.trust import warn_of_trust
 from securefed.result import RunResult
 
 __all__ = ["TransferLearner"]
@@ -143,6 +144,7 @@ class TransferLearner(Federated):
         }
         members = tuple(recipe.member(name, layer) for name, layer in layers.items())
         agreement = recipe.agreement(members, len(rows_a))
+        warn_of_trust(agreement.scheme, agreement.reveal)
         evaluations = self._evaluations(agreement, a, b, signs, rows_a, rows_b, validation)
         holders, guards = self._keys(agreement, keys), self._guards(agreement)
         with self._mapper() as mapper, self._bar(agreement) as on_round:
