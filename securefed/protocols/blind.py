@@ -58,6 +58,7 @@ from securefed.protocols.training import (
     Outcome,
     Round,
     checkpoint_round,
+    expect_evaluations,
     receive_verdict,
     send_verdict,
 )
@@ -89,7 +90,7 @@ class BlindParty:
         self._agreement, self._plan = agreement, plan
         self._features, self._labels = features, labels
         self._steps = steps or OwnSteps(agreement, plan.loss, features, l2=plan.l2, allow_unstable=True)
-        self._holder, self._evaluation, self._guard = holder, evaluation, guard or ScoreGuard()
+        self._holder, self._evaluation, self.guard = holder, evaluation, guard or ScoreGuard()
         self._mapper, self._on_round, self._allow_small = mapper or Serial(), on_round, allow_small
         self._tracker = agreement.stopping.tracker()
         self._first_round = 0
@@ -122,6 +123,7 @@ class BlindParty:
         if self._saved is not None:
             self.theta = loaded(public, self._saved, (size,), self._plan.parameter_extent())
         link.phase = "training"
+        expect_evaluations(agreement, link.name, self._evaluation, self.guard, self._first_round)
         outcome = Outcome(ledger=Ledger(allow_determined=agreement.allow_determined))
         for t in range(self._first_round, agreement.stopping.rounds):
             await self._round(link, keys, t)
@@ -312,7 +314,7 @@ class BlindParty:
         if features is None:
             raise SettingError("evaluation: no rows to evaluate on")
         with link.off_the_clock("evaluation"):
-            found = await blind_scores(link, self._agreement, keys, self.scorer(), features, t, self._guard)
+            found = await blind_scores(link, self._agreement, keys, self.scorer(), features, t, self.guard)
             if found is None or self._evaluation.metric is None:
                 return None
             return float(self._evaluation.metric(found))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
 from securefed.crypto import SCHEMES, KeyHolder, Mapper
+from securefed.data.entropy import column_bits
 from securefed.errors import DataError, SettingError
 from securefed.models import Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
@@ -68,6 +69,13 @@ class Surroundings:
     on_round: Callable[[Round], None] | None = None
     guard: ScoreGuard | None = None
     """Of a party that is scored; a fresh one where none is given."""
+
+    def guarded(self, name: str, features: Array) -> ScoreGuard:
+        """The guard, with what there is to tell of these columns unless somebody said it already."""
+        guard = self.guard or ScoreGuard(party=name)
+        if guard.column_bits is None:
+            guard.column_bits = column_bits(features)
+        return guard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +317,7 @@ class LinearRecipe(Recipe):
                 evaluation=evaluation,
                 mapper=around.mapper,
                 on_round=around.on_round,
-                guard=around.guard,
+                guard=around.guarded(name, features),
             )
         side = LinearSide(
             model,
@@ -330,7 +338,7 @@ class LinearRecipe(Recipe):
             evaluation=around.evaluation,
             mapper=around.mapper,
             on_round=around.on_round,
-            guard=around.guard,
+            guard=around.guarded(name, features),
         )
 
     def key_holder(self, agreement: Agreement, around: Surroundings) -> KeyHolderParty | BlindKeyHolder:

@@ -44,6 +44,7 @@ __all__ = [
     "KeyHolderParty",
     "Outcome",
     "Round",
+    "expect_evaluations",
     "receive_verdict",
     "send_verdict",
 ]
@@ -100,7 +101,7 @@ class DataParty:
     ) -> None:
         self._agreement, self._side, self._optimiser = agreement, side, optimiser
         self._steps = steps
-        self._holder, self._evaluation, self._guard = holder, evaluation, guard or ScoreGuard()
+        self._holder, self._evaluation, self.guard = holder, evaluation, guard or ScoreGuard()
         self._mapper = mapper or Serial()
         self._on_round = on_round
         self._allow_small = allow_small
@@ -142,6 +143,7 @@ class DataParty:
         )
         link.mark("setup")
         link.phase = "training"
+        expect_evaluations(agreement, link.name, self._evaluation, self.guard, self._first_round)
         outcome = Outcome(ledger=Ledger(allow_determined=agreement.allow_determined))
         exchange = Exchange(link, agreement, keys, self._side)
         for t in range(self._first_round, agreement.stopping.rounds):
@@ -219,7 +221,7 @@ class DataParty:
             return None
         with link.off_the_clock("evaluation"):
             rows = self._evaluation.features
-            found = await scores(link, self._agreement, keys, self._side.scorer(), rows, t, self._guard)
+            found = await scores(link, self._agreement, keys, self._side.scorer(), rows, t, self.guard)
             if found is None or self._evaluation.metric is None:
                 return None
             return float(self._evaluation.metric(found))
@@ -232,6 +234,15 @@ class DataParty:
         if link.name != agreement.label_party:
             return await receive_verdict(link, agreement, t)
         return send_verdict(link, agreement, t, self._tracker.update(t, metric))
+
+
+def expect_evaluations(
+    agreement: Agreement, name: str, evaluation: Evaluation | None, guard: ScoreGuard, first_round: int
+) -> None:
+    """A party that will be scored looks ahead: ScoreRefusal now rather than in the middle of a training."""
+    scored = agreement.blurs and name != agreement.label_party
+    if scored and evaluation is not None and evaluation.features is not None:
+        guard.expect(evaluation.features, agreement.evaluations_from(first_round), agreement.score_precision)
 
 
 def checkpoint_round(state: Mapping[str, NDArray[np.generic]], *names: str) -> int:

@@ -25,13 +25,14 @@ from securefed.crypto.errors import Diverged
 from securefed.errors import DataError, SettingError
 from securefed.models import Linear
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.losses import get_loss
 from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.steps import LocalProblem
 from securefed.protocols.training import Evaluation
 from securefed.transport import LocalRun
-from tests.protocols.federation import KEYS, blobs, run_parties, split
+from tests.protocols.federation import KEYS, MUCH, blobs, run_parties, split
 
 Array = NDArray[np.float64]
 
@@ -78,7 +79,8 @@ def blind(
         last = name == names[-1]
         holder = KEYS.holder("paillier", k, bits=bits) if two else None
         metric = (lambda scores: float(roc_auc_score(labels, scores))) if last else None
-        around = Surroundings(holder, None, Evaluation(blocks[k], metric) if evaluate else None)
+        guard = ScoreGuard(party=name, column_bits=MUCH)
+        around = Surroundings(holder, None, Evaluation(blocks[k], metric) if evaluate else None, None, guard)
         party = made.party(agreement, name, models[k], blocks[k], labels if last else None, around)
         assert isinstance(party, BlindParty)
         parties[name] = party
