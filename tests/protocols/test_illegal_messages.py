@@ -247,12 +247,7 @@ CELLS = [
 
 
 def test_the_runs_that_are_tried_under_encryption_have_every_kind_of_array() -> None:
-    found = {m.kind for name in ENCRYPTED for m in clean(SCENARIOS[name](KEYS, "plain"))}
-    assert (
-        found
-        >= ARRAYS
-        == ARRAYS & {m.kind for name in SCENARIOS for m in clean(SCENARIOS[name](KEYS, "plain"))}
-    )
+    assert {m.kind for name in ENCRYPTED for m in clean(SCENARIOS[name](KEYS, "plain"))} >= ARRAYS
 
 
 @pytest.mark.parametrize(("scheme", "scenario"), CELLS)
