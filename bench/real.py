@@ -30,6 +30,7 @@ from bench.tasks import build
 from securefed.crypto import generate
 from securefed.engine import get_engine
 from securefed.errors import SecurefedError
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.messages import KINDS
 from securefed.protocols.recipe import Surroundings
@@ -119,7 +120,8 @@ def party(folder: Path, name: str) -> None:
     with get_engine(spec.workers, spec.scheme) as mapper, warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
         holder = generate(spec.scheme, key_bits=spec.key_bits)
-        around = Surroundings(holder, mapper, task.evaluation(name), on_round)
+        guard = ScoreGuard(party=name, mode="off")  # public data, looked at in every round
+        around = Surroundings(holder, mapper, task.evaluation(name), on_round, guard)
         done = run_network(
             task.program(name, around),
             identity=Identity.load(folder / name),

@@ -22,6 +22,7 @@ from securefed.data.vertical import TransferData, VerticalData
 from securefed.engine import get_engine
 from securefed.models import HiddenLayer, LocalModel
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.ledger import LedgerEntry, LedgerWarning
 from securefed.protocols.messages import KINDS
 from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
@@ -225,7 +226,8 @@ def finish(
     def around(name: str, mapper: Mapper) -> Surroundings:
         tell = on_round if name == agreement.label_party else None
         evaluation = task.evaluation(name) if name in agreement.names else None
-        return Surroundings(holders.get(name), mapper, evaluation, tell)
+        # Public data, looked at in every round: nobody keeps a ledger of it.
+        return Surroundings(holders.get(name), mapper, evaluation, tell, ScoreGuard(party=name, mode="off"))
 
     with get_engine(simulation.workers, agreement.scheme) as mapper, warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)  # the table says what the ledger found

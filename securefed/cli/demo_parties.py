@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from shutil import copyfile
 from typing import IO, Any, Self
@@ -26,6 +27,7 @@ from securefed.measure.report import seconds, size
 __all__ = ["DemoFailed", "DemoRun"]
 
 POLL = 0.05
+LAST_WORD_SECONDS = 20
 
 
 class DemoFailed(SecurefedError):
@@ -186,10 +188,22 @@ class DemoRun:
         """Whether any process runs; the first that failed ends the demonstration."""
         for name, process in self._processes.items():
             if process.poll() not in (None, 0):
-                command = process.args[3] if isinstance(process.args, list) else "party"
-                lines = (self.folder / name / f"{command}.log").read_text(errors="replace").splitlines()
-                raise DemoFailed(f"{name} failed: {lines[-1] if lines else 'without a word'}")
+                word = self._last_word(name)
+                # Whoever was left says who left, and that one says why.
+                left = re.search(r"(\S+) left the run", word)
+                if left is not None and left[1] in self._processes:
+                    name = left[1]
+                    with suppress(subprocess.TimeoutExpired):
+                        self._processes[name].wait(LAST_WORD_SECONDS)
+                    word = self._last_word(name)
+                raise DemoFailed(f"{name} failed: {word}")
         return any(process.poll() is None for process in self._processes.values())
+
+    def _last_word(self, name: str) -> str:
+        words = self._processes[name].args
+        command = words[3] if isinstance(words, list) else "party"
+        lines = (self.folder / name / f"{command}.log").read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "without a word"
 
 
 def _free_ports(count: int) -> list[int]:

@@ -16,6 +16,7 @@ from securefed.measure.files import StorageError, check_writable, write_json
 from securefed.measure.report import seconds, size
 from securefed.measure.summary import PartyAccount
 from securefed.measure.timeline import RoundPoint
+from securefed.protocols.trust import warn_of_trust
 from securefed.runtime.attempts import DIFFERENT, check_folder, close_run, run_session, write_run
 from securefed.runtime.checkpoints import remove_folder
 from securefed.runtime.endpoint import load_keys, open_endpoint, why_it_ended
@@ -66,6 +67,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         workers(party.own.engine, party.shared.scheme) as mapper,
         Events(args.events) as events,
     ):
+        warn_of_trust(party.shared.scheme, "nothing" if party.shared.blind else "own-gradient")
         display = _Display(terminal, party)
         session = _session(party, keys, mapper, data, display, events)
         check_folder(session, args.resume, args.restart)

@@ -15,10 +15,10 @@ from securefed.errors import SettingError
 from securefed.measure.files import check_writable, write_json
 from securefed.measure.report import seconds
 from securefed.measure.rundir import RunDirectory
-from securefed.protocols.blur import ScoreGuard
 from securefed.runtime.attempts import ALL_KINDS
 from securefed.runtime.endpoint import load_keys, may_return, open_endpoint, why_it_ended
 from securefed.runtime.rows import read_rows
+from securefed.runtime.score_file import score_guard
 from securefed.runtime.scoring import NewRows, Scored, Scoring, write_scores
 from securefed.runtime.settings import PartyFile, read_party_file
 from securefed.runtime.shards import Shard, read_shard
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             mapper,
             shard=shard,
             rows=rows,
-            guard=ScoreGuard(keys.score_key),
+            guard=score_guard(party, keys, None if shard is None else shard.score_bits),
         )
         try:
             with open_endpoint(party, keys) as endpoint:

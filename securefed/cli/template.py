@@ -18,6 +18,7 @@ folder = "runs"                # run directories: runs/<run name>/
 # engine = "processes"         # one a core, which is the default; "serial", a number, or "ray"
 # wait = 600                   # seconds that a missing peer is waited for
 # patience = 120               # seconds without an answer until a peer counts as missing
+# score_ledger = "refuse"      # when scores of a person would show too much of its columns: "warn", or "off"
 """
 
 DATA = """

@@ -20,14 +20,16 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics import roc_auc_score
 from tqdm import tqdm
 
-from securefed.checks import check_flag, check_integer
+from securefed.checks import check_choice, check_flag, check_integer
 from securefed.crypto import KeyHolder, generate, key_kind
+from securefed.data.entropy import column_bits
 from securefed.engine import Engine, get_engine
-from securefed.errors import DataError, SettingError
+from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.party import Party
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.messages import KINDS
+from securefed.protocols.score_ledger import MODES
 from securefed.protocols.training import Round
 from securefed.result import RunResult
 from securefed.transport import LocalRun, Program, get_network, run_local
@@ -59,6 +61,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     network: Any
     engine: Any
     progress: bool | None
+    score_ledger: str
+    _kept_guards: dict[str, ScoreGuard]
 
     result_: RunResult
     """The run that `fit` made."""
@@ -80,6 +84,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         """The settings of the run in this process; the recipe has checked those of the training."""
         check_integer("key_bits", self.key_bits, least=2048, most=8192)
         get_network(self.network)
+        check_choice("score_ledger", self.score_ledger, MODES)
         if self.progress is not None:
             check_flag("progress", self.progress)
 
@@ -108,13 +113,28 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
             yield on_round
 
-    def _guards(self, agreement: Agreement) -> dict[str, ScoreGuard]:
-        """What each party that is scored keeps about that, from one fit and one prediction to the next."""
+    def _guards(
+        self, agreement: Agreement, trained_on: Mapping[str, Party] | None = None
+    ) -> dict[str, ScoreGuard]:
+        """What each party that is scored keeps about that, from one fit and one prediction to the next.
+
+        `trained_on`: in a fit, the parties before their transforms; what their columns hold is counted.
+        """
         kept: dict[str, ScoreGuard] = getattr(self, "_kept_guards", {})
         for name in agreement.names[:-1]:
-            kept.setdefault(name, ScoreGuard())
+            guard = kept.setdefault(name, ScoreGuard(party=name))
+            guard.ledger.mode = check_choice("score_ledger", self.score_ledger, MODES)
+            if trained_on is not None:
+                guard.column_bits = held_bits(trained_on[name])
         self._kept_guards = kept
         return kept
+
+    def _know(self, parties: Iterable[Party]) -> None:
+        """Whom a party's rows to score are about, where it has ids."""
+        for party in parties:
+            guard = self._kept_guards.get(party.name)
+            if guard is not None and party.ids is not None:
+                guard.know(party.features, [str(each).encode() for each in party.ids.tolist()])
 
     def _fitted(self) -> None:
         if not hasattr(self, "shards_"):
@@ -208,18 +228,44 @@ def read_shard(path: FilePath) -> Shard:
         raise DataError(f"{path}: not a model shard ({line})") from None
 
 
+def held_bits(party: Party) -> float:
+    """What there is to tell of a row: of a party's columns as they are given where it transforms them, since
+    a transform makes many columns of one and tells nothing more.
+    """
+    if party.transform is None:
+        return column_bits(party.features)
+    raw = party.features
+    columns = [raw[name] for name in raw] if hasattr(raw, "iloc") else list(np.asarray(raw).T)
+    codes = [np.unique(np.asarray(column).astype(str), return_inverse=True)[1] for column in columns]
+    return column_bits(np.column_stack(codes).astype(np.float64))
+
+
 def guard_arrays(guard: ScoreGuard | None) -> Shard:
-    """What a party that is scored keeps with its shard."""
-    return {} if guard is None else {"score_key": np.frombuffer(guard.key, np.uint8)}
+    """What a party that is scored keeps with its shard: its secret, its ledger, what its columns hold."""
+    if guard is None:
+        return {}
+    return {
+        "score_key": np.frombuffer(guard.key, np.uint8),
+        "score_ledger": np.frombuffer(guard.ledger.to_bytes(), np.uint8),
+        "score_bits": np.array(np.nan if guard.column_bits is None else guard.column_bits),
+    }
 
 
 def take_guards(shards: Mapping[str, Shard]) -> dict[str, ScoreGuard]:
     """The same from the shards that were read; it is taken out of them."""
-    found = {name: arrays.pop("score_key") for name, arrays in shards.items() if "score_key" in arrays}
-    for name, array in found.items():
-        if array.dtype != np.uint8:
-            raise DataError(f"shard of {name}: its score key is no bytes")
-    return {name: ScoreGuard(array.tobytes()) for name, array in found.items()}
+    guards = {}
+    for name, arrays in shards.items():
+        if "score_key" not in arrays:
+            continue
+        try:
+            bits = float(arrays.pop("score_bits"))
+            guards[name] = ScoreGuard(
+                arrays.pop("score_key").tobytes(), party=name, column_bits=None if np.isnan(bits) else bits
+            )
+            guards[name].ledger.restore(arrays.pop("score_ledger").tobytes())
+        except (KeyError, TypeError, ValueError, SecurefedError) as error:
+            raise DataError(f"shard of {name}: its score ledger cannot be read ({error})") from None
+    return guards
 
 
 def check_free(parameters: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:

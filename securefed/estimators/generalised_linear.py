@@ -49,6 +49,7 @@ from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
 from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate
 from securefed.protocols.scorers import LinearScorer, Scorer
 from securefed.protocols.training import Evaluation
+from securefed.protocols.trust import warn_of_trust
 from securefed.result import RunResult
 from securefed.transport import Program
 
@@ -67,6 +68,8 @@ class GeneralisedLinear(Federated):
     scheme: "paillier", "ckks", or "plain" for no protection at all.
     reveal: "nothing": parameters stay encrypted for the whole training, local steps are free (Paillier,
         linear models, SGD); or "own-gradient", the paper's way: each party sees its own aggregated gradients.
+        With own gradients the peers must be trusted not to cheat: a crafted request shows single residuals
+        (Paillier) or the whole secret key (CKKS, which `fit` warns of).
     release: at the end of a training that revealed nothing, open each party's own parameters to it.
     local_model: "linear", "network", or a mapping from party names to these words or to models of your own
         (a LocalModel; torch modules through securefed.models.torch.TorchModel, in plain).
@@ -83,6 +86,8 @@ class GeneralisedLinear(Federated):
         With two parties, scores of a linear model show the other party's part of H for those rows.
     score_precision: bits after the point that scores show, 10 for 2**-10 or three digits; the parties that
         are scored blur what is below (not under "plain").
+    score_ledger: what parties that are scored do when scores of a person would show more than its columns
+        can keep to themselves: "refuse", "warn", or "off" (not even counted).
     allow_determined: open gradients even where the ledger says that they determine another's residuals.
     key_bits: of Paillier keys. network: a profile for the clock, see securefed.transport.get_network.
     engine: parallel work, see securefed.engine. progress: a bar; None shows it at a terminal.
@@ -110,6 +115,7 @@ class GeneralisedLinear(Federated):
         patience: int | None = None,
         evaluate_every: int | None = None,
         score_precision: int = 10,
+        score_ledger: str = "refuse",
         exchange: str = "star",
         loss_form: str = "auto",
         margin_bound: float = 64.0,
@@ -142,6 +148,7 @@ class GeneralisedLinear(Federated):
         self.patience = patience
         self.evaluate_every = evaluate_every
         self.score_precision = score_precision
+        self.score_ledger = score_ledger
         self.exchange = exchange
         self.loss_form = loss_form
         self.margin_bound = margin_bound
@@ -156,7 +163,7 @@ class GeneralisedLinear(Federated):
         self.progress = progress
 
     def _recipe(self) -> LinearRecipe:
-        simulation = {"key_bits", "network", "engine", "progress"}
+        simulation = {"key_bits", "network", "engine", "progress", "score_ledger"}
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in simulation}
         return LinearRecipe(**settings)
 
@@ -187,8 +194,9 @@ class GeneralisedLinear(Federated):
         }
         members = tuple(recipe.member(name, model) for name, model in local.items())
         agreement = recipe.agreement(members, ordered[0].rows)
+        warn_of_trust(agreement.scheme, agreement.reveal)
+        holders, guards = self._keys(agreement, keys), self._guards(agreement, {p.name: p for p in aligned})
         evaluations = self._evaluations(agreement, ordered, targets, validation, recipe.loss_function)
-        holders, guards = self._keys(agreement, keys), self._guards(agreement)
         with self._mapper() as mapper, self._bar(agreement) as on_round:
             data_parties = {
                 p.name: recipe.party(
@@ -265,6 +273,7 @@ class GeneralisedLinear(Federated):
             for given, trained in zip(rows, parties, strict=True):
                 check_columns(given, trained.features.shape[1])
             targets = self._targets(rows[-1], loss, getattr(self, "classes_", None))
+        self._know(rows)
         metric = auc(targets) if loss.binary else lambda scores: float(r2_score(targets, scores))
         return {
             party.name: Evaluation(party.features, metric if party.name == agreement.label_party else None)
@@ -306,6 +315,7 @@ class GeneralisedLinear(Federated):
         self._holders = self._keys(agreement, getattr(self, "_holders", None))
         with self._mapper() as mapper:
             guards = self._guards(agreement)
+            self._know(rows)
             run = self._run(predict_programs(agreement, parts, features, self._holders, mapper, guards))
         scores: Array = run.outcomes[agreement.label_party]
         return scores

@@ -41,6 +41,7 @@ from securefed.protocols.recipe import Surroundings
 from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate
 from securefed.protocols.training import Evaluation
 from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.protocols.trust import warn_of_trust
 from securefed.result import RunResult
 
 __all__ = ["TransferLearner"]
@@ -79,6 +80,7 @@ class TransferLearner(Federated):
         patience: int | None = None,
         evaluate_every: int | None = None,
         score_precision: int = 10,
+        score_ledger: str = "refuse",
         activation_bound: float = 64.0,
         allow_determined: bool = False,
         key_bits: int = 3072,
@@ -102,6 +104,7 @@ class TransferLearner(Federated):
         self.patience = patience
         self.evaluate_every = evaluate_every
         self.score_precision = score_precision
+        self.score_ledger = score_ledger
         self.activation_bound = activation_bound
         self.allow_determined = allow_determined
         self.key_bits = key_bits
@@ -111,7 +114,7 @@ class TransferLearner(Federated):
         self.progress = progress
 
     def _recipe(self) -> TransferRecipe:
-        simulation = {"key_bits", "network", "engine", "progress"}
+        simulation = {"key_bits", "network", "engine", "progress", "score_ledger"}
         return TransferRecipe(**{k: v for k, v in self.get_params(deep=False).items() if k not in simulation})
 
     def fit(
@@ -128,6 +131,7 @@ class TransferLearner(Federated):
         recipe = self._recipe()
         self._check_simulation()
         a, b = self._pair(parties)
+        given = {party.name: party for party in (a, b)}
         self.transforms_ = {}
         a, self.transforms_[a.name] = a.fitted()
         b, self.transforms_[b.name] = b.fitted()
@@ -143,8 +147,9 @@ class TransferLearner(Federated):
         }
         members = tuple(recipe.member(name, layer) for name, layer in layers.items())
         agreement = recipe.agreement(members, len(rows_a))
+        warn_of_trust(agreement.scheme, agreement.reveal)
+        holders, guards = self._keys(agreement, keys), self._guards(agreement, given)
         evaluations = self._evaluations(agreement, a, b, signs, rows_a, rows_b, validation)
-        holders, guards = self._keys(agreement, keys), self._guards(agreement)
         with self._mapper() as mapper, self._bar(agreement) as on_round:
             programs = {
                 name: recipe.party(
@@ -165,6 +170,7 @@ class TransferLearner(Federated):
         self.parties_ = list(agreement.names)
         self.shards_: dict[str, HiddenLayer] = layers
         self._phi = sides[a.name].phi()  # A's, kept with A's shard
+        self._sealed: dict[bytes, bytes] = {}
         self._holders = holders
         return self
 
@@ -189,6 +195,7 @@ class TransferLearner(Federated):
         if not agreement.evaluate_every:
             return {}
         if validation is None:
+            self._know([b])
             known = ~np.isnan(signs[rows_a])
             return {
                 a.name: Evaluation(None, auc(signs[rows_a][known])),
@@ -202,6 +209,7 @@ class TransferLearner(Federated):
         other_a, other_b = align([other_a, other_b], other_a.name)
         other_b = self._transformed(other_b)
         check_columns(other_b, b.features.shape[1])
+        self._know([other_b])
         other_signs, _ = binary_labels(_labels(other_a), a.name, allow_missing=False, classes=self.classes_)
         return {a.name: Evaluation(None, auc(other_signs)), b.name: Evaluation(other_b.features)}
 
@@ -217,12 +225,15 @@ class TransferLearner(Federated):
         check_columns(rows, self.shards_[b_name].columns)
         recipe = replace(self._recipe(), batch_size=None, target=None, patience=None)
         phis = {a_name: self._phi, b_name: None}
-        scorers = {name: recipe.scorer(self.shards_[name], phis[name]) for name in self.parties_}
+        scorers = {
+            name: recipe.scorer(self.shards_[name], phis[name], self._sealed) for name in self.parties_
+        }
         members = tuple(recipe.member(name, self.shards_[name]) for name in self.parties_)
         agreement = recipe.agreement(members, 1)
         self._holders = self._keys(agreement, getattr(self, "_holders", None))
         with self._mapper() as mapper:
             features, guards = {b_name: rows.features}, self._guards(agreement)
+            self._know([rows])
             run = self._run(predict_programs(agreement, scorers, features, self._holders, mapper, guards))
         scores: Array = run.outcomes[a_name]
         return scores
@@ -275,6 +286,7 @@ class TransferLearner(Federated):
         self.parties_ = public["parties"]
         self.classes_ = np.array(public["classes"])
         self._kept_guards = take_guards(shards)
+        self._sealed = {}
         self._phi = as_phi(shards[self.parties_[1]], public["hidden"])
         self.shards_ = {name: HiddenLayer.from_arrays(shards[name]) for name in self.parties_}
         return self

@@ -143,6 +143,10 @@ class Agreement:
     def evaluates_after(self, round_: int) -> bool:
         return self.evaluate_every > 0 and (round_ + 1) % self.evaluate_every == 0
 
+    def evaluations_from(self, round_: int) -> int:
+        """How many evaluations there will be from that round on, if no early stop spares some."""
+        return sum(map(self.evaluates_after, range(round_, self.stopping.rounds)))
+
     def unknowns(self) -> int:
         """Secrets that stay fixed between two exchanges, for whoever opens sums over them."""
         rows = self.batches.effective_size

@@ -126,9 +126,10 @@ class BlindParty(PartyLoop):
             evaluation=evaluation,
             mapper=mapper,
             on_round=on_round,
+            guard=guard,
             read_key=read_key,
         )
-        self._plan, self._features, self._guard = plan, features, guard or ScoreGuard()
+        self._plan, self._features = plan, features
         self._steps = steps or OwnSteps(agreement, plan.loss, features, l2=plan.l2, allow_unstable=True)
         self._labels = None if labels is None else labels.reshape(len(labels), -1)
         if self._labels is not None and self._labels.shape[1] != agreement.columns:
@@ -323,7 +324,7 @@ class BlindParty(PartyLoop):
         if rows is None:
             raise SettingError("evaluation: no rows to evaluate on")
         scorer = BlindScorer(self._plan, await self._lift(link, keys, t))
-        return await blind_scores(link, self._agreement, keys, scorer, rows, t, self._guard)
+        return await blind_scores(link, self._agreement, keys, scorer, rows, t, self.guard)
 
     async def _end(self, link: Link, keys: Keyring) -> None:
         """The finished model; own parameters in the clear, if all agreed; the key-holders' word."""

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -33,7 +32,9 @@ import numpy as np
 
 from securefed.checks import check_integer
 from securefed.crypto.scheme import Floats
+from securefed.data.entropy import column_bits
 from securefed.errors import SettingError
+from securefed.protocols.score_ledger import ScoreLedger, ScoreStore
 
 __all__ = ["KEY_BYTES", "MOST_PRECISION", "PRECISION", "ScoreGuard", "blur", "on_grid", "row_contents"]
 
@@ -57,13 +58,16 @@ def blur(rows: Floats, *, key: bytes, context: bytes, precision_bits: int, fract
             f" precision's {precision_bits} are allowed"
         )
     # Noise of two widths from one stream would share bits, so the widths are part of the question.
-    sizes = precision_bits.to_bytes(2, "little") + fraction_bits.to_bytes(2, "little")
-    stream = _keyed(key, sizes + context, b"score context", 32)
+    stream = _keyed(key, _sizes(precision_bits, fraction_bits) + context, b"score context", 32)
     size, most, half = -(-width // 8), 1 << width, 1 << (width - 1)
     return [
         int.from_bytes(_keyed(stream, row, b"score blur", size), "little") % most - half
         for row in row_contents(rows)
     ]
+
+
+def _sizes(precision_bits: int, fraction_bits: int) -> bytes:
+    return precision_bits.to_bytes(2, "little") + fraction_bits.to_bytes(2, "little")
 
 
 def _keyed(key: bytes, message: bytes, purpose: bytes, size: int) -> bytes:
@@ -82,23 +86,52 @@ def on_grid(values: Floats, noise: Sequence[int], fraction_bits: int) -> Floats:
     return blurred
 
 
-@dataclass(frozen=True)
 class ScoreGuard:
-    """What a party that is scored keeps about that: the secret that its noise follows from.
+    """What a party that is scored keeps about that: the secret that its noise follows from, and the ledger of
+    what scores have shown.
 
-    It has to survive for as long as the model, else the same question gets a second answer.
+    Both have to survive for as long as people are scored: with another secret the same question gets a second
+    answer. `column_bits`: what there is to tell of a row (securefed.data.entropy).
     """
 
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES), repr=False)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        key: bytes | None = None,
+        *,
+        party: str = "a party that is scored",
+        mode: str = "refuse",
+        store: ScoreStore | None = None,
+        column_bits: float | None = None,
+    ) -> None:
+        self.key = secrets.token_bytes(KEY_BYTES) if key is None else key
         if len(self.key) != KEY_BYTES:
             raise SettingError(f"score key: {len(self.key)} bytes given, {KEY_BYTES} are allowed")
+        self.party, self.column_bits = party, column_bits
+        self.ledger = ScoreLedger(self.key, mode, store)
+        self._people: dict[bytes, list[bytes]] = {}
+
+    def know(self, rows: Floats, people: Sequence[bytes]) -> None:
+        """Who rows are about: people are counted by their id, whatever becomes of their columns."""
+        for content, person in zip(row_contents(rows), people, strict=True):
+            known = self._people.setdefault(content, [])
+            if person not in known:
+                known.append(person)
+
+    def _about(self, rows: Floats) -> list[bytes]:
+        return [person for content in row_contents(rows) for person in self._people.get(content, [content])]
+
+    def expect(self, rows: Floats, scorings: int, precision_bits: int) -> None:
+        """Before a training that will evaluate on these rows so often; ScoreRefusal if that is too much."""
+        self.ledger.expect(self.party, self._about(rows), scorings, precision_bits, self._held(rows))
 
     def noise(
         self, rows: Floats, context: bytes, *, precision_bits: int, fraction_bits: int
     ) -> tuple[list[int], dict[str, Any]]:
-        """The noise for one scoring, and what the transcript says of it: its size, never the noise."""
+        """The noise for one scoring, booked before it is answered, and what the transcript says of it: how
+        wide the noise is, never the noise.
+        """
+        question = _sizes(precision_bits, fraction_bits) + context
+        state = self.ledger.book(self.party, self._about(rows), question, precision_bits, self._held(rows))
         noise = blur(
             rows,
             key=self.key,
@@ -107,4 +140,12 @@ class ScoreGuard:
             fraction_bits=fraction_bits,
         )
         facts = {"precision_bits": precision_bits, "noise_bits": fraction_bits - precision_bits}
-        return noise, {"blur": facts}
+        return noise, {"blur": facts, "scored": state.to_dict()}
+
+    def _held(self, rows: Floats) -> float:
+        if self.column_bits is None:  # nobody said; what is scored is all that is known of the columns
+            self.column_bits = column_bits(rows)
+        return self.column_bits
+
+    def __repr__(self) -> str:
+        return f"<score guard of {self.party}, {self.ledger.mode}>"

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from securefed.crypto import KeyHolder, Mapper, Serial, load_public_key
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.keyring import Keyring, ReadKey, distribute_keys
 from securefed.protocols.ledger import Ledger
 from securefed.protocols.schedules import Reason
@@ -74,10 +75,12 @@ class PartyLoop(ABC):
         evaluation: Evaluation | None = None,
         mapper: Mapper | None = None,
         on_round: Callable[[Round], None] | None = None,
+        guard: ScoreGuard | None = None,
         read_key: ReadKey = load_public_key,
     ) -> None:
         self._agreement, self._holder = agreement, holder
         self._evaluation, self._on_round = evaluation, on_round
+        self.guard = guard or ScoreGuard()
         self._mapper = mapper or Serial()
         self._read_key = read_key
         self._tracker = agreement.stopping.tracker()
@@ -91,6 +94,7 @@ class PartyLoop(ABC):
         await self._begin(link, keys)
         link.mark("setup")
         link.phase = "training"
+        self._expect_evaluations(link.name)
         outcome = Outcome(ledger=self.ledger)
         for t in range(self.first_round, agreement.stopping.rounds):
             await self._round(link, keys, t)
@@ -123,6 +127,14 @@ class PartyLoop(ABC):
 
     async def _end(self, link: Link, keys: Keyring) -> None:  # noqa: B027  # likewise
         """After the last round."""
+
+    def _expect_evaluations(self, name: str) -> None:
+        """A party that will be scored looks ahead: ScoreRefusal now rather than amid the training."""
+        agreement, evaluation = self._agreement, self._evaluation
+        scored = agreement.blurs and name != agreement.label_party
+        if scored and evaluation is not None and evaluation.features is not None:
+            due = agreement.evaluations_from(self.first_round)
+            self.guard.expect(evaluation.features, due, agreement.score_precision)
 
     async def _metric(self, link: Link, keys: Keyring, t: int) -> float | None:
         evaluation = self._evaluation

@@ -17,8 +17,8 @@ Transfer: the score of B's row is Phi . u^B.
     2. B -> A                   scores: Phi . u_i for each row, blurred and masked, and the mask
 
 B learns nothing of Phi or the scores; A learns the scores at the agreed precision and, since the result is
-re-randomised, at a public scale and blurred by B, nothing else of u. B cannot see whether it is the same Phi
-again, so each time it is asked is a question of its own, with noise of its own.
+re-randomised, at a public scale and blurred by B, nothing else of u. B cannot see into Phi: other ciphertexts
+are another question to it, with noise of their own, so A sends the same ones when it asks again.
 """
 
 from __future__ import annotations
@@ -151,8 +151,11 @@ async def _transfer_ask(link: Link, b: str, own: KeyHolder, scorer: TransferScor
     """A's part."""
     if scorer.phi is None:
         raise DataError("scores: the label party's shard has no Phi")
-    model = own.encrypt(scorer.phi, scorer.fixed)
-    link.send(b, "score-model", model.to_bytes(), round=round_, facts=leaving(model))
+    key, facts = own.public.key_id, {"origin": "fresh"}
+    if key not in scorer.sealed:
+        model = own.encrypt(scorer.phi, scorer.fixed)
+        scorer.sealed[key], facts = model.to_bytes(), leaving(model)
+    link.send(b, "score-model", scorer.sealed[key], round=round_, facts=facts)
     blob = await link.receive("scores", b, round=round_)
     if len(blob) < SIZES.size:
         raise FormatError(f"scores: cut short, {len(blob)} bytes")

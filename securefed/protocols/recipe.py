@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
 from securefed.crypto import SCHEMES, KeyHolder, Mapper, load_public_key
+from securefed.data.entropy import column_bits
 from securefed.errors import DataError, SettingError
 from securefed.models import Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
@@ -71,6 +72,13 @@ class Surroundings:
     """Of a party that is scored; a fresh one where none is given."""
     read_key: ReadKey = load_public_key
     """Reads the public key that arrives in a blind run."""
+
+    def guarded(self, name: str, features: Array) -> ScoreGuard:
+        """The guard, with what there is to tell of these columns unless somebody said it already."""
+        guard = self.guard or ScoreGuard(party=name)
+        if guard.column_bits is None:
+            guard.column_bits = column_bits(features)
+        return guard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,7 +321,7 @@ class LinearRecipe(Recipe):
                 evaluation=evaluation,
                 mapper=around.mapper,
                 on_round=around.on_round,
-                guard=around.guard,
+                guard=around.guarded(name, features),
                 read_key=around.read_key,
             )
         side = LinearSide(
@@ -335,7 +343,7 @@ class LinearRecipe(Recipe):
             evaluation=around.evaluation,
             mapper=around.mapper,
             on_round=around.on_round,
-            guard=around.guard,
+            guard=around.guarded(name, features),
         )
 
     def key_holder(self, agreement: Agreement, around: Surroundings) -> KeyHolderParty | BlindKeyHolder:

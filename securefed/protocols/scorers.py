@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,8 @@ class TransferScorer:
     phi: Array | None
     bound: float
     fraction_bits: int = 32
+    sealed: dict[bytes, bytes] = field(default_factory=dict, repr=False, compare=False)
+    """A's: Phi as it was encrypted the first time, by key, so that the same question looks the same to B."""
 
     @property
     def fixed(self) -> FixedPoint:

@@ -74,9 +74,9 @@ class DataParty(PartyLoop):
             evaluation=evaluation,
             mapper=mapper,
             on_round=on_round,
+            guard=guard,
         )
         self._side, self._optimiser, self._steps = side, optimiser, steps
-        self._guard = guard or ScoreGuard()
         if agreement.evaluate_every and evaluation is None:
             raise SettingError(
                 "evaluate_every: evaluations were agreed, and there are no rows to evaluate on"
@@ -154,7 +154,7 @@ class DataParty(PartyLoop):
         return self._side.exact_gradient(held.encrypted.values, held.included)
 
     async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:
-        return await scores(link, self._agreement, keys, self._side.scorer(), rows, t, self._guard)
+        return await scores(link, self._agreement, keys, self._side.scorer(), rows, t, self.guard)
 
 
 class KeyHolderParty(PartyLoop):

@@ -109,6 +109,8 @@ class TransferRecipe(Recipe):
             guard=around.guard,
         )
 
-    def scorer(self, layer: HiddenLayer, phi: Array | None) -> TransferScorer:
+    def scorer(
+        self, layer: HiddenLayer, phi: Array | None, sealed: dict[bytes, bytes] | None = None
+    ) -> TransferScorer:
         bound = self.activation_bound if layer.activation == "relu" else 1.0
-        return TransferScorer(layer, phi, bound)
+        return TransferScorer(layer, phi, bound, sealed={} if sealed is None else sealed)

@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from securefed.crypto import Mapper
+from securefed.data.entropy import column_bits
+from securefed.data.ids import normalise_ids
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.measure.forecast import ledger_after, refusal
 from securefed.measure.rundir import RunDirectory
@@ -40,6 +42,7 @@ from securefed.runtime.keys import PartyKeys
 from securefed.runtime.own_data import OwnData
 from securefed.runtime.preparation import Preparation
 from securefed.runtime.resumption import Decision, Standing, decide
+from securefed.runtime.score_file import score_guard
 from securefed.runtime.settings import PartyFile
 from securefed.runtime.shards import save_shard, write_arrays
 from securefed.runtime.transcripts import Events, FileTranscript, resume_transcript, start_transcript
@@ -283,6 +286,13 @@ class DataSession(Session):
         compared: dict[str, Any] = json.loads(json.dumps(made))
         return compared
 
+    def _guard(self) -> ScoreGuard:
+        """Rows are known to it by their ids, where there are any."""
+        data, guard = self._data, score_guard(self.party, self._keys, column_bits(self._data.features))
+        if data.ids is not None:
+            guard.know(data.features, [each.encode() for each in normalise_ids(data.ids, self.name)])
+        return guard
+
     async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
         if decision.start is None:
             alignment = await self._align(link, decision)
@@ -305,7 +315,7 @@ class DataSession(Session):
             self._keys.holder,
             self._mapper,
             on_round=self._on_round(keeper),
-            guard=ScoreGuard(self._keys.score_key),
+            guard=self._guard(),
         )
         start_seed = int(self.store.read_alignment().meta["start_seed"])
         model = make_model(self.shared, self.name, self._columns, start_seed)

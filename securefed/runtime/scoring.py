@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper
+from securefed.data.ids import normalise_ids
 from securefed.errors import DataError, SettingError
 from securefed.measure.files import write_atomically
 from securefed.measure.rundir import RunDirectory
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.prediction_run import BlindShard, predict_programs
 from securefed.protocols.recipe import LinearRecipe
-from securefed.protocols.scorers import Scorer
+from securefed.protocols.scorers import Scorer, TransferScorer
 from securefed.runtime.alignment import align, hear_count
 from securefed.runtime.shards import Shard, prediction_agreement
 from securefed.runtime.shared import SharedSettings
@@ -38,6 +40,7 @@ from securefed.transport.grpc import Malformed, NetworkLink
 __all__ = ["NewRows", "Scored", "Scoring", "write_scores"]
 
 Array = NDArray[np.float64]
+KEY_ID_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,12 +130,35 @@ class Scoring:
         if self._shard is not None and self._rows is not None:
             parts[self._name] = self._shard.part
             if self._rows.features is not None:
-                features[self._name] = self._columns(self._rows.features[rows])
+                chosen = self._columns(self._rows.features[rows])
+                features[self._name] = chosen
+                if self._rows.ids is not None:
+                    names = normalise_ids(self._rows.ids, self._name)
+                    self._guard.know(chosen, [names[row].encode() for row in rows])
         holders = {} if self._holder is None else {self._name: self._holder}
         guards = {self._name: self._guard}
         program = predict_programs(agreement, parts, features, holders, self._mapper, guards)[self._name]
-        scores: Array | None = await program(link)
+        with self._same_question():
+            scores: Array | None = await program(link)
         return scores
+
+    @contextmanager
+    def _same_question(self) -> Iterator[None]:
+        """The label party of a transfer model asks with the ciphertexts that it asked with before."""
+        part = None if self._shard is None else self._shard.part
+        if self._shard is None or not isinstance(part, TransferScorer) or part.phi is None:
+            yield
+            return
+        path = self._directory.folder / f"score-model-{self._shard.instance}.bin"
+        if path.exists():
+            asked = path.read_bytes()
+            part.sealed[asked[:KEY_ID_BYTES]] = asked[KEY_ID_BYTES:]
+        kept = set(part.sealed)
+        try:
+            yield
+        finally:
+            for key in part.sealed.keys() - kept:
+                write_atomically(path, key + part.sealed[key])
 
     def _columns(self, features: Array) -> Array:
         recipe = self._shared.recipe()

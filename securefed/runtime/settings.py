@@ -20,6 +20,7 @@ from typing import Any, Self
 from securefed.checks import check_choice, check_flag, check_integer, check_number
 from securefed.data.psi import check_peer_ids
 from securefed.errors import SecurefedError, SettingError
+from securefed.protocols.score_ledger import MODES
 from securefed.runtime.fields import check_keys, check_names, check_text
 from securefed.runtime.shared import SharedSettings
 from securefed.transport.identity import Certificate, Peer, check_party_name, parse_address
@@ -42,6 +43,7 @@ class OwnSettings:
     start_seed: int | None = None
     wait: float = 600.0
     patience: float = 120.0
+    score_ledger: str = "refuse"
 
     def __post_init__(self) -> None:
         check_party_name(self.name)
@@ -53,6 +55,7 @@ class OwnSettings:
             check_integer("start_seed", self.start_seed, least=0)
         check_number("wait", self.wait, above=0.0)
         check_number("patience", self.patience, above=0.0)
+        check_choice("score_ledger", self.score_ledger, MODES)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ class Shard:
     part: Scorer | BlindShard
     preparation: Preparation
     classes: tuple[Any, ...] | None
+    score_bits: float | None = None
+    """What the party's columns held when it trained (securefed.data.entropy), for its score ledger."""
 
     @property
     def instance(self) -> str:
@@ -112,6 +114,8 @@ def save_shard(
             arrays = dict(trained.model.to_arrays())
     else:
         raise DataError(f"a {type(trained.model).__name__} does not fit the objective {shared.objective}")
+    held = trained.program.guard.column_bits
+    arrays["score_bits"] = np.array(np.nan if held is None else held)
     write_arrays(path, {**arrays, "public": np.array(json.dumps(public, sort_keys=True))})
 
 
@@ -131,8 +135,10 @@ def read_shard(path: Path, preparation: Path, shared: SharedSettings) -> Shard:
     beside = read_arrays(preparation, "preparation")
     names: list[Any] | None = json.loads(str(beside.pop("classes", np.array("null"))))
     prepared = Preparation.from_arrays(beside)
+    held = float(arrays.pop("score_bits", np.array(np.nan)))
     part = _part(path, public, arrays, shared)
-    return Shard(public, part, prepared, None if names is None else tuple(names))
+    known = None if np.isnan(held) else held
+    return Shard(public, part, prepared, None if names is None else tuple(names), known)
 
 
 def _part(

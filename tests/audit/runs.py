@@ -14,13 +14,24 @@ from securefed.crypto import key_kind
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedBCD, FedSGD, Stopping
 from securefed.protocols.training import Evaluation
 from securefed.result import RunResult
 from securefed.transport import Program, Transcript, get_network, run_local
-from tests.protocols.federation import KEYS, Federation, Keys, blobs, linear, shared_people, split, transfer
+from tests.protocols.federation import (
+    KEYS,
+    MUCH,
+    Federation,
+    Keys,
+    blobs,
+    linear,
+    shared_people,
+    split,
+    transfer,
+)
 
 __all__ = ["ALGORITHMS", "PROTOCOLS", "Made", "blind", "keys", "record", "report"]
 
@@ -142,6 +153,7 @@ def blind(parties: int, release: bool = False) -> Callable[[str, Algorithm], Mad
                 labels if last else None,
                 holder=holders.get(name),
                 evaluation=Evaluation(blocks[k][:6], mean if last else None),
+                guard=ScoreGuard(party=name, column_bits=MUCH),
             ).run
         if not mutual:
             programs["C"] = BlindKeyHolder(agreement, plan, holders["C"]).run

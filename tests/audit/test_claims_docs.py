@@ -85,3 +85,18 @@ def test_it_draws(tmp_path: Path) -> None:
     path = tmp_path / "attacks.png"
     draw([score(VARIANTS[0], 0.8, 0.6), score(VARIANTS[3], 0.45)], path)
     assert path.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_every_attack_of_the_threat_model_names_a_test_that_is_there() -> None:
+    text = (ROOT / "docs" / "threat-model.md").read_text()
+    table = text.split("## Attacks, and where they stand")[1]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "| by |" not in line]
+    assert len(rows) > 20
+    for row in rows:
+        _, _, how, state, test = (cell.strip() for cell in row.strip("|").split("|"))
+        assert how in ("passive", "active"), row
+        assert state.startswith(("prevented", "detected", "limited", "open")), row
+        named = re.findall(r"`(tests/[^`]+)`", test)
+        assert named or test in ("argument", "by construction"), row
+        assert all((ROOT / path).exists() for path in named), row
+        assert named or state.startswith("open"), "what is prevented is tried"

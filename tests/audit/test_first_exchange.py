@@ -27,7 +27,7 @@ def entry(found: LinearScene) -> LedgerEntry:
     return next(e for e in found.ledger if e.party == "p0" and not e.advisory)
 
 
-@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+@pytest.mark.parametrize("scheme", [pytest.param("paillier", marks=pytest.mark.slow), "ckks"])
 def test_six_columns_tell_the_labels_of_48_rows(scheme: str) -> None:
     found = scene(scheme, 48, 6)
     assert (entry(found).verdict, entry(found).ratio) == ("below the line", 0.125)
@@ -47,7 +47,7 @@ def test_twenty_columns_tell_the_labels_of_100_rows() -> None:
     assert np.array_equal(labels, found.labels[opening.batch])
 
 
-@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+@pytest.mark.parametrize("scheme", [pytest.param("paillier", marks=pytest.mark.slow), "ckks"])
 def test_rare_labels_are_found_among_many_rows(scheme: str) -> None:
     rows = 400 if scheme == "ckks" else 160
     found = scene(scheme, rows, 40 if rows < 400 else 60, positive=0.01)

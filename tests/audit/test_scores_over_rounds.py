@@ -18,6 +18,7 @@ from securefed.models import Linear
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD
@@ -33,7 +34,7 @@ Array = NDArray[np.float64]
 ROWS, THEIRS, OWN, KNOWN = 20, 3, 2, 8
 
 
-def seen_scores(scheme: str, blind: bool, rounds: int) -> tuple[Array, Array]:
+def seen_scores(scheme: str, blind: bool, rounds: int, ledger: str = "off") -> tuple[Array, Array]:
     """All parties' columns, and what the label party p1 saw: a column of scores for each round."""
     features, labels = blobs(ROWS, THEIRS + OWN)
     blocks = {"p0": features[:, :THEIRS], "p1": features[:, THEIRS:]}
@@ -61,15 +62,18 @@ def seen_scores(scheme: str, blind: bool, rounds: int) -> tuple[Array, Array]:
         truth = labels if name == "p1" else None
         holder = keys().holder(key_kind(scheme, agreement.reveal), index)
         evaluation = Evaluation(block, watch if name == "p1" else None)
+        guard = ScoreGuard(party=name, mode=ledger)
         if blind:
             programs[name] = BlindParty(
-                agreement, plan, block, truth, holder=holder, evaluation=evaluation
+                agreement, plan, block, truth, holder=holder, evaluation=evaluation, guard=guard
             ).run
         else:
             side = LinearSide(
                 Linear(block.shape[1]), block, truth, loss, l2=0.01, exact=False, margin_bound=32.0
             )
-            programs[name] = DataParty(agreement, side, SGD(), holder=holder, evaluation=evaluation).run
+            programs[name] = DataParty(
+                agreement, side, SGD(), holder=holder, evaluation=evaluation, guard=guard
+            ).run
     run_local(programs, run="r", kinds=KINDS, network=get_network("lan"))
     return features, np.column_stack(seen)
 

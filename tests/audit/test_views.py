@@ -28,7 +28,7 @@ from research.attacks.views import plain_values
 from tests.audit.chance import most_by_luck
 from tests.protocols.federation import KEYS
 
-ENCRYPTED = ["paillier", "ckks"]
+ENCRYPTED = [pytest.param("paillier", marks=pytest.mark.slow), "ckks"]
 
 
 @lru_cache(maxsize=16)
@@ -175,7 +175,10 @@ def test_encrypted_messages_give_no_features(scheme: str) -> None:
     assert r_squared(features_from_span(sent, truth[known], known, 6)[10:], truth[10:]).score < 0.1
 
 
-@pytest.mark.parametrize(("scheme", "succeeds"), [("plain", True), ("ckks", False), ("paillier", False)])
+@pytest.mark.parametrize(
+    ("scheme", "succeeds"),
+    [("plain", True), ("ckks", False), pytest.param("paillier", False, marks=pytest.mark.slow)],
+)
 def test_membership_from_what_the_key_holder_opens(scheme: str, succeeds: bool) -> None:
     rows, columns, scores = 16, 200, []
     for seed in range(2):

@@ -55,7 +55,7 @@ def test_gradients_of_single_rows_train_the_same_model() -> None:
     assert np.abs(models[0] - models[1]).max() < 1e-12
 
 
-@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+@pytest.mark.parametrize("scheme", [pytest.param("paillier", marks=pytest.mark.slow), "ckks"])
 def test_gradients_of_single_rows_give_everything(scheme: str) -> None:
     """Encrypted, masked, and of no use: A finds every hidden representation, B Phi Phi' and every label."""
     found = single(scheme)
@@ -72,7 +72,7 @@ def test_plain_messages_give_everything() -> None:
     assert square_score(found, PLAIN, 2).score == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+@pytest.mark.parametrize("scheme", [pytest.param("paillier", marks=pytest.mark.slow), "ckks"])
 def test_below_the_line_one_exchange_determines_nothing(scheme: str) -> None:
     found = ours(scheme, 24, 3, 2, 2)
     for party in ("A", "B"):

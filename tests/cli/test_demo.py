@@ -110,7 +110,7 @@ def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: in
         ("--parties", "4"),
         ("--scheme", "ckks"),
         ("--objective", "transfer"),
-        ("--data", "generated", "--scheme", "ckks", "--parties", "3", "--evaluate-every", "1"),
+        ("--data", "generated", "--scheme", "ckks", "--parties", "3", "--evaluate-every", "4"),
         ("--reveal", "own-gradient", "--local-steps", "1", "--key-bits", "2048"),
     ],
 )

@@ -273,6 +273,7 @@ def test_the_passphrase_can_be_changed_and_a_change_can_be_finished(
         Identity.load(folder, old)
 
 
+@pytest.mark.slow
 def test_a_tls_key_of_an_older_release_warns_and_moves_with_the_passphrase(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -116,6 +116,7 @@ def test_wrong_types_scales_and_keys() -> None:
         from_phe_number(public.encrypt(1), N)
 
 
+@pytest.mark.slow
 def test_everything_but_this_module_works_without_phe() -> None:
     """In a process that cannot import it: every module, a training and a prediction under Paillier."""
     program = """

@@ -453,7 +453,7 @@ class TestWorkers:
         assert integers_in(secret, public_too) == FIXED.encode(values[:4]).ravel().tolist()
 
 
-@pytest.mark.parametrize("bits", [2048, 3072])
+@pytest.mark.parametrize("bits", [2048, pytest.param(3072, marks=pytest.mark.slow)])
 def test_real_keys_agree_with_the_oracle(bits: int) -> None:
     secret = generate_secret_key(bits)
     rng = np.random.default_rng(bits)

@@ -74,7 +74,7 @@ def test_two_keys_differ() -> None:
     )
 
 
-@pytest.mark.parametrize("bits", [2048, 3072])
+@pytest.mark.parametrize("bits", [2048, pytest.param(3072, marks=pytest.mark.slow)])
 def test_real_sizes_work_from_generation_to_opening(bits: int) -> None:
     secret = generate_secret_key(bits)
     assert secret.public.bits == bits

@@ -113,7 +113,7 @@ def test_a_shard_has_its_partys_parameters_and_nobody_elses(local: str, tmp_path
     for name in model.parties_:
         own = model.shards_[name]
         arrays = shard(tmp_path, name)
-        scored = {"score_key"} if name != model.parties_[-1] else set()
+        scored = {"score_key", "score_ledger", "score_bits"} if name != model.parties_[-1] else set()
         assert set(arrays) == {*own.to_arrays(), "public", *scored}
         kind = Linear if local == "linear" else Network
         assert np.array_equal(kind.from_arrays(arrays).parameters, own.parameters)

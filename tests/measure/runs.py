@@ -9,6 +9,7 @@ import numpy as np
 
 from securefed.crypto import KeyHolder, load_public_key
 from securefed.measure.workload import Scenario
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.messages import KINDS
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.training import Evaluation
@@ -90,7 +91,8 @@ def run(scenario: Scenario, seed: int = 0) -> tuple[Counted, LocalRun]:
     for place, (name, columns) in enumerate(scenario.columns.items()):
         features = rng.normal(size=(scenario.rows, columns)).clip(-3, 3)
         targets = signs if name == last else None
-        around = Surroundings(holders.get(name), evaluation=Evaluation(features, None))
+        guard = ScoreGuard(party=name, mode="off")
+        around = Surroundings(holders.get(name), evaluation=Evaluation(features, None), guard=guard)
         if isinstance(recipe, LinearRecipe):
             model = recipe.model(name, columns, last=name == last, index=place)
             programs[name] = recipe.party(agreement, name, model, features, targets, around).run

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from securefed.crypto import KeyHolder, Mapper, generate
 from securefed.models import HiddenLayer, Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD, Optimiser
@@ -27,6 +28,8 @@ from securefed.transport import LocalRun, Message, get_network, run_local
 
 Array = NDArray[np.float64]
 KEY_HOLDER = "C"
+MUCH = 1e6
+"""Bits that columns hold, so that a score ledger of few small columns does not refuse."""
 RUN = "run-1"
 
 
@@ -70,6 +73,7 @@ class Federation:
                 evaluation=self.evaluations.get(name),
                 mapper=self.mapper,
                 on_round=self.on_round.get(name),
+                guard=ScoreGuard(party=name, column_bits=MUCH),
             )
             for name, side in self.sides.items()
         }

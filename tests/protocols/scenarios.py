@@ -18,7 +18,7 @@ from securefed.protocols.schedules import FedBCD
 from securefed.protocols.training import Evaluation
 from securefed.transport import LocalRun, get_network, run_local
 from tests.protocols import federation
-from tests.protocols.federation import RUN, Federation, Keys, blobs, shared_people, split
+from tests.protocols.federation import MUCH, RUN, Federation, Keys, blobs, shared_people, split
 
 Array = NDArray[np.float64]
 Metric = Callable[[Array], float]
@@ -87,7 +87,7 @@ def transfer_training(keys: Keys, scheme: str, order: Any, metric: Metric = mean
     )
 
 
-GUARD = ScoreGuard(bytes(range(32)))
+KEY = bytes(range(32))
 """Of every party that is scored, so that tests know the noise."""
 
 
@@ -99,7 +99,7 @@ def prediction(made: Federation, features: Mapping[str, Array], *, start: int = 
     scorers = {name: side.scorer() for name, side in made.sides.items()}
 
     def run(**options: Any) -> LocalRun:
-        guards = dict.fromkeys(made.agreement.names[:-1], GUARD)
+        guards = {name: ScoreGuard(KEY, column_bits=MUCH) for name in made.agreement.names[:-1]}
         programs = predict_programs(made.agreement, scorers, features, made.holders, Serial(), guards)
         settings = {"run": RUN, "kinds": KINDS, "network": get_network("lan"), **options}
         return run_local(programs, **settings)

@@ -31,13 +31,14 @@ from securefed.crypto.hidden import Range
 from securefed.errors import DataError, SettingError
 from securefed.models import Linear
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.losses import get_loss
 from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.steps import LocalProblem
 from securefed.protocols.training import Evaluation
 from securefed.transport import LocalRun
-from tests.protocols.federation import KEYS, blobs, run_parties, split
+from tests.protocols.federation import KEYS, MUCH, blobs, run_parties, split
 
 Array = NDArray[np.float64]
 SCHEMES = ("ckks", "paillier")
@@ -98,7 +99,8 @@ def blind(
     for k, name in enumerate(names):
         last = name == names[-1]
         metric = (lambda scores: float(roc_auc_score(labels, scores))) if last else None
-        around = Surroundings(own.get(name), None, Evaluation(blocks[k], metric) if evaluate else None)
+        seen = Evaluation(blocks[k], metric) if evaluate else None
+        around = Surroundings(own.get(name), None, seen, None, ScoreGuard(party=name, column_bits=MUCH))
         party = made.party(agreement, name, models[k], blocks[k], labels if last else None, around)
         assert isinstance(party, BlindParty)
         if states is not None:

@@ -229,23 +229,25 @@ ARRAYS = {"contribution", "residual", "opening-request", "opening", "score-part"
 ARRAYS |= {"score-opening", "score-model"}
 
 
-def runs_of(scheme: str) -> list[str]:
-    """Under encryption the runs in turn are left out: their messages are those of the others."""
-    return [name for name in SCENARIOS if scheme == "plain" or "in turn" not in name]
-
-
-QUICK = {"prediction, pair", "prediction, transfer"}
+ENCRYPTED = {
+    "prediction, pair": (),
+    "prediction, transfer": (),
+    "star": pytest.mark.slow,
+    "transfer": pytest.mark.slow,
+}
+"""Runs that have every kind of message between them; in plain all runs are tried."""
 CELLS = [
-    pytest.param(
-        scheme,
-        name,
-        marks=()
-        if scheme == "plain" or name in QUICK or (scheme, name) == ("ckks", "pair")
-        else pytest.mark.slow,
-    )
-    for scheme in ("plain", "paillier", "ckks")
-    for name in runs_of(scheme)
+    *(pytest.param("plain", name) for name in SCENARIOS),
+    *(
+        pytest.param(scheme, name, marks=marks)
+        for scheme in ("paillier", "ckks")
+        for name, marks in ENCRYPTED.items()
+    ),
 ]
+
+
+def test_the_runs_that_are_tried_under_encryption_have_every_kind_of_array() -> None:
+    assert {m.kind for name in ENCRYPTED for m in clean(SCENARIOS[name](KEYS, "plain"))} >= ARRAYS
 
 
 @pytest.mark.parametrize(("scheme", "scenario"), CELLS)
@@ -404,7 +406,9 @@ def joined(masked: bytes, disclosure: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
-@pytest.mark.parametrize("scenario", ["transfer", "prediction, transfer"])
+@pytest.mark.parametrize(
+    "scenario", [pytest.param("transfer", marks=pytest.mark.slow), "prediction, transfer"]
+)
 def test_scores_that_do_not_fit_are_refused(scheme: str, scenario: str, keys: Keys) -> None:
     messages = clean(SCENARIOS[scenario](keys, scheme))
     number = next(n for n, m in enumerate(messages) if m.kind == "scores")

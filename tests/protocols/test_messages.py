@@ -103,8 +103,17 @@ def test_transfer_takes_two_messages(keys: Keys) -> None:
             assert counts["residual"] == 0
 
 
-@pytest.mark.parametrize("scheme", ["plain", "paillier", "ckks"])
-@pytest.mark.parametrize(("parties", "order"), [(2, "parallel"), (2, "sequential"), (3, "parallel")])
+@pytest.mark.parametrize(
+    ("scheme", "parties", "order"),
+    [
+        ("plain", 2, "parallel"),
+        ("plain", 2, "sequential"),
+        ("plain", 3, "parallel"),
+        ("paillier", 2, "parallel"),
+        ("ckks", 2, "sequential"),
+        ("ckks", 3, "parallel"),
+    ],
+)
 def test_nothing_in_a_round_of_linear_models_depends_on_q(
     scheme: str, parties: int, order: Any, keys: Keys
 ) -> None:

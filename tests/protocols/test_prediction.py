@@ -21,7 +21,7 @@ from securefed.transport import LocalRun
 from tests.protocols import federation
 from tests.protocols.error_bounds import opening_error, power
 from tests.protocols.federation import KEY_HOLDER, Federation, Keys, Recorder, blobs, shared_people, split
-from tests.protocols.scenarios import GUARD, prediction
+from tests.protocols.scenarios import KEY, prediction
 
 Array = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ def linear_noise(made: Federation, parts: list[Array]) -> Array:
     total = np.zeros(len(parts[0]))
     for side, part in list(zip(made.sides.values(), parts, strict=True))[:-1]:
         scorer = side.scorer()
-        noise = blur(part, key=GUARD.key, context=scorer.content(), precision_bits=10, fraction_bits=32)
+        noise = blur(part, key=KEY, context=scorer.content(), precision_bits=10, fraction_bits=32)
         total += np.ldexp(np.array(noise, dtype=np.float64), -32)
     return total
 
@@ -123,7 +123,7 @@ def test_transfer_scores(scheme: str, activation: str, keys: Keys) -> None:
     if scheme != "plain":
         context = made.sides["B"].scorer().content() + recorder.of("score-model")[0].payload
         bits = 64 if scheme == "paillier" else 52
-        made_up = blur(rows, key=GUARD.key, context=context, precision_bits=10, fraction_bits=bits)
+        made_up = blur(rows, key=KEY, context=context, precision_bits=10, fraction_bits=bits)
         noise = np.ldexp(np.array(made_up, dtype=np.float64), -bits)
     assert np.abs(scores - hidden @ phi - noise).max() <= (1e-13 if scheme == "plain" else bound)
     assert bound < 1e-3 * np.abs(hidden @ phi).max()

@@ -106,7 +106,10 @@ class Fleet:
 
     def _folder(self, keys: Path, place: int, name: str) -> None:
         """A party's folder; keys that take long to make are taken from the session's."""
-        make_party_folder(self.folder / name, name, PASSPHRASE, key_holder=name == NOTARY, schemes=())
+        made = keys / f"party-{name}"
+        if not made.exists():
+            make_party_folder(made, name, PASSPHRASE, key_holder=name == NOTARY, schemes=())
+        shutil.copytree(made, self.folder / name)
         scheme = self.run.get("scheme", "paillier")
         if scheme != "plain" and (len(self.parties) == 2 or name == NOTARY):
             shutil.copy(he_key(keys, scheme, place if len(self.parties) == 2 else 0), self.folder / name)

@@ -110,6 +110,7 @@ def predicts(made: Fleet, least: float = 0.8) -> None:
         assert '"kind":"score' in recorded or '"kind":"margin"' in recorded
 
 
+@pytest.mark.slow
 def test_a_peer_with_other_settings_is_named_with_both_values(fleet: Make) -> None:
     made = fleet(TWO, scheme="plain", **OPEN)
     made.settings("shop", local_steps=7)

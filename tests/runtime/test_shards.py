@@ -18,9 +18,7 @@ from securefed.runtime.shards import read_arrays, write_arrays
 @given(st.integers(0, 1 << 16), st.integers(1, 255), st.booleans())
 @example(8, 99, False)  # a compression method that there is not
 @example(6, 1, False)  # encrypted
-def test_a_damaged_archive_is_data_or_a_named_error(
-    tmp_path: Path, place: int, flip: int, cut: bool
-) -> None:
+def test_a_damaged_archive_is_data_or_a_named_error(tmp_path: Path, place: int, flip: int, cut: bool) -> None:
     path = tmp_path / "shard.npz"
     write_arrays(path, {"weights": np.arange(5.0), "public": np.array("{}")})
     blob = bytearray(path.read_bytes())

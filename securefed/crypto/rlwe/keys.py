@@ -45,7 +45,7 @@ from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 __all__ = ["FLOOD_BITS", "RlwePublicKey", "RlweSecretKey", "generate_secret_key"]
 
 FLOOD_BITS = 96
-"""An opening carries noise of up to 2^43 (docs/security.md). It is flooded like values are masked, with sums of
+"""An opening carries noise of up to 2^43 (docs/security.md). It is flooded like values are masked, by sums of
 three numbers uniform below this power of two: T opened entries are within 1.07 sqrt(T) 2^-53 of ones without
 noise."""
 MOST_OPENED = 1 << 26

@@ -1,0 +1,274 @@
+"""The score ledger: how much of a person's row its scores have shown, kept by the party that is scored.
+
+A score at precision 2**-p tells its reader some p + 2 bits about a row: p after the point, and about two
+before it, since scores lie within a few units of 0. That is set against what there is to tell, the entropy of
+the columns (securefed.data.entropy): at most log2 of a column's distinct values, less where some are
+frequent. Whoever has more bits about many people than their columns hold can find the columns by lattice
+reduction, knowing nobody's features (research.attacks.columns). Measured on columns of 100 levels, the first
+relations between rows are found from 1.1 times as many bits as the columns hold, all of them from 1.7 times.
+Columns that go with each other hold less than each by itself, so the line is drawn at half:
+
+    allowed = max(1, floor(bits that the columns hold / (MARGIN (p + 2))))      scorings of one person
+
+From the second on it warns past half of that, and refuses past it. One scoring is always answered: it is what
+the model is for, and whoever agreed to the training agreed to that. Where the columns hold less than one
+score shows (few columns of few values), the ledger warns at the first, since patterns of values then show as
+clusters of scores; nothing but a coarser precision prevents that.
+
+What counts is a *question*: people, part of the model, precision. The same question again has the same answer
+(securefed.protocols.blur) and costs nothing. Evaluations during training are questions like any other, and a
+party refuses a training that plans too many of them before it begins.
+
+People are known by a keyed hash of their id, or of their row where they have none, so that the ledger shows
+nobody to a reader without the key.
+
+    record    magic 4 b"SCOR" | precision 1 | people 4 | question 16 | people x 16 | checksum 8
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import floor
+from typing import Any, Protocol
+
+from securefed.checks import check_choice
+from securefed.errors import DataError
+from securefed.protocols.ledger import LedgerRefusal, LedgerWarning
+
+__all__ = [
+    "MARGIN",
+    "MODES",
+    "ScoreLedger",
+    "ScoreRefusal",
+    "ScoreStore",
+    "ScoreWarning",
+    "ScoringState",
+    "allowed_scorings",
+    "read_records",
+    "score_bits",
+    "whole_records",
+]
+
+MODES = ("refuse", "warn", "off")
+MARGIN = 2.0
+RANGE_BITS = 2
+"""Of a score, before the point."""
+DIGEST = 16
+HEAD = struct.Struct(f"<4sBI{DIGEST}s")
+MAGIC = b"SCOR"
+CHECK = 8
+
+
+class ScoreRefusal(LedgerRefusal):
+    """More scores of a person than its columns allow."""
+
+
+class ScoreWarning(LedgerWarning):
+    """Scores come close to showing a party's columns, or show them."""
+
+
+def score_bits(precision_bits: int) -> int:
+    """What one score tells about a row."""
+    return precision_bits + RANGE_BITS
+
+
+def allowed_scorings(column_bits: float, precision_bits: int) -> int:
+    return max(1, floor(column_bits / (MARGIN * score_bits(precision_bits))))
+
+
+class ScoreStore(Protocol):
+    """Where the records of a ledger survive."""
+
+    def read(self) -> bytes:
+        """Whatever was appended since the last call, by whomever."""
+        ...
+
+    def append(self, record: bytes) -> None:
+        """Durable when it returns."""
+        ...
+
+
+@dataclass(frozen=True)
+class ScoringState:
+    """After a scoring: the person with the most of them."""
+
+    mode: str
+    scorings: int
+    bits: int
+    column_bits: float
+    precision_bits: int
+
+    @property
+    def ratio(self) -> float:
+        """Of what the ledger allows."""
+        return MARGIN * self.bits / self.column_bits if self.column_bits > 0 else float("inf")
+
+    @property
+    def verdict(self) -> str:
+        if self.mode == "off":
+            return "not counted"
+        if self.scorings <= 1 and self.ratio > MARGIN:
+            return "shown"
+        if self.scorings > 1 and self.ratio > 1.0:
+            return "past"
+        return "near" if self.ratio > 0.5 else "open"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "mode": self.mode,
+            "scorings": self.scorings,
+            "bits": self.bits,
+            "column_bits": round(self.column_bits, 1),
+            "verdict": self.verdict,
+        }
+
+
+class ScoreLedger:
+    """Counts what scores have told about each person. One is kept by each party that is scored."""
+
+    def __init__(self, key: bytes, mode: str = "refuse", store: ScoreStore | None = None) -> None:
+        self.mode = check_choice("score_ledger", mode, MODES)
+        self._key, self._store = key, store
+        self._told: dict[bytes, tuple[int, int]] = {}
+        """By person: scorings, bits."""
+        self._answered: dict[bytes, set[bytes]] = {}
+        """By question: people."""
+        self._records = b""
+        self._warned: set[str] = set()
+
+    def expect(
+        self, party: str, people: Sequence[bytes], scorings: int, precision_bits: int, column_bits: float
+    ) -> None:
+        """Before a training that will score these people so often: refuse or warn before it begins."""
+        if self.mode == "off" or not scorings:
+            return
+        self._catch_up()
+        told = (self._told.get(self._person(each), (0, 0)) for each in people)
+        scored, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
+        state = ScoringState(
+            self.mode,
+            scored + scorings,
+            bits + scorings * score_bits(precision_bits),
+            column_bits,
+            precision_bits,
+        )
+        self._judge(party, state, f"{scorings} evaluations are planned")
+
+    def book(
+        self, party: str, people: Sequence[bytes], question: bytes, precision_bits: int, column_bits: float
+    ) -> ScoringState:
+        """Write a scoring down that is about to be answered, or raise ScoreRefusal."""
+        if self.mode == "off":
+            return ScoringState("off", 0, 0, column_bits, precision_bits)
+        self._catch_up()
+        asked = self._hashed(question, b"score question")
+        before = self._answered.get(asked, set())
+        hashes = dict.fromkeys(self._person(each) for each in people)
+        new = [each for each in hashes if each not in before]
+        step = score_bits(precision_bits)
+        after = {each: _plus(self._told.get(each, (0, 0)), step) for each in new}
+        told = [after.get(each) or self._told[each] for each in hashes]
+        scorings, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
+        state = ScoringState(self.mode, scorings, bits, column_bits, precision_bits)
+        if new:
+            self._judge(party, state, "a score was asked for")
+            record = _record(asked, new, precision_bits)
+            if self._store is None:
+                self._records += record
+                self._take(record)
+            else:
+                self._store.append(record)
+                self._catch_up()
+        return state
+
+    def _judge(self, party: str, state: ScoringState, why: str) -> None:
+        if state.verdict == "open" or (state.verdict == "near" and state.scorings <= 1):
+            return
+        allowed = allowed_scorings(state.column_bits, state.precision_bits)
+        numbers = (
+            f"{party}: {why}, and a person would be scored {state.scorings} times, {state.bits} bits of the"
+            f" {state.column_bits:.0f} that its columns hold"
+        )
+        if state.verdict == "past" and self.mode == "refuse":
+            raise ScoreRefusal(
+                f"{numbers}; at most {allowed} at 2**-{state.precision_bits} are allowed: evaluate more"
+                f" seldom, set a smaller score_precision, or score_ledger='warn' at {party} to go on"
+            )
+        if state.verdict not in self._warned:
+            self._warned.add(state.verdict)
+            remark = {
+                "near": f"at most {allowed} are allowed",
+                "shown": "so that scores show patterns of its columns",
+                "past": "so that its columns can be found from scores",
+            }[state.verdict]
+            warnings.warn(f"{numbers}; {remark}", ScoreWarning, stacklevel=4)
+
+    # Records: question, precision, people; each whole or not there
+
+    def to_bytes(self) -> bytes:
+        """The records of a ledger that is kept in memory."""
+        return self._records
+
+    def restore(self, records: bytes) -> None:
+        """Go on from what `to_bytes` gave."""
+        self._records += records
+        self._take(records)
+
+    def _catch_up(self) -> None:
+        if self._store is not None:
+            self._take(self._store.read())
+
+    def _take(self, records: bytes) -> None:
+        for question, precision_bits, people in read_records(records):
+            answered = self._answered.setdefault(question, set())
+            for each in people:
+                if each not in answered:
+                    answered.add(each)
+                    self._told[each] = _plus(self._told.get(each, (0, 0)), score_bits(precision_bits))
+
+    def _person(self, content: bytes) -> bytes:
+        return self._hashed(content, b"score person")
+
+    def _hashed(self, content: bytes, purpose: bytes) -> bytes:
+        return blake2b(content, key=self._key, person=purpose, digest_size=DIGEST).digest()
+
+
+def _plus(told: tuple[int, int], bits: int) -> tuple[int, int]:
+    return told[0] + 1, told[1] + bits
+
+
+def _record(question: bytes, people: Sequence[bytes], precision_bits: int) -> bytes:
+    body = HEAD.pack(MAGIC, precision_bits, len(people), question) + b"".join(people)
+    return body + blake2b(body, digest_size=CHECK).digest()
+
+
+def whole_records(data: bytes) -> int:
+    """How many bytes of `data` are whole records; what comes after them was cut off while it was written."""
+    end = 0
+    while len(data) - end >= HEAD.size:
+        magic, _, count, _ = HEAD.unpack_from(data, end)
+        size = HEAD.size + count * DIGEST
+        if magic != MAGIC:
+            raise DataError(f"score ledger: damaged at byte {end}")
+        if len(data) - end < size + CHECK:
+            break
+        body, check = data[end : end + size], data[end + size : end + size + CHECK]
+        if blake2b(body, digest_size=CHECK).digest() != check:
+            raise DataError(f"score ledger: damaged at byte {end}")
+        end += size + CHECK
+    return end
+
+
+def read_records(data: bytes) -> Iterator[tuple[bytes, int, list[bytes]]]:
+    """Question, precision and people of each record."""
+    place, end = 0, whole_records(data)
+    while place < end:
+        _, precision_bits, count, question = HEAD.unpack_from(data, place)
+        first = place + HEAD.size
+        last = first + count * DIGEST
+        yield question, precision_bits, [data[i : i + DIGEST] for i in range(first, last, DIGEST)]
+        place = last + CHECK

@@ -1,0 +1,35 @@
+"""What a mode asks of the peers beyond following the protocol's form, said where the mode is chosen.
+
+Under CKKS with `reveal="own-gradient"` each party opens what its peers ask for. It cannot see that a request
+is a sum of products and nothing else: one that is crafted shows the requester the secret key, twenty
+coefficients in each number that it opens (it sends a c1 of its own choosing, and the phase is linear in the
+key). Requests are counted, held to their layout and never answered twice, and that does not stop this. Blind
+training opens nothing, and Paillier's requests show values, never the key.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+__all__ = ["TrustWarning", "needed_trust", "warn_of_trust"]
+
+
+class TrustWarning(UserWarning):
+    """The peers have to be trusted not to cheat."""
+
+
+def needed_trust(scheme: str, reveal: str) -> str | None:
+    """The line that an operator has to see, or None where semi-honest peers are all that is needed."""
+    if scheme != "ckks" or reveal != "own-gradient":
+        return None
+    return (
+        "ckks with own gradients: the peers must be trusted not to cheat, since one crafted request shows a "
+        "peer the whole secret key (docs/threat-model.md); reveal='nothing' opens nothing, and scheme="
+        "'paillier' shows no key"
+    )
+
+
+def warn_of_trust(scheme: str, reveal: str) -> None:
+    line = needed_trust(scheme, reveal)
+    if line is not None:
+        warnings.warn(line, TrustWarning, stacklevel=3)

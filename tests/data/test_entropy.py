@@ -1,0 +1,50 @@
+"""What there is to tell of columns: at most log2 of their values; what is said twice counts once."""
+
+from __future__ import annotations
+
+from math import log2
+
+import numpy as np
+import pytest
+
+from securefed.data.entropy import MOST_ROWS, column_bits
+
+RNG = np.random.default_rng(0)
+
+
+def test_different_values_are_worth_log2_of_their_number() -> None:
+    assert column_bits(np.arange(64.0)[:, None]) == pytest.approx(6)
+    independent = np.column_stack([RNG.permutation(64), RNG.permutation(64), RNG.permutation(64)]) * 1.0
+    assert column_bits(independent) == pytest.approx(18)
+    assert column_bits(np.zeros((9, 2))) == 0.0
+    assert column_bits(np.ones((1, 3))) == 0.0
+
+
+def test_frequent_values_are_worth_less() -> None:
+    column = np.r_[np.zeros(950), np.arange(1.0, 51.0)]
+    share = np.r_[0.95, np.full(50, 0.001)]
+    assert column_bits(column[:, None]) == pytest.approx(-(share * np.log2(share)).sum())
+    assert column_bits(column[:, None]) < 1 < log2(51)
+
+
+def test_another_name_for_the_same_values_adds_nothing() -> None:
+    column = RNG.permutation(64) * 1.0
+    assert column_bits(np.column_stack([column, 3 - 2 * column, np.exp(column / 9)])) == pytest.approx(6)
+
+
+def test_a_category_in_columns_of_its_own_counts_as_one() -> None:
+    category = np.tile(np.arange(4), 8)
+    one_hot = np.eye(4)[category]
+    assert column_bits(one_hot) == pytest.approx(2)
+    assert column_bits((one_hot - one_hot.mean(axis=0)) / one_hot.std(axis=0)) == pytest.approx(2)
+    bits = (np.arange(32)[:, None] >> np.arange(5) & 1) * 1.0  # five independent answers
+    assert column_bits(bits) == pytest.approx(5)
+
+
+def test_minus_zero_is_zero() -> None:
+    assert column_bits(np.array([[0.0], [-0.0], [0.0], [-0.0]])) == 0.0
+
+
+def test_of_very_many_rows_a_part_is_looked_at() -> None:
+    many = np.arange(3.0 * MOST_ROWS)[:, None]
+    assert log2(MOST_ROWS) - 1 < column_bits(many) <= log2(MOST_ROWS)

@@ -1,0 +1,81 @@
+"""Where peers have to be trusted not to cheat, it is said; and what a cheat gets there."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from securefed import GeneralisedLinear, Party
+from securefed.crypto import FixedPoint, KeyHolder, generate
+from securefed.crypto.ckks.keys import CkksSecretKey
+from securefed.crypto.ckks.opening import CkksMasked
+from securefed.crypto.ckks.parameters import DATA_PRIMES, RING
+from securefed.crypto.ckks.residues import centred
+from securefed.protocols.openings import check_sums
+from securefed.protocols.trust import TrustWarning, needed_trust
+from tests.audit.test_attack_opening_layout import COLUMNS, ROWS, agreed
+
+DIGITS = 20
+
+
+@pytest.mark.parametrize(
+    ("scheme", "reveal", "said"),
+    [
+        ("ckks", "own-gradient", True),
+        ("ckks", "nothing", False),
+        ("paillier", "own-gradient", False),
+        ("plain", "own-gradient", False),
+    ],
+)
+def test_the_line_is_there_where_it_is_true(scheme: str, reveal: str, said: bool) -> None:
+    line = needed_trust(scheme, reveal)
+    assert (line is not None) == said
+    assert line is None or ("trusted not to cheat" in line and "whole secret key" in line)
+
+
+@pytest.mark.parametrize("scheme", ["ckks", "plain"])
+def test_fit_says_it(scheme: str) -> None:
+    rng = np.random.default_rng(0)
+    parties = [Party("a", rng.normal(size=(40, 2))), Party("b", rng.normal(size=(40, 2)), labels=[0, 1] * 20)]
+    model = GeneralisedLinear(scheme=scheme, reveal="own-gradient", rounds=1, learning_rate=0.1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", TrustWarning)
+        model.fit(parties)
+    assert sum(issubclass(w.category, TrustWarning) for w in caught) == (scheme == "ckks")
+
+
+def crafted(honest: CkksMasked) -> CkksMasked:
+    """c1 = 2^80 (1 + 3 X^-1 + 9 X^-2 + ...), c0 = 0: every returned coefficient of the phase is a number of
+    20 digits in base 3, and the digits are coefficients of the secret key.
+    """
+    c1 = [0] * RING
+    for k in range(DIGITS):
+        # X^-k = -X^(N - k)
+        c1[(RING - k) % RING] = 3**k << 80 if k == 0 else -(3**k << 80)
+    words = np.array([[value % int(prime) for value in c1] for prime in DATA_PRIMES], dtype=np.uint64)
+    blocks = np.stack([words] * honest.ciphertexts)
+    return CkksMasked(honest.public, honest.layout, honest.noise, np.zeros_like(honest.c0), blocks)
+
+
+def test_one_crafted_request_reads_the_secret_key() -> None:
+    """Held to its layout, and the form of an honest one: it is answered. This is what the line is about."""
+    holder: KeyHolder = generate("ckks")
+    agreement = agreed("ckks")
+    held = holder.public.load(holder.encrypt(np.zeros(ROWS), FixedPoint(17.0, 32)).to_bytes())
+    honest, _ = held.contract(np.ones((1, COLUMNS, ROWS))).mask()
+    assert isinstance(honest, CkksMasked)
+    request = holder.public.load_masked(crafted(honest).to_bytes())
+    check_sums(request, agreement, agreement.members[0])
+    answer = np.rint(np.ldexp(centred(holder.open(request).residues), -80)).astype(np.int64)
+    secret = holder._secret
+    assert isinstance(secret, CkksSecretKey)
+    places = np.concatenate(honest.layout.places)
+    assert len(answer) == len(places)
+    for value, place in zip(answer.tolist(), places.tolist(), strict=True):
+        for k in range(DIGITS):
+            digit = (value + 1) % 3 - 1
+            value = (value - digit) // 3
+            at = place + k
+            assert digit == (secret._secret[at] if at < RING else -secret._secret[at - RING])

@@ -1,0 +1,77 @@
+"""The score ledger on disk: it survives, it is whole or not there, and it belongs to a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from securefed.errors import DataError
+from securefed.protocols.score_ledger import ScoreLedger, ScoreRefusal
+from securefed.runtime.score_file import ScoreFile
+
+KEY = bytes(range(32))
+
+
+def ledger(path: Path, key: bytes = KEY) -> ScoreLedger:
+    return ScoreLedger(key, store=ScoreFile(path, key))
+
+
+def ask(held: ScoreLedger, question: bytes) -> int:
+    return held.book("shop", [b"ann", b"bob"], question, 10, 50.0).scorings
+
+
+def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "score-ledger.bin"
+    assert ask(ledger(path), b"1") == 1
+    assert ask(ledger(path), b"1") == 1
+    assert ask(ledger(path), b"2") == 2
+    with pytest.raises(ScoreRefusal, match="scored 3 times"):
+        ask(ledger(path), b"3")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert b"ann" not in path.read_bytes()
+
+
+def test_two_runs_of_a_party_see_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "score-ledger.bin"
+    one, other = ledger(path), ledger(path)
+    assert ask(one, b"1") == 1
+    assert ask(other, b"2") == 2
+    with pytest.raises(ScoreRefusal):
+        ask(one, b"3")
+
+
+@pytest.mark.parametrize("lost", [1, 20, 40])
+def test_a_record_that_was_cut_off_is_written_anew(tmp_path: Path, lost: int) -> None:
+    path = tmp_path / "score-ledger.bin"
+    ask(ledger(path), b"1")
+    whole = path.read_bytes()
+    ask(ledger(path), b"2")
+    path.write_bytes(path.read_bytes()[:-lost])
+    assert ask(ledger(path), b"2") == 2
+    assert path.read_bytes().startswith(whole)
+    assert ask(ledger(path), b"2") == 2
+
+
+@pytest.mark.parametrize("length", range(0, 21, 5))
+def test_a_file_whose_head_was_cut_off_begins_anew(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "score-ledger.bin"
+    ask(ledger(path), b"1")
+    path.write_bytes(path.read_bytes()[:length])
+    assert ask(ledger(path), b"1") == 1
+    assert ask(ledger(path), b"2") == 2
+
+
+def test_another_key_or_another_file_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "score-ledger.bin"
+    ask(ledger(path), b"1")
+    with pytest.raises(DataError, match=r"score-ledger\.bin: a score ledger under another key"):
+        ask(ledger(path, bytes(32)), b"1")
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(DataError, match=r"score-ledger\.bin: score ledger: damaged at byte 0"):
+        ask(ledger(path), b"1")
+    path.write_bytes(b"something else altogether, of some length")
+    with pytest.raises(DataError, match="not a score ledger"):
+        ask(ledger(path), b"1")
