@@ -12,6 +12,7 @@ from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES
 from securefed.errors import SettingError
 from securefed.measure.calibration import Costs, ModelCosts, calibrate, hash_rate
+from securefed.measure.dry import HiddenCosts
 from securefed.measure.files import write_json
 from securefed.measure.plan import Estimate, RoundsModel, best, estimate
 from securefed.measure.report import seconds, size
@@ -79,23 +80,28 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         alpha=args.alpha,
         floor=FLOORS[shared.objective] if args.floor is None else args.floor,
     )
-    variants = _variants(shared, args.scheme)
+    if shared.objective == "linear" and shared.values["learning_rate"] != "auto":
+        assumed.append(
+            "learning_rate 'auto', which diverges for no Q, instead of the file's "
+            f"{shared.values['learning_rate']:g}, which may for some"
+        )
+    variants = _variants(_with(shared, learning_rate="auto", decay="none"), args.scheme)
     terminal.say("calibrating this machine, a few seconds for each scheme")
     tables: list[tuple[str, list[Estimate]]] = []
-    hashing, known = hash_rate(), dict[str, Costs]()
+    hashing, known = hash_rate(), dict[str, Costs | HiddenCosts]()
     for title, variant in variants:
         with workers(_engine(args.engine, party), variant.scheme) as mapper:
-            if variant.scheme not in known:
-                known[variant.scheme] = calibrate(variant.scheme, args.key_bits, mapper)
             scenario = Scenario(
                 variant.recipe(), columns, rows, args.key_bits, shared.key_holder or "key-holder"
             )
+            if variant.key_kind not in known:
+                known[variant.key_kind] = calibrate(variant.key_kind, args.key_bits, mapper)
             terminal.detail(f"{title}: {len(LOCAL_STEPS)} values of Q")
             model = None if scenario.blind else ModelCosts(scenario)
             found = [
                 estimate(
                     scenario.with_steps(q),
-                    known[variant.scheme],
+                    known[variant.key_kind],
                     network,
                     rounds,
                     model=model,
@@ -155,8 +161,6 @@ def _situation(
         table = {"name": "plan", "parties": list(columns), "objective": args.objective or "linear"}
         if len(columns) > 2:
             table["key_holder"] = "key-holder"
-        if table["objective"] == "linear" and args.scheme and "paillier" not in args.scheme:
-            table |= {"scheme": args.scheme[0], "reveal": "own-gradient"}
         rows = args.rows
     if rows is None:
         raise SettingError("rows: missing; --rows N says how many people are in common")
@@ -181,18 +185,23 @@ def _columns(text: str | None) -> dict[str, int]:
 
 def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[str, SharedSettings]]:
     """What could be run instead: schemes, and what training reveals."""
-    wanted = schemes or ["paillier", "ckks"]
+    wanted = schemes or ["ckks", "paillier"]
     found: list[tuple[str, SharedSettings]] = []
     linear_models = shared.objective == "linear" and shared.values["local_model"] == "linear"
     for scheme in wanted:
         if shared.objective == "transfer":
             found.append((f"{scheme}, own gradients", _with(shared, scheme=scheme)))
             continue
-        if scheme == "paillier" and linear_models and shared.values["optimiser"] == "sgd":
-            found.append(("paillier, reveals nothing", _with(shared, scheme=scheme, reveal="nothing")))
+        if scheme != "plain" and linear_models and _blindly(shared):
+            blind = _with(shared, scheme=scheme, reveal="nothing")
+            found.append((f"{scheme}, reveals nothing", blind))
         open_ = _with(shared, scheme=scheme, reveal="own-gradient", release=False)
         found.append((f"{scheme}, own gradients", open_))
     return found
+
+
+def _blindly(shared: SharedSettings) -> bool:
+    return bool(shared.values["optimiser"] == "sgd" and shared.values["exchange"] == "star")
 
 
 def _with(shared: SharedSettings, **changes: Any) -> SharedSettings:
@@ -251,7 +260,7 @@ def _why(fastest: Estimate, every: list[Estimate], rounds: RoundsModel) -> str:
     share = fastest.communication / (fastest.seconds or 1.0)
     if one.computation and fastest.computation < 1.2 * one.computation:
         reason = (
-            "a round costs the same whatever Q is (linear models open once a round), so more local steps "
+            "a round costs the same whatever Q is (linear models exchange once a round), so more local steps "
             "save rounds for nothing, until they save no more"
         )
     else:
@@ -262,7 +271,7 @@ def _why(fastest: Estimate, every: list[Estimate], rounds: RoundsModel) -> str:
     return (
         f"Why: {reason}; {share:.0%} of a round is communication. Rounds by R(Q) = "
         f"max(R(1) / Q^{rounds.alpha:g}, {rounds.floor:g} R(1)) with R(1) = {rounds.at_one:.0f}, "
-        "an assumption about the data."
+        "an assumption about the data; learning_rate = 'auto'."
     )
 
 

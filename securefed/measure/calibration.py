@@ -1,19 +1,21 @@
-"""What an operation takes on this machine: a few seconds of real work, once for each scheme.
+"""What an operation takes on this machine: a few seconds of real work, once for each kind of keys.
 
 Paillier's operations scale with counts, so they are measured small: an encryption, r**n, an opening, a
 multiplication mod n**2 (the multi-exponentiation says how many it will take), a squaring. CKKS's depend on
-shapes in steps and are fast, so they are measured at the shapes that the run will have. The local model is
-run on random numbers of its size.
+shapes in steps and are fast, so they are measured at the shapes that the run will have; so are those on
+hidden arrays under RLWE (securefed.measure.lattice). The local model is run on random numbers of its size.
+
+Seconds are the processor's: a machine that is busy with something else is not slower for it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from math import ceil
-from statistics import median
-from time import perf_counter, thread_time
-from typing import Protocol
+from time import thread_time
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,11 +23,15 @@ from securefed.crypto import FixedPoint, KeyHolder, Mapper, Serial, generate, lo
 from securefed.crypto.paillier import PaillierPublicKey
 from securefed.crypto.paillier.masking import horner
 from securefed.crypto.paillier.multiexp import Column, choose_plan, column_powers
+from securefed.crypto.paillier.public import unit_powers
+from securefed.crypto.randomness import uniform_units
 from securefed.errors import SettingError
+from securefed.measure.dry import HiddenCosts, Operation
+from securefed.measure.lattice import RlweCosts
+from securefed.measure.stopwatch import timed
 from securefed.measure.workload import Scenario, Work
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.sides import LinearSide
-from securefed.protocols.steps import LocalProblem
 from securefed.protocols.transfer import TransferSide
 
 __all__ = ["CkksCosts", "Costs", "ModelCosts", "PaillierCosts", "PlainCosts", "calibrate", "hash_rate"]
@@ -35,6 +41,7 @@ SHARED = 64
 """Encryptions below this number are not spread over workers (securefed.crypto.paillier.secret)."""
 
 
+@runtime_checkable
 class Costs(Protocol):
     """Seconds for a piece of work of one scheme, and for what comes before the first round."""
 
@@ -43,22 +50,10 @@ class Costs(Protocol):
     def seconds(self, work: Work) -> float: ...
 
 
-def _timed(work: Callable[[], object], repeats: int = 3, clock: Callable[[], float] = thread_time) -> float:
-    """The median of a few, in seconds of this thread's own computing: what else the machine does at the
-    moment is no part of what the work costs.
-    """
-    taken = []
-    for _ in range(repeats):
-        begin = clock()
-        work()
-        taken.append(clock() - begin)
-    return median(taken)
-
-
 def hash_rate() -> float:
     """Seconds a byte for what both ends of a line do to each message besides: checksums, digests, copies."""
     blob = bytes(1 << 20)
-    return 3.0 * _timed(lambda: hashlib.sha256(blob).digest()) / len(blob)
+    return 3.0 * timed(lambda: hashlib.sha256(blob).digest()) / len(blob)
 
 
 class PlainCosts:
@@ -87,19 +82,19 @@ class PaillierCosts:
         values = rng.uniform(-1, 1, 16)
         encrypted = holder.encrypt(values, FIXED)
         blob = encrypted.to_bytes()
-        self.encrypt = _timed(lambda: holder.encrypt(values, FIXED)) / len(values)
-        self.draw = _timed(lambda: public.draw(4)) / 4
-        self.load = _timed(lambda: public.load(blob)) / len(values)
+        self.encrypt = timed(lambda: holder.encrypt(values, FIXED)) / len(values)
+        self.draw = timed(lambda: public.draw(4)) / 4
+        self.load = timed(lambda: public.load(blob)) / len(values)
         self.open = self._opening(holder)
         group = list(encrypted._ciphertexts)  # type: ignore[attr-defined]
         width = 120
-        self.squaring = _timed(lambda: horner((public.square, width, group))) / (width * (len(group) - 1))
+        self.squaring = timed(lambda: horner((public.square, width, group))) / (width * (len(group) - 1))
         exponents = rng.integers(-(1 << 24), 1 << 24, (8, 48))
         bases = [group[i % len(group)] * (i + 2) % public.square for i in range(48)]
         column = Column(public.n, bases, exponents)
         self._bytes = int(public.n.bit_length()) // 4
         units = choose_plan(exponents.shape, exponents.size, 24, self._bytes).cost
-        self.multiplication = _timed(lambda: column_powers(column)) / units
+        self.multiplication = timed(lambda: column_powers(column)) / units
         self.efficiency = self._efficiency(public, mapper)
 
     @staticmethod
@@ -116,17 +111,19 @@ class PaillierCosts:
         return best / count
 
     def _efficiency(self, public: PaillierPublicKey, mapper: Mapper | None) -> float:
-        """How much of its share a worker gives, measured on r**n."""
+        """How much of its share a worker gives, measured on r**n: what handing out costs, what workers take
+        from each other, and whether there is a core for each.
+        """
         if mapper is None or mapper.workers == 1:
             return 1.0
-        count = 8 * mapper.workers
-        before, public.mapper = public.mapper, mapper
-        try:
-            public.draw(mapper.workers)  # starts the workers
-            took = _timed(lambda: public.draw(count), 2, perf_counter)  # other processes work
-        finally:
-            public.mapper = before
-        return min(1.0, max(0.2, self.draw * count / (took * mapper.workers)))
+        pieces = [(public.n, uniform_units(public.n, 4)) for _ in range(2 * mapper.workers)]
+        begin = thread_time()
+        busy = sum(mapper.map(_draw_seconds, pieces))
+        handing = thread_time() - begin
+        due = self.draw * 4 * len(pieces)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        share = min(1.0, cores / mapper.workers)
+        return share * min(1.0, max(0.2, due / (busy + handing * mapper.workers)))
 
     def _spread(self, seconds: float, pieces: int) -> float:
         """Over the workers that get a piece."""
@@ -160,10 +157,48 @@ class PaillierCosts:
         slices = min(outputs, ceil(self.workers / columns))
         size = ceil(outputs / slices)
         pieces = columns * ceil(outputs / size)
-        each = choose_plan((size, rows), size * rows, work.bits, self._bytes).cost * self.multiplication
+        terms = ceil(work.count / pieces) if work.count else size * rows
+        each = choose_plan((size, rows), terms, work.bits, self._bytes).cost * self.multiplication
         if self.workers == 1:
             return each * pieces
         return each * ceil(pieces / self.workers) / self.efficiency
+
+    def hidden(self, operation: Operation) -> float:
+        """Operations on hidden arrays, in terms of the others."""
+        count, (rows, columns) = operation.ciphertexts, operation.shape
+        if operation.name == "key":
+            return self.setup
+        if operation.name == "multiply" and operation.matrix is not None:
+            integers = np.abs(operation.matrix.integers())
+            bits = max(1, int(integers.max(initial=0)).bit_length())
+            terms = columns * int(np.count_nonzero(integers))
+            return self.seconds(Work("products", terms, (columns, rows, operation.inner), bits))
+        if operation.name == "pack":
+            return self.seconds(Work("pack", rows * columns, bits=operation.width))
+        same = HIDDEN_AS.get(operation.name)
+        return 0.0 if same is None else self.seconds(Work(same, count))
+
+
+HIDDEN_AS = {
+    "zeros": "encrypt-others",
+    "load array": "load",
+    "load sum": "load",
+    "array plus": "add",
+    "add": "add",
+    "sum plus": "add",
+    "rerandomise": "draw",
+    "read": "open",
+    "open": "open",
+    "conceal": "encrypt",
+}
+"""Operations on hidden arrays under Paillier, and what they cost as much as."""
+
+
+def _draw_seconds(piece: tuple[Any, list[Any]]) -> float:
+    """The processor's time for r**n of some units; a top-level function, for other processes."""
+    begin = thread_time()
+    unit_powers(piece)
+    return thread_time() - begin
 
 
 class CkksCosts:
@@ -172,7 +207,7 @@ class CkksCosts:
     def __init__(self) -> None:
         self._holder = generate("ckks")
         blob = self._holder.public.to_bytes()
-        self.setup = _timed(lambda: load_public_key(blob), 2)
+        self.setup = timed(lambda: load_public_key(blob), 2)
         self._known: dict[tuple[str, tuple[int, ...]], float] = {}
 
     def seconds(self, work: Work) -> float:
@@ -226,7 +261,7 @@ class CkksCosts:
             "add": lambda: (public.load(blob) + encrypted).to_bytes(),
         }
         for name, work in measured.items():
-            self._known[name, shape] = _timed(work, 2)
+            self._known[name, shape] = timed(work, 2)
 
 
 class ModelCosts:
@@ -245,12 +280,6 @@ class ModelCosts:
         labels = np.ones(rows) if name == scenario.agreement.label_party else None
         side: LinearSide | TransferSide
         if isinstance(recipe, LinearRecipe):
-            if scenario.blind:
-                weight, steps = recipe.loss_function.margin_weight, recipe.algorithm.local_steps
-                matrix = _timed(
-                    lambda: LocalProblem.of(features, weight, l2=recipe.l2).update_matrix(0.1, steps), 1
-                )
-                return {"matrix": matrix}
             model = recipe.model(name, features.shape[1], last=labels is not None, index=0)
             side = LinearSide(
                 model,
@@ -268,9 +297,9 @@ class ModelCosts:
         shape = (scenario.size(name) // _columns(scenario), _columns(scenario))
         sums = np.zeros(shape if _columns(scenario) > 1 else shape[:1])
         return {
-            "contribution": _timed(side.contribution),
-            "multipliers": _timed(side.multipliers),
-            "gradient": _timed(lambda: side.gradient(sums, False)),
+            "contribution": timed(side.contribution),
+            "multipliers": timed(side.multipliers),
+            "gradient": timed(lambda: side.gradient(sums, False)),
         }
 
 
@@ -279,8 +308,12 @@ def _columns(scenario: Scenario) -> int:
     return 1 if isinstance(recipe, LinearRecipe) else recipe.hidden
 
 
-def calibrate(scheme: str, key_bits: int, mapper: Mapper | None = None) -> Costs:
-    """The costs of a scheme on this machine; `mapper` is what the run will use."""
-    if scheme == "paillier":
+def calibrate(kind: str, key_bits: int, mapper: Mapper | None = None) -> Costs | HiddenCosts:
+    """The costs of a kind of keys (securefed.crypto.key_kind) on this machine; `mapper` is what the run will
+    use.
+    """
+    if kind == "paillier":
         return PaillierCosts(key_bits, mapper)
-    return CkksCosts() if scheme == "ckks" else PlainCosts()
+    if kind == "rlwe":
+        return RlweCosts()
+    return CkksCosts() if kind == "ckks" else PlainCosts()

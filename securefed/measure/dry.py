@@ -51,8 +51,9 @@ class Operation:
     """One thing that a party does to hidden arrays, or to keys."""
 
     name: str
-    """key, switching, load switching; zeros, load array, array plus, array bytes, prepare, multiply, flatten
-    (array to sum); pack, add, sum plus, rerandomise, sum bytes, load sum; read, open, conceal.
+    """key, switching, load switching; zeros, load array, array plus, array bytes, multiply, flatten (array to
+    sum); pack, add, sum plus, rerandomise, sum bytes, load sum; read, open, conceal. And what is put off and
+    done once: prepare an array that arrived for its first use, unfold one that was computed to send it.
     """
     shape: Shape = (0, 0)
     """Of the array, or of the result."""
@@ -129,6 +130,7 @@ class DryPublicKey(PublicKey, HidingLayout):
 
     def hidden_zeros(self, shape: Shape, range_: Range, blocks: int = 1) -> DryArray:
         array = DryArray(self, shape, range_, blocks, seeded=False)
+        array._prepared, array._unfolded = True, False
         self.note("zeros", shape, array.ciphertexts, blocks=blocks)
         return array
 
@@ -188,14 +190,14 @@ class DryArray(HiddenArray):
         self, public: DryPublicKey, shape: Shape, range_: Range, blocks: int, *, seeded: bool
     ) -> None:
         self.public, self.shape, self.range = public, shape, range_
-        self._blocks, self._seeded, self._prepared = blocks, seeded, False
+        self._blocks, self._seeded = blocks, seeded
+        self._prepared, self._unfolded = False, True
 
     @property
     def ciphertexts(self) -> int:
         return self.public.array_ciphertexts(self.shape, self._blocks)
 
     def _prepare(self) -> None:
-        """What the first product with an array takes besides."""
         if not self._prepared:
             self.public.note("prepare", self.shape, self.ciphertexts, blocks=self._blocks)
         self._prepared = True
@@ -218,10 +220,16 @@ class DryArray(HiddenArray):
     def add_plain(self, integers: Wide, range_: Range) -> Self:
         if integers.shape != self.shape:
             raise ShapeError(f"integers of shape {integers.shape} given, {self.shape} expected")
+        self._prepare()
         self.public.note("array plus", self.shape, self.ciphertexts, blocks=self._blocks)
-        return type(self)(self.public, self.shape, range_, self._blocks, seeded=self._seeded)
+        array = type(self)(self.public, self.shape, range_, self._blocks, seeded=self._seeded)
+        array._prepared, array._unfolded = True, False
+        return array
 
     def to_bytes(self) -> bytes:
+        if not self._unfolded:
+            self.public.note("unfold", self.shape, self.ciphertexts, blocks=self._blocks)
+        self._unfolded = True
         self.public.note("array bytes", self.shape, self.ciphertexts, blocks=self._blocks)
         payload = self.public.array_bytes(self.shape, self._blocks, self._seeded)
         return self.public.blank(payload, self.ciphertexts, self.shape)

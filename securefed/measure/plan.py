@@ -1,10 +1,11 @@
 """How long, and how much, before anybody is asked: ciphertexts, bytes and minutes for each number of local
 steps.
 
-Sizes are exact (securefed.measure.workload). Times come from a short calibration of this machine and a
-network profile: every party's steps are put on the clock that real runs have (securefed.transport.clock),
-so a round is computation plus communication on its critical path, and parties that work side by side do
-not add up.
+Sizes are exact: a blind run is rehearsed by its real programs (securefed.measure.rehearsal), the others'
+messages are counted (securefed.measure.workload). Times come from a short calibration of this machine and a
+network profile: every party's steps are put on the clock that real runs have (securefed.transport.clock), so
+a round is computation plus communication on its critical path, and parties that work side by side do not add
+up.
 
 How many rounds a run needs is the one thing that depends on the data. The model is
 
@@ -21,14 +22,16 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any
 
 from securefed.checks import check_integer, check_number
 from securefed.errors import SettingError
 from securefed.measure.calibration import Costs, ModelCosts
+from securefed.measure.dry import HiddenCosts
 from securefed.measure.forecast import refusal
+from securefed.measure.rehearsal import rehearse
 from securefed.measure.workload import Receive, Scenario, Send, Step, Work, ciphertexts, scripts, traffic
 from securefed.transport import Network, Path
 
@@ -83,9 +86,11 @@ class Estimate:
     """Seconds a round, on the critical path."""
     communication: float
     setup: float
-    """Seconds before the first round."""
+    """Seconds of computation besides the rounds: keys before the first one, the end after the last."""
     refused: str = ""
     """What the solvability ledger would say, if it would refuse."""
+    setup_communication: float = 0.0
+    setup_bytes: int = 0
 
     @property
     def seconds(self) -> float:
@@ -94,7 +99,7 @@ class Estimate:
 
     @property
     def total_bytes(self) -> int:
-        return self.bytes * self.rounds
+        return self.setup_bytes + self.bytes * self.rounds
 
     @property
     def total_computation(self) -> float:
@@ -102,7 +107,7 @@ class Estimate:
 
     @property
     def total_communication(self) -> float:
-        return self.communication * self.rounds
+        return self.setup_communication + self.communication * self.rounds
 
     @property
     def total(self) -> float:
@@ -194,7 +199,7 @@ def _play(found: Mapping[str, list[Step]], costs: Costs, model: ModelCosts | Non
 
 def estimate(
     scenario: Scenario,
-    costs: Costs,
+    costs: Costs | HiddenCosts,
     network: Network,
     rounds: RoundsModel,
     *,
@@ -204,6 +209,10 @@ def estimate(
     """A plan's row for one scenario. `model`: of a scenario with the same shapes, if it was measured
     before.
     """
+    if scenario.blind:
+        return _rehearsed(scenario, costs, network, rounds)
+    if not isinstance(costs, Costs):
+        raise SettingError(f"plan: {type(costs).__name__} says nothing about own gradients")
     found = scripts(scenario)
     path = round_path(found, costs, model or ModelCosts(scenario), network, hashing)
     entry = refusal(scenario.agreement)
@@ -222,6 +231,30 @@ def estimate(
         communication=path.communication,
         setup=costs.setup,
         refused=refused,
+    )
+
+
+def _rehearsed(
+    scenario: Scenario, costs: Costs | HiddenCosts, network: Network, rounds: RoundsModel
+) -> Estimate:
+    """A blind run: for as many rounds as it will have, since the masks' size depends on them."""
+    if not isinstance(costs, HiddenCosts):
+        raise SettingError(f"plan: {type(costs).__name__} says nothing about hidden arrays")
+    steps = scenario.recipe.algorithm.local_steps
+    due = replace(scenario, recipe=replace(scenario.recipe, rounds=rounds.rounds(steps)))
+    found = rehearse(due, costs, network)
+    return Estimate(
+        scheme=scenario.recipe.scheme,
+        reveal=scenario.agreement.reveal,
+        local_steps=steps,
+        rounds=due.recipe.rounds,
+        ciphertexts=sum(found.ciphertexts.values()),
+        bytes=sum(found.traffic().values()),
+        computation=found.round.computation,
+        communication=found.round.communication,
+        setup=found.once.computation,
+        setup_communication=found.once.communication,
+        setup_bytes=found.bytes_once,
     )
 
 

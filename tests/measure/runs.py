@@ -7,18 +7,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from securefed.crypto import KeyHolder, load_public_key
+from securefed.crypto import KeyHolder, key_kind, load_public_key
 from securefed.measure.workload import Scenario
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.messages import KINDS
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.training import Evaluation
-from securefed.transport import LocalRun, Message, Program, get_network, run_local
+from securefed.transport import Link, LocalRun, Message, Program, get_network, run_local
 from tests.protocols.federation import KEYS
 
 
-def holder(scheme: str, index: int) -> KeyHolder:
-    return KEYS.holder(scheme, index)
+def holder(kind: str, index: int) -> KeyHolder:
+    return KEYS.holder(kind, index)
 
 
 class Counted:
@@ -26,20 +26,23 @@ class Counted:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.links: dict[str, Link] = {}
 
     def __call__(self, message: Message) -> Message:
         self.messages.append(message)
         return message
 
-    def bytes(self, round_: int) -> Counter[tuple[str, str, str]]:
+    def bytes(self, round_: int | None, phase: str = "training") -> Counter[tuple[str, str, str]]:
+        """By kind, sender and receiver."""
         sizes: Counter[tuple[str, str, str]] = Counter()
-        for message in self.messages:
-            if message.round == round_ and message.kind != "public-key":
-                sizes[message.kind, message.sender, message.receiver] += message.size
+        for name, link in self.links.items():
+            for entry in link.transcript.of("sent"):
+                if entry.phase == phase and round_ in (None, entry.round):
+                    sizes[entry.kind, name, entry.peer] += entry.bytes
         return sizes
 
     def ciphertexts(self, round_: int) -> Counter[str]:
-        """As the receivers read them, whatever the bytes."""
+        """As the receivers read them, whatever the bytes; of runs that open own gradients."""
         publics = {m.sender: load_public_key(m.payload) for m in self.messages if m.kind == "public-key"}
         counts: Counter[str] = Counter()
         for message in self.messages:
@@ -47,44 +50,25 @@ class Counted:
                 continue
             for public in publics.values():
                 if public.key_id == message.payload[56:72] or public.key_id in message.payload[:120]:
-                    if KINDS[message.kind].protection == "masked" and "margin" not in message.kind:
-                        counts[message.kind] += self._masked(public, message)
-                    else:
-                        counts[message.kind] += self._encrypted(public, message)
+                    load = public.load_masked if KINDS[message.kind].protection == "masked" else public.load
+                    counts[message.kind] += load(message.payload).ciphertexts
                     break
             else:
                 raise AssertionError(f"{message!r} is under no key of this run")
         return counts
 
-    @staticmethod
-    def _masked(public: object, message: Message) -> int:
-        if message.kind == "refresh-request":
-            return Counted._slots(public, message)
-        return int(public.load_masked(message.payload).ciphertexts)  # type: ignore[attr-defined]
-
-    @staticmethod
-    def _encrypted(public: object, message: Message) -> int:
-        if "margin" in message.kind:
-            return Counted._slots(public, message)
-        return int(public.load(message.payload).ciphertexts)  # type: ignore[attr-defined]
-
-    @staticmethod
-    def _slots(public: object, message: Message) -> int:
-        from securefed.crypto.paillier.slots import HiddenSlots, PaillierSlots
-
-        if message.kind == "margin":
-            return PaillierSlots.from_bytes(public, message.payload).ciphertexts  # type: ignore[arg-type]
-        return HiddenSlots.from_bytes(public, message.payload).ciphertexts  # type: ignore[arg-type]
-
 
 def run(scenario: Scenario, seed: int = 0) -> tuple[Counted, LocalRun]:
     """The scenario for real, on random data."""
     rng = np.random.default_rng(seed)
-    agreement, recipe, scheme = scenario.agreement, scenario.recipe, scenario.recipe.scheme
+    agreement, recipe = scenario.agreement, scenario.recipe
+    kind = key_kind(recipe.scheme, agreement.reveal)
     names, last = agreement.names, agreement.label_party
     signs = np.where(np.arange(scenario.rows) % 2, 1.0, -1.0)
+    if scenario.outputs > 1:
+        signs = np.outer(signs, np.ones(scenario.outputs))
     holders: Mapping[str, KeyHolder] = {
-        name: holder(scheme, place)
+        name: holder(kind, place)
         for place, name in enumerate(names if agreement.mutual else [scenario.key_holder])
     }
     programs: dict[str, Program] = {}
@@ -92,7 +76,8 @@ def run(scenario: Scenario, seed: int = 0) -> tuple[Counted, LocalRun]:
         features = rng.normal(size=(scenario.rows, columns)).clip(-3, 3)
         targets = signs if name == last else None
         guard = ScoreGuard(party=name, mode="off")
-        around = Surroundings(holders.get(name), evaluation=Evaluation(features, None), guard=guard)
+        seen = Evaluation(features, (lambda scores: 0.5) if name == last else None)
+        around = Surroundings(holders.get(name), evaluation=seen, guard=guard)
         if isinstance(recipe, LinearRecipe):
             model = recipe.model(name, columns, last=name == last, index=place)
             programs[name] = recipe.party(agreement, name, model, features, targets, around).run
@@ -108,4 +93,5 @@ def run(scenario: Scenario, seed: int = 0) -> tuple[Counted, LocalRun]:
         programs[scenario.key_holder] = program.run
     counted = Counted()
     done = run_local(programs, run="r", kinds=KINDS, network=get_network("lan"), tap=counted)
+    counted.links = done.links
     return counted, done

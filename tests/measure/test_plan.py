@@ -6,13 +6,17 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path as FilePath
 from typing import Any
 
 import pytest
 
 from securefed.errors import SettingError
+from securefed.measure import calibration, lattice, stopwatch
 from securefed.measure.calibration import CkksCosts, PaillierCosts, PlainCosts
+from securefed.measure.dry import Operation
 from securefed.measure.forecast import ledger_after, refusal
+from securefed.measure.lattice import MOST_ROWS, RlweCosts
 from securefed.measure.plan import Estimate, RoundsModel, best, estimate, round_path
 from securefed.measure.sizes import Block
 from securefed.measure.workload import Receive, Scenario, Send, Step, Work
@@ -157,7 +161,9 @@ def test_an_estimate_of_each_scheme() -> None:
     assert rows[0].computation > 0 and rows[1].rounds < rows[0].rounds
     assert all(math.isfinite(row.total) and row.communication > 0 for row in rows)
     blind = Scenario(LinearRecipe(scheme="paillier", rounds=4), {"shop": 3, "bank": 2}, 40, 1024)
-    assert estimate(blind, paillier, network, RoundsModel(10)).computation > rows[0].computation
+    hidden = estimate(blind, paillier, network, RoundsModel(10))
+    assert hidden.computation > rows[0].computation
+    assert hidden.setup_bytes > 0 and hidden.total_bytes == hidden.setup_bytes + 10 * hidden.bytes
     transfer = Scenario(TransferRecipe(scheme="ckks", hidden=4), {"b": 3, "a": 2}, 50)
     ckks = CkksCosts()
     steps = [estimate(transfer.with_steps(q), ckks, network, RoundsModel(10)) for q in (1, 4)]
@@ -179,3 +185,63 @@ def test_workers_share_the_work() -> None:
         assert shared.seconds(work) == pytest.approx(alone.seconds(work) / 4, rel=0.05)
     for work in (Work("encrypt", 8), Work("draw", 1), Work("load", 400), Work("gradient")):
         assert shared.seconds(work) == alone.seconds(work)
+
+
+def test_a_blind_run_under_rlwe_is_forecast_for_the_rounds_that_it_will_have() -> None:
+    costs = RlweCosts()
+    scenario = Scenario(LinearRecipe(scheme="ckks", rounds=4), {"shop": 3, "bank": 2}, 60)
+    rows = [estimate(scenario.with_steps(q), costs, get_network("lan"), RoundsModel(10)) for q in (1, 20)]
+    assert [row.rounds for row in rows] == [10, 2]
+    for row in rows:
+        assert 0 < row.computation < 10 and row.communication > 0 and row.setup_communication > 0
+        assert row.setup_bytes > 0 and not row.refused and row.reveal == "nothing"
+    # Two margins, conversions, refreshes there and back: a ciphertext each.
+    assert rows[0].ciphertexts == rows[1].ciphertexts == 8
+
+
+def test_each_shape_is_measured_once_and_rows_beyond_many_count_in_proportion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    costs = RlweCosts()
+    measured: list[str] = []
+
+    def measure(self: RlweCosts, operation: Operation) -> None:
+        measured.append(operation.name)
+        self._known[operation] = 3.0
+
+    monkeypatch.setattr(RlweCosts, "_measure", measure)
+    small, large = Operation("read", (MOST_ROWS, 2), 4), Operation("read", (4 * MOST_ROWS, 2), 16)
+    assert (costs.hidden(small), costs.hidden(large)) == (3.0, 12.0)
+    tall = Operation("multiply", (2 * MOST_ROWS, 1), inner=8)
+    wide = Operation("multiply", (8, 1), inner=2 * MOST_ROWS)
+    assert (costs.hidden(tall), costs.hidden(wide), costs.hidden(tall)) == (6.0, 6.0, 6.0)
+    assert measured == ["read", "multiply", "multiply"]
+
+
+def test_encodings_that_do_not_fit_into_memory_are_made_again() -> None:
+    costs = RlweCosts()
+    assert costs._kept(Operation("multiply", (10**5, 1), inner=20))
+    assert not costs._kept(Operation("multiply", (10**6, 1), inner=100))
+
+
+def test_costs_of_one_kind_say_nothing_about_the_other() -> None:
+    blind = Scenario(LinearRecipe(scheme="ckks"), {"shop": 3, "bank": 2}, 40)
+    open_ = Scenario(LinearRecipe(scheme="ckks", reveal="own-gradient"), {"shop": 3, "bank": 2}, 40)
+    with pytest.raises(SettingError, match="hidden arrays"):
+        estimate(blind, PlainCosts(), get_network("lan"), RoundsModel(10))
+    with pytest.raises(SettingError, match="own gradients"):
+        estimate(open_, RlweCosts(), get_network("lan"), RoundsModel(10))
+
+
+def test_a_busy_machine_is_not_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibrations go by the processor's clock: on it a neighbour takes no time."""
+    now = [0.0]
+
+    def work() -> None:
+        now[0] += 2.0
+
+    monkeypatch.setattr(stopwatch, "thread_time", lambda: now[0])
+    assert stopwatch.timed(work) == 2.0
+    for module in (calibration, lattice, stopwatch):
+        assert module.__file__ is not None
+        assert "perf_counter" not in FilePath(module.__file__).read_text()
