@@ -29,6 +29,7 @@ COMMANDS = {
     "figures": "the paper's figures, and total minutes against Q on several networks, as PNG and SVG",
     "scale": "one round as rows, parties and workers grow",
     "attacks": "attacks on what parties saw: attack by variant, with chance and interval",
+    "chaos": "real parties while they are killed, stopped, cut off, slowed down: what survives",
     "peers": "one encrypted round beside what the layout of FATE's FTL takes for the same",
 }
 

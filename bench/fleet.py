@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Table", "train"]
+__all__ = ["HOLDER", "ROOT", "Table", "free_ports", "train"]
 
 ROOT = Path(__file__).parent.parent
 HOLDER = "notary"
@@ -62,7 +62,7 @@ def train(
             str(key_bits),
         ]
         subprocess.run([*command, *words, "-q"], cwd=ROOT, env=environment, check=True, capture_output=True)
-    ports = dict(zip(everybody, _free_ports(len(everybody)), strict=True))
+    ports = dict(zip(everybody, free_ports(len(everybody)), strict=True))
     shared = {"name": "bench", "parties": parties, **run}
     if len(parties) > 2:
         shared["key_holder"] = HOLDER
@@ -128,7 +128,7 @@ def _pairs(table: Mapping[str, Any]) -> list[str]:
     return [f"{key} = {json.dumps(value)}" for key, value in table.items()]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(each.getsockname()[1]) for each in sockets]

@@ -23,6 +23,7 @@ __all__ = ["COMMANDS", "USER_ERRORS", "Stopped", "build_parser", "main"]
 COMMANDS = {
     "demo": "see it work: all parties as processes on this machine, on built-in data, encrypted",
     "init": "make a party's folder: keys, certificate and a commented party.toml",
+    "check": "all that can be known to be wrong before meeting anybody, in one list",
     "party": "join a run as one party: align, train, write the run directory",
     "predict": "score new rows together with the saved model",
     "plan": "how long and how much, for each number of local steps and scheme, before you start",

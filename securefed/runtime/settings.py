@@ -12,10 +12,10 @@ one line that names the file, the key, what was given and what is allowed. Paths
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
 from securefed.data.psi import check_peer_ids
@@ -25,9 +25,10 @@ from securefed.runtime.fields import check_keys, check_names, check_text
 from securefed.runtime.shared import SharedSettings
 from securefed.transport.identity import Certificate, Peer, check_party_name, parse_address
 
-__all__ = ["DataSettings", "OwnSettings", "PartyFile", "read_party_file"]
+__all__ = ["DataSettings", "OwnSettings", "PartyFile", "read_party_file", "settings_problems"]
 
 Table = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -203,14 +204,46 @@ def _peer(path: Path, name: str, table: Any) -> Peer:
         raise SettingError(f"{where}: {error}") from None
 
 
-def read_party_file(path: Path) -> PartyFile:
-    """A party.toml, checked."""
+def _read(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingError(f"cannot read {path}: {error.strerror}; securefed init makes one") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: not TOML: {error}") from None
+
+
+def settings_problems(path: Path) -> list[str]:
+    """What is wrong with a party.toml, one line for each table: none of them hides another's."""
+    found: list[str] = []
+
+    def tried(work: Callable[[], T]) -> T | None:
+        try:
+            return work()
+        except SettingError as error:
+            found.append(str(error))
+            return None
+
+    table = tried(lambda: _read(path))
+    if table is None:
+        return found
+    tried(lambda: check_keys(str(path), table, ("party", "data", "peers", "run")))
+    own = tried(lambda: OwnSettings(**_section(path, table, "party", OwnSettings)))
+    shared = tried(lambda: SharedSettings.of(_table(path, table, "run")))
+    if "data" in table:
+        tried(lambda: DataSettings(**_section(path, table, "data", DataSettings)))
+    peers = table.get("peers", {})
+    if isinstance(peers, dict):
+        for name, given in peers.items():
+            tried(lambda name=name, given=given: _peer(path, name, given))  # type: ignore[misc]
+    if own is not None and shared is not None and not found:
+        tried(lambda: PartyFile.of(path, table))
+    return found
+
+
+def read_party_file(path: Path) -> PartyFile:
+    """A party.toml, checked."""
+    table = _read(path)
     try:
         return PartyFile.of(path, table)
     except SettingError as error:

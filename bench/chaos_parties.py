@@ -1,0 +1,203 @@
+"""Parties for the chaos: their folders are made once for a scene, their processes are killed, and started
+again as a supervisor would do it, always with --resume.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.chaos_wires import Wire
+from bench.fleet import HOLDER, ROOT, Table, free_ports
+
+__all__ = ["Fleet", "Scene"]
+
+PATIENCE, WAIT = 10, 150
+ROWS = 60
+COMMAND = [sys.executable, "-m", "securefed.cli"]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Who trains what. `tolerance`: how far a weight may be from an unbroken run's; None: the run itself has
+    fresh randomness in its result, and only its end is looked at.
+    """
+
+    name: str
+    parties: int
+    run: Mapping[str, Any]
+    tolerance: float | None = 0.0
+    engine: str | int = "serial"
+
+    @property
+    def names(self) -> list[str]:
+        return [f"p{number}" for number in range(self.parties)]
+
+
+@dataclass
+class Fleet:
+    """The processes of one scene."""
+
+    scene: Scene
+    folder: Path
+    seed: int
+    wires: dict[tuple[str, str], Wire] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = self.scene.names
+        self.everybody = [*names, *([HOLDER] if len(names) > 2 else [])]
+        self._environment = os.environ | {
+            "SECUREFED_PASSPHRASE": secrets.token_urlsafe(24),
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        scheme = str(self.scene.run["scheme"])
+        for name in self.everybody:
+            words = ["init", name, "--folder", str(self.folder / name), "--key-bits", "2048", "-q"]
+            words += ["--scheme", "ckks" if scheme == "plain" else scheme]
+            words += ["--key-holder"] if name == HOLDER else []
+            done = subprocess.run(
+                [*COMMAND, *words], cwd=ROOT, env=self._environment, capture_output=True, text=True
+            )
+            if done.returncode:
+                raise OSError(f"securefed init {name} failed: {done.stderr.strip()}")
+        ports = dict(zip(self.everybody, free_ports(len(self.everybody)), strict=True))
+        for one in self.everybody:
+            for other in self.everybody:
+                if one != other:
+                    self.wires[one, other] = Wire(ports[other])
+                    pem = self.folder / other / "certificate.pem"
+                    shutil.copy(pem, self.folder / one / "peers" / f"{other}.pem")
+        for name, table in self._tables().items():
+            table.write(self.folder / name / "data.csv")
+        for name in self.everybody:
+            (self.folder / name / "party.toml").write_text(self._settings(name, ports[name]))
+
+    def _tables(self) -> dict[str, Table]:
+        rng = np.random.default_rng(self.seed)
+        values = rng.normal(size=(ROWS, 2 * self.scene.parties)).round(6)
+        labels = (values @ rng.normal(size=values.shape[1]) > 0).astype(int)
+        tables = {}
+        for place, name in enumerate(self.scene.names):
+            rows: list[list[object]] = [list(row) for row in values[:, 2 * place : 2 * place + 2]]
+            last = place == self.scene.parties - 1
+            if last:
+                rows = [[*row, int(label)] for row, label in zip(rows, labels, strict=True)]
+            tables[name] = Table(["x", "y", *(["label"] if last else [])], rows)
+        return tables
+
+    def _settings(self, name: str, port: int) -> str:
+        def pairs(table: Mapping[str, Any]) -> list[str]:
+            return [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+
+        own = {
+            "name": name,
+            "role": "key-holder" if name == HOLDER else "data",
+            "listen": f"127.0.0.1:{port}",
+            "wait": WAIT,
+            "patience": PATIENCE,
+            "start_seed": self.seed,
+            "engine": self.scene.engine,
+        }
+        lines = ["[party]", *pairs(own)]
+        if name != HOLDER:
+            label = {"label": "label"} if name == self.scene.names[-1] else {}
+            lines += ["[data]", *pairs({"file": "data.csv", **label})]
+        for peer in self.everybody:
+            if peer != name:
+                way = {"address": f"127.0.0.1:{self.wires[name, peer].port}"}
+                lines += [f"[peers.{peer}]", *pairs({**way, "certificate": f"peers/{peer}.pem"})]
+        shared: dict[str, Any] = {"name": "chaos", "parties": self.scene.names, "alignment": "rows"}
+        if HOLDER in self.everybody:
+            shared["key_holder"] = HOLDER
+        return "\n".join([*lines, "[run]", *pairs({**shared, **self.scene.run})]) + "\n"
+
+    # Processes.
+
+    def clean(self) -> None:
+        """Nothing is left of the run before, and the lines are whole."""
+        for name in self.everybody:
+            shutil.rmtree(self.folder / name / "runs", ignore_errors=True)
+            (self.folder / f"{name}.log").unlink(missing_ok=True)
+        for wire in self.wires.values():
+            wire.mend()
+
+    def start(self, name: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [*COMMAND, "party", str(self.folder / name / "party.toml"), "--resume"],
+                cwd=ROOT,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def signal(self, name: str, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.processes[name].pid, number)
+
+    def fill_disk(self, name: str, *, full: bool) -> None:
+        """Files of this process may not grow any more, or may again; a write fails as on a full disk."""
+        most = 0 if full else resource.RLIM_INFINITY
+        with suppress(ProcessLookupError):
+            resource.prlimit(self.processes[name].pid, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+
+    def workers(self, name: str) -> list[int]:
+        found = Path(f"/proc/{self.processes[name].pid}/task").glob("*/children")
+        with suppress(OSError):
+            return [int(word) for path in found for word in path.read_text().split()]
+        return []
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        self.end()
+        for wire in self.wires.values():
+            wire.close()
+
+    # What they leave.
+
+    def log(self, name: str) -> str:
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def result(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(
+            (self.folder / name / "runs" / "chaos" / "result.json").read_text()
+        )
+        return found
+
+    def model(self) -> list[NDArray[np.float64]]:
+        """All numbers of all shards that are not under somebody's key."""
+        found = []
+        for name in self.scene.names:
+            with np.load(self.folder / name / "runs" / "chaos" / f"shard-{name}.npz") as held:
+                kept = [held[key] for key in sorted(held.files) if held[key].dtype == np.float64]
+            found.append(np.concatenate([np.ravel(array) for array in kept] or [np.zeros(0)]))
+        return found
+
+
+def distance(one: Sequence[NDArray[np.float64]], other: Sequence[NDArray[np.float64]]) -> float:
+    """The largest difference of two numbers."""
+    return max(float(np.max(np.abs(a - b), initial=0.0)) for a, b in zip(one, other, strict=True))

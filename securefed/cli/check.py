@@ -1,0 +1,52 @@
+"""`securefed check party.toml`: what would go wrong, before anybody is met."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from securefed.cli import passphrase as phrases
+from securefed.cli.terminal import Terminal
+from securefed.measure.files import write_json
+from securefed.runtime.checking import NOTE, PROBLEM, check_party
+
+__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
+
+DESCRIPTION = """\
+Look at everything that can be known before meeting anybody: settings, data, columns, ids, labels, keys and
+their permissions, certificates, the port, addresses, the disk, limits and the clock. All problems in one
+list. No peer is called, and nothing is left behind."""
+
+EPILOGUE = """\
+examples:
+  securefed check bank/party.toml
+  securefed check bank/party.toml --rows new-clients.csv --out scores.csv   before a prediction
+
+Exit code 0: nothing is wrong that can be seen from here; 2: the list has problems."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="party.toml", help="this party's settings")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="the new rows of a prediction")
+    parser.add_argument("--out", type=Path, metavar="CSV", help="where a prediction is to write")
+    phrases.add_argument(parser)
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    found = check_party(
+        args.file, partial(phrases.read_passphrase, args.passphrase_file), rows=args.rows, out=args.out
+    )
+    problems = [check for check in found if check.verdict == PROBLEM]
+    for check in found:
+        word = {PROBLEM: "PROBLEM", NOTE: "note"}.get(check.verdict, "good")
+        terminal.result(f"{word:<8} {check.about}: {check.text}")
+    terminal.result(
+        f"{len(problems)} problem{'' if len(problems) == 1 else 's'} in {len(found)} checks"
+        if problems
+        else f"no problems in {len(found)} checks"
+    )
+    if args.json is not None:
+        write_json(args.json, {"problems": len(problems), "checks": [asdict(check) for check in found]})
+    return 2 if problems else 0
