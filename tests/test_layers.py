@@ -38,7 +38,8 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Foreign package -> the part of securefed that may import it.
 HOMES = {
     "phe": "securefed.crypto.interop",
-    "tenseal": "securefed.crypto.ckks",
+    "tenseal": ("securefed.crypto.ckks", "securefed.crypto.rlwe"),
+    "zstandard": "securefed.crypto.rlwe",
     "gmpy2": "securefed.crypto",
 }
 LOADS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
@@ -80,8 +81,9 @@ def layer(name: str) -> str:
     return parts[1] if len(parts) > 1 and parts[1] in RANK else "API"
 
 
-def within(name: str, home: str) -> bool:
-    return name == home or name.startswith(f"{home}.")
+def within(name: str, home: str | tuple[str, ...]) -> bool:
+    homes = (home,) if isinstance(home, str) else home
+    return any(name == each or name.startswith(f"{each}.") for each in homes)
 
 
 def upward_imports(source: str, name: str, is_package: bool = False) -> list[str]:

@@ -68,7 +68,8 @@ class DemoRun:
         ports = dict(zip(self.everybody, _free_ports(len(self.everybody)), strict=True))
         holders = self._data.parties if len(self.everybody) == 2 else [KEY_HOLDER]
         for name in self.everybody:
-            schemes = (self._settings.scheme,) if name in holders and self._settings.scheme != "plain" else ()
+            kind = self._settings.key_kind
+            schemes = (kind,) if name in holders and kind != "plain" else ()
             make_party_folder(
                 self.folder / name,
                 name,

@@ -8,6 +8,7 @@ from typing import Any
 
 from securefed.checks import check_integer
 from securefed.cli.demo_data import DemoData
+from securefed.crypto import key_kind
 from securefed.errors import SettingError
 from securefed.runtime.shared import SharedSettings
 
@@ -27,6 +28,10 @@ class DemoSettings:
     @property
     def scheme(self) -> str:
         return str(self.values["scheme"])
+
+    @property
+    def key_kind(self) -> str:
+        return key_kind(self.scheme, str(self.values.get("reveal", "own-gradient")))
 
     def shared(self, parties: list[str]) -> SharedSettings:
         return SharedSettings.of(self.table(parties))

@@ -29,7 +29,7 @@ def one_line(error: pytest.ExceptionInfo[BaseException], named: str) -> None:
 
 
 COMMON: list[tuple[dict[str, Any], str]] = [
-    ({"scheme": "rsa"}, "scheme must be one of 'paillier', 'ckks', 'plain', not 'rsa'"),
+    ({"scheme": "rsa"}, "scheme must be one of 'ckks', 'paillier', 'plain', not 'rsa'"),
     ({"scheme": None}, "scheme"),
     ({"algorithm": "FedBCD"}, "algorithm: 'FedBCD' given"),
     ({"algorithm": FedBCD}, "algorithm"),
@@ -76,7 +76,6 @@ LINEAR: list[tuple[dict[str, Any], str]] = [
     ({"exchange": "ring"}, "exchange must be one of 'star', 'pairwise', not 'ring'"),
     ({"loss_form": "cubic"}, "loss_form"),
     ({"scheme": "ckks", "reveal": "own-gradient", "loss_form": "exact"}, "loss_form: 'exact' takes"),
-    ({"scheme": "ckks", "reveal": "nothing"}, "reveal: 'nothing' takes scheme 'paillier', 'ckks' given"),
     ({"scheme": "paillier", "local_model": "network"}, "reveal: 'nothing' takes linear models"),
     ({"scheme": "paillier", "optimiser": "adam"}, "reveal: 'nothing' takes optimiser 'sgd'"),
     ({"margin_bound": 0}, "margin_bound"),

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.cli.init import make_party_folder
+from securefed.crypto import key_kind
 
 ROOT = Path(__file__).parents[2]
 PASSPHRASE = "open sesame 1234"
@@ -110,7 +111,7 @@ class Fleet:
         if not made.exists():
             make_party_folder(made, name, PASSPHRASE, key_holder=name == NOTARY, schemes=())
         shutil.copytree(made, self.folder / name)
-        scheme = self.run.get("scheme", "paillier")
+        scheme = key_kind(self.run.get("scheme", "ckks"), self.run.get("reveal", "nothing"))
         if scheme != "plain" and (len(self.parties) == 2 or name == NOTARY):
             shutil.copy(he_key(keys, scheme, place if len(self.parties) == 2 else 0), self.folder / name)
             (self.folder / name / f"{scheme}-{place if len(self.parties) == 2 else 0}.skf").rename(

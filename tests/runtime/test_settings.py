@@ -93,11 +93,6 @@ WRONG = {
     "a run name that is a path": ('name = "first"', 'name = "../first"', "'../first' given"),
     "unknown objective": ('name = "first"', 'name = "first"\nobjective = "best"', "'best'"),
     "unknown scheme": ('name = "first"', 'name = "first"\nscheme = "rsa"', "'rsa'"),
-    "blind with ckks": (
-        'name = "first"',
-        'name = "first"\nscheme = "ckks"',
-        "'nothing' takes scheme 'paillier'",
-    ),
     "no rounds": ('name = "first"', 'name = "first"\nrounds = 0', "rounds"),
     "Q of text": ('name = "first"', 'name = "first"\nlocal_steps = "5"', "local_steps"),
     "negative batch": ('name = "first"', 'name = "first"\nbatch_size = -1', "batch_size"),

@@ -9,7 +9,6 @@ import pytest
 
 from securefed.errors import DataError
 from securefed.measure.files import StorageError
-from securefed.runtime.bookkeeping import RoundWatch
 from securefed.runtime.transcripts import Events, FileTranscript, resume_transcript, start_transcript
 from securefed.transport import Transcript
 from securefed.transport.clock import Path as ClockPath
@@ -116,17 +115,6 @@ def test_a_disk_that_is_full_is_one_named_error(tmp_path: Path) -> None:
     path.symlink_to("/dev/full")
     with pytest.raises(StorageError, match="No space left on device"):
         start_transcript(path, "bank", "r")
-
-
-def test_a_key_holder_sees_rounds_end_in_what_it_receives(tmp_path: Path) -> None:
-    seen: list[int] = []
-    watch = RoundWatch(start_transcript(tmp_path / "t.jsonl", "notary", "r"), seen.append)
-    for number in (0, 0, 1, 2, 2):
-        watch.message("received", message("opening-request", number, 0), "training")
-        watch.message("sent", message("opening", number, 0), "training")
-    assert seen == [0, 1]
-    watch.close()
-    assert watch.fault() == "" and len(Transcript.read(tmp_path / "t.jsonl")) == 10
 
 
 def test_events_are_lines_of_json_that_are_added(tmp_path: Path) -> None:
