@@ -1,8 +1,8 @@
 """Whether the party of a party.toml is up: somebody accepts connections on its port. Exit code 0 or 1.
 
 It shows no certificate and sends nothing: the party takes such a caller for a stranger who leaves again, with
-one line in its log (at most 60 a minute). A party listens while it runs, and not before its data and keys were
-found good.
+one line in its log (at most 60 a minute). A party listens while it runs, and not before its data and keys
+were found good.
 """
 
 from __future__ import annotations
