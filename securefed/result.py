@@ -9,6 +9,7 @@ from typing import Any
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.ledger import LedgerEntry
 from securefed.protocols.messages import KINDS
+from securefed.protocols.privacy import LabelPrivacy, label_privacy
 from securefed.protocols.training import Outcome
 from securefed.transport import LocalRun, Path, Transcript
 
@@ -37,6 +38,8 @@ class RunResult:
     """Seconds of work by party and activity."""
     transcripts: dict[str, Transcript] = field(repr=False)
     ledger: list[LedgerEntry]
+    privacy: LabelPrivacy | None = None
+    """What noise on opened gradients promises about each label; None where there was none."""
 
     @classmethod
     def of(cls, agreement: Agreement, run: LocalRun) -> RunResult:
@@ -57,6 +60,7 @@ class RunResult:
             activities={name: dict(link.activities) for name, link in run.links.items()},
             transcripts={name: link.transcript for name, link in run.links.items()},
             ledger=sorted(entries.values(), key=lambda e: (e.advisory, -e.ratio)),
+            privacy=label_privacy(agreement),
         )
 
     @property
@@ -152,6 +156,7 @@ class RunResult:
                 for e in self.ledger
             ],
             "determined": self.determined,
+            "privacy": None if self.privacy is None else self.privacy.to_dict(),
         }
 
     def __str__(self) -> str:

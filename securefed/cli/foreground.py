@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from securefed.cli.terminal import Terminal, clock
+from securefed.measure.report import size
 from securefed.runtime.endpoint import trouble_in_words
 from securefed.transport.grpc import Waiting
 
@@ -66,6 +67,10 @@ def interruptible() -> Iterator[None]:
 
 
 def waiting_note(waiting: Waiting) -> str:
-    """A countdown."""
+    """A countdown; or, while a large message is on its way, how much of it has come."""
+    if waiting.moved is not None:
+        part, whole = waiting.moved
+        way = f"to {waiting.peer}" if waiting.outgoing else f"from {waiting.peer}"
+        return f"{size(part)} of {size(whole)} {way}"
     left = clock(max(0.0, waiting.left))
     return f"waiting for {waiting.peer}, {left} left{trouble_in_words(waiting.trouble)}"

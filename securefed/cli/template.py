@@ -71,6 +71,7 @@ seed = 0                       # of the batches; no secret
 # holdout = 0.2                # part of the common rows kept for that
 # target = 0.9                 # stop when the metric is there; needs evaluate_every
 # release = false              # after a blind training, open each party's own parameters to it
+# dp_noise = 0.0               # noise on opened gradients: differential privacy of labels (own-gradient)
 # allow_determined = false     # open even what determines another party's secrets (see the ledger)
 """
 

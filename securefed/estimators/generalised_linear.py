@@ -80,6 +80,9 @@ class GeneralisedLinear(Federated):
         columns show to be unstable is refused unless allow_unstable=True.
     batch_size: rows of each round's mini-batch, all where it is None. They are drawn anew each round; with
         fixed_batches=True cut once, which gives less of the labels away where gradients are revealed.
+    dp_noise: noise multiplier of what is opened to parties without labels, and of the label party's own
+        gradient: differential privacy of every label, in `result_.privacy` (own gradients, linear models,
+        Paillier; securefed.protocols.privacy derives it). 0 for none.
     margin_bound, feature_bound, parameter_bound: public bounds on |H^k|, |x| and |theta|, past which the run
         stops with an error.
     evaluate_every: every so many rounds the label party sees the scores of the evaluation rows (0: never).
@@ -121,6 +124,7 @@ class GeneralisedLinear(Federated):
         margin_bound: float = 64.0,
         feature_bound: float = 64.0,
         parameter_bound: float = 64.0,
+        dp_noise: float = 0.0,
         allow_determined: bool = False,
         allow_unstable: bool = False,
         key_bits: int = 3072,
@@ -154,6 +158,7 @@ class GeneralisedLinear(Federated):
         self.margin_bound = margin_bound
         self.feature_bound = feature_bound
         self.parameter_bound = parameter_bound
+        self.dp_noise = dp_noise
         self.allow_determined = allow_determined
         self.allow_unstable = allow_unstable
         self.key_bits = key_bits
@@ -325,7 +330,8 @@ class GeneralisedLinear(Federated):
     ) -> Agreement:
         blind = any(isinstance(part, BlindShard) for part in parts.values())
         members = tuple(Member(name, 1, blind) for name in self.parties_)
-        settings = replace(recipe, batch_size=None, local_model="linear", target=None, patience=None)
+        unwatched: dict[str, Any] = {"batch_size": None, "target": None, "patience": None, "dp_noise": 0.0}
+        settings = replace(recipe, **unwatched, local_model="linear")
         if recipe.blind and not blind:  # released parameters are scored like any linear model
             settings = replace(settings, reveal="own-gradient", release=False)
         return settings.agreement(members, 1)

@@ -93,7 +93,15 @@ def _sentence(result: dict[str, Any]) -> str:
         f"{settings['algorithm']}, Q = {settings['local_steps']}, {settings['scheme']}, "
         f"{len(settings['parties'])} parties, {result['rows']:,} rows in common; "
         f"reveals {'nothing' if settings['reveal'] == 'nothing' else 'own gradients'} during training."
+        f"{_privacy(result)}"
     )
+
+
+def _privacy(result: dict[str, Any]) -> str:
+    found = result.get("privacy")
+    if not found:
+        return ""
+    return f" Labels: differential privacy of epsilon {found['epsilon']:.2f} at delta {found['delta']:.1e}."
 
 
 def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from securefed.measure.timeline import Timeline, bytes_by_kind
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.ledger import LedgerEntry
 from securefed.protocols.messages import KINDS
+from securefed.protocols.privacy import label_privacy
 from securefed.transport import Path, Transcript
 
 __all__ = ["PartyAccount", "saw"]
@@ -49,7 +50,7 @@ class PartyAccount:
         return self.agreement.scheme != "plain"
 
     def result(self) -> dict[str, Any]:
-        history = self.timeline.history
+        history, privacy = self.timeline.history, label_privacy(self.agreement)
         sent, received = (bytes_by_kind(self.transcript, event) for event in ("sent", "received"))
         return {
             "party": self.party,
@@ -73,6 +74,7 @@ class PartyAccount:
             "ledger": [_entry(entry) for entry in self.ledger if self._shows(entry.party)],
             "ledger_of_all": [_entry(entry) for entry in self.ledger],
             "determined": any(entry.verdict == "determined" for entry in self.ledger),
+            "privacy": None if privacy is None else privacy.to_dict(),
             "interruptions": self.interruptions,
             "transcript": {"entries": len(self.transcript), "head": self.transcript.head},
             "peers": {name: dict(peer) for name, peer in self.peers.items()},

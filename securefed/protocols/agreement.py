@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
 
-from securefed.checks import check_choice, check_integer
+from securefed.checks import check_choice, check_integer, check_number
 from securefed.errors import SettingError
 from securefed.protocols.blur import MOST_PRECISION, PRECISION
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
@@ -66,6 +66,10 @@ class Agreement:
     """Bits of the largest number that a party may contribute or be scored by, as it is encoded; it bounds how
     much a key-holder opens at once. 0: no such bound was agreed.
     """
+    dp_noise: float = 0.0
+    """Noise multiplier of what is opened to parties without labels (securefed.protocols.privacy); 0: none."""
+    label_change: float = 0.0
+    """By how much a residual changes with its label at most: what the noise is measured against."""
     reveal: Literal["own-gradient", "nothing"] = "own-gradient"
     """What training shows a party: its own aggregated gradients, or nothing (blind training)."""
     release: bool = False
@@ -101,9 +105,25 @@ class Agreement:
             raise SettingError(
                 "release: only where reveal is 'nothing'; else parties know their own parameters"
             )
+        check_number("dp_noise", self.dp_noise, least=0.0, below=1000.0)
+        if self.dp_noise:
+            self._check_noise()
         watches = self.stopping.target is not None or self.stopping.patience is not None
         if watches and not self.evaluate_every:
             raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
+
+    def _check_noise(self) -> None:
+        """What the derivation in securefed.protocols.privacy needs."""
+        needed = (
+            (self.objective == "linear" and all(m.affine for m in self.members), "takes linear local models"),
+            (self.reveal == "own-gradient", "is for reveal='own-gradient'; blind training opens nothing"),
+            (self.scheme in ("paillier", "plain") and not self.exact, "takes scheme 'paillier'"),
+            (self.label_change > 0.0 and self.columns == 1, "takes a loss of two classes, and one output"),
+            (not self.watched, "takes no target and no patience: when a run stops depends on labels"),
+        )
+        for holds, why in needed:
+            if not holds:
+                raise SettingError(f"dp_noise: {self.dp_noise:g} given; it {why}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -175,6 +195,7 @@ class Agreement:
             "exact": self.exact,
             "allow_determined": self.allow_determined,
             "value_bits": self.value_bits,
+            "dp_noise": self.dp_noise,
             "reveal": self.reveal,
             "release": self.release,
             **dict(self.details),

@@ -19,18 +19,22 @@ from math import prod
 
 import numpy as np
 
-from securefed.crypto import Encrypted, KeyHolder
+from securefed.crypto import Encrypted, FixedPoint, KeyHolder
 from securefed.crypto.errors import ShapeError
 from securefed.crypto.memory import OpeningMemory
 from securefed.crypto.packing import slots_for
+from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.extent import PRIVATE_BITS
-from securefed.crypto.paillier.masking import PaillierMasked
-from securefed.crypto.scheme import Floats, Mask, Masked
-from securefed.protocols.agreement import Agreement, Member
+from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened
+from securefed.crypto.plain import PlainReply
+from securefed.crypto.scheme import Floats, Mask, Masked, Opened
+from securefed.errors import SettingError
+from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member
 from securefed.protocols.evidence import checked, hidden, row_by_row, spent
 from securefed.protocols.exchange import Held
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.ledger import Ledger
+from securefed.protocols.privacy import noise_units
 from securefed.transport import Link
 
 __all__ = [
@@ -43,11 +47,16 @@ __all__ = [
     "check_sums",
     "fix_ledger",
     "levelled",
+    "normalised",
     "serve",
+    "sums_width",
     "take",
+    "with_noise",
 ]
 
 ALL_LABELS = "labels over all rounds"
+PUBLIC_SCALE = FixedPoint(1.0, PRIVATE_BITS)
+"""Of multipliers whose sums get noise."""
 
 
 def levelled(multipliers: Floats) -> tuple[Floats, Floats]:
@@ -62,22 +71,49 @@ def levelled(multipliers: Floats) -> tuple[Floats, Floats]:
     return multipliers * np.ldexp(1.0, -powers)[:, :, None], np.ldexp(1.0, powers).T
 
 
+def normalised(multipliers: Floats) -> tuple[Floats, float]:
+    """Multipliers whose rows have a norm of at most 1, rounding included, and what they were divided by: for
+    sums that get noise, at one public scale (securefed.protocols.privacy).
+    """
+    longest = float(np.sqrt((multipliers**2).sum(axis=1)).max()) * (1.0 + 2.0**-16)
+    norm = longest if longest > 0.0 else 1.0
+    return multipliers / norm, norm
+
+
 def ask_sums(
-    link: Link, keys: Keyring, held: Held, multipliers: Floats, batch: int, round_: int, step: int
+    link: Link,
+    keys: Keyring,
+    held: Held,
+    multipliers: Floats,
+    batch: int,
+    round_: int,
+    step: int,
+    width: int | None = None,
 ) -> Mask:
-    """Send an opening request for sums of products over the `batch` rows; keep the mask."""
+    """Send an opening request for sums of products over the `batch` rows; keep the mask. `width`: at the
+    public scale and in slots of that many bits, where the key-holder adds noise.
+    """
     with link.activity("products"):
-        sums = held.encrypted.contract(multipliers)
+        sums = held.encrypted.contract(multipliers, None if width is None else PUBLIC_SCALE)
     single = row_by_row(multipliers, batch)
-    return ask(link, keys, sums, round_, step, single=single)
+    return ask(link, keys, sums, round_, step, single=single, width=width)
 
 
 def ask(
-    link: Link, keys: Keyring, encrypted: Encrypted, round_: int, step: int, *, single: bool = False
+    link: Link,
+    keys: Keyring,
+    encrypted: Encrypted,
+    round_: int,
+    step: int,
+    *,
+    single: bool = False,
+    width: int | None = None,
 ) -> Mask:
     """Send an opening request; keep the mask. `single`: the values are of single rows, for the transcript."""
     with link.activity("mask"):
-        masked, mask = encrypted.mask()
+        masked, mask = (
+            encrypted.mask(width) if isinstance(encrypted, PaillierEncrypted) else encrypted.mask()
+        )
     shape, count = masked.shape, masked.ciphertexts
     link.transcript.note(
         "requested", "opening", keys.opener, round_, step, link.phase, shape=list(shape), ciphertexts=count
@@ -118,7 +154,10 @@ async def serve(
         check_sums(masked, agreement, member)
         if ledger is not None:
             book(ledger, agreement, requester, holder.memory, round_)
-        opened = holder.open(masked).to_bytes()
+        opened = holder.open(masked)
+        if agreement.dp_noise and requester != agreement.label_party:
+            opened = with_noise(opened, agreement)
+        answer = opened.to_bytes()
     checked(link, "opening-request", requester, round_, step, "ciphertexts", "laid out as agreed", "not seen")
     link.transcript.note(
         "opened",
@@ -130,7 +169,19 @@ async def serve(
         shape=list(masked.shape),
         ciphertexts=masked.ciphertexts,
     )
-    link.send(requester, "opening", opened, round=round_, step=step)
+    link.send(requester, "opening", answer, round=round_, step=step)
+
+
+def with_noise(opened: Opened, agreement: Agreement) -> Opened:
+    """What was opened, each sum with Gaussian noise for the labels' privacy; it is under its mask still."""
+    bits = FRACTION_BITS + PRIVATE_BITS
+    units = noise_units(agreement.dp_noise, agreement.label_change, prod(opened.shape), bits)
+    if isinstance(opened, PaillierOpened):
+        return opened.plus(units, sums_width(agreement))
+    if isinstance(opened, PlainReply):
+        noise = np.ldexp(np.array(units, dtype=np.float64), -bits)
+        return PlainReply(opened.public, opened.values + noise.reshape(opened.shape))
+    raise SettingError(f"dp_noise: no noise for openings of {agreement.scheme}")
 
 
 def check_sums(masked: Masked, agreement: Agreement, member: Member) -> None:
@@ -138,13 +189,12 @@ def check_sums(masked: Masked, agreement: Agreement, member: Member) -> None:
     entries = prod(masked.shape)
     if entries != member.equations:
         raise ShapeError(f"{member.name} asks to open {entries} sums, {member.equations} were agreed")
-    rows, columns = agreement.batches.effective_size, agreement.columns
-    if agreement.objective == "transfer":
-        rows += columns  # the outer products
+    rows, columns = _rows(agreement), agreement.columns
     check_room(masked, agreement, PRIVATE_BITS + rows.bit_length())
     layout = getattr(masked, "layout", None)  # of CKKS: which coefficients are returned
     if layout is not None and agreement.value_bits:
-        held = (rows, columns) if agreement.objective == "transfer" else (rows,)
+        wide = agreement.objective == "transfer" or columns > 1
+        held = (rows, columns) if wide else (rows,)
         if layout != _sums_layout(held, entries // columns):
             raise ShapeError(f"{member.name} asks for coefficients that its {entries} sums do not lie in")
 
@@ -155,16 +205,30 @@ def _sums_layout(held: tuple[int, ...], outputs: int) -> object:
     return Rows(held).contracted(outputs)
 
 
+def _rows(agreement: Agreement) -> int:
+    """Of what a party holds encrypted: the batch, and for transfer learning the outer products."""
+    more = agreement.columns if agreement.objective == "transfer" else 0
+    return agreement.batches.effective_size + more
+
+
+def sums_width(agreement: Agreement) -> int:
+    """Bits that an opened sum takes at most."""
+    return _width(agreement, PRIVATE_BITS + _rows(agreement).bit_length())
+
+
+def _width(agreement: Agreement, more_bits: int) -> int:
+    # Terms are rounded up to whole bits where they arrive and where they are passed on; and two for signs.
+    return agreement.value_bits + 2 * len(agreement.members).bit_length() + more_bits + 2
+
+
 def check_room(masked: Masked, agreement: Agreement, more_bits: int) -> None:
     """Raise ShapeError for more Paillier ciphertexts than so many values take, each of the agreed size and
     `more_bits`.
     """
     if not isinstance(masked, PaillierMasked) or not agreement.value_bits:
         return
-    # Terms are rounded up to whole bits where they arrive and where they are passed on; and two for signs.
-    width = agreement.value_bits + 2 * len(agreement.members).bit_length() + more_bits + 2
     entries = prod(masked.shape)
-    most = -(-entries // slots_for(masked.public.bits, width))
+    most = -(-entries // slots_for(masked.public.bits, _width(agreement, more_bits)))
     if masked.ciphertexts > most:
         raise ShapeError(
             f"{masked.ciphertexts} ciphertexts to open for {entries} values, "

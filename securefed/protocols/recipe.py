@@ -148,6 +148,7 @@ class LinearRecipe(Recipe):
     margin_bound: float = 64.0
     feature_bound: float = 64.0
     parameter_bound: float = 64.0
+    dp_noise: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,6 +160,7 @@ class LinearRecipe(Recipe):
         check_flag("release", self.release)
         for name in ("margin_bound", "feature_bound", "parameter_bound"):
             check_number(name, getattr(self, name), above=0.0)
+        check_number("dp_noise", self.dp_noise, least=0.0)
         if self.loss_form == "exact" and self.scheme != "plain":
             raise SettingError(f"loss_form: 'exact' takes scheme 'plain', {self.scheme!r} given")
         if self.reveal == "nothing" and self.scheme != "plain":
@@ -227,6 +229,8 @@ class LinearRecipe(Recipe):
             exact=self.exact,
             allow_determined=self.allow_determined,
             value_bits=0 if self.blind or self.exact else self._value_bits(),
+            dp_noise=self.dp_noise,
+            label_change=2.0 * abs(self.loss_function.label_weight) if self.loss_function.binary else 0.0,
             reveal="nothing" if self.blind else "own-gradient",
             release=self.release and self.blind,
             details=(

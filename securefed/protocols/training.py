@@ -38,9 +38,18 @@ from securefed.protocols.loop import (
     checkpoint_array,
     part_of,
 )
-from securefed.protocols.openings import ask_sums, fix_ledger, levelled, serve, take
+from securefed.protocols.openings import (
+    ask_sums,
+    fix_ledger,
+    levelled,
+    normalised,
+    serve,
+    sums_width,
+    take,
+)
 from securefed.protocols.optimisers import Optimiser
 from securefed.protocols.prediction import scores, serve_scores
+from securefed.protocols.privacy import own_noise
 from securefed.protocols.schedules import proximal_pull
 from securefed.protocols.sides import Side
 from securefed.protocols.steps import OwnSteps
@@ -126,8 +135,9 @@ class DataParty(PartyLoop):
             mask = None
             if held is not None and agreement.opens_at(link.name, q):
                 with link.activity("local model"):
-                    multipliers, powers = levelled(side.multipliers())
-                mask = ask_sums(link, keys, held, multipliers, agreement.batches.effective_size, t, q)
+                    multipliers, powers, norm = self._scaled()
+                width = sums_width(agreement) if agreement.dp_noise else None
+                mask = ask_sums(link, keys, held, multipliers, agreement.batches.effective_size, t, q, width)
             for name in peers:
                 if keys.own is not None and agreement.opens_at(name, q):
                     await serve(link, agreement, keys.own, ledger, name, t, q)
@@ -136,6 +146,10 @@ class DataParty(PartyLoop):
             if mask is not None:
                 sums = await take(link, keys, mask, t, q)
                 sums = sums * powers.reshape(sums.shape)
+                if agreement.dp_noise and link.name == agreement.label_party:
+                    # Its own gradient has the labels in the clear, and what others open has its parameters.
+                    change = agreement.label_change * norm
+                    sums = sums + own_noise(agreement.dp_noise, change, sums.size).reshape(sums.shape)
             with link.activity("local model"):
                 gradient = self._gradient(held, sums)
                 if self._steps is not None and sums is not None:
@@ -145,6 +159,14 @@ class DataParty(PartyLoop):
                 gradient = gradient + proximal_pull(side.parameters, start, agreement.algorithm.proximal)
                 rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)
                 side.parameters = self._optimiser.step(side.parameters, gradient, rate)
+
+    def _scaled(self) -> tuple[Array, Array, float]:
+        """Multipliers to ask with, what the sums have to be multiplied by again, and the longest row."""
+        multipliers = self._side.multipliers()
+        if not self._agreement.dp_noise:
+            return *levelled(multipliers), 1.0
+        scaled, norm = normalised(multipliers)
+        return scaled, np.full(multipliers.shape[:2], norm).T, norm
 
     def _gradient(self, held: Held, sums: Array | None) -> Array:
         if sums is not None:

@@ -66,7 +66,15 @@ def load_keys(party: PartyFile, passphrase: str) -> PartyKeys:
 def open_endpoint(party: PartyFile, keys: PartyKeys) -> Endpoint:
     """The party's place on the network; the address is checked by listening on it."""
     check_certificates(party, keys.identity.certificate)
-    timeouts = replace(Timeouts(), join=party.own.wait, patience=party.own.patience)
+    # A question has to be given up, and asked on a new connection, well before patience ends.
+    patience, normal = party.own.patience, Timeouts()
+    timeouts = replace(
+        normal,
+        join=party.own.wait,
+        patience=patience,
+        answer=min(normal.answer, patience / 4),
+        beat=min(normal.beat, patience / 10),
+    )
     return Endpoint(keys.identity, listen=party.own.listen, peers=party.peers, timeouts=timeouts)
 
 

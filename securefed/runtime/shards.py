@@ -183,7 +183,7 @@ def prediction_agreement(shared: SharedSettings) -> Agreement:
     if isinstance(recipe, TransferRecipe):
         settings: LinearRecipe | TransferRecipe = replace(recipe, **unwatched)
     else:
-        settings = replace(recipe, **unwatched, local_model="linear")
+        settings = replace(recipe, **unwatched, local_model="linear", dp_noise=0.0)
         if recipe.blind and not blind:  # released parameters are scored like any linear model
             settings = replace(settings, reveal="own-gradient", release=False)
     return replace(settings.agreement(members, 1), key_holder=shared.key_holder)

@@ -58,6 +58,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "margin_bound": 64.0,
         "feature_bound": 64.0,
         "parameter_bound": 64.0,
+        "dp_noise": 0.0,
     },
     "transfer": {
         **COMMON,

@@ -17,6 +17,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import ArrayLike
 
+from securefed.crypto.errors import CapacityError
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.paillier.extent import Extent, multipliers_of, to_integers
 from securefed.crypto.paillier.masking import (
@@ -93,8 +94,11 @@ class PaillierEncrypted(Encrypted):
         result.origin = "computed" if 1 in residues else "re-randomised"
         return result
 
-    def mask(self) -> tuple[PaillierMasked, PaillierMask]:
-        layout = Layout.of(self.public.bits, self.shape, self.extent)
+    def mask(self, width: int | None = None) -> tuple[PaillierMasked, PaillierMask]:
+        """`width`: slots of that many bits and not the tightest, where both sides have to know them."""
+        if width is not None and width < self.extent.magnitude.bit_length() + 2:
+            raise CapacityError(f"slots of {width} bits given, these values take more")
+        layout = Layout.of(self.public.bits, self.shape, self.extent, width)
         count = layout.ciphertexts
         return self._mask_with(layout, uniform_many_below(self.public.n, count), self.public.draw(count))
 

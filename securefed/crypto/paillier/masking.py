@@ -19,7 +19,7 @@ import gmpy2
 from gmpy2 import mpz
 
 from securefed.crypto.errors import FormatError, MaskError, RangeError, ShapeError, WrongKey
-from securefed.crypto.packing import slots_for, unpack
+from securefed.crypto.packing import pack, slots_for, unpack
 from securefed.crypto.paillier.extent import MOST_FRACTION_BITS, Extent, from_integers
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.crypto.wire import Frame, Kind
@@ -175,6 +175,15 @@ class PaillierOpened(Opened):
     def integers(self) -> list[int]:
         """The opened plaintexts mod n."""
         return [int(m) for m in self._plaintexts]
+
+    def plus(self, integers: Sequence[int], width: int) -> PaillierOpened:
+        """The same with integers added to the values, which lie in slots of that width."""
+        slots, n = slots_for(self.public.bits, width), self.public.n
+        addends = [pack(integers[i : i + slots], width) for i in range(0, len(integers), slots)]
+        if len(addends) != len(self._plaintexts):
+            raise ShapeError(f"{len(self._plaintexts)} plaintexts for {len(integers)} values of {width} bits")
+        total = [(p + addend) % n for p, addend in zip(self._plaintexts, addends, strict=True)]
+        return PaillierOpened(self.public, self.shape, total)
 
     def to_bytes(self) -> bytes:
         payload = join_integers(self._plaintexts, self.public.plaintext_bytes)
