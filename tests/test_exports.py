@@ -13,8 +13,8 @@ PUBLIC = {
     """,
     "securefed.estimators": "GeneralisedLinear TransferLearner",
     "securefed.crypto": """
-        Encrypted FixedPoint KeyHolder Mapper Mask Masked Opened OpeningRecord PublicKey SCHEMES Serial
-        generate load_key load_public_key save_key
+        Encrypted FixedPoint KEY_KINDS KeyHolder Mapper Mask Masked Opened OpeningRecord PublicKey SCHEMES
+        Serial generate key_kind load_key load_public_key save_key
     """,
     "securefed.audit": """
         AuditReport CLAIMS Claim Receipt Recorded Seen audit compare read_run receipts write_transcripts

@@ -74,7 +74,7 @@ def check(made: Fleet, kills: int) -> None:
 
 @pytest.mark.slow
 def test_ten_kills_and_the_same_paillier_model_bit_for_bit(fleet: Make) -> None:
-    settings = {**OPEN, "rounds": 60}
+    settings = {**OPEN, "rounds": 36}
     made = fleet(TWO, scheme="paillier", **settings)
     torment(made, 10, seed=1)
     check(made, 10)
