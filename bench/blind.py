@@ -1,10 +1,7 @@
-"""`python -m bench blind`: blind training beside training with own gradients and beside plain, on the same
-batches.
+"""`python -m bench blind`: what training costs that reveals nothing, under both schemes, and what it reaches.
 
-Two questions. What does a round cost that reveals nothing (`reveal="nothing"`), against one in which each
-party sees its own gradient (`reveal="own-gradient"`)? And what do many local steps bring, where they cost
-nothing? Same rows, batches, learning rates and start, so all three follow one trajectory; the bench checks
-it.
+Work is counted as processor seconds of all parties together, which a busy machine changes less than wall
+time; ratios are taken in one run. "critical path" is what parties on machines of their own would wait for.
 """
 
 from __future__ import annotations
@@ -12,237 +9,226 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 import warnings
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
 
 from bench import machine
-from securefed import FedBCD, GeneralisedLinear, InverseSqrt, Party, RunResult
-from securefed.crypto import KeyHolder, generate
+from securefed import FedBCD, GeneralisedLinear, Party, RunResult
+from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.errors import DataError
 from securefed.protocols.ledger import LedgerWarning
 
-__all__ = ["Row", "add_arguments", "run"]
+__all__ = ["Bar", "Row", "add_arguments", "run"]
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One training run."""
+    """One measurement."""
 
     task: str
     scheme: str
-    reveal: str
-    Q: int
-    rounds: int
-    auc: float
-    comp_seconds_per_round: float
-    comp_seconds: float
-    comm_seconds: float
+    rows: int
+    columns: str
+    cpu_seconds_per_round: float
+    critical_seconds_per_round: float
     bytes_per_round: int
     messages_per_round: int
-    ledger: str
+    setup_seconds: float
+    """Keys, and encoding columns once."""
 
 
-def fit_row(
-    task: str, model: GeneralisedLinear, parties: list[Party], test: list[Party], keys: dict[str, KeyHolder]
-) -> tuple[Row, Floats]:
-    """Train, score the held-out rows, and put it in a line."""
+@dataclass(frozen=True)
+class Bar:
+    name: str
+    value: float
+    bar: float
+    better: str
+    met: bool
+    note: str = ""
+
+    @classmethod
+    def of(cls, name: str, value: float, bar: float, better: str, note: str = "") -> Bar:
+        met = value <= bar if better == "less" else value >= bar
+        return cls(name, round(value, 4), bar, better, met, note)
+
+
+def generated(rows: int, left: int, right: int, seed: int) -> list[Party]:
+    """Two parties; the margin is a sparse sum over both."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(rows, left + right))
+    weights = rng.normal(size=left + right) * (rng.random(left + right) < 0.3)
+    labels = features @ weights + 2.0 * rng.normal(size=rows) > 0
+    return [Party("shop", features[:, :left]), Party("bank", features[:, left:], labels=labels)]
+
+
+class Keys:
+    """Made once for all measurements."""
+
+    def __init__(self, key_bits: int) -> None:
+        self._bits, self._made = key_bits, {}  # type: tuple[int, dict[str, dict[str, KeyHolder]]]
+
+    def of(self, scheme: str) -> dict[str, KeyHolder]:
+        kind = key_kind(scheme, "nothing")
+        if kind not in self._made:
+            self._made[kind] = {name: generate(kind, key_bits=self._bits) for name in ("shop", "bank")}
+        return self._made[kind]
+
+
+def fitted(
+    parties: list[Party], keys: Keys, scheme: str, rounds: int, **more: Any
+) -> tuple[float, RunResult, Any]:
+    """Processor seconds, the result and the model of a blind run without a holdout."""
+    settings: dict[str, Any] = {"algorithm": FedBCD(10), "engine": "serial", "network": "lan", **more}
+    model = GeneralisedLinear(scheme=scheme, rounds=rounds, **settings)
+    model.set_params(**{name: 0 for name in ("holdout",) if name in model.get_params()})
+    began = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
-        model.fit(parties, keys=keys or None)
-    result = model.result_
-    labels = test[-1].labels
-    scores = model.decision_function(test)
-    row = Row(
+        model.fit(parties, keys=keys.of(scheme))
+    return time.process_time() - began, model.result_, model
+
+
+def measured(task: str, parties: list[Party], keys: Keys, scheme: str, rounds: int, **more: Any) -> Row:
+    """A round, as the difference of two runs: keys and encodings are made in both."""
+    few = [party.take(np.arange(16)) for party in parties]
+    fitted(few, keys, scheme, 1, **more)  # tables that a key makes once
+    once, short, _ = fitted(parties, keys, scheme, 1, **more)
+    whole, result, _ = fitted(parties, keys, scheme, 1 + rounds, **more)
+    columns = "+".join(str(np.shape(party.features)[1]) for party in parties)
+    return Row(
         task,
-        model.scheme,
-        model.reveal if model.scheme != "plain" else "everything",
-        model.algorithm.local_steps,
-        result.rounds,
-        round(float(roc_auc_score(labels, scores)), 4),
-        round(result.computation / result.rounds, 3),
-        round(result.computation, 2),
-        round(result.communication, 2),
-        sum(result.bytes().values()) // result.rounds,
-        sum(result.messages().values()) // result.rounds,
-        verdict(result),
-    )
-    return row, scores
-
-
-def verdict(result: RunResult) -> str:
-    if not result.protected:
-        return "not protected"
-    if not result.ledger:
-        return "empty"
-    worst = max(result.ledger, key=lambda entry: entry.ratio)
-    return f"{worst.verdict} ({worst.ratio:.2f}, {worst.block})"
-
-
-def generated(rows: int, seed: int) -> tuple[list[Party], list[Party]]:
-    """50 + 50 columns; the margin is a sparse sum over both."""
-    rng = np.random.default_rng(seed)
-    features = rng.normal(size=(rows + 2000, 100))
-    weights = rng.normal(size=100) * (rng.random(100) < 0.3)
-    labels = features @ weights + 2.0 * rng.normal(size=rows + 2000) > 0
-    return tuple(  # type: ignore[return-value]
-        [Party("shop", features[part, :50]), Party("bank", features[part, 50:], labels=labels[part])]
-        for part in (slice(rows), slice(rows, None))
+        scheme,
+        parties[0].rows,
+        columns,
+        round((whole - once) / rounds, 4),
+        round((result.path.total - short.path.total) / rounds, 4),
+        sum(result.bytes().values()) // (1 + rounds),
+        sum(result.messages().values()) // (1 + rounds),
+        round(once, 3),
     )
 
 
-def credit(seed: int, folder: Path) -> tuple[list[Party], list[Party], dict[str, float]]:
-    """Default-Credit with local transformers: one-hot and five bins, each party on its own columns."""
+def credit(seed: int, folder: Path) -> tuple[list[Party], list[Party]]:
+    """Default-Credit, 22,500 rows to train and 7,500 held out; splines and one-hot by each party itself."""
     path = folder / "UCI_Credit_Card.csv"
     if not path.is_file():
         raise DataError(f"{path}: not there; SECUREFED_DATA names the folder that has UCI_Credit_Card.csv")
-    table = np.genfromtxt(path, delimiter=",", names=True, deletechars="")
-    names = list(table.dtype.names or ())
-    labels = table[names[-1]]
-    bank_names = [n for n in names if n.startswith(("PAY_", "BILL_"))]
-    shop_names = ["SEX", "EDUCATION", "MARRIAGE", "LIMIT_BAL", "AGE"]
-    bank, shop = (np.column_stack([table[n] for n in chosen]) for chosen in (bank_names, shop_names))
-    words = {i for i, n in enumerate(bank_names) if n.startswith("PAY_") and not n.startswith("PAY_AMT")}
-    order = np.random.default_rng(seed).permutation(len(labels))
-    held_out, kept = order[:7500], order[7500:]
-    transforms = {"bank": binned(sorted(words), bank.shape[1]), "shop": binned([0, 1, 2], shop.shape[1])}
+    import pandas as pd
 
-    def parties(rows: NDArray[np.intp]) -> list[Party]:
+    table = pd.read_csv(path)
+    labels = table.iloc[:, -1].to_numpy()
+    shop_names = ["SEX", "EDUCATION", "MARRIAGE", "LIMIT_BAL", "AGE"]
+    bank_names = [name for name in table.columns[1:-1] if name not in shop_names]
+    order = np.random.default_rng(seed).permutation(len(labels))
+
+    def parties(rows: NDArray[np.intp], transform: Any) -> list[Party]:
+        shop, bank = table[shop_names].iloc[rows], table[bank_names].iloc[rows]
         return [
-            Party("shop", shop[rows], transform=transforms["shop"]),
-            Party("bank", bank[rows], labels=labels[rows], transform=transforms["bank"]),
+            Party("shop", shop, transform=transform),
+            Party("bank", bank, labels=labels[rows], transform=transform),
         ]
 
-    joined = np.hstack([bank, shop])
-    scaler = StandardScaler().fit(joined[kept])
-    references: dict[str, Callable[[], Any]] = {
-        "logistic regression, joined, raw columns": lambda: LogisticRegression(max_iter=2000),
-        "gradient boosting, joined": lambda: HistGradientBoostingClassifier(random_state=seed),
-    }
-    found = {}
-    for name, make in references.items():
-        model = make().fit(scaler.transform(joined[kept]), labels[kept])
-        scores = model.predict_proba(scaler.transform(joined[held_out]))[:, 1]
-        found[name] = round(float(roc_auc_score(labels[held_out], scores)), 4)
-    return parties(kept), parties(held_out), found
+    return parties(order[7500:], splines()), parties(order[:7500], None)
 
 
-def binned(words: list[int], columns: int) -> Any:
-    numbers = [i for i in range(columns) if i not in words]
-    encode = OneHotEncoder(handle_unknown="ignore", min_frequency=50, sparse_output=False)
-    bins = KBinsDiscretizer(5, encode="onehot-dense", quantile_method="averaged_inverted_cdf")
-    return make_pipeline(
-        ColumnTransformer([("words", encode, words), ("numbers", bins, numbers)]), StandardScaler()
-    )
+def splines() -> Any:
+    from sklearn.compose import make_column_transformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, SplineTransformer, StandardScaler
+
+    def few(table: Any) -> list[str]:
+        return [name for name in table.columns if table[name].nunique() <= 12]
+
+    def many(table: Any) -> list[str]:
+        return [name for name in table.columns if table[name].nunique() > 12]
+
+    words = OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=50, sparse_output=False)
+    numbers = SplineTransformer(5, degree=2, knots="quantile", extrapolation="constant")
+    return make_pipeline(make_column_transformer((words, few), (numbers, many)), StandardScaler())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--key-bits", type=int, default=2048, help="default %(default)s")
-    parser.add_argument("--batch", type=int, default=512, help="of the generated task; default %(default)s")
-    parser.add_argument("--rounds", type=int, default=3, help="timed rounds; default %(default)s")
-    parser.add_argument("--network", default="lan", help="a profile for the clock; default %(default)s")
+    parser.add_argument("--key-bits", type=int, default=2048, help="of Paillier; default %(default)s")
     default = os.environ.get("SECUREFED_DATA", ".")
     parser.add_argument("--data", type=Path, default=Path(default), help="folder of the credit data")
-    parser.add_argument("--skip-credit", action="store_true", help="only the generated task")
 
 
 def run(args: argparse.Namespace) -> int:
     facts = machine.describe(("numpy", "gmpy2", "scikit-learn"))
     for name, fact in facts.items():
         print(f"{name:<13}{fact}")
-    print(f"{'load':<13}{os.getloadavg()[0]:.1f}\n")
-    rows_kept = 2_000 if args.quick else 10_000
-    batch = 64 if args.quick else args.batch
-    keys = {name: generate("paillier", key_bits=args.key_bits) for name in ("shop", "bank")}
-    train, test = generated(rows_kept, args.seed)
-    base = GeneralisedLinear(
-        scheme="paillier",
-        batch_size=batch,
-        rounds=args.rounds,
-        learning_rate=InverseSqrt(0.3),
-        allow_unstable=True,
-        seed=args.seed,
-    )
-    base.set_params(network=args.network, key_bits=args.key_bits, l2=1e-3)
-    rows: list[Row] = []
-    notes: list[str] = []
-    print(HEADING)
-    for steps in (1, 10):
-        scores = {}
-        for scheme, reveal in (("plain", "nothing"), ("paillier", "own-gradient"), ("paillier", "nothing")):
-            model = GeneralisedLinear(**base.get_params())
-            model.set_params(algorithm=FedBCD(steps), scheme=scheme, reveal=reveal, loss_form="taylor")
-            task = f"generated, batch {batch}"
-            row, scores[scheme, reveal] = fit_row(
-                task, model, train, test, keys if scheme == "paillier" else {}
-            )
-            show(rows, row)
-        apart = np.abs(scores["paillier", "nothing"] - scores["plain", "nothing"]).max()
-        notes.append(f"Q = {steps}: blind and plain scores differ by at most {apart:.1e}")
-    by = {(row.reveal, row.Q): row for row in rows}
-    ratio = by["nothing", 1].comp_seconds_per_round / by["own-gradient", 1].comp_seconds_per_round
-    notes.append(f"a blind round takes {ratio:.2f} times the computation of one with own gradients (bar: 4)")
-    equal = replace(by["nothing", 1], Q=10, auc=0, comp_seconds=0, comp_seconds_per_round=0, comm_seconds=0)
-    ten = replace(by["nothing", 10], auc=0, comp_seconds=0, comp_seconds_per_round=0, comm_seconds=0)
-    same = "the same" if equal == ten else "NOT the same"
-    notes.append(f"bytes and messages of a blind round at Q = 1 and Q = 10 are {same}")
-    references: dict[str, float] = {}
-    if not args.skip_credit and not args.quick:
-        train, test, references = credit(args.seed, args.data)
-        for steps, rounds in ((1, 30), (10, 10)):
-            for scheme, reveal in (("plain", "nothing"), ("paillier", "nothing")):
-                if scheme == "paillier" and steps == 1:
-                    continue
-                model = GeneralisedLinear(**base.get_params())
-                model.set_params(
-                    algorithm=FedBCD(steps),
-                    scheme=scheme,
-                    reveal=reveal,
-                    loss_form="taylor",
-                    batch_size=2048,
-                    rounds=rounds,
-                    learning_rate=InverseSqrt(0.15),
-                    l2=1e-2,
-                )
-                row, _ = fit_row(
-                    "credit, one-hot and bins", model, train, test, keys if scheme == "paillier" else {}
-                )
-                show(rows, row)
-        for name, value in references.items():
-            notes.append(f"credit, held out: {name} {value:.4f}")
+    print(f"{'load':<13}{os.getloadavg()[0]:.1f}\n\n{HEADING}")
+    keys, rows, bars = Keys(args.key_bits), [], []  # type: tuple[Keys, list[Row], list[Bar]]
+    small = 128 if args.quick else 512
+    task = generated(small, 50, 50, args.seed)
+    ours = show(rows, measured("a round", task, keys, "ckks", 4))
+    theirs = show(rows, measured("a round", task, keys, "paillier", 1))
+    ratio = theirs.cpu_seconds_per_round / ours.cpu_seconds_per_round
+    note = f"{small} rows x 50+50, Paillier-{args.key_bits} against RLWE, processor seconds"
+    bars.append(Bar.of("Paillier / RLWE, a round", ratio, 40.0, "more", note))
+    if not args.quick:
+        large = show(rows, measured("a round", generated(8192, 50, 50, args.seed), keys, "ckks", 3))
+        bars.append(Bar.of("8,192 rows x 50+50, a round, s", large.cpu_seconds_per_round, 1.0, "less"))
+        wide = show(rows, measured("one pass", generated(100_000, 30, 300, args.seed), keys, "ckks", 1))
+        whole = wide.critical_seconds_per_round
+        bars.append(Bar.of("100,000 rows x 30+300, one pass, s", whole, 30.0, "less", "critical path"))
+        bars += _credit(args, keys)
+    bars += _scores(args, keys)
     print()
-    for note in notes:
-        print(note)
+    for bar in bars:
+        print(f"{'met   ' if bar.met else 'MISSED'}  {bar.name}: {bar.value:g} (bar {bar.bar:g}) {bar.note}")
     if args.json is not None:
-        report = {"machine": facts, "rows": [asdict(row) for row in rows], "notes": notes}
+        report = {"machine": facts, "rows": [asdict(row) for row in rows], "bars": [asdict(b) for b in bars]}
         args.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0
 
 
+def _credit(args: argparse.Namespace, keys: Keys) -> list[Bar]:
+    train, test = credit(args.seed, args.data)
+    began = time.perf_counter()
+    seconds, result, model = fitted(train, keys, "ckks", 12, algorithm=FedBCD(20), l2=1e-4)
+    scores = model.decision_function(test)
+    wall = time.perf_counter() - began
+    auc = float(roc_auc_score(test[-1].labels if test[-1].labels is not None else [], scores))
+    print(f"\nDefault-Credit, 22,500 rows, splines: held-out AUC {auc:.4f}, {seconds:.1f} processor seconds")
+    return [
+        Bar.of("Default-Credit, held-out AUC", auc, 0.775, "more", f"{result.rounds} rounds"),
+        Bar.of("Default-Credit, training and 7,500 scores, s", wall, 60.0, "less", "wall, one core"),
+    ]
+
+
+def _scores(args: argparse.Namespace, keys: Keys) -> list[Bar]:
+    count = 1000 if args.quick else 10_000
+    _, _, model = fitted(generated(512, 50, 50, args.seed), keys, "ckks", 1)
+    rows = generated(count, 50, 50, args.seed + 1)
+    rows[-1].labels = None
+    began = time.process_time()
+    model.decision_function(rows)
+    seconds = time.process_time() - began
+    return [Bar.of(f"blind scores of {count:,} rows x 50+50, s", seconds, 5.0, "less", "processor seconds")]
+
+
 HEADING = (
-    f"{'task':<26}{'scheme':<10}{'reveals':<14}{'Q':>3}{'R':>4}{'AUC':>8}{'s/round':>9}{'comp s':>8}"
-    f"{'comm s':>8}{'KiB/round':>11}{'msgs':>6}  ledger"
+    f"{'task':<12}{'scheme':<10}{'rows':>8}{'columns':>10}{'cpu s/round':>13}{'critical s':>12}"
+    f"{'KiB/round':>12}{'msgs':>6}{'setup s':>9}"
 )
 
 
-def show(rows: list[Row], row: Row) -> None:
+def show(rows: list[Row], row: Row) -> Row:
     rows.append(row)
     print(
-        f"{row.task:<26}{row.scheme:<10}{row.reveal:<14}{row.Q:>3}{row.rounds:>4}{row.auc:>8.4f}"
-        f"{row.comp_seconds_per_round:>9.2f}{row.comp_seconds:>8.1f}{row.comm_seconds:>8.2f}"
-        f"{row.bytes_per_round / 1024:>11,.0f}{row.messages_per_round:>6}  {row.ledger}",
+        f"{row.task:<12}{row.scheme:<10}{row.rows:>8,}{row.columns:>10}{row.cpu_seconds_per_round:>13.3f}"
+        f"{row.critical_seconds_per_round:>12.3f}{row.bytes_per_round / 1024:>12,.0f}"
+        f"{row.messages_per_round:>6}{row.setup_seconds:>9.2f}",
         flush=True,
     )
+    return row
