@@ -4,7 +4,8 @@ Variants: plain FedBCD; gradients of single rows opened under Paillier, as FATE'
 ours with Paillier and with CKKS (own gradients opened); ours blind (nothing opened; linear models). A cell
 is marked where the whole 95 % interval lies above chance and above what the observer is given by design.
 That ours is marked somewhere is part of the result: opened gradients carry information, and the ledger
-says when.
+says when. A second table has noise on what is opened (`dp_noise`), by rows and epsilon, and what the model
+keeps.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from bench import machine
 from bench.attack_variants import FULL, QUICK, VARIANTS, Size
 from bench.linear_attacks import linear_scores
+from bench.noise_attacks import noise_rows, noise_table
 from bench.scenes import Keys
 from bench.transfer_attacks import transfer_scores
 from research.attacks.scores import Score
@@ -24,6 +26,9 @@ from securefed.errors import SettingError
 from securefed.extras import require
 
 __all__ = ["add_arguments", "draw", "every_score", "line", "run", "table"]
+
+NOISE_QUICK, NOISE_FULL = (200, 1000), (200, 1000, 4000)
+"""Rows of the runs with noise on what is opened."""
 
 
 def every_score(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
@@ -51,8 +56,15 @@ def run(args: argparse.Namespace) -> int:
         print(line(score), flush=True)
     print()
     print(table(scores))
+    print()
+    noisy = list(noise_rows(Keys(), NOISE_QUICK if args.quick else NOISE_FULL, args.seed))
+    print(noise_table(noisy))
     if args.json is not None:
-        report = {"machine": facts, "rows": [score.to_dict() for score in scores]}
+        report = {
+            "machine": facts,
+            "rows": [score.to_dict() for score in scores],
+            "noise": [row.to_dict() for row in noisy],
+        }
         args.json.write_text(json.dumps(report, indent=2) + "\n")
     if args.plot is not None:
         draw(scores, args.plot)

@@ -95,8 +95,11 @@ def linear_scene(
     shape: Callable[[Array], Array] = lambda features: features,
     fixed: bool = False,
     positive: float = 0.25,
+    noise: float = 0.0,
 ) -> LinearScene:
-    """FedBCD-p on linear models. `shape` may alter p0's columns; `fixed` cuts the batches once."""
+    """FedBCD-p on linear models. `shape` may alter p0's columns; `fixed` cuts the batches once; `noise`
+    multiplier of what is opened.
+    """
     joined, labels = generated(rows, sum(columns), seed, positive=positive)
     features = {"p0": shape(joined[:, : columns[0]]), "p1": joined[:, columns[0] :]}
     loss = get_loss("logistic")
@@ -108,7 +111,7 @@ def linear_scene(
             loss,
             l2=1e-3,
             exact=False,
-            margin_bound=64.0,
+            margin_bound=4096.0 if noise else 64.0,  # noise on few rows throws parameters far
         )
         for name, block in features.items()
     }
@@ -122,6 +125,8 @@ def linear_scene(
         Batches(rows, batch, seed, fixed),
         Stopping(rounds),
         allow_determined=True,
+        dp_noise=noise,
+        label_change=2.0 * abs(loss.label_weight),
     )
     programs = {
         name: DataParty(agreement, Watched(side, views[name]), SGD(), holder=keys.holder(scheme, index)).run

@@ -26,8 +26,8 @@ LAYERS = [
     ("models", "data"),
     ("protocols",),
     ("audit", "measure"),
-    ("API",),
-    ("runtime", "research"),
+    ("API", "runtime"),
+    ("research",),
     ("cli", "bench"),
 ]
 API_FOLDERS = ("estimators",)

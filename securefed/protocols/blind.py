@@ -364,9 +364,7 @@ class BlindKeyHolder(PartyLoop):
     async def _round(self, link: Link, keys: Keyring, t: int) -> None:
         agreement, refreshes = self._agreement, self._refreshes
         for position, active in enumerate(agreement.turns):
-            await self._refresher.serve(
-                link, agreement.label_party, refreshes.residuals(), t, 2 * position
-            )
+            await self._refresher.serve(link, agreement.label_party, refreshes.residuals(), t, 2 * position)
             for name in active:
                 due = refreshes.parameters(hiding(keys), name)
                 await self._refresher.serve(link, name, due, t, 2 * position + 1)

@@ -161,9 +161,7 @@ async def serve_blind_scores(link: Link, agreement: Agreement, holder: KeyHolder
 # Parameters in the clear, to their own party, if all agreed
 
 
-async def release(
-    link: Link, agreement: Agreement, keys: Keyring, scorer: BlindScorer, t: int
-) -> Array:
+async def release(link: Link, agreement: Agreement, keys: Keyring, scorer: BlindScorer, t: int) -> Array:
     """A party gets its own parameters opened, once, at the end."""
     key, size = hiding(keys), scorer.theta.shape[0]
     own = (scorer.plan.release_matrix(size) @ scorer.theta).within(scorer.plan.released(key), 0)

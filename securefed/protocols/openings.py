@@ -111,9 +111,7 @@ def ask(
 ) -> Mask:
     """Send an opening request; keep the mask. `single`: the values are of single rows, for the transcript."""
     with link.activity("mask"):
-        masked, mask = (
-            encrypted.mask(width) if isinstance(encrypted, PaillierEncrypted) else encrypted.mask()
-        )
+        masked, mask = encrypted.mask(width) if isinstance(encrypted, PaillierEncrypted) else encrypted.mask()
     shape, count = masked.shape, masked.ciphertexts
     link.transcript.note(
         "requested", "opening", keys.opener, round_, step, link.phase, shape=list(shape), ciphertexts=count

@@ -35,6 +35,7 @@ class BlindShard:
         shape = (self.size, self.plan.outputs)
         return BlindScorer(self.plan, key.load_array(self.theta, shape, self.plan.lifted(key)))
 
+
 def predict_programs(
     agreement: Agreement,
     parts: Mapping[str, Scorer | BlindShard],

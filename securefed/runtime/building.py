@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
+from securefed.data.labels import auc
 from securefed.errors import DataError
-from securefed.estimators.common import auc
 from securefed.models import HiddenLayer, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.data.ids import normalise_ids
+from securefed.data.labels import binary_labels
 from securefed.errors import DataError, SettingError
-from securefed.estimators.common import binary_labels
 from securefed.protocols.recipe import LinearRecipe
 from securefed.runtime.preparation import Preparation
 from securefed.runtime.rows import file_digest, read_rows

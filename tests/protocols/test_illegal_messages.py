@@ -28,8 +28,8 @@ from securefed.crypto.errors import (
     WrongKey,
 )
 from securefed.crypto.wire import HEADER, Frame, Kind
+from securefed.data.labels import auc
 from securefed.errors import DataError, SecurefedError, SettingError
-from securefed.estimators.common import auc
 from securefed.protocols.messages import KINDS
 from securefed.transport import Message, OutOfOrder, WrongKind, WrongRound, WrongRun, WrongSender
 from tests.protocols.federation import KEYS, Keys, Recorder

@@ -214,9 +214,7 @@ class PaillierSum(HiddenSum):
         if sums.width > self.public.bits - 2:
             raise CapacityError(f"slots of {sums.width} bits: not with {self.public!r}")
         cells, slots = self._encrypted._ciphertexts, sums.slots
-        groups = [
-            (self.public.square, sums.width, cells[i : i + slots]) for i in range(0, len(cells), slots)
-        ]
+        groups = [(self.public.square, sums.width, cells[i : i + slots]) for i in range(0, len(cells), slots)]
         sums._packed = self.public.mapper.map(horner, groups)
         return sums
 

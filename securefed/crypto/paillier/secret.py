@@ -118,9 +118,7 @@ class PaillierSecretKey(SecretKey):
         """Integers at a scale that both sides know, encrypted afresh."""
         shape = (integers.shape[0], integers.shape[1])
         flat = [mpz(m) for m in integers.ravel().tolist()]
-        array = PaillierArray(
-            self.public, shape, range_, self.public.combine(flat, self.draw(len(flat)))
-        )
+        array = PaillierArray(self.public, shape, range_, self.public.combine(flat, self.draw(len(flat))))
         array.origin = "fresh"
         return array
 

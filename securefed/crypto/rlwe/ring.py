@@ -103,9 +103,7 @@ class Ring:
         high, low = x1 * y1 + (middle >> half), ((middle & mask) << half) + x0 * y0
         return self._fold(high, low, self.moduli(a))
 
-    def _fold(
-        self, high: NDArray[np.int64], low: NDArray[np.int64], moduli: NDArray[np.int64]
-    ) -> Words:
+    def _fold(self, high: NDArray[np.int64], low: NDArray[np.int64], moduli: NDArray[np.int64]) -> Words:
         """high * 2^w + low modulo each prime, for 0 <= high < 2^(w+2) and 0 <= low < 2^(w+2)."""
         width, half = self.word_bits, self.word_bits // 2
         deltas = np.int64(1 << width) - moduli
