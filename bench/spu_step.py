@@ -1,8 +1,8 @@
-"""One step of logistic regression in SPU (SecretFlow's MPC runtime) under Cheetah, two parties in one process.
+"""One step of logistic regression in SPU (SecretFlow's MPC) under Cheetah, two parties in one process.
 
 Run by a Python that has spu 0.9.5 and not by ours: `python spu_step.py ROWS COLUMNS` prints a line of JSON.
-Field FM64 and a first-order sigmoid, as SecretFlow's own regression takes them; compilation is left out of the
-time.
+Field FM64 and a first-order sigmoid, as SecretFlow's own regression takes them; compilation is left out of
+the time.
 """
 
 from __future__ import annotations
