@@ -290,10 +290,14 @@ def test_a_target_stops_everybody() -> None:
 
 
 @pytest.mark.parametrize("parties", [2, 3])
-def test_divergence_stops_the_run_and_names_the_setting(parties: int) -> None:
+def test_divergence_is_found_and_said_at_the_end(parties: int) -> None:
+    """Nobody hears of it before: the last round is answered like the first."""
     blocks, labels = data(parties)
-    with pytest.raises((Diverged, SettingError), match="learning_rate"):
-        blind(recipe(algorithm=FedSGD(), learning_rate=50.0, rounds=40), blocks, labels)
+    made = recipe(algorithm=FedSGD(), learning_rate=100.0, rounds=16)
+    with pytest.raises(Diverged, match="learning_rate"):
+        blind(made, blocks, labels)
+    with pytest.raises(SettingError, match="learning_rate"):
+        blind(recipe(algorithm=FedSGD(), learning_rate=1e6, rounds=2), blocks, labels)
 
 
 def test_what_blind_training_cannot_do_is_refused_by_name() -> None:
