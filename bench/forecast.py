@@ -32,6 +32,7 @@ from securefed.measure.workload import Scenario
 from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe
 from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.protocols.trust import TrustWarning
 from securefed.transport import get_network, run_local
 
 __all__ = ["Case", "Row", "add_arguments", "measure", "run"]
@@ -130,6 +131,7 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
     timer = time.thread_time if engine == "serial" else time.perf_counter
     with warnings.catch_warnings(), patch.object(common, "run_local", partial(run_local, timer=timer)):
         warnings.simplefilter("ignore", LedgerWarning)
+        warnings.simplefilter("ignore", TrustWarning)
         model.fit(parties, keys=keys)
     result = model.result_
     # A rehearsal goes from keys to the end; of own gradients only rounds are forecast.

@@ -17,6 +17,7 @@ from securefed.measure.files import write_json
 from securefed.measure.plan import Estimate, RoundsModel, best, estimate
 from securefed.measure.report import seconds, size
 from securefed.measure.workload import Scenario
+from securefed.protocols.trust import needed_trust
 from securefed.runtime.own_data import load_data
 from securefed.runtime.settings import PartyFile, read_party_file
 from securefed.runtime.shared import SharedSettings
@@ -247,6 +248,9 @@ def _show(
         out(f"Likely fastest where each party may see its own gradients: {_choice(fastest)}")
     else:
         out(f"Likely fastest: {_choice(fastest)}")
+    trust = needed_trust(fastest.scheme, fastest.reveal)
+    if trust is not None:
+        out(f"But {trust}.")
     out(_why(fastest, every, rounds))
 
 

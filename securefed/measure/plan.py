@@ -39,7 +39,7 @@ __all__ = ["Estimate", "RoundsModel", "best", "estimate", "round_path"]
 
 STEADY = 3
 """Rounds that are put on the clock; the last one is what a round takes once all are under way."""
-EQUAL = 1.02
+EQUAL = 1.05
 """Two forecasts that are this near to each other are the same."""
 
 

@@ -20,6 +20,7 @@ from securefed.errors import SettingError
 from securefed.measure.dry import DryKeys, HiddenCosts, Meter, ciphertexts_in
 from securefed.measure.workload import Scenario
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.loop import Evaluation, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.recipe import LinearRecipe, Surroundings
@@ -118,6 +119,7 @@ def rehearse(
             keys.holder() if agreement.mutual else None,
             evaluation=Evaluation(features, (lambda scores: 0.0) if last else None),
             on_round=on_round,
+            guard=ScoreGuard(party=name, mode="off"),  # random columns need no protection
             read_key=keys.read_key,
         )
         program = recipe.party(agreement, name, model, features, labels, around)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import pytest
 from gmpy2 import mpz
 
 from securefed.audit import audit
-from securefed.crypto import FixedPoint, generate, hidden
+from securefed.crypto import FixedPoint, generate, hidden, load_public_key
 from securefed.crypto.ckks import encrypted as ckks_encrypted
 from securefed.crypto.ckks.encrypted import CkksEncrypted
 from securefed.crypto.paillier import encrypted as paillier_encrypted
@@ -111,7 +112,8 @@ def test_keys_that_are_too_small(monkeypatch: Patch) -> None:
     run = made(PAIR)
     for name, program in run.programs.items():
         party = program.__self__  # type: ignore[attr-defined]
-        party._holder, party._allow_small = small[name], True
+        party._holder = small[name]
+        party._read_key = partial(load_public_key, allow_small=True)
     assert failed(run) == ["encrypted"]
 
 

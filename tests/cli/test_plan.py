@@ -1,0 +1,68 @@
+"""`securefed plan`: what it offers, and that it recommends nothing that can diverge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from securefed.cli import main
+from securefed.cli.plan import _variants
+from securefed.runtime.shared import SharedSettings
+from tests.runtime.parties import Fleet
+
+TWO = {"name": "r", "parties": ["shop", "bank"]}
+
+
+def test_both_schemes_are_offered_blind_and_ckks_first() -> None:
+    titles = [title for title, _ in _variants(SharedSettings.of(TWO), None)]
+    assert titles == [
+        "ckks, reveals nothing",
+        "ckks, own gradients",
+        "paillier, reveals nothing",
+        "paillier, own gradients",
+    ]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"local_model": "network"}, {"optimiser": "adam"}, {"exchange": "pairwise"}]
+)
+def test_what_blind_training_does_not_take_is_offered_open_only(settings: dict[str, str]) -> None:
+    shared = SharedSettings.of({**TWO, "reveal": "own-gradient", **settings})
+    assert [title for title, _ in _variants(shared, ["ckks"])] == ["ckks, own gradients"]
+
+
+def test_a_plan_for_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "plan.json"
+    words = ["plan", "--rows", "60", "--columns", "shop=3,bank=2", "--scheme", "ckks", "--engine", "serial"]
+    assert main([*words, "--rounds", "9", "--local-steps", "1", "--json", str(file)]) == 0
+    text = capsys.readouterr().out
+    assert "ckks, reveals nothing" in text and "Likely fastest of what reveals nothing: ckks" in text
+    assert "learning_rate = 'auto'" in text
+    assert ("the peers must be trusted" in text) == ("own gradients: ckks" in text)
+    found = json.loads(file.read_text())["estimates"]
+    assert {row["reveal"] for row in found} == {"nothing", "own-gradient"}
+    for row in found:
+        assert row["total_bytes"] == row["setup_bytes"] + row["rounds"] * row["bytes"] > 0
+        assert row["computation"] > 0 and row["communication"] > 0
+
+
+def test_a_rate_that_may_diverge_for_another_q_is_not_planned_with(
+    fleet: Callable[..., Fleet], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"scheme": "plain", "reveal": "own-gradient", "learning_rate": 0.25, "decay": "sqrt"}
+    file = fleet({"shop": 2, "bank": 2}, **settings).folder / "bank" / "party.toml"
+    offered: list[SharedSettings] = []
+
+    def noted(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[str, SharedSettings]]:
+        offered.extend(variant for _, variant in _variants(shared, schemes))
+        return _variants(shared, schemes)
+
+    monkeypatch.setattr("securefed.cli.plan._variants", noted)
+    assert main(["plan", str(file), "--scheme", "plain", "--engine", "serial"]) == 0
+    line = "learning_rate 'auto', which diverges for no Q, instead of the file's 0.25"
+    assert line in capsys.readouterr().err
+    for shared in offered:
+        assert shared.recipe().learning_rate == "auto"
