@@ -122,7 +122,7 @@ class ScoringState:
             "mode": self.mode,
             "scorings": self.scorings,
             "bits": self.bits,
-            "column_bits": round(self.column_bits),
+            "column_bits": floor(self.column_bits),
             "verdict": self.verdict,
         }
 

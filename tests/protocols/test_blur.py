@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from securefed import GeneralisedLinear, Party
 from securefed.errors import SettingError
 from securefed.protocols.blur import ScoreGuard, blur, on_grid
 from securefed.protocols.schedules import FedBCD
@@ -132,3 +133,36 @@ def test_a_precision_is_agreed_and_the_transcript_says_how_wide_the_noise_is(key
     for name in ("p0", "p1"):
         (entry,) = (e for e in run.links[name].transcript.of("sent") if e.kind == "score-part")
         assert entry.detail["facts"]["blur"] == {"precision_bits": 4, "noise_bits": 28}
+
+
+class Unblurred(ScoreGuard):
+    """What ours is compared with: the same scores without noise."""
+
+    def noise(self, rows: Array, context: bytes, **sizes: int) -> tuple[list[int], dict[str, Any]]:
+        self.asked = (context, sizes)
+        return [0] * len(rows), {}
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_blind_models_scores_are_blurred_by_every_other_party(count: int, keys: Keys) -> None:
+    features, labels = blobs(8, 2 * count, seed=4)
+    parts = split(features, count)
+
+    def parties(labelled: bool) -> list[Party]:
+        last = labels if labelled else None
+        return [Party(f"p{k}", part, labels=last if k == count - 1 else None) for k, part in enumerate(parts)]
+
+    names = ["p0", "p1"] if count == 2 else ["key-holder"]
+    holders = {name: keys.holder("paillier", index) for index, name in enumerate(names)}
+    model = GeneralisedLinear(rounds=1, engine="serial").fit(parties(True), keys=holders)
+    blurred, expected = model.decision_function(parties(False)), np.zeros(8)
+    guards = dict(model._kept_guards)
+    model._kept_guards = {name: Unblurred() for name in guards}
+    exact = model.decision_function(parties(False))
+    for k, (name, guard) in enumerate(guards.items()):
+        context, sizes = model._kept_guards[name].asked
+        noise = blur(parts[k], key=guard.key, context=context, **sizes)
+        expected += np.ldexp(np.array(noise, dtype=np.float64), -sizes["fraction_bits"])
+    assert len(guards) == count - 1
+    assert np.abs(blurred - exact - expected).max() < 2.0**-44
+    assert np.abs(expected).max() > 2.0**-14
