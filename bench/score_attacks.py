@@ -94,7 +94,7 @@ def score_attacks(keys: Keys, seed: int) -> Iterator[Score]:
 
             given, note = _until_refused(score)
             yield data.attacked(variant, given, model.score_precision, note)
-        blind = GeneralisedLinear(rounds=2, batch_size=24, engine="serial")
+        blind = GeneralisedLinear(scheme="paillier", rounds=2, batch_size=24, engine="serial")
 
         def retrained(number: int) -> Array:
             blind.set_params(seed=seed + number)
