@@ -1,8 +1,9 @@
 """`python -m bench attacks`: attacks on recorded views, attack by variant, each with chance and an interval.
 
 Variants: plain FedBCD; gradients of single rows opened under Paillier, as FATE's transfer learning does;
-ours with Paillier and with CKKS (own gradients opened); ours blind (nothing opened; linear models). A cell
-is marked where the whole 95 % interval lies above chance and above what the observer is given by design.
+ours with Paillier and with CKKS (own gradients opened); ours blind (nothing opened; linear models). Intervals
+are 95 %; a cell is marked where the score lies five standard errors above chance and above what the observer
+is given by design.
 That ours is marked somewhere is part of the result: opened gradients carry information, and the ledger
 says when. A second table has noise on what is opened (`dp_noise`), by rows and epsilon, and what the model
 keeps.
@@ -20,6 +21,7 @@ from bench.attack_variants import FULL, QUICK, VARIANTS, Size
 from bench.linear_attacks import linear_scores
 from bench.noise_attacks import noise_rows, noise_table
 from bench.scenes import Keys
+from bench.score_attacks import score_attacks
 from bench.transfer_attacks import transfer_scores
 from research.attacks.scores import Score
 from securefed.errors import SettingError
@@ -34,6 +36,7 @@ NOISE_QUICK, NOISE_FULL = (200, 1000), (200, 1000, 4000)
 def every_score(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
     yield from transfer_scores(keys, size, seed)
     yield from linear_scores(keys, size, seed)
+    yield from score_attacks(keys, seed)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -137,7 +137,7 @@ def singled_out(scheme: str, variant: str, keys: Keys, size: Size, seed: int) ->
         return np.column_stack([features[:, :4], rare])
 
     right, trials = 0, 0
-    for place in range(max(2, size.trials // 8)):
+    for place in range(max(4, size.trials // 8)):
         number = seed + 100 + place
         scene = linear_scene(
             scheme, keys, rows=size.batch, batch=None, rounds=1, seed=number, shape=with_rare

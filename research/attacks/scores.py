@@ -1,8 +1,10 @@
 """How well an attack did: a score, what guessing reaches, and a confidence interval.
 
 Intervals are 95 %: bootstrap over rows for areas under the curve and R^2, Wilson's for proportions. An
-attack *succeeds* if the whole interval lies above chance and above what its party is given by design (its
-own part of the trained model knows something about labels; that is what training is for).
+attack *succeeds* if it lies five standard errors above chance and above what its party is given by design
+(its own part of the trained model knows something about labels; that is what training is for). Of intervals
+alone one in forty lies above chance by luck, since masks are drawn anew in every run; five standard errors
+are one run in three million.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ __all__ = ["Interval", "Score", "area", "area_under_curve", "proportion", "r_squ
 Array = NDArray[np.float64]
 RESAMPLES = 400
 Z = 1.959964
+SUCCESS = 5.0
+"""Standard errors."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,17 @@ class Score:
         return cls(attack, observer, variant, metric, *numbers, chance, by_design, note)
 
     @property
+    def errors(self) -> float:
+        """How far it lies above chance and design, in standard errors."""
+        base = max(self.chance, self.chance if self.by_design is None else self.by_design)
+        return (self.score - base) / max((self.high - self.low) / (2 * Z), 1e-9)
+
+    @property
     def succeeded(self) -> bool:
-        return bool(self.low > max(self.chance, self.chance if self.by_design is None else self.by_design))
+        return bool(self.errors >= SUCCESS)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "succeeded": self.succeeded}
+        return {**asdict(self), "errors": min(self.errors, 1e6), "succeeded": self.succeeded}
 
 
 def area(scores: Array, positive: NDArray[np.bool_]) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from math import prod
 
 from securefed.audit.claim import Findings, Statement, places
-from securefed.audit.recorded import Recorded
+from securefed.audit.recorded import Recorded, Sent
 from securefed.protocols.evidence import MOST_PIECES
 from securefed.protocols.messages import SCORING
 
@@ -122,6 +123,54 @@ def _scores(recorded: Recorded, found: Findings) -> None:
     found.looked_at = f"{numbers} scores, one a row, to {label}" if numbers else "no scores in this run"
 
 
+SCORED = ("score-part", "margin", "masked-margin", "scores")
+"""What a party that is scored sends of its rows, in evaluation and prediction."""
+
+
+def _scored(recorded: Recorded) -> Iterator[Sent]:
+    """Parts of scores that a party other than the label party wrote down as sent."""
+    for message in recorded.messages("sent"):
+        if message.entry.phase in SCORING and message.entry.kind in SCORED:
+            yield message
+
+
+def _blurred(recorded: Recorded, found: Findings) -> None:
+    agreed, parts, least = recorded.settings["score_precision"], 0, 0
+    for message in _scored(recorded):
+        blur = message.facts.get("blur")
+        parts += 1
+        if blur is None:
+            found.against(f"{message} is exact: nobody blurred it")
+        elif blur["precision_bits"] > agreed or blur["noise_bits"] < 1:
+            found.against(f"{message} is blurred to 2**-{blur['precision_bits']}, 2**-{agreed} was agreed")
+        else:
+            least = min(least or blur["noise_bits"], blur["noise_bits"])
+    if not parts:
+        found.nothing("no party that was scored wrote a part of a score down")
+    else:
+        found.looked_at = f"{parts} parts of scores, noise over 2**-{agreed} in {least} bits or more"
+
+
+def _score_ledger(recorded: Recorded, found: Findings) -> None:
+    worst: dict[str, tuple[int, int, int]] = {}
+    for message in _scored(recorded):
+        state = message.facts.get("scored")
+        if state is None or state["verdict"] == "not counted":
+            found.against(f"{message.sender} kept no score ledger ({message.entry.phase})")
+            continue
+        numbers = f"{state['bits']} bits of a person in {state['scorings']} scorings"
+        if state["verdict"] in ("past", "shown"):
+            found.against(f"{message.sender} showed {numbers}, and its columns hold {state['column_bits']}")
+        before = worst.get(message.sender, (0, 0, 0))
+        worst[message.sender] = max(before, (state["bits"], state["scorings"], state["column_bits"]))
+    if not worst and not found.violations:
+        found.nothing("no party that was scored wrote its ledger down")
+    found.looked_at = found.looked_at or "; ".join(
+        f"{party}: {bits} bits of {held} in {scorings} scorings of a person"
+        for party, (bits, scorings, held) in worst.items()
+    )
+
+
 OPENINGS = (
     Statement("masked", "The key-holders opened only masked values.", _masked),
     Statement("mask-once", "No mask was used twice, and each was destroyed after its use.", _mask_once),
@@ -133,5 +182,13 @@ OPENINGS = (
     Statement("ledger", "Opened equations stayed below the unknowns in every exchange.", _ledger),
     Statement(
         "scores", "Prediction and evaluation revealed scores only, and to the label party only.", _scores
+    ),
+    Statement(
+        "blurred", "Every score was blurred below the agreed precision by the parties it is about.", _blurred
+    ),
+    Statement(
+        "score-ledger",
+        "Scores showed less of a person than the columns of the parties they are about hold.",
+        _score_ledger,
     ),
 )

@@ -12,9 +12,10 @@ from securefed.cli.terminal import Terminal
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Check a finished run against its transcripts: what each party saw, fifteen claims with their evidence (nothing
-in the clear, every mask used once, nothing opened past the ledger's line, no transcript altered, ...), and
-receipts between each two parties. Exit code 0 if every claim holds, 1 if one fails."""
+Check a finished run against its transcripts: what each party saw, seventeen claims with their evidence
+(nothing in the clear, every mask used once, nothing opened past the ledger's line, scores blurred, no
+transcript altered, ...), and receipts between each two parties. Exit code 0 if every claim holds, 1 if one
+fails."""
 
 EPILOGUE = """\
 examples:

@@ -99,18 +99,14 @@ def _blurred(
     part: HiddenSum, features: Array, scorer: BlindScorer, agreement: Agreement, guard: ScoreGuard
 ) -> tuple[HiddenSum, dict[str, Any]]:
     """Noise of this party for every row and output."""
-    content = scorer.theta.to_bytes()
-    facts: dict[str, Any] = {}
-    columns = []
-    for output in range(part.shape[1]):
-        noise, facts = guard.noise(
-            features,
-            content + output.to_bytes(4, "little"),
-            precision_bits=agreement.score_precision,
-            fraction_bits=part.range.fraction_bits,
-        )
-        columns.append(noise)
-    return part.add_plain(np.array(columns, dtype=object).T), facts
+    noises, facts = guard.noises(
+        features,
+        scorer.theta.to_bytes(),
+        part.shape[1],
+        precision_bits=agreement.score_precision,
+        fraction_bits=part.range.fraction_bits,
+    )
+    return part.add_plain(np.array(noises, dtype=object).T), facts
 
 
 async def _ask_peer(

@@ -120,27 +120,39 @@ class ScoreGuard:
     def _about(self, rows: Floats) -> list[bytes]:
         return [person for content in row_contents(rows) for person in self._people.get(content, [content])]
 
-    def expect(self, rows: Floats, scorings: int, precision_bits: int) -> None:
+    def expect(self, rows: Floats, scorings: int, precision_bits: int, outputs: int = 1) -> None:
         """Before a training that will evaluate on these rows so often; ScoreRefusal if that is too much."""
-        self.ledger.expect(self.party, self._about(rows), scorings, precision_bits, self._held(rows))
+        held = self._held(rows)
+        self.ledger.expect(self.party, self._about(rows), scorings, precision_bits, held, outputs)
 
     def noise(
         self, rows: Floats, context: bytes, *, precision_bits: int, fraction_bits: int
     ) -> tuple[list[int], dict[str, Any]]:
-        """The noise for one scoring, booked before it is answered, and what the transcript says of it: how
-        wide the noise is, never the noise.
+        """The noise for one scoring by a model of one output, and what the transcript says of it."""
+        sizes = {"precision_bits": precision_bits, "fraction_bits": fraction_bits}
+        (noise,), facts = self.noises(rows, context, 1, **sizes)
+        return noise, facts
+
+    def noises(
+        self, rows: Floats, context: bytes, outputs: int, *, precision_bits: int, fraction_bits: int
+    ) -> tuple[list[list[int]], dict[str, Any]]:
+        """The noise for each output of one scoring, booked before it is answered, and what the transcript
+        says of it: how wide the noise is, never the noise.
         """
-        question = _sizes(precision_bits, fraction_bits) + context
-        state = self.ledger.book(self.party, self._about(rows), question, precision_bits, self._held(rows))
-        noise = blur(
-            rows,
-            key=self.key,
-            context=context,
-            precision_bits=precision_bits,
-            fraction_bits=fraction_bits,
-        )
+        question, held = _sizes(precision_bits, fraction_bits) + context, self._held(rows)
+        state = self.ledger.book(self.party, self._about(rows), question, precision_bits, held, outputs)
+        noises = [
+            blur(
+                rows,
+                key=self.key,
+                context=output.to_bytes(4, "little") + context,
+                precision_bits=precision_bits,
+                fraction_bits=fraction_bits,
+            )
+            for output in range(outputs)
+        ]
         facts = {"precision_bits": precision_bits, "noise_bits": fraction_bits - precision_bits}
-        return noise, {"blur": facts, "scored": state.to_dict()}
+        return noises, {"blur": facts, "scored": state.to_dict()}
 
     def _held(self, rows: Floats) -> float:
         if self.column_bits is None:  # nobody said; what is scored is all that is known of the columns

@@ -22,7 +22,7 @@ party refuses a training that plans too many of them before it begins.
 People are known by a keyed hash of their id, or of their row where they have none, so that the ledger shows
 nobody to a reader without the key.
 
-    record    magic 4 b"SCOR" | precision 1 | people 4 | question 16 | people x 16 | checksum 8
+    record    magic 4 b"SCOR" | bits 4 | people 4 | question 16 | people x 16 | checksum 8
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MARGIN = 2.0
 RANGE_BITS = 2
 """Of a score, before the point."""
 DIGEST = 16
-HEAD = struct.Struct(f"<4sBI{DIGEST}s")
+HEAD = struct.Struct(f"<4sII{DIGEST}s")
 MAGIC = b"SCOR"
 CHECK = 8
 
@@ -71,13 +71,13 @@ class ScoreWarning(LedgerWarning):
     """Scores come close to showing a party's columns, or show them."""
 
 
-def score_bits(precision_bits: int) -> int:
-    """What one score tells about a row."""
-    return precision_bits + RANGE_BITS
+def score_bits(precision_bits: int, outputs: int = 1) -> int:
+    """What one scoring tells about a row: so much for each output of the model."""
+    return outputs * (precision_bits + RANGE_BITS)
 
 
-def allowed_scorings(column_bits: float, precision_bits: int) -> int:
-    return max(1, floor(column_bits / (MARGIN * score_bits(precision_bits))))
+def allowed_scorings(column_bits: float, precision_bits: int, outputs: int = 1) -> int:
+    return max(1, floor(column_bits / (MARGIN * score_bits(precision_bits, outputs))))
 
 
 class ScoreStore(Protocol):
@@ -101,6 +101,7 @@ class ScoringState:
     bits: int
     column_bits: float
     precision_bits: int
+    outputs: int = 1
 
     @property
     def ratio(self) -> float:
@@ -122,7 +123,7 @@ class ScoringState:
             "mode": self.mode,
             "scorings": self.scorings,
             "bits": self.bits,
-            "column_bits": round(self.column_bits),
+            "column_bits": floor(self.column_bits),
             "verdict": self.verdict,
         }
 
@@ -141,7 +142,13 @@ class ScoreLedger:
         self._warned: set[str] = set()
 
     def expect(
-        self, party: str, people: Sequence[bytes], scorings: int, precision_bits: int, column_bits: float
+        self,
+        party: str,
+        people: Sequence[bytes],
+        scorings: int,
+        precision_bits: int,
+        column_bits: float,
+        outputs: int = 1,
     ) -> None:
         """Before a training that will score these people so often: refuse or warn before it begins."""
         if self.mode == "off" or not scorings:
@@ -152,31 +159,38 @@ class ScoreLedger:
         state = ScoringState(
             self.mode,
             scored + scorings,
-            bits + scorings * score_bits(precision_bits),
+            bits + scorings * score_bits(precision_bits, outputs),
             column_bits,
             precision_bits,
+            outputs,
         )
         self._judge(party, state, f"{scorings} evaluations are planned")
 
     def book(
-        self, party: str, people: Sequence[bytes], question: bytes, precision_bits: int, column_bits: float
+        self,
+        party: str,
+        people: Sequence[bytes],
+        question: bytes,
+        precision_bits: int,
+        column_bits: float,
+        outputs: int = 1,
     ) -> ScoringState:
         """Write a scoring down that is about to be answered, or raise ScoreRefusal."""
         if self.mode == "off":
-            return ScoringState("off", 0, 0, column_bits, precision_bits)
+            return ScoringState("off", 0, 0, column_bits, precision_bits, outputs)
         self._catch_up()
         asked = self._hashed(question, b"score question")
         before = self._answered.get(asked, set())
         hashes = dict.fromkeys(self._person(each) for each in people)
         new = [each for each in hashes if each not in before]
-        step = score_bits(precision_bits)
+        step = score_bits(precision_bits, outputs)
         after = {each: _plus(self._told.get(each, (0, 0)), step) for each in new}
         told = [after.get(each) or self._told[each] for each in hashes]
         scorings, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
-        state = ScoringState(self.mode, scorings, bits, column_bits, precision_bits)
+        state = ScoringState(self.mode, scorings, bits, column_bits, precision_bits, outputs)
         if new:
             self._judge(party, state, "a score was asked for")
-            record = _record(asked, new, precision_bits)
+            record = _record(asked, new, step)
             if self._store is None:
                 self._records += record
                 self._take(record)
@@ -188,7 +202,7 @@ class ScoreLedger:
     def _judge(self, party: str, state: ScoringState, why: str) -> None:
         if state.verdict == "open" or (state.verdict == "near" and state.scorings <= 1):
             return
-        allowed = allowed_scorings(state.column_bits, state.precision_bits)
+        allowed = allowed_scorings(state.column_bits, state.precision_bits, state.outputs)
         numbers = (
             f"{party}: {why}, and a person would be scored {state.scorings} times, {state.bits} bits of the"
             f" {state.column_bits:.0f} that its columns hold"
@@ -223,12 +237,12 @@ class ScoreLedger:
             self._take(self._store.read())
 
     def _take(self, records: bytes) -> None:
-        for question, precision_bits, people in read_records(records):
+        for question, bits, people in read_records(records):
             answered = self._answered.setdefault(question, set())
             for each in people:
                 if each not in answered:
                     answered.add(each)
-                    self._told[each] = _plus(self._told.get(each, (0, 0)), score_bits(precision_bits))
+                    self._told[each] = _plus(self._told.get(each, (0, 0)), bits)
 
     def _person(self, content: bytes) -> bytes:
         return self._hashed(content, b"score person")
@@ -241,8 +255,8 @@ def _plus(told: tuple[int, int], bits: int) -> tuple[int, int]:
     return told[0] + 1, told[1] + bits
 
 
-def _record(question: bytes, people: Sequence[bytes], precision_bits: int) -> bytes:
-    body = HEAD.pack(MAGIC, precision_bits, len(people), question) + b"".join(people)
+def _record(question: bytes, people: Sequence[bytes], bits: int) -> bytes:
+    body = HEAD.pack(MAGIC, bits, len(people), question) + b"".join(people)
     return body + blake2b(body, digest_size=CHECK).digest()
 
 
@@ -264,11 +278,11 @@ def whole_records(data: bytes) -> int:
 
 
 def read_records(data: bytes) -> Iterator[tuple[bytes, int, list[bytes]]]:
-    """Question, precision and people of each record."""
+    """Question, bits told of each, and people of each record."""
     place, end = 0, whole_records(data)
     while place < end:
-        _, precision_bits, count, question = HEAD.unpack_from(data, place)
+        _, bits, count, question = HEAD.unpack_from(data, place)
         first = place + HEAD.size
         last = first + count * DIGEST
-        yield question, precision_bits, [data[i : i + DIGEST] for i in range(first, last, DIGEST)]
+        yield question, bits, [data[i : i + DIGEST] for i in range(first, last, DIGEST)]
         place = last + CHECK

@@ -32,6 +32,7 @@ from securefed.crypto.scheme import Encrypted, Mask
 from securefed.crypto.wire import Kind
 from securefed.protocols import blind, evidence, openings, refresh, training
 from securefed.protocols import keyring as keyring_module
+from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.exchange import Exchange
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD, FedSGD
@@ -351,6 +352,36 @@ def test_scores_for_somebody_else(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Link, "send", sending)
     monkeypatch.setattr(Link, "receive", receiving)
     assert failed(made(STAR)) == ["scores"]
+
+
+@pytest.mark.parametrize("protocol", [PAIR, STAR, "transfer", "blind, two parties"])
+def test_scores_that_nobody_blurred(monkeypatch: Patch, protocol: str) -> None:
+    def exact(self: ScoreGuard, rows: Any, context: bytes, outputs: int, **sizes: int) -> Any:
+        noises, facts = noisy(self, rows, context, outputs, **sizes)
+        return [[0] * len(each) for each in noises], {"scored": facts["scored"]}
+
+    noisy = ScoreGuard.noises
+    monkeypatch.setattr(ScoreGuard, "noises", exact)
+    assert failed(made(protocol)) == ["blurred"]
+
+
+def test_scores_that_are_blurred_less_than_agreed(monkeypatch: Patch) -> None:
+    def finer(self: ScoreGuard, rows: Any, context: bytes, outputs: int, **sizes: int) -> Any:
+        return noisy(self, rows, context, outputs, **{**sizes, "precision_bits": 16})
+
+    noisy = ScoreGuard.noises
+    monkeypatch.setattr(ScoreGuard, "noises", finer)
+    assert failed(made(STAR)) == ["blurred"]
+
+
+@pytest.mark.parametrize(("mode", "column_bits"), [("off", 1e6), ("warn", 4.0), ("refuse", 4.0)])
+def test_scores_of_people_that_nobody_counted_or_of_few_values(mode: str, column_bits: float) -> None:
+    run = made(STAR)
+    for program in run.programs.values():
+        party = program.__self__  # type: ignore[attr-defined]
+        if hasattr(party, "guard"):
+            party.guard = ScoreGuard(party="p", mode=mode, column_bits=column_bits)
+    assert failed(run) == ["score-ledger"]
 
 
 # named, checked, agreed, receipts, whole, result

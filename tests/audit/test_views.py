@@ -266,14 +266,17 @@ def test_areas_and_intervals() -> None:
 
 
 def test_a_score_succeeds_only_above_chance_and_design() -> None:
-    def made(low: float, design: float | None) -> Score:
-        return Score("a", "b", "c", "AUC", 0.9, low, 1.0, 0.5, design)
+    def made(score: float, half: float, design: float | None) -> Score:
+        return Score("a", "b", "c", "AUC", score, score - half, score + half, 0.5, design)
 
-    assert made(0.6, None).succeeded
-    assert not made(0.5, None).succeeded
-    assert not made(0.6, 0.7).succeeded
-    assert made(0.6, 0.3).succeeded
-    assert not made(0.45, 0.3).succeeded
+    error = 0.04 / 1.959964
+    assert made(0.9, 0.04, None).errors == pytest.approx(0.4 / error)
+    assert made(0.9, 0.04, 0.85).errors == pytest.approx(0.05 / error)
+    assert made(0.5 + 5.01 * error, 0.04, None).succeeded
+    assert not made(0.5 + 4.99 * error, 0.04, None).succeeded
+    assert not made(0.5 + 5.01 * error, 0.04, 0.55).succeeded
+    assert made(0.5 + 5.01 * error, 0.04, 0.3).succeeded
+    assert made(1.0, 0.0, None).succeeded and not made(0.5, 0.0, None).succeeded
 
 
 def test_what_is_determined() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ SUCCEED = {
     "features, a few rows known": (PLAIN,),
     "labels of people alone in a category": OURS,
     "which of 8 data sets, from ciphertexts": (PLAIN, SINGLE),
+    "columns of 100 levels, from scores": (PLAIN,),
 }
 FAIL = {
     "Phi Phi', Q = 2": OURS,
@@ -31,25 +31,8 @@ FAIL = {
     "labels over the rounds, new batches": (BLIND,),
     "features, a few rows known": (*OURS, BLIND),
     "which of 8 data sets, from ciphertexts": OURS,
+    "columns of 100 levels, from scores": (*OURS, BLIND),
 }
-
-
-def excess(row: dict[str, Any]) -> float:
-    """How far a score lies above chance and design, in standard errors.
-
-    What is masked and encrypted is drawn anew in every run. One 95 % interval in forty then lies above
-    chance by luck, and five standard errors are one run in three million.
-    """
-    base = max(row["chance"], row["by_design"] if row["by_design"] is not None else 0.0)
-    error = max((row["high"] - row["low"]) / 3.92, 1e-9)
-    return float((row["score"] - base) / error)
-
-
-def test_an_attack_that_works_is_many_errors_above_chance() -> None:
-    row = {"score": 0.9, "low": 0.86, "high": 0.94, "chance": 0.5, "by_design": None}
-    assert excess(row) == pytest.approx(0.4 / (0.08 / 3.92))
-    assert excess(row | {"by_design": 0.85}) == pytest.approx(0.05 / (0.08 / 3.92))
-    assert excess(row | {"score": 0.57, "low": 0.51, "high": 0.64}) < 5, "luck"
 
 
 @pytest.mark.slow
@@ -61,9 +44,9 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         for variant in variants:
             assert rows[attack, variant]["succeeded"], rows[attack, variant]
     for attack, variants in FAIL.items():
-        assert excess(rows[attack, PLAIN]) > 10, "else the next line could not fail"
+        assert rows[attack, PLAIN]["errors"] > 10, "else the next line could not fail"
         for variant in variants:
-            assert excess(rows[attack, variant]) < 5, rows[attack, variant]
+            assert not rows[attack, variant]["succeeded"], rows[attack, variant]
     # A chance and an interval for every one of them, and the table of the documentation.
     for row in rows.values():
         assert 0.0 <= row["low"] <= row["score"] <= row["high"] <= 1.0 or row["metric"] == "cosine"

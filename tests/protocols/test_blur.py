@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from securefed import GeneralisedLinear, Party
 from securefed.errors import SettingError
 from securefed.protocols.blur import ScoreGuard, blur, on_grid
 from securefed.protocols.schedules import FedBCD
@@ -132,3 +133,54 @@ def test_a_precision_is_agreed_and_the_transcript_says_how_wide_the_noise_is(key
     for name in ("p0", "p1"):
         (entry,) = (e for e in run.links[name].transcript.of("sent") if e.kind == "score-part")
         assert entry.detail["facts"]["blur"] == {"precision_bits": 4, "noise_bits": 28}
+
+
+class Unblurred(ScoreGuard):
+    """What ours is compared with: the same scores without noise."""
+
+    def noises(
+        self, rows: Array, context: bytes, outputs: int, **sizes: int
+    ) -> tuple[list[list[int]], dict[str, Any]]:
+        self.asked = (context, sizes)
+        return [[0] * len(rows) for _ in range(outputs)], {}
+
+
+def test_every_output_of_a_model_has_noise_of_its_own_and_is_counted() -> None:
+    """Under one noise the difference of two outputs would be exact."""
+    guard = ScoreGuard(KEY, column_bits=300.0)
+    noises, facts = guard.noises(rows(5), b"m", 3, precision_bits=10, fraction_bits=76)
+    assert len({value for each in noises for value in each}) == 15
+    assert (facts["scored"]["scorings"], facts["scored"]["bits"]) == (1, 36)
+    assert guard.noises(rows(5), b"m", 3, precision_bits=10, fraction_bits=76)[0] == noises
+
+
+@pytest.mark.parametrize(("scheme", "kind"), [("paillier", "paillier"), ("ckks", "rlwe")])
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_blind_models_scores_are_blurred_by_every_other_party(
+    count: int, scheme: str, kind: str, keys: Keys
+) -> None:
+    people = 8 if scheme == "paillier" else 64
+    features, labels = blobs(people, 2 * count, seed=4)
+    parts = split(features, count)
+
+    def parties(labelled: bool) -> list[Party]:
+        last = labels if labelled else None
+        return [Party(f"p{k}", part, labels=last if k == count - 1 else None) for k, part in enumerate(parts)]
+
+    names = ["p0", "p1"] if count == 2 else ["key-holder"]
+    holders = {name: keys.holder(kind, index) for index, name in enumerate(names)}
+    model = GeneralisedLinear(scheme=scheme, rounds=1, engine="serial").fit(parties(True), keys=holders)
+    blurred, expected = model.decision_function(parties(False)), np.zeros(people)
+    guards = dict(model._kept_guards)
+    model._kept_guards = {name: Unblurred() for name in guards}
+    exact = model.decision_function(parties(False))
+    for k, (name, guard) in enumerate(guards.items()):
+        context, sizes = model._kept_guards[name].asked
+        noise = blur(parts[k], key=guard.key, context=bytes(4) + context, **sizes)
+        expected += np.ldexp(np.array(noise, dtype=np.float64), -sizes["fraction_bits"])
+    assert len(guards) == count - 1
+    if scheme == "paillier":
+        assert np.abs(blurred - exact - expected).max() < 2.0**-44
+    else:  # both openings are flooded besides, by a fraction of the blur
+        assert np.corrcoef(blurred - exact, expected)[0, 1] > 0.8
+    assert np.abs(expected).max() > 2.0**-16

@@ -48,7 +48,8 @@ def linear_noise(made: Federation, parts: list[Array]) -> Array:
     total = np.zeros(len(parts[0]))
     for side, part in list(zip(made.sides.values(), parts, strict=True))[:-1]:
         scorer = side.scorer()
-        noise = blur(part, key=KEY, context=scorer.content(), precision_bits=10, fraction_bits=32)
+        context = bytes(4) + scorer.content()
+        noise = blur(part, key=KEY, context=context, precision_bits=10, fraction_bits=32)
         total += np.ldexp(np.array(noise, dtype=np.float64), -32)
     return total
 
@@ -121,7 +122,7 @@ def test_transfer_scores(scheme: str, activation: str, keys: Keys) -> None:
     assert scores.shape == (7,)
     noise = np.zeros(7)
     if scheme != "plain":
-        context = made.sides["B"].scorer().content() + recorder.of("score-model")[0].payload
+        context = bytes(4) + made.sides["B"].scorer().content() + recorder.of("score-model")[0].payload
         bits = 64 if scheme == "paillier" else 52
         made_up = blur(rows, key=KEY, context=context, precision_bits=10, fraction_bits=bits)
         noise = np.ldexp(np.array(made_up, dtype=np.float64), -bits)

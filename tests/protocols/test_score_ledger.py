@@ -79,6 +79,14 @@ def test_the_same_question_costs_nothing_and_new_people_are_counted() -> None:
     assert ask(ledger, b"model", [b"ann", b"ann"]).scorings == 1
 
 
+def test_every_output_of_a_model_tells_as_much() -> None:
+    ledger = ScoreLedger(KEY)
+    assert ask(ledger, b"1", outputs=4).bits == 48
+    with pytest.raises(ScoreRefusal, match=r"scored 2 times, 96 bits of the 100 .* at most 1 at"):
+        ask(ledger, b"2", outputs=4)
+    assert allowed_scorings(100.0, 10, 2) == 2
+
+
 def test_coarser_scores_tell_less() -> None:
     ledger = ScoreLedger(KEY)
     for number in range(8):
@@ -139,7 +147,7 @@ def test_records_say_nothing_without_the_key_and_survive() -> None:
     ask(ledger, b"another model", [b"ann"])
     data = ledger.to_bytes()
     assert not any(word in data for word in (*PEOPLE, b"model"))
-    assert [(precision, len(people)) for _, precision, people in read_records(data)] == [(10, 3), (10, 1)]
+    assert [(bits, len(people)) for _, bits, people in read_records(data)] == [(12, 3), (12, 1)]
     again = ScoreLedger(KEY)
     again.restore(data)
     assert ask(again, b"model").scorings == 2  # ann, who was asked for twice
