@@ -47,7 +47,14 @@ OPEN: dict[str, Any] = {
     "loss_form": "taylor",
 }
 BLIND = {**OPEN, "reveal": "nothing", "release": True, "batch_size": 20}
-TRANSFER = {"objective": "transfer", "hidden": 3, "rounds": 8, "batch_size": 20, "learning_rate": 0.05}
+TRANSFER: dict[str, Any] = {
+    "alignment": "psi",
+    "objective": "transfer",
+    "hidden": 3,
+    "rounds": 8,
+    "batch_size": 20,
+    "learning_rate": 0.05,
+}
 SCENES = (
     Scene("plain", 2, {**OPEN, "scheme": "plain", "rounds": 150}),
     Scene("four plain", 4, {**OPEN, "scheme": "plain", "rounds": 80}),

@@ -98,7 +98,8 @@ class Fleet:
             last = place == self.scene.parties - 1
             if last:
                 rows = [[*row, int(label)] for row, label in zip(rows, labels, strict=True)]
-            tables[name] = Table(["x", "y", *(["label"] if last else [])], rows)
+            rows = [[f"person {number}", *row] for number, row in enumerate(rows)]
+            tables[name] = Table(["id", "x", "y", *(["label"] if last else [])], rows)
         return tables
 
     def _settings(self, name: str, port: int) -> str:
@@ -117,7 +118,7 @@ class Fleet:
         lines = ["[party]", *pairs(own)]
         if name != HOLDER:
             label = {"label": "label"} if name == self.scene.names[-1] else {}
-            lines += ["[data]", *pairs({"file": "data.csv", **label})]
+            lines += ["[data]", *pairs({"file": "data.csv", "id": "id", **label})]
         for peer in self.everybody:
             if peer != name:
                 way = {"address": f"127.0.0.1:{self.wires[name, peer].port}"}

@@ -18,7 +18,11 @@ def test_a_small_payload_goes_every_way(tmp_path: Path, capsys: pytest.CaptureFi
     args = parser.parse_args(["--mib", "1"])
     args.quick, args.json, args.seed = True, out, 0
     assert transport.run(args) == 0
-    rows = {row["way"]: row for row in json.loads(out.read_text())["rows"]}
+    found = json.loads(out.read_text())
+    assert [bar["name"] for bar in found["bars"]] == ["large messages", "small round trips a second"]
+    assert found["bars"][1]["value"] == pytest.approx(found["trips"], abs=0.1)
+    assert all(set(bar) == {"name", "value", "bar", "better", "met", "note"} for bar in found["bars"])
+    rows = {row["way"]: row for row in found["rows"]}
     assert list(rows) == ["bare unary call", "same, without TLS", "carrier", "with transcript"]
     assert rows["bare unary call"]["ratio"] == 1.0
     assert rows["carrier"]["bar"] == 0.8

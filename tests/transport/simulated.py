@@ -263,10 +263,10 @@ class Channel:
             call.cancel()
 
     def unary_unary(self, method: str) -> Any:
-        return Method(lambda data, timeout: self._call(method, [data], timeout))
+        return Method(self._world, lambda data, timeout: self._call(method, [data], timeout))
 
     def stream_unary(self, method: str) -> Any:
-        return Method(lambda pieces, timeout: self._call(method, list(pieces), timeout))
+        return Method(self._world, lambda pieces, timeout: self._call(method, list(pieces), timeout))
 
     def _call(self, method: str, data: list[bytes], timeout: float | None) -> Call:
         world, source = self._world, self._source
@@ -357,11 +357,18 @@ class Channel:
 
 
 class Method:
-    def __init__(self, call: Callable[[Any, float | None], Call]) -> None:
-        self._call = call
+    def __init__(self, world: World, call: Callable[[Any, float | None], Call]) -> None:
+        self._world, self._call = world, call
 
     def future(self, data: Any, timeout: float | None = None) -> Call:
         return self._call(data, timeout)
+
+    def __call__(self, data: Any, timeout: float | None = None) -> bytes:
+        """And wait for it."""
+        call, done = self._call(data, timeout), Condition(self._world)
+        call.add_done_callback(lambda _: done.notify_all())
+        done.wait_for(call.done)
+        return call.result()
 
 
 class Process(Host):
@@ -395,7 +402,7 @@ class Process(Host):
     def now(self) -> float:
         return self.world.now
 
-    def condition(self) -> threading.Condition:
+    def condition(self, beside: threading.Condition | None = None) -> threading.Condition:
         return cast(threading.Condition, Condition(self.world))
 
     def chance(self) -> float:

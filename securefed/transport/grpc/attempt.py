@@ -116,6 +116,8 @@ class Attempt:
         self._host = host or Host()
         self._arrivals = arrivals
         self.changed = self._host.condition()
+        self.ended = [self.changed]
+        """Who is to be told when this is over: conditions beside `changed`."""
         self.others = {peer: Other(peer, Inbox(peer, limits), self._host.now()) for peer in peers}
         self.state = GREETING
         self.failure: TransportError | None = None
@@ -335,7 +337,7 @@ class Attempt:
         with self.changed:
             if self.failure is None and self.state != LEFT:
                 self.failure = error
-            self.changed.notify_all()
+            self._tell()
 
     def refuse(self, peer: str, error: IllegalMessage) -> None:
         """End the attempt over what `peer` sent. It hears the reason from the refusal of its call or from our
@@ -373,7 +375,11 @@ class Attempt:
 
     def _go(self, state: int) -> None:
         self.state = state
-        self.changed.notify_all()
+        self._tell()
+
+    def _tell(self) -> None:
+        for condition in self.ended:
+            condition.notify_all()
 
     @property
     def over(self) -> bool:

@@ -25,9 +25,9 @@ class Host:
         """A number from 0 to 1, so that parties do not all do the same at the same moment."""
         return secrets.randbelow(1000) / 1000
 
-    def condition(self) -> threading.Condition:
-        """A lock that can be waited on; reentrant."""
-        return threading.Condition()
+    def condition(self, beside: threading.Condition | None = None) -> threading.Condition:
+        """A reentrant lock that can be waited on; `beside` another one, it has the same lock."""
+        return threading.Condition(None if beside is None else beside._lock)  # type: ignore[attr-defined]
 
     def start(self, work: Callable[[], None], name: str) -> threading.Thread:
         """Do that beside everything else; `join` waits for its end."""

@@ -25,8 +25,8 @@ class Limits:
     queued_bytes: int = 2048 * MIB
     """Arrived and not yet taken by the program, or sent by it and not yet delivered; for each peer."""
     queued_messages: int = 4096
-    chunk_bytes: int = MIB // 4
-    """How a payload is cut."""
+    chunk_bytes: int = MIB
+    """How a payload is cut. That it moves is seen by the byte, whatever its pieces."""
     callers: int = 32
     """Connections that have not yet shown who they are, beside the peers' own."""
     callers_per_address: int = 8

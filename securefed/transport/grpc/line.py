@@ -24,6 +24,8 @@ from securefed.transport.message import TransportError
 
 __all__ = ["Connect", "Line", "connector"]
 
+SMALL = 1 << 16
+"""Bytes of a message that is sent in one piece: a line that takes a beat for it is slow."""
 OVERDUE = 1.0
 """Seconds after its deadline at which a question is given up that grpc has not given up itself."""
 
@@ -73,6 +75,7 @@ class Line:
         self._warm = False
         self._proven = False
         self._asks, self._carries = connect(), connect()
+        self._whole = self._carries.unary_unary(POST)
 
     def close(self) -> None:
         self._asks.close()
@@ -153,28 +156,35 @@ class Line:
 
     # Messages.
 
-    def deliver(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> Any:
-        """Begin to send one message; the call's result is its receipt. `waited` says how long it has been
-        waiting so far, which is communication too.
-
-        What fits into one piece goes as one, because a stream costs several times as much: a thread at this
-        end, and a turn for every piece at both. The first on a new connection is a stream all the same: it
-        shows who calls before its payload is there, however long that takes.
+    def takes_whole(self, size: int) -> bool:
+        """Whether a message of that size goes in one piece (`post`), because a stream costs several times as
+        much: threads that come and go at this end, and a turn for every piece at both. The first on a new
+        connection, the next after one that failed, and all on a slow line are streams all the same: a stream
+        shows who calls before its payload is there, and may take as long as it takes.
         """
+        return self._proven and size <= min(SMALL, self._limits.chunk_bytes)
+
+    def post(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> bytes:
+        """Send a message in one piece and wait for its receipt, for one beat and not longer. `waited` says
+        how long it has been waiting so far, which is communication too.
+        """
+        letter = codec.encode_letter(_departing(envelope, waited), payload)
+        return bytes(self._whole(letter, timeout=self._timeouts.beat))
+
+    def deliver(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> Any:
+        """Begin to send a message in pieces; the call's result is its receipt."""
         with self._lock:
-            if self._proven and len(payload) <= self._limits.chunk_bytes:
-                letter = codec.encode_letter(_departing(envelope, waited), payload)
-                return self._carries.unary_unary(POST).future(letter)
             return self._carries.stream_unary(DELIVER).future(self._pieces(envelope, payload, waited))
 
-    def delivered(self, trouble: str | None) -> None:
+    def delivered(self, trouble: str | None, seconds: float) -> None:
         """The last try came to this."""
-        self._proven = trouble is None
+        self._proven = trouble is None and seconds < self._timeouts.beat / 2
 
     def renew(self) -> None:
         """Give up the connection for messages; what was under way on it fails."""
         with self._lock:
             old, self._carries = self._carries, self._connect()
+            self._whole = self._carries.unary_unary(POST)
         old.close()
 
     def _pieces(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> Iterator[bytes]:

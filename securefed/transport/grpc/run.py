@@ -246,6 +246,8 @@ class Driver:
     def _part(self) -> None:
         """Deliver what is left, say that we are done, and wait until all are."""
         attempt, others, begun = self._attempt, self._attempt.others, self._host.now()
+        for sender in self._senders.values():
+            sender.awaited = True
         self._wait(lambda: all(s.idle for s in self._senders.values()) or None, others, "our last messages")
         attempt.finish()
         done_at: list[float] = []
@@ -387,6 +389,7 @@ class Driver:
             )
         waits = not sender.has_room(message.size)
         if waits:
+            sender.awaited = True
             self._wait(lambda: sender.has_room(message.size) or None, [message.receiver], "room on the way")
         sender.put(message, era)
         return waits

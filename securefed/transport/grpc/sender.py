@@ -46,6 +46,10 @@ class Sender:
         self._closing = False
         self._busy: dict[int, Path] = {}
         self._free = 0.0
+        self.awaited = False
+        """The program waits for room, or for the end of it all."""
+        self._work = host.condition(attempt.changed)
+        attempt.ended.append(self._work)
         self.under_way: tuple[int, int] | None = None
         """Of the message that is being sent, as the peer last told it: bytes that have arrived, and all."""
         self._thread = host.start(self._run, f"securefed-to-{line.name}")
@@ -59,7 +63,7 @@ class Sender:
         with self._attempt.changed:
             self._queue.append(Outgoing(message, era, self._host.now()))
             self._bytes += message.size
-            self._attempt.changed.notify_all()
+            self._work.notify_all()
 
     def busy(self, era: int) -> Path:
         with self._attempt.changed:
@@ -76,7 +80,7 @@ class Sender:
     def close(self) -> None:
         with self._attempt.changed:
             self._closing = True
-            self._attempt.changed.notify_all()
+            self._work.notify_all()
         self._thread.join()
 
     @property
@@ -87,7 +91,7 @@ class Sender:
         changed = self._attempt.changed
         while True:
             with changed:
-                changed.wait_for(lambda: bool(self._queue) or self._stopped)
+                self._work.wait_for(lambda: bool(self._queue) or self._stopped)
                 if self._stopped:
                     return
                 item = self._queue[0]
@@ -97,7 +101,8 @@ class Sender:
                     return
                 self._queue.popleft()
                 self._bytes -= item.message.size
-                changed.notify_all()
+                if self.awaited:
+                    changed.notify_all()
 
     def _deliver(self, item: Outgoing) -> bool:
         """Send one message, again and again if need be; False if the attempt is over."""
@@ -123,8 +128,9 @@ class Sender:
             return self._host.now() - begun
 
         while not self._stopped:
+            tried = self._host.now()
             trouble = self._try(envelope, message.payload, waited)
-            self._line.delivered(trouble)
+            self._line.delivered(trouble, self._host.now() - tried)
             if trouble is None:
                 self._free = self._host.now()
                 with attempt.changed:
@@ -137,26 +143,24 @@ class Sender:
                     attempt.lose(self._line.name, self._host.now() - failing)
                 # Not all parties at the same moment.
                 jitter = 1 + self._host.chance() / 2
-                attempt.changed.wait_for(lambda: self._stopped, timeout=delay * jitter)
+                self._work.wait_for(lambda: self._stopped, timeout=delay * jitter)
             delay = min(2 * delay, LONGEST_DELAY)
         return False
 
     def _try(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> str | None:
         """One try: None if there is a receipt, else what was wrong. What no try can mend ends the attempt."""
         attempt, name = self._attempt, self._line.name
-        call = self._line.deliver(envelope, payload, waited)
-
-        def wake(_: Any) -> None:
-            with attempt.changed:
-                attempt.changed.notify_all()
-
-        call.add_done_callback(wake)
-        still = self._accompany(call, envelope.size)
-        if still is not None:
-            call.cancel()
-            return still
         try:
-            sequence, _ = codec.decode_receipt(call.result())
+            if self._line.takes_whole(envelope.size):
+                answer = self._line.post(envelope, payload, waited)
+            else:
+                call = self._line.deliver(envelope, payload, waited)
+                still = self._accompany(call, envelope.size)
+                if still is not None:
+                    call.cancel()
+                    return still
+                answer = call.result()
+            sequence, _ = codec.decode_receipt(answer)
         except grpc.FutureCancelledError:
             return "the call was cancelled"
         except grpc.RpcError as error:
@@ -184,12 +188,18 @@ class Sender:
         patience, while the peer has room.
         """
         attempt, other = self._attempt, self._attempt.others[self._line.name]
+
+        def wake(_: Any) -> None:
+            with attempt.changed:
+                self._work.notify_all()
+
+        call.add_done_callback(wake)
         moved, first = self._host.now(), other.arrived
         seen = first
         try:
             while True:
                 with attempt.changed:
-                    attempt.changed.wait_for(lambda: call.done() or self._stopped, self._timeouts.beat)
+                    self._work.wait_for(lambda: call.done() or self._stopped, self._timeouts.beat)
                     if call.done():
                         return None
                     if self._stopped:
