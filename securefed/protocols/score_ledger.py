@@ -4,9 +4,10 @@ A score at precision 2**-p tells its reader some p + 2 bits about a row: p after
 before it, since scores lie within a few units of 0. That is set against what there is to tell, the entropy of
 the columns (securefed.data.entropy): at most log2 of a column's distinct values, less where some are
 frequent. Whoever has more bits about many people than their columns hold can find the columns by lattice
-reduction, knowing nobody's features (research.attacks.columns). Measured on columns of 100 levels, the first
-relations between rows are found from 1.1 times as many bits as the columns hold, all of them from 1.7 times.
-Columns that go with each other hold less than each by itself, so the line is drawn at half:
+reduction, knowing nobody's features (research.attacks.columns). Measured on columns of 100 levels, single
+relations between rows are found from 0.8 times as many bits as the columns hold, all of them from 1.6 times
+(docs/threat-model.md). Columns that go with each other hold less than each by itself, so the line is drawn at
+half:
 
     allowed = max(1, floor(bits that the columns hold / (MARGIN (p + 2))))      scorings of one person
 

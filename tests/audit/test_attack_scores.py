@@ -40,6 +40,14 @@ def of_levels(people: int, columns: int, levels: int = 100, seed: int = 0) -> Wh
     return np.random.default_rng(seed).integers(0, levels, size=(people, columns))
 
 
+def correlated(columns: int, correlation: float) -> Whole:
+    """4,000 people; about 100 levels in each column, which go together."""
+    rng = np.random.default_rng(2)
+    common, apart = rng.normal(size=(4000, 1)), rng.normal(size=(4000, columns))
+    mixed = correlation * common + (1 - correlation**2) ** 0.5 * apart
+    return np.rint(mixed * 16).astype(np.int64)
+
+
 def features_of(levels: Whole) -> Array:
     return np.asarray((levels - levels.mean(axis=0)) / levels.std(axis=0))
 
@@ -246,10 +254,7 @@ def test_at_the_ledgers_line_no_relation_is_found_also_where_columns_go_together
     people: int, correlation: float
 ) -> None:
     """Ten columns of about 100 levels, as many scorings as are allowed."""
-    rng = np.random.default_rng(2)
-    common, apart = rng.normal(size=(4000, 1)), rng.normal(size=(4000, 10))
-    mixed = correlation * common + (1 - correlation**2) ** 0.5 * apart
-    levels = np.rint(mixed * 16).astype(np.int64)
+    levels = correlated(10, correlation)
     allowed = allowed_scorings(column_bits(levels.astype(float)), PRECISION)
     assert allowed >= 2
     truth = levels[:people]
@@ -257,6 +262,36 @@ def test_at_the_ledgers_line_no_relation_is_found_also_where_columns_go_together
     ours = rounded([opened(features_of(truth), m, blur) for m in asked], PRECISION)
     found = columns_from_scores(ours, 10, known=[[1] * people])
     assert nothing_found(found, truth)
+
+
+@pytest.mark.parametrize(
+    ("correlation", "columns", "scorings", "precision", "least", "most"),
+    [
+        (0.0, 3, 2, 4, 0, 0),
+        (0.0, 3, 2, 6, 0, 4),
+        (0.0, 3, 2, 8, 0, 12),
+        (0.0, 3, 2, 10, 20, 80),
+        (0.0, 3, 2, 14, 90, 96),
+        (0.99, 5, 1, 10, 0, 0),
+        (0.99, 5, 2, 10, 1, 20),
+        (0.99, 5, 3, 10, 60, 94),
+        (0.99, 5, 4, 10, 90, 94),
+    ],
+)
+def test_where_the_ledgers_line_lies_and_why(
+    correlation: float, columns: int, scorings: int, precision: int, least: int, most: int
+) -> None:
+    """Relations found among 100 people: the table of docs/threat-model.md."""
+    truth, held = of_levels(100, columns), columns * np.log2(100)
+    if correlation:
+        together = correlated(columns, correlation)
+        truth, held = together[:100], column_bits(together.astype(float))
+    asked = models(scorings, columns)
+    ours = rounded([opened(features_of(truth), m, blur, precision) for m in asked], precision)
+    found = columns_from_scores(ours, columns, known=[[1] * 100]).true_relations(truth)
+    assert least <= found <= most
+    if scorings * (precision + 2) <= held / 2:
+        assert found == 0
 
 
 # What cannot be prevented

@@ -23,6 +23,7 @@ from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD
 from securefed.protocols.schedules import Batches, Constant, FedBCD, Stopping
+from securefed.protocols.score_ledger import ScoreRefusal
 from securefed.protocols.sides import LinearSide
 from securefed.protocols.training import DataParty, Evaluation
 from securefed.transport import Program, get_network, run_local
@@ -91,3 +92,9 @@ def test_scores_of_many_rounds_and_a_few_known_people_give_all_features(scheme: 
     assert guessed(THEIRS + OWN) > 0.99
     # One evaluation is one number a person, and that is all.
     assert guessed(1) < 0.9
+
+
+@pytest.mark.parametrize(("scheme", "blind"), [("ckks", False), ("paillier", True)])
+def test_the_score_ledger_refuses_that_before_the_training_begins(scheme: str, blind: bool) -> None:
+    with pytest.raises(ScoreRefusal, match=f"{THEIRS + OWN} evaluations are planned"):
+        seen_scores(scheme, blind, rounds=THEIRS + OWN, ledger="refuse")
