@@ -21,9 +21,12 @@ SLOW_BYTES = 50_000
 class Wire:
     """Where one party reaches another. Faults are for a while, and mend themselves."""
 
-    def __init__(self, target: int) -> None:
-        self._target = target
+    def __init__(self, target: int, rate: float = float("inf"), latency: float = 0.0) -> None:
+        """`rate` in bytes a second and `latency` in seconds: what the line is like in peace."""
+        self._target, self._rate, self._latency = target, rate, latency
         self._listener = socket.create_server((HOST, 0))
+        # What is on its way is here and not in a buffer of this machine.
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         self.port = int(self._listener.getsockname()[1])
         self._open: set[socket.socket] = set()
         self._dead: set[socket.socket] = set()
@@ -77,13 +80,13 @@ class Wire:
 
     def _relay(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
-            while data := source.recv(65536):
+            while data := source.recv(65536 if self._rate > 65536 else 4096):
                 while time.monotonic() < self._still_until:
                     time.sleep(0.05)
                 if source in self._dead or sink in self._dead:
                     continue
-                if time.monotonic() < self._slow_until:
-                    time.sleep(len(data) / SLOW_BYTES)
+                rate = min(self._rate, SLOW_BYTES if time.monotonic() < self._slow_until else self._rate)
+                time.sleep(self._latency + len(data) / rate)
                 sink.sendall(data)
         for end in (source, sink):
             with suppress(OSError):

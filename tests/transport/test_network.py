@@ -28,7 +28,6 @@ from securefed.transport.grpc import (
     PeerRestarted,
     SettingsDiffer,
     Timeouts,
-    Waiting,
     WrongCertificate,
     run_network,
 )
@@ -143,49 +142,6 @@ def test_different_runs_are_named_at_both_parties() -> None:
         assert str(error) == text
 
 
-def test_who_never_comes_is_named_and_counted_down() -> None:
-    seen: list[Waiting] = []
-    town = Town("bank", "shop", timeouts=Timeouts(join=1.5, farewell=0.1))
-    with pytest.raises(PeerLost, match="shop could not be reached for") as caught:
-        town.alone("bank", idle, on_wait=seen.append)
-    assert caught.value.peer == "shop"
-    assert seen
-    assert all(w.peer == "shop" and w.left <= 1.5 for w in seen)
-    assert any("unavailable" in w.trouble for w in seen)
-
-
-def test_a_peer_that_works_for_long_is_waited_for() -> None:
-    """It answers questions meanwhile, so it is not lost although it sends nothing for longer than that."""
-
-    async def slow(link: Link) -> None:
-        time.sleep(2.5)
-        link.send("bank", "answer", b"at last")
-
-    async def waits(link: Link) -> bytes:
-        return await link.receive("answer", "shop")
-
-    timeouts = Timeouts(join=10, patience=1.0, beat=0.1, answer=0.5)
-    found = Town("bank", "shop", timeouts=timeouts).run({"bank": waits, "shop": slow})
-    assert result(found["bank"]).outcome == b"at last"
-
-
-def test_a_peer_that_answers_and_never_sends_is_given_up_in_the_end() -> None:
-    done = threading.Event()
-
-    async def silent(link: Link) -> None:
-        done.wait(20)
-
-    async def waits(link: Link) -> None:
-        await link.receive("answer", "shop", round=3)
-
-    town = Town("bank", "shop", timeouts=Timeouts(beat=0.1, silence=1.0, farewell=0.2))
-    shop = town.start("shop", silent)
-    with pytest.raises(PeerLost, match="no answer of round 3 step 0 for 1 s"):
-        town.alone("bank", waits)
-    done.set()
-    assert isinstance(shop.exception(10), PeerLeft)
-
-
 def test_what_a_program_raises_comes_out_and_the_others_hear_of_it() -> None:
     async def fails(link: Link) -> None:
         raise ZeroDivisionError("a secret number")
@@ -215,23 +171,6 @@ def test_ctrl_c_is_passed_on_and_the_others_hear_of_it() -> None:
     assert isinstance(found["shop"], KeyboardInterrupt)
     assert isinstance(found["bank"], PeerLeft)
     assert str(found["bank"]) == "shop left the run: KeyboardInterrupt"
-
-
-def test_all_end_together() -> None:
-    """Who is done first stays until all are, so that it can go back with one who fails late."""
-    town = Town("bank", "shop")
-    late = threading.Event()
-
-    async def fails_late(link: Link) -> None:
-        late.wait(10)
-        raise ZeroDivisionError
-
-    bank, shop = town.start("bank", idle), town.start("shop", fails_late)
-    time.sleep(0.5)
-    assert not bank.done()
-    late.set()
-    assert isinstance(bank.exception(10), PeerLeft)
-    assert isinstance(shop.exception(10), ZeroDivisionError)
 
 
 def test_a_party_that_starts_again_sends_all_others_back_to_greet_it() -> None:

@@ -26,7 +26,6 @@ from securefed.transport.grpc import (
     PeerRefused,
     PeerRestarted,
     Timeouts,
-    Waiting,
     codec,
 )
 from securefed.transport.grpc.codec import FINISHED, LEFT, RUNNING
@@ -381,7 +380,7 @@ def test_what_is_damaged_under_way_is_sent_again_and_arrives_whole(
     assert result(found["shop"]).outcome == GOOD
     result(found["bank"])
     assert spoil.done
-    assert found["connections"] >= 2
+    assert found["connections"] >= 3  # one for greetings, one for messages, and a new one
     assert [e.detail["sequence"] for e in result(found["shop"]).link.transcript if e.event == "received"] == [
         0,
         1,
@@ -399,68 +398,7 @@ def test_a_link_that_always_corrupts_is_a_lost_peer() -> None:
     found = through(spoil, timeouts=timeouts)
     assert isinstance(found["bank"], PeerLost)
     assert found["bank"].peer == "shop"
-    assert found["connections"] >= 3
-
-
-def test_a_line_that_freezes_is_a_lost_peer_with_a_countdown() -> None:
-    """Nothing is closed; nothing comes through any more."""
-    frozen, thaw = threading.Event(), threading.Event()
-
-    def spoil(direction: str, count: int, data: bytes) -> bytes:
-        if frozen.is_set():
-            thaw.wait(20)
-        return data
-
-    seen: list[Waiting] = []
-
-    async def takes_one(link: Link) -> None:
-        await link.receive("number", "bank")
-        frozen.set()
-        thaw.wait(20)
-
-    timeouts = Timeouts(join=10, patience=2.5, beat=0.2, answer=0.3, farewell=0.2)
-    town = Town("bank", "shop", timeouts=timeouts)
-    with Proxy(town.addresses["shop"], spoil) as proxy:
-        town.reach("bank", "shop", proxy.address)
-        shop = town.start("shop", takes_one)
-        bank = town.start("bank", sends_five, on_wait=seen.append)
-        error = bank.exception(20)
-        thaw.set()
-    assert isinstance(error, PeerLost)
-    assert str(error).startswith("shop could not be reached for")
-    left = [waiting.left for waiting in seen if waiting.peer == "shop"]
-    assert left
-    assert left == sorted(left, reverse=True)
-    assert shop.exception(20) is not None
-
-
-def test_a_short_outage_is_bridged() -> None:
-    """Every connection is refused for a while; nobody has to start again."""
-    begun = time.monotonic()
-
-    def spoil(direction: str, count: int, data: bytes) -> bytes | None:
-        return None if 0.3 < time.monotonic() - begun < 1.5 else data
-
-    found = through(spoil)
-    assert result(found["shop"]).outcome == GOOD
-
-
-def test_delay_is_communication() -> None:
-    """50 ms each way: ten messages that wait for each other take half a second of communication at least."""
-
-    def spoil(direction: str, count: int, data: bytes) -> bytes:
-        time.sleep(0.05)
-        return data
-
-    town = Town("bank", "shop")
-    with Proxy(town.addresses["shop"], spoil) as one, Proxy(town.addresses["bank"], spoil) as other:
-        town.reach("bank", "shop", one.address)
-        town.reach("shop", "bank", other.address)
-        found = town.run({"bank": sends_five, "shop": takes_five})
-    path = result(found["bank"]).link.path
-    assert path.communication >= 10 * 0.05
-    assert path.communication > path.computation
-    assert path.computation + path.communication == path.total
+    assert found["connections"] >= 4
 
 
 @pytest.mark.parametrize("chunk", [SIZE, SIZE // 4], ids=["whole", "pieces"])
@@ -476,49 +414,3 @@ def test_a_stop_on_the_way_is_communication(chunk: int) -> None:
     path = result(found["shop"]).link.path
     assert path.communication >= 0.5
     assert path.computation + path.communication == path.total
-
-
-def test_messages_that_are_delayed_arrive_in_order() -> None:
-    def spoil(direction: str, count: int, data: bytes) -> bytes:
-        time.sleep(secrets.randbelow(20) / 1000)
-        return data
-
-    async def sends_many(link: Link) -> None:
-        for number in range(30):
-            link.send("shop", "number", bytes([number]), round=number)
-
-    async def takes_many(link: Link) -> list[int]:
-        return [(await link.receive("number", "bank", round=number))[0] for number in range(30)]
-
-    town = Town("bank", "shop")
-    with Proxy(town.addresses["shop"], spoil) as proxy:
-        town.reach("bank", "shop", proxy.address)
-        found = town.run({"bank": sends_many, "shop": takes_many})
-    assert result(found["shop"]).outcome == list(range(30))
-
-
-@pytest.mark.slow
-def test_a_peer_that_reads_slowly_is_not_lost() -> None:
-    """A line of 2 MB/s; the message takes longer than a peer may be away."""
-
-    def spoil(direction: str, count: int, data: bytes) -> bytes:
-        time.sleep(len(data) / 2e6)
-        return data
-
-    timeouts = Timeouts(join=10, patience=4, beat=0.2, answer=3, farewell=0.2)
-    town = Town("bank", "shop", timeouts=timeouts)
-
-    async def sends(link: Link) -> None:
-        link.send("shop", "number", bytes(10_000_000))
-        await link.receive("answer", "shop")
-
-    async def takes(link: Link) -> int:
-        block = await link.receive("number", "bank")
-        link.send("bank", "answer", b"")
-        return len(block)
-
-    with Proxy(town.addresses["shop"], spoil) as proxy:
-        town.reach("bank", "shop", proxy.address)
-        found = town.run({"bank": sends, "shop": takes})
-    assert result(found["shop"]).outcome == 10_000_000
-    assert result(found["shop"]).link.path.communication > 4.0
