@@ -24,7 +24,6 @@ SCHEDULES: dict[str, Algorithm] = {
     "FedPBCD-s": FedBCD(2, "sequential", proximal=0.2),
 }
 ROUNDS, L2, HIDDEN, GAMMA = 3, 0.01, 2, 0.05
-LARGER = ("star", "pairwise", "network", "transfer")
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,8 @@ def test_every_schedule_objective_and_scheme(scheme: str, objective: str, schedu
     compare(OBJECTIVES[objective], SCHEDULES[schedule], scheme, keys)
 
 
-@pytest.mark.parametrize("objective", ["pair", *(pytest.param(o, marks=pytest.mark.slow) for o in LARGER)])
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["pair", "star", "pairwise", "network", "transfer"])
 def test_one_schedule_at_3072_bits(objective: str, keys: Keys) -> None:
     """The size of the key decides how many values a ciphertext takes, which the schedule has no part in."""
     compare(OBJECTIVES[objective], SCHEDULES["FedBCD-p"], "paillier", keys, bits=3072)
