@@ -27,6 +27,7 @@ COMMANDS = {
     "table2": "the paper's Table 2: Credit-FTL under real encryption, where its minutes go",
     "table1": "the paper's Table 1: rounds to a target for FedSGD, FedBCD-p and FedBCD-s",
     "figures": "the paper's figures, and total minutes against Q on several networks, as PNG and SVG",
+    "quality": "test quality with default settings beside scikit-learn on the joined table; hostile tables",
     "scale": "one round as rows, parties and workers grow",
     "attacks": "attacks on what parties saw: attack by variant, with chance and interval",
     "chaos": "real parties while they are killed, stopped, cut off, slowed down: what survives",

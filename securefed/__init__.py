@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any
 from securefed.errors import DataError, MissingExtra, SecurefedError, SettingError
 
 if TYPE_CHECKING:
-    from securefed.estimators import GeneralisedLinear, TransferLearner
+    from securefed.estimators import (
+        GeneralisedLinear,
+        TransferLearner,
+        VerticalClassifier,
+        VerticalRegressor,
+    )
     from securefed.party import Party
     from securefed.protocols import SGD, Adam, Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
     from securefed.result import RunResult
@@ -42,6 +47,8 @@ __all__ = [
     "SecurefedError",
     "SettingError",
     "TransferLearner",
+    "VerticalClassifier",
+    "VerticalRegressor",
     "__version__",
 ]
 
@@ -51,6 +58,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "GeneralisedLinear": "securefed.estimators",
     "TransferLearner": "securefed.estimators",
+    "VerticalClassifier": "securefed.estimators",
+    "VerticalRegressor": "securefed.estimators",
     "Party": "securefed.party",
     "RunResult": "securefed.result",
     **dict.fromkeys(

@@ -7,21 +7,35 @@ Everything is checked here, once: what cannot be used is refused in one line tha
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from securefed.data.columns import Columns
 from securefed.errors import DataError, SettingError
 
-__all__ = ["Party", "align", "label_party"]
+__all__ = ["Fitted", "Party", "align", "label_party"]
 
 Array = NDArray[np.float64]
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a party learned about its own columns in training; it stays with the party."""
+
+    transform: Any
+    """A scikit-learn transformer of the user's, or None."""
+    columns: Columns
+    named: bool
+    """The columns came with names (a DataFrame)."""
 
 
 class Party:
@@ -29,9 +43,10 @@ class Party:
 
     features: rows x columns of finite numbers, or whatever `transform` takes. labels: one per row (transfer
     learning: NaN or None where unknown). ids: one per row, to align rows with the other parties'; without
-    ids all parties must have the same people in the same order. transform: a scikit-learn transformer or
-    pipeline that the party fits on its own columns alone (binning, one-hot, splines, PCA, ...); strong
-    columns make a linear model strong, and nobody else learns how they came about.
+    ids all parties must have the same people in the same order. transform: "auto" (splines for numbers,
+    one-hot for words with rare ones together, indicators for what is missing), or a scikit-learn transformer
+    or pipeline; the party fits it on its own columns alone. Strong columns make a linear model strong, and
+    nobody else learns how they came about.
     """
 
     def __init__(
@@ -49,8 +64,11 @@ class Party:
         columns = getattr(features, "columns", None)
         self.columns = None if columns is None else [str(c) for c in columns]
         # A class has the methods of its instances and would pass for one.
-        if transform is not None and (isinstance(transform, type) or not hasattr(transform, "transform")):
-            raise SettingError(f"{name}: transform is {transform!r}, a scikit-learn transformer is allowed")
+        foreign = transform is not None and transform != "auto"
+        if foreign and (isinstance(transform, type) or not hasattr(transform, "transform")):
+            raise SettingError(
+                f"{name}: transform is {transform!r}, 'auto' or a scikit-learn transformer is allowed"
+            )
         self.transform = transform
         self.features: Any = self._features(features) if transform is None else _table(name, features)
         self.ids = None if ids is None else self._ids(ids)
@@ -65,7 +83,7 @@ class Party:
             array = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"{self.name}: features have to be numbers ({error}); encode words as numbers first"
+                f"{self.name}: features have to be numbers ({error}); transform='auto' encodes words"
             ) from None
         if array.ndim == 1:
             array = array[:, None]
@@ -111,31 +129,64 @@ class Party:
         party.labels = None if self.labels is None else self.labels[rows]
         return party
 
-    def fitted(self) -> tuple[Party, Any]:
-        """This party with its transform fitted on its own rows and applied; and the fitted transform."""
-        if self.transform is None:
-            return self, None
-        transform = clone(self.transform)
-        try:
-            transform.fit(self.features)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{self.name}: transform cannot be fitted ({_line(error)})") from None
-        return self.transformed(transform), transform
+    def fitted(self, *, standardise: bool = True) -> tuple[Party, Fitted]:
+        """This party as numbers, with what it fitted on its own rows for that."""
+        foreign, rows = None, self.features
+        if self.transform is not None and self.transform != "auto":
+            foreign = clone(self.transform)
+            try:
+                foreign.fit(rows)
+            except (TypeError, ValueError) as error:
+                raise DataError(f"{self.name}: transform cannot be fitted ({_line(error)})") from None
+            rows = self._through(foreign)
+        kind = "auto" if self.transform is not None and foreign is None else "none"
+        names = self.columns if foreign is None else None
+        table = as_table(self.name, rows, names)
+        columns, numbers = Columns.fit(table, transform=kind, standardise=standardise, owner=self.name)
+        return self._with(numbers), Fitted(foreign, columns, names is not None)
 
-    def transformed(self, transform: Any) -> Party:
-        """This party's rows through a fitted transform (None: as they are, which have to be numbers)."""
+    def transformed(self, fitted: Fitted | None) -> Party:
+        """This party's rows by what was fitted in training (None: numbers as they are)."""
+        if fitted is None:
+            return self._with(self._features(self.features))
+        rows = self.features if fitted.transform is None else self._through(fitted.transform)
+        names = self.columns if fitted.transform is None else None
+        given, due = np.shape(rows)[1], len(fitted.columns.source)
+        if given != due:
+            raise DataError(f"{self.name}: {given} columns given, the model has {due}")
+        if fitted.named != (names is not None) and fitted.transform is None:
+            now, then = ("without", "with") if fitted.named else ("with", "without")
+            warnings.warn(
+                f"{self.name}: columns {now} names given, training had them {then}; taken in their order",
+                stacklevel=2,
+            )
+            names = None
+        if names is not None:
+            strange = [name for name in names if name not in fitted.columns.given]
+            if strange:
+                raise DataError(
+                    f"{self.name}: column {strange[0]!r} given, training had {_few(fitted.columns.given)}"
+                )
+        table = as_table(self.name, rows, names or fitted.columns.given)
+        numbers, unknown = fitted.columns.apply(table, self.name)
+        for column, count in unknown.items():
+            warnings.warn(
+                f"{self.name}: {count} of {self.rows} values of column {column!r} were not there in training",
+                stacklevel=2,
+            )
+        return self._with(numbers)
+
+    def _with(self, numbers: Array) -> Party:
         party = copy(self)
-        party.transform = None
-        if transform is None:
-            party.features = self._features(self.features)
-            return party
+        party.transform, party.columns, party.features = None, None, party._features(numbers)
+        return party
+
+    def _through(self, transform: Any) -> Any:
         try:
             found = transform.transform(self.features)
         except (TypeError, ValueError) as error:
             raise DataError(f"{self.name}: transform cannot be applied ({_line(error)})") from None
-        party.columns = None
-        party.features = party._features(found.toarray() if hasattr(found, "toarray") else found)
-        return party
+        return self._features(found.toarray() if hasattr(found, "toarray") else found)
 
     def __repr__(self) -> str:
         known = ", labels" if self.labels is not None else ""
@@ -150,6 +201,37 @@ def _table(name: str, features: Any) -> Any:
             f"{name}: features have shape {np.shape(table)}, (rows, columns), none of them 0, is allowed"
         )
     return table
+
+
+def as_table(name: str, rows: Any, names: Sequence[str] | None) -> dict[str, NDArray[Any]]:
+    """Columns by name (by number where they have none): floats with NaN for what is missing, or words."""
+    frame = hasattr(rows, "iloc")
+    array = None if frame else np.asarray(rows)
+    keys = list(names) if names is not None else [str(i) for i in range(np.shape(rows)[1])]
+    if len(set(keys)) < len(keys):
+        raise DataError(f"{name}: column {Counter(keys).most_common(1)[0][0]!r} occurs more than once")
+    made = {}
+    for place, key in enumerate(keys):
+        column = rows.iloc[:, place].to_numpy() if array is None else array[:, place]
+        made[key] = _typed(column)
+    return made
+
+
+def _typed(column: NDArray[Any]) -> NDArray[Any]:
+    """Floats, or words where a value is no number; what is missing is NaN or the empty word."""
+    if column.dtype.kind in "fiub":
+        return column.astype(np.float64)
+    values = [None if value is None or value != value else value for value in column.tolist()]
+    if not any(isinstance(value, str) for value in values):
+        try:
+            return np.array([np.nan if value is None else float(value) for value in values])
+        except (TypeError, ValueError):
+            pass
+    return np.array(["" if value is None else str(value) for value in values])
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (" ..." if len(names) > 6 else "")
 
 
 def _line(error: Exception) -> str:

@@ -11,6 +11,7 @@ from securefed.protocols.ledger import LedgerEntry
 from securefed.protocols.messages import KINDS
 from securefed.protocols.privacy import LabelPrivacy, label_privacy
 from securefed.protocols.training import Outcome
+from securefed.quality import Holdout
 from securefed.transport import LocalRun, Path, Transcript
 
 __all__ = ["RunResult"]
@@ -40,9 +41,11 @@ class RunResult:
     ledger: list[LedgerEntry]
     privacy: LabelPrivacy | None = None
     """What noise on opened gradients promises about each label; None where there was none."""
+    holdout: Holdout | None = None
+    """How good the model is on rows that were held out; None where that was not measured."""
 
     @classmethod
-    def of(cls, agreement: Agreement, run: LocalRun) -> RunResult:
+    def of(cls, agreement: Agreement, run: LocalRun, holdout: Holdout | None = None) -> RunResult:
         outcomes: dict[str, Outcome] = run.outcomes
         last: Outcome = outcomes[agreement.label_party]
         entries = {(e.party, e.block): e for o in outcomes.values() for e in o.ledger.entries}
@@ -61,6 +64,7 @@ class RunResult:
             transcripts={name: link.transcript for name, link in run.links.items()},
             ledger=sorted(entries.values(), key=lambda e: (e.advisory, -e.ratio)),
             privacy=label_privacy(agreement),
+            holdout=holdout,
         )
 
     @property
@@ -135,6 +139,7 @@ class RunResult:
             "rounds": self.rounds,
             "reason": self.reason,
             "metric": self.metric,
+            "holdout": None if self.holdout is None else self.holdout.to_dict(),
             "history": [list(point) for point in self.history],
             "computation_seconds": self.computation,
             "communication_seconds": self.communication,
@@ -161,8 +166,10 @@ class RunResult:
 
     def __str__(self) -> str:
         metric = "" if self.metric is None else f", metric {self.metric:.4f}"
+        quality = "quality not measured" if self.holdout is None else str(self.holdout)
         guard = "" if self.protected else " (NOT PROTECTED)"
         return (
             f"{self.settings['algorithm']} {self.scheme}{guard}: {self.rounds} rounds ({self.reason})"
-            f"{metric}, {self.computation:.2f} s computation + {self.communication:.2f} s communication"
+            f"{metric}, {self.computation:.2f} s computation + {self.communication:.2f} s communication; "
+            f"{quality}"
         )

@@ -84,7 +84,7 @@ def choose(args: argparse.Namespace) -> DemoSettings:
             "reveal": reveal,
             "local_steps": args.local_steps or 20,
             "rounds": args.rounds or 8,
-            "l2": 0.001,
+            "l2": 0.01,
         }
         if args.evaluate_every:
             values["holdout"] = 0.2

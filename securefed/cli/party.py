@@ -11,6 +11,7 @@ from securefed.cli.entry import Stopped
 from securefed.cli.foreground import in_foreground, waiting_note
 from securefed.cli.terminal import Progress, Terminal
 from securefed.crypto import Mapper
+from securefed.data.columns import Columns
 from securefed.engine import WorkerDied
 from securefed.measure.files import StorageError, check_writable, write_json
 from securefed.measure.report import seconds, size
@@ -23,7 +24,6 @@ from securefed.runtime.endpoint import load_keys, open_endpoint, why_it_ended
 from securefed.runtime.keys import PartyKeys
 from securefed.runtime.own_data import OwnData, load_data
 from securefed.runtime.party_run import DataSession, KeyHolderSession, Session
-from securefed.runtime.preparation import Preparation
 from securefed.runtime.settings import PartyFile, read_party_file
 from securefed.runtime.transcripts import Events
 from securefed.runtime.workers import workers
@@ -92,7 +92,7 @@ def _session(
     party: PartyFile,
     keys: PartyKeys,
     mapper: Mapper,
-    data: tuple[OwnData, Preparation, str] | None,
+    data: tuple[OwnData, Columns, str] | None,
     display: _Display,
     events: Events,
 ) -> Session:
@@ -141,6 +141,8 @@ def _report(session: Session, account: PartyAccount, terminal: Terminal, json_fi
     result, timing = account.result(), account.timing()
     for line in summary_lines(result, timing):
         terminal.result(line)
+    if result["holdout"] is not None and result["holdout"]["warning"]:
+        terminal.warn(result["holdout"]["warning"])
     terminal.result(f"report      {session.directory.report}")
     if json_file is not None:
         write_json(json_file, {"result": result, "timing": timing, "folder": str(session.directory.folder)})
@@ -161,9 +163,21 @@ def summary_lines(result: dict[str, Any], timing: dict[str, Any]) -> list[str]:
     ]
     if result["metric"] is not None:
         lines.insert(2, f"{result['metric_name']:<11} {result['metric']:.4f} at the last evaluation")
+    if result["settings"]["parties"][-1][0] == result["party"]:
+        lines.insert(2, f"quality     {quality_line(result['holdout'])}")
     for name, peer in result["peers"].items():
         lines.append(f"{name:<11} transcripts {peer['transcripts']}")
     return lines
+
+
+def quality_line(holdout: dict[str, Any] | None) -> str:
+    """How good the model is, by the label party's held-out rows."""
+    if holdout is None:
+        return "not measured (holdout = 0, or too few rows in common)"
+    return (
+        f"{holdout['metric']} {holdout['value']:.4f} on {holdout['rows']:,} held-out rows; alone "
+        f"{holdout['alone']:.4f}, chance {holdout['chance']:.4f}"
+    )
 
 
 def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:

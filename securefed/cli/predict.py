@@ -17,6 +17,7 @@ from securefed.measure.report import seconds
 from securefed.measure.rundir import RunDirectory
 from securefed.runtime.attempts import ALL_KINDS
 from securefed.runtime.endpoint import load_keys, may_return, open_endpoint, why_it_ended
+from securefed.runtime.preparation import prepared
 from securefed.runtime.rows import read_rows
 from securefed.runtime.score_file import score_guard
 from securefed.runtime.scoring import NewRows, Scored, Scoring, write_scores
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     else:
         shard = read_shard(directory.shard, directory.preparation, party.shared)
         instance = shard.instance
-    rows = _new_rows(party, args.rows, shard)
+    rows = _new_rows(party, args.rows, shard, terminal)
     # Found now and not when the scores are there: they would be lost, and all would have to do it again.
     if party.is_label_party:
         check_writable("out", args.out or directory.folder / "scores.csv")
@@ -98,7 +99,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None) -> NewRows | None:
+def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal: Terminal) -> NewRows | None:
     if party.is_key_holder:
         if path is not None:
             raise SettingError("rows: a key-holder has none; leave --rows out")
@@ -111,7 +112,11 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None) -> NewRo
         ids = rows.ids(party.data.id)
         normalise_ids(ids, party.own.name)
     wanted_alone = party.shared.objective == "transfer" and party.is_label_party
-    features = None if wanted_alone else shard.preparation.apply(rows)
+    features, unknown = None, dict[str, int]()
+    if not wanted_alone:
+        features, unknown = prepared(shard.preparation, rows)
+    for column, count in unknown.items():
+        terminal.warn(f"{path.name}: {count} of {rows.count} values of {column!r} were not there in training")
     return NewRows(ids, rows.count, features, party.data.peer_ids if party.data is not None else None)
 
 
@@ -161,7 +166,7 @@ def _report(
     }
     if scored.scores is not None and shard is not None and rows is not None:
         out = args.out or directory.folder / "scores.csv"
-        count = write_scores(out, rows.ids, scored, shard, party.shared)
+        count = write_scores(out, rows.ids, scored, shard)
         facts["scores"] = str(out)
         terminal.result(f"scores      {out}: {count:,} of {rows.count:,} rows were in common")
     elif rows is not None:

@@ -30,6 +30,8 @@ id = "id"                      # the column that says who a row is about; aligne
 # drop = ["comment"]           # or: all but these
 # one_hot = ["region"]         # categories; default: every column that holds words
 # standardise = true           # mean 0 and variance 1 on this party's rows
+# threshold = "half"           # label party: where classes part; "accuracy", "f1", "balanced", or a number
+# transform = "auto"           # splines for numbers, rare categories together, what is missing is marked
 # peer_ids = 100000            # ids that a peer may put in; default: ten times this party's, 100000 at least
 """
 
@@ -56,10 +58,10 @@ scheme = "ckks"                # "ckks" (lattices, fast), "paillier" (factoring)
 reveal = "nothing"             # "nothing": parameters stay encrypted throughout (linear models);
                                # "own-gradient": each party sees its own aggregated gradients
 rounds = 20
-local_steps = 5                # Q: local updates between two exchanges; `securefed plan` says which is fast
+local_steps = 20               # Q: local updates between two exchanges; `securefed plan` says which is fast
 learning_rate = "auto"         # every party's own, from its own columns: cannot diverge; or a number
-l2 = 0.001
-batch_size = 256               # 0: all rows in every round
+l2 = 0.01
+batch_size = 0                 # 0: all rows in every round, the surest; or rows a round
 seed = 0                       # of the batches; no secret
 # fixed_batches = false        # cut the rows into batches once: repeats give less away than new mixtures
 # loss = "logistic"            # "logistic", "linear", "squared_hinge"
@@ -68,7 +70,8 @@ seed = 0                       # of the batches; no secret
 # decay = "none"               # of the learning rate: "none", "sqrt", "sqrt-parties"
 # evaluate_every = 0           # the label party sees scores of the held-out rows every so many rounds
 # score_precision = 10         # bits after the point that a score shows; the scored parties blur the rest
-# holdout = 0.2                # part of the common rows kept for that
+# holdout = 0.2                # part of the common rows set aside: at the end, once, the label party sees
+                               # their scores and says how good the model is; 0: quality is not measured
 # target = 0.9                 # stop when the metric is there; needs evaluate_every
 # release = false              # after a blind training, open each party's own parameters to it
 # dp_noise = 0.0               # noise on opened gradients: differential privacy of labels (own-gradient)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from securefed.estimators.adapters import VerticalClassifier, VerticalRegressor
 from securefed.estimators.generalised_linear import GeneralisedLinear
 from securefed.estimators.transfer_learner import TransferLearner
 
-__all__ = ["GeneralisedLinear", "TransferLearner"]
+__all__ = ["GeneralisedLinear", "TransferLearner", "VerticalClassifier", "VerticalRegressor"]

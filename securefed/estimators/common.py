@@ -21,11 +21,12 @@ from tqdm import tqdm
 
 from securefed.checks import check_choice, check_flag, check_integer
 from securefed.crypto import KeyHolder, generate, key_kind
+from securefed.data.columns import Columns
 from securefed.data.entropy import column_bits
 from securefed.data.labels import accuracy, auc, binary_labels
 from securefed.engine import Engine, get_engine
 from securefed.errors import DataError, SecurefedError, SettingError
-from securefed.party import Party
+from securefed.party import Fitted, Party
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.messages import KINDS
@@ -42,8 +43,10 @@ __all__ = [
     "check_columns",
     "check_free",
     "check_parties",
+    "fitted_arrays",
     "guard_arrays",
     "read_shards",
+    "take_fitted",
     "take_guards",
     "write_shard",
 ]
@@ -60,6 +63,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     key_bits: int
     network: Any
     engine: Any
+    standardise: bool
     progress: bool | None
     score_ledger: str
     _kept_guards: dict[str, ScoreGuard]
@@ -68,6 +72,16 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     """The run that `fit` made."""
     parties_: list[str]
     """The parties in the order of their turns, the label party last."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Settings may be pickled and copied; what was learned is in parts that belong to several parties."""
+        if hasattr(self, "shards_"):
+            raise SettingError(
+                f"pickle: a fitted {type(self).__name__} is not pickled; save(folder) writes a file for each "
+                "party, load(folder, keys=...) reads them"
+            )
+        state: dict[str, Any] = super().__getstate__()
+        return state
 
     def _keys(self, agreement: Agreement, keys: Keys | None) -> dict[str, KeyHolder]:
         """A key-holder for whoever holds keys in this run: as given, or fresh."""
@@ -85,6 +99,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         check_integer("key_bits", self.key_bits, least=2048, most=8192)
         get_network(self.network)
         check_choice("score_ledger", self.score_ledger, MODES)
+        check_flag("standardise", self.standardise)
         if self.progress is not None:
             check_flag("progress", self.progress)
 
@@ -141,7 +156,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             raise DataError(f"this {type(self).__name__} is not fitted; call fit or load first")
 
     def _transformed(self, party: Party) -> Party:
-        """A party's rows through the transform that it fitted in training."""
+        """A party's rows by what it fitted on its columns in training."""
         return party.transformed(getattr(self, "transforms_", {}).get(party.name))
 
 
@@ -203,6 +218,41 @@ def take_guards(shards: Mapping[str, Shard]) -> dict[str, ScoreGuard]:
         except (KeyError, TypeError, ValueError, SecurefedError) as error:
             raise DataError(f"shard of {name}: its score ledger cannot be read ({error})") from None
     return guards
+
+
+FITTED = "fitted."
+
+
+def fitted_arrays(fitted: Fitted | None) -> Shard:
+    """How a party prepares its columns, but for a transformer of the user's own."""
+    if fitted is None:
+        return {}
+    made = {f"{FITTED}{name}": array for name, array in fitted.columns.to_arrays().items()}
+    own = np.array([fitted.named, fitted.transform is not None])
+    return {**made, f"{FITTED}kind": own}
+
+
+def take_fitted(shards: Mapping[str, Shard], transforms: Mapping[str, Any] | None) -> dict[str, Fitted]:
+    """The same from the shards that were read (it is taken out of them), with the transformers given."""
+    given = {
+        name: each.transform if isinstance(each, Fitted) else each
+        for name, each in (transforms or {}).items()
+    }
+    found = {}
+    for name, arrays in shards.items():
+        taken = {key: arrays.pop(key) for key in list(arrays) if key.startswith(FITTED)}
+        if not taken:
+            continue
+        named, foreign = (bool(flag) for flag in np.asarray(taken.pop(f"{FITTED}kind")).reshape(2))
+        if foreign and given.get(name) is None:
+            raise SettingError(f"transforms: {name} prepared its columns with one; load(..., transforms=...)")
+        plain = {key[len(FITTED) :]: array for key, array in taken.items()}
+        mine = given.pop(name, None) if foreign else None
+        found[name] = Fitted(mine, Columns.from_arrays(plain), named)
+    idle = [name for name, each in given.items() if each is not None]
+    if idle:
+        raise SettingError(f"transforms: {', '.join(idle)} given, which had none of its own in training")
+    return found
 
 
 def check_free(parameters: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:

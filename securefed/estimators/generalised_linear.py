@@ -11,6 +11,7 @@ says what the run took and what each party saw.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -22,34 +23,37 @@ from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
 from securefed import models
+from securefed.checks import check_number
 from securefed.crypto import KeyHolder
 from securefed.errors import DataError, SettingError
+from securefed.estimators.coefficients import coefficients, intercept
 from securefed.estimators.common import (
     Federated,
     Shard,
     accuracy,
-    auc,
-    binary_labels,
-    check_columns,
     check_free,
     check_parties,
+    fitted_arrays,
     guard_arrays,
     read_shards,
+    take_fitted,
     take_guards,
     write_shard,
 )
+from securefed.estimators.labels import LabelSide
 from securefed.models import LocalModel
 from securefed.party import Party, align, label_party
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
-from securefed.protocols.losses import Logistic, Loss, get_loss
+from securefed.protocols.losses import get_loss
 from securefed.protocols.prediction_run import BlindShard, predict_programs
 from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
-from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate
+from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, held_out
 from securefed.protocols.scorers import LinearScorer, Scorer
-from securefed.protocols.training import Evaluation
+from securefed.protocols.training import Evaluation, Outcome
 from securefed.protocols.trust import warn_of_trust
+from securefed.quality import HeldOut, Holdout, check_threshold
 from securefed.result import RunResult
 from securefed.transport import Program
 
@@ -92,6 +96,13 @@ class GeneralisedLinear(Federated):
     score_ledger: what parties that are scored do when scores of a person would show more than its columns
         can keep to themselves: "refuse", "warn", or "off" (not even counted).
     allow_determined: open gradients even where the ledger says that they determine another's residuals.
+    standardise: every party gives its columns mean 0 and variance 1 by its own rows, and cuts what is further
+        than 16 from 0.
+    holdout: the share of the common rows that is set aside by the seed; at the end the label party gets
+        their scores, once, and `result_.holdout` says how good the model is beside the label party alone.
+        They also calibrate `predict_proba`. 0: quality is not measured.
+    threshold: where `predict` draws the line: "half", a probability, or the best on held-out rows by
+        "accuracy", "f1" or "balanced" (the mean of both classes' accuracy).
     key_bits: of Paillier keys. network: a profile for the clock, see securefed.transport.get_network.
     engine: parallel work, see securefed.engine. progress: a bar; None shows it at a terminal.
     """
@@ -99,7 +110,7 @@ class GeneralisedLinear(Federated):
     def __init__(
         self,
         loss: str = "logistic",
-        algorithm: Algorithm = FedBCD(local_steps=5),  # noqa: B008  # a frozen value
+        algorithm: Algorithm = FedBCD(local_steps=20),  # noqa: B008  # a frozen value
         scheme: str = "ckks",
         *,
         reveal: str = "nothing",
@@ -108,7 +119,7 @@ class GeneralisedLinear(Federated):
         hidden: Sequence[int] = (16,),
         activation: str = "tanh",
         fit_intercept: bool = True,
-        l2: float = 1e-3,
+        l2: float = 1e-2,
         learning_rate: str | float | LearningRate = "auto",
         optimiser: Any = "sgd",
         batch_size: int | None = None,
@@ -127,6 +138,9 @@ class GeneralisedLinear(Federated):
         dp_noise: float = 0.0,
         allow_determined: bool = False,
         allow_unstable: bool = False,
+        standardise: bool = True,
+        holdout: float = 0.2,
+        threshold: str | float = "half",
         key_bits: int = 3072,
         network: Any = "lan",
         engine: Any = None,
@@ -161,6 +175,9 @@ class GeneralisedLinear(Federated):
         self.dp_noise = dp_noise
         self.allow_determined = allow_determined
         self.allow_unstable = allow_unstable
+        self.standardise = standardise
+        self.holdout = holdout
+        self.threshold = threshold
         self.key_bits = key_bits
         self.network = network
         self.engine = engine
@@ -168,7 +185,8 @@ class GeneralisedLinear(Federated):
         self.progress = progress
 
     def _recipe(self) -> LinearRecipe:
-        simulation = {"key_bits", "network", "engine", "progress", "score_ledger"}
+        simulation = {"standardise", "holdout", "threshold", "score_ledger"}
+        simulation |= {"key_bits", "network", "engine", "progress"}
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in simulation}
         return LinearRecipe(**settings)
 
@@ -179,29 +197,47 @@ class GeneralisedLinear(Federated):
         validation: Sequence[Party] | None = None,
         keys: Mapping[str, KeyHolder] | None = None,
     ) -> Self:
-        """Train. `validation` (same parties, other rows) is what evaluations look at; else the training
+        """Train. `validation` (same parties, other rows) is what evaluations look at, in place of held-out
         rows.
         """
         recipe = self._recipe()
         self._check_simulation()
+        check_number("holdout", self.holdout, least=0.0, below=1.0)
+        check_threshold(self.threshold)
         parties = check_parties(parties)
         last = label_party(parties).name
         # Turns are taken in this order; the paper's party K, with the labels, is last.
         aligned = sorted(align(parties, last), key=lambda p: p.name == last)
         ordered, self.transforms_ = [], {}
         for party in aligned:
-            ready, self.transforms_[party.name] = party.fitted()
+            ready, self.transforms_[party.name] = party.fitted(standardise=self.standardise)
             ordered.append(ready)
-        targets = self._targets(ordered[-1], recipe.loss_function)
+        self._label_side = LabelSide.of(
+            self._labels_of(ordered[-1]),
+            last,
+            recipe.loss_function,
+            standardise=self.standardise,
+            taylor=not recipe.exact,
+        )
+        everybody = ordered
+        train, held_rows = held_out(ordered[0].rows, 0.0 if validation else self.holdout, self.seed)
+        ordered = [party.take(train) for party in everybody]
+        targets = self._label_side.targets(self._labels_of(ordered[-1]), last, self.margin_bound)
         local = {
             p.name: recipe.model(p.name, p.features.shape[1], last=p.name == last, index=i)
             for i, p in enumerate(ordered)
         }
         members = tuple(recipe.member(name, model) for name, model in local.items())
-        agreement = recipe.agreement(members, ordered[0].rows)
+        seen = [party.take(held_rows) for party in everybody] if len(held_rows) else ordered
+        if validation:
+            seen = self._match(validation, [party.name for party in ordered])
+        agreement = replace(
+            recipe.agreement(members, len(train)), holdout=0 if seen is ordered else seen[0].rows
+        )
         warn_of_trust(agreement.scheme, agreement.reveal)
         holders, guards = self._keys(agreement, keys), self._guards(agreement, {p.name: p for p in aligned})
-        evaluations = self._evaluations(agreement, ordered, targets, validation, recipe.loss_function)
+        measured = self._label_side.targets(self._labels_of(seen[-1]), last, self.margin_bound)
+        evaluations, held = self._evaluations(agreement, seen, measured)
         with self._mapper() as mapper, self._bar(agreement) as on_round:
             data_parties = {
                 p.name: recipe.party(
@@ -225,9 +261,10 @@ class GeneralisedLinear(Federated):
                 around = Surroundings(holders[KEY_HOLDER], mapper)
                 programs[KEY_HOLDER] = recipe.key_holder(agreement, around).run
             run = self._run(programs)
-        self.result_ = RunResult.of(agreement, run)
         self.parties_ = list(agreement.names)
         self._holders = holders
+        judged = self._judge(run.outcomes[last], held, ordered[-1], targets, seen[-1])
+        self.result_ = RunResult.of(agreement, run, judged)
         self.shards_: dict[str, LocalModel | BlindShard] = {}
         for name, trained in data_parties.items():
             self.shards_[name] = local[name]
@@ -242,48 +279,34 @@ class GeneralisedLinear(Federated):
         model.parameters = party.parameters.ravel()
         return model
 
-    def _targets(self, party: Party, loss: Loss, classes: NDArray[Any] | None = None) -> Array:
-        """Labels as the loss takes them. `classes`: those of training, for labels of other rows."""
+    def _labels_of(self, party: Party) -> NDArray[Any]:
         if party.labels is None:
             raise DataError(f"{party.name}: no labels")
-        if loss.binary:
-            signs, self.classes_ = binary_labels(
-                party.labels, party.name, allow_missing=False, classes=classes
-            )
-            return signs
-        try:
-            targets = loss.check_labels(party.labels)
-        except DataError as error:
-            raise DataError(f"{party.name}: {error}") from None
-        if float(np.max(np.abs(targets))) > self.margin_bound:
-            raise DataError(
-                f"{party.name}: labels up to {np.max(np.abs(targets)):.4g} given, at most margin_bound="
-                f"{self.margin_bound:g} is allowed; scale them or raise it"
-            )
-        return targets
+        return party.labels
 
     def _evaluations(
-        self,
-        agreement: Agreement,
-        parties: Sequence[Party],
-        targets: Array,
-        validation: Sequence[Party] | None,
-        loss: Loss,
-    ) -> dict[str, Evaluation]:
-        if not agreement.evaluate_every:
-            return {}
-        rows = list(parties)
-        if validation is not None:
-            rows = self._match(validation, agreement.names)
-            for given, trained in zip(rows, parties, strict=True):
-                check_columns(given, trained.features.shape[1])
-            targets = self._targets(rows[-1], loss, getattr(self, "classes_", None))
+        self, agreement: Agreement, rows: Sequence[Party], targets: Array
+    ) -> tuple[dict[str, Evaluation], HeldOut]:
+        """What each party brings to evaluations, and the label party's measure."""
+        held = HeldOut(targets, binary=get_loss(self.loss).binary)
+        if agreement.evaluate_every and held.name == "accuracy":
+            raise DataError("evaluation: the labels of the rows to evaluate on are all of one class")
         self._know(rows)
-        metric = auc(targets) if loss.binary else lambda scores: float(r2_score(targets, scores))
-        return {
-            party.name: Evaluation(party.features, metric if party.name == agreement.label_party else None)
-            for party in rows
-        }
+        last = agreement.label_party
+        evaluations = {p.name: Evaluation(p.features, held if p.name == last else None) for p in rows}
+        return evaluations if agreement.evaluate_every or agreement.holdout else {}, held
+
+    def _judge(
+        self, outcome: Outcome, held: HeldOut, training: Party, targets: Array, seen: Party
+    ) -> Holdout | None:
+        """What the held-out rows say of the model that is kept."""
+        if not held.scores or seen is training:
+            return None
+        own = (training.features, targets, seen.features)
+        found = self._label_side.learn(held, held.scores[outcome.kept(len(held.scores))], own, self.threshold)
+        if found.warning:
+            warnings.warn(found.warning, stacklevel=3)
+        return found
 
     def _named(self, parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
         """The same parties as in training, aligned, in the order of training."""
@@ -298,9 +321,12 @@ class GeneralisedLinear(Federated):
 
     def decision_function(self, parties: Sequence[Party]) -> Array:
         """H for new rows, by an encrypted run; the label party learns these scores and nobody else
-        anything.
+        anything. For the linear loss in the labels' own units.
         """
         self._fitted()
+        return self._label_side.numbers(self._scores(parties))
+
+    def _scores(self, parties: Sequence[Party]) -> Array:
         recipe = self._recipe()
         rows = self._match(parties, self.parties_)
         parts: dict[str, Scorer | BlindShard] = {}
@@ -338,19 +364,16 @@ class GeneralisedLinear(Federated):
 
     def predict_proba(self, parties: Sequence[Party]) -> Array:
         """Probabilities of the two classes (logistic loss)."""
-        if self.loss != "logistic":
+        self._fitted()
+        if not get_loss(self.loss).binary:
             raise SettingError(f"predict_proba: the loss 'logistic' has probabilities, {self.loss!r} given")
-        positive = Logistic().predict_proba(self.decision_function(parties))
+        positive = self._label_side.probabilities(self._scores(parties))
         return np.column_stack([1.0 - positive, positive])
 
     def predict(self, parties: Sequence[Party]) -> NDArray[Any]:
         """Classes, or numbers for the linear loss."""
         self._fitted()
-        scores = self.decision_function(parties)
-        if not get_loss(self.loss).binary:
-            return scores
-        classes: NDArray[Any] = self.classes_[(scores > 0).astype(int)]
-        return classes
+        return self._label_side.answers(self._scores(parties), self.threshold)
 
     def score(self, parties: Sequence[Party]) -> float:
         """Accuracy, or R^2 for the linear loss, on rows whose labels are given."""
@@ -358,14 +381,15 @@ class GeneralisedLinear(Federated):
         labelled = label_party(self._named(parties, self.parties_))
         if get_loss(self.loss).binary:
             return accuracy(np.asarray(labelled.labels), self.predict(parties), labelled.name)
-        targets = self._targets(labelled, get_loss(self.loss))
+        targets = get_loss(self.loss).check_labels(self._labels_of(labelled))
         return float(r2_score(targets, self.predict(parties)))
 
     def save(self, folder: str | PathLike[str]) -> None:
         """One file a party, with its own part of the model only, and what all know.
 
         Parts of a blind model are ciphertexts; who holds the keys saves them with securefed.crypto.save_key.
-        A party's fitted transform is not saved: it is the party's own, and goes to `load` again.
+        How a party prepares its columns is in its file too, but for a transformer of the user's own, which
+        goes to `load` again.
         """
         self._fitted()
         public: dict[str, Any] = {
@@ -374,7 +398,7 @@ class GeneralisedLinear(Federated):
             "loss": self.loss,
             "margin_bound": self.margin_bound,
             "fit_intercept": self.fit_intercept,
-            "classes": self.classes_.tolist() if get_loss(self.loss).binary else None,
+            "classes": None if self._label_side.classes is None else self._label_side.classes.tolist(),
         }
         for shard in self.shards_.values():
             if isinstance(shard, BlindShard):
@@ -387,6 +411,8 @@ class GeneralisedLinear(Federated):
             else:
                 arrays = dict(shard.to_arrays())
             arrays |= guard_arrays(getattr(self, "_kept_guards", {}).get(name))
+            arrays |= fitted_arrays(self.transforms_.get(name))
+            arrays |= self._label_side.to_arrays() if name == self.parties_[-1] else {}
             write_shard(FilePath(folder), name, {**arrays, "public": note})
 
     @classmethod
@@ -408,6 +434,11 @@ class GeneralisedLinear(Federated):
         )
         bounds = {"margin_bound": public["margin_bound"], "fit_intercept": public["fit_intercept"]}
         plan: BlindPlan | None = None
+        if "blind" in public and keys is None:
+            raise SettingError(
+                "keys: none given, and this model is encrypted; load(folder, keys={...}) takes those that it"
+                " was trained with (fit(keys=...); securefed.crypto.load_key reads them)"
+            )
         if "blind" not in public:
             # Parameters that their owners know are scored under any scheme; nothing is left to reveal.
             parameters = {"reveal": "own-gradient", **parameters}
@@ -421,14 +452,34 @@ class GeneralisedLinear(Federated):
         check_free(parameters, fixed)
         self = cls(**fixed, **parameters)
         self.parties_ = public["parties"]
-        self.transforms_ = dict(transforms or {})
+        self.transforms_ = take_fitted(shards, transforms)
         if keys is not None:
             self._holders = dict(keys)
         self._kept_guards = take_guards(shards)
+        classes = None if public["classes"] is None else np.array(public["classes"])
+        self._label_side = LabelSide.take(shards[self.parties_[-1]], get_loss(public["loss"]), classes)
         self.shards_ = {name: _shard(folder, name, shards[name], plan) for name in self.parties_}
-        if public["classes"] is not None:
-            self.classes_ = np.array(public["classes"])
         return self
+
+    @property
+    def coef_(self) -> dict[str, dict[str, float]]:
+        """Each party's own coefficients by column, in the columns' own units, where they are known."""
+        self._fitted()
+        return coefficients(self.shards_, self.transforms_, self._label_side)
+
+    @property
+    def intercept_(self) -> float:
+        """What all coefficients are added to."""
+        self._fitted()
+        return intercept(self.shards_, self.transforms_, self._label_side)
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The two classes, in sorted order (binary losses)."""
+        found = self._label_side.classes if hasattr(self, "_label_side") else None
+        if found is None:
+            raise AttributeError("classes_: a fitted model of a binary loss has them")
+        return found
 
 
 def _columns(shard: LocalModel | BlindShard) -> int | None:

@@ -28,8 +28,10 @@ from securefed.estimators.common import (
     check_columns,
     check_free,
     check_parties,
+    fitted_arrays,
     guard_arrays,
     read_shards,
+    take_fitted,
     take_guards,
     write_shard,
 )
@@ -83,6 +85,7 @@ class TransferLearner(Federated):
         score_ledger: str = "refuse",
         activation_bound: float = 64.0,
         allow_determined: bool = False,
+        standardise: bool = True,
         key_bits: int = 3072,
         network: Any = "lan",
         engine: Any = None,
@@ -107,6 +110,7 @@ class TransferLearner(Federated):
         self.score_ledger = score_ledger
         self.activation_bound = activation_bound
         self.allow_determined = allow_determined
+        self.standardise = standardise
         self.key_bits = key_bits
         self.network = network
         self.engine = engine
@@ -114,7 +118,7 @@ class TransferLearner(Federated):
         self.progress = progress
 
     def _recipe(self) -> TransferRecipe:
-        simulation = {"key_bits", "network", "engine", "progress", "score_ledger"}
+        simulation = {"standardise", "key_bits", "network", "engine", "progress", "score_ledger"}
         return TransferRecipe(**{k: v for k, v in self.get_params(deep=False).items() if k not in simulation})
 
     def fit(
@@ -133,8 +137,8 @@ class TransferLearner(Federated):
         a, b = self._pair(parties)
         given = {party.name: party for party in (a, b)}
         self.transforms_ = {}
-        a, self.transforms_[a.name] = a.fitted()
-        b, self.transforms_[b.name] = b.fitted()
+        a, self.transforms_[a.name] = a.fitted(standardise=self.standardise)
+        b, self.transforms_[b.name] = b.fitted(standardise=self.standardise)
         signs, self.classes_ = binary_labels(_labels(a), a.name, allow_missing=True)
         rows_a, rows_b = _overlap(a, b)
         labelled = ~np.isnan(signs[rows_a])
@@ -270,13 +274,23 @@ class TransferLearner(Federated):
         for name, layer in self.shards_.items():
             arrays = {**layer.to_arrays(), "public": np.array(json.dumps(public))}
             arrays |= guard_arrays(getattr(self, "_kept_guards", {}).get(name))
+            arrays |= fitted_arrays(self.transforms_.get(name))
             if name == self.parties_[1]:
                 arrays["phi"] = self._phi
             write_shard(FilePath(folder), name, arrays)
 
     @classmethod
-    def load(cls, folder: str | PathLike[str], **parameters: Any) -> Self:
-        """The estimator with the shards that `save` wrote; `parameters` as for the constructor."""
+    def load(
+        cls,
+        folder: str | PathLike[str],
+        *,
+        transforms: Mapping[str, Any] | None = None,
+        **parameters: Any,
+    ) -> Self:
+        """The estimator with the shards that `save` wrote; `parameters` as for the constructor.
+
+        `transforms`: transformers of the parties' own, fitted, by party.
+        """
         public, shards = read_shards(
             folder, "transfer", ("hidden", "activation", "activation_bound", "classes")
         )
@@ -287,6 +301,7 @@ class TransferLearner(Federated):
         self.classes_ = np.array(public["classes"])
         self._kept_guards = take_guards(shards)
         self._sealed = {}
+        self.transforms_ = take_fitted(shards, transforms)
         self._phi = as_phi(shards[self.parties_[1]], public["hidden"])
         self.shards_ = {name: HiddenLayer.from_arrays(shards[name]) for name in self.parties_}
         return self

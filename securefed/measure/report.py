@@ -113,7 +113,11 @@ def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:
         (size(result["bytes_sent"]), "sent"),
         (size(result["bytes_received"]), "received"),
     ]
-    if result.get("metric") is not None:
+    held = result.get("holdout")
+    if held is not None:
+        cards.insert(0, (f"{held['alone']:.4f}", "the label party alone"))
+        cards.insert(0, (f"{held['value']:.4f}", f"{held['metric']} on {held['rows']:,} held-out rows"))
+    elif result.get("metric") is not None:
         cards.insert(0, (f"{result['metric']:.4f}", f"{result['metric_name']} at the end"))
     if result.get("interruptions"):
         cards.append((str(result["interruptions"]), "times resumed"))

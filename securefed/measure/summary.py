@@ -41,6 +41,8 @@ class PartyAccount:
     activities: Mapping[str, float]
     ledger: Sequence[LedgerEntry] = ()
     metric_name: str = "AUC"
+    holdout: Mapping[str, Any] | None = None
+    """At the label party: how good the model is on rows that were held out (securefed.quality)."""
     interruptions: int = 0
     finished: str = ""
     peers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class PartyAccount:
             "metric_name": self.metric_name,
             "metric": history[-1][1] if history else None,
             "history": [list(point) for point in history],
+            "holdout": None if self.holdout is None else dict(self.holdout),
             "sent": sent,
             "received": received,
             "bytes_sent": sum(kind["bytes"] for kind in sent.values()),

@@ -58,6 +58,8 @@ class Agreement:
     key_holder: str | None = None
     """A party that only holds the key; None where two parties hold keys for each other."""
     evaluate_every: int = 0
+    holdout: int = 0
+    """Rows that were set aside: the label party scores them at the end, once, if not before."""
     score_precision: int = PRECISION
     """Bits after the point that an opened score shows; below them the parties that are scored blur it."""
     exact: bool = False
@@ -81,6 +83,7 @@ class Agreement:
         names = [m.name for m in self.members]
         check_choice("exchange", self.exchange, ("star", "pairwise"))
         check_integer("evaluate_every", self.evaluate_every, least=0)
+        check_integer("holdout", self.holdout, least=0)
         check_integer("score_precision", self.score_precision, least=0, most=MOST_PRECISION)
         if len(names) < 2:
             raise SettingError(f"parties: {len(names)} given, at least 2 are needed")
@@ -161,7 +164,8 @@ class Agreement:
         return step == 0 or not member.affine
 
     def evaluates_after(self, round_: int) -> bool:
-        return self.evaluate_every > 0 and (round_ + 1) % self.evaluate_every == 0
+        last = self.holdout > 0 and round_ + 1 == self.stopping.rounds
+        return last or (self.evaluate_every > 0 and (round_ + 1) % self.evaluate_every == 0)
 
     def evaluations_from(self, round_: int) -> int:
         """How many evaluations there will be from that round on, if no early stop spares some."""
@@ -191,6 +195,7 @@ class Agreement:
             "exchange": self.exchange,
             "key_holder": self.key_holder,
             "evaluate_every": self.evaluate_every,
+            "holdout": self.holdout,
             "score_precision": self.score_precision,
             "exact": self.exact,
             "allow_determined": self.allow_determined,

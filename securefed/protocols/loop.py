@@ -63,6 +63,10 @@ class Outcome:
     """(round, metric), at the label party."""
     ledger: Ledger = field(default_factory=Ledger)
 
+    def kept(self, evaluations: int) -> int:
+        """Which of so many evaluations was of the model that is kept: the last."""
+        return evaluations - 1
+
 
 class PartyLoop(ABC):
     """One party's program. A protection says what happens in its stages."""

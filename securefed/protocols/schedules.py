@@ -40,10 +40,13 @@ __all__ = [
     "Stopping",
     "StoppingTracker",
     "as_learning_rate",
+    "held_out",
     "proximal_pull",
 ]
 
 Order = Literal["parallel", "sequential"]
+LEAST_HELD_OUT = 10
+"""Fewer rows than this say nothing about a model."""
 Reason = Literal["target", "rounds", "no progress"]
 
 
@@ -251,6 +254,18 @@ class Batches:
         return np.sort(chosen).astype(np.intp, copy=False)
 
 
+def held_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows to train on and rows to measure with, both in ascending order; the same at every party that knows
+    the seed. None are set aside where too few would be left to say anything.
+    """
+    count = round(share * rows)
+    if count < LEAST_HELD_OUT or rows - count < LEAST_HELD_OUT:
+        return np.arange(rows, dtype=np.intp), np.zeros(0, dtype=np.intp)
+    words = np.random.Philox(key=np.array([seed, 2**64 - 2], dtype=np.uint64)).random_raw(rows)
+    order = np.argsort(words, kind="stable")
+    return np.sort(order[count:]).astype(np.intp), np.sort(order[:count]).astype(np.intp)
+
+
 @dataclass(frozen=True)
 class Stopping:
     """When training ends: after `rounds` rounds, at a target, or after `patience` evaluations without
@@ -286,6 +301,11 @@ class StoppingTracker:
         self._stopping = stopping
         self._best = -math.inf
         self._stale = 0
+
+    @property
+    def best_now(self) -> bool:
+        """The last metric that came is the best so far; that model is to be kept."""
+        return self._stale == 0 and self._best > -math.inf
 
     def update(self, round: int, metric: float | None) -> Reason | None:
         """After round `round` (from 0), with its metric, or None where it was not evaluated."""

@@ -7,12 +7,11 @@ seed, since whoever knows the start and sees gradients knows more than it should
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import r2_score
 
 from securefed.data.labels import auc
 from securefed.errors import DataError
@@ -20,17 +19,20 @@ from securefed.models import HiddenLayer, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
 from securefed.protocols.recipe import LinearRecipe, Surroundings
+from securefed.protocols.schedules import held_out
 from securefed.protocols.training import DataParty, Evaluation
 from securefed.protocols.transfer import TransferSide
 from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.quality import HeldOut
 from securefed.runtime.alignment import Alignment
 from securefed.runtime.own_data import OwnData
 from securefed.runtime.resumption import Standing
 from securefed.runtime.shared import SharedSettings
 
-__all__ = ["Trained", "agreement_of", "build", "make_model", "training_rows"]
+__all__ = ["Trained", "agreement_of", "build", "divided", "make_model"]
 
 Array = NDArray[np.float64]
+Places = NDArray[np.intp]
 Model = LocalModel | HiddenLayer
 
 
@@ -42,6 +44,17 @@ class Trained:
     model: Model
     side: TransferSide | None = None
     """Of the label party in transfer learning: it has Phi."""
+    measured: Measured | None = None
+    """Of the label party, where rows were held out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What the label party measures the model with."""
+
+    held: HeldOut
+    own: tuple[Array, Array, Array]
+    """Its columns and targets of the training rows, and its columns of the held-out ones."""
 
 
 def make_model(shared: SharedSettings, name: str, columns: int, seed: int) -> Model:
@@ -56,15 +69,9 @@ def make_model(shared: SharedSettings, name: str, columns: int, seed: int) -> Mo
     return model
 
 
-def training_rows(shared: SharedSettings, common: int) -> int:
-    """Rows that are trained on; the rest of the common ones, at the end of the agreed order, are held out.
-
-    That order is by SHA-256 of the ids, so that the end of it is a sample of all.
-    """
-    held = round(shared.holdout * common)
-    if held and (held < 2 or common - held < 2):
-        raise DataError(f"holdout: {shared.holdout:g} of {common} common rows leaves too few on one side")
-    return common - held
+def divided(shared: SharedSettings, common: int) -> tuple[Places, Places]:
+    """Of the common rows in the agreed order: those to train on, and those that are held out."""
+    return held_out(common, shared.holdout, int(shared.values["seed"]))
 
 
 def agreement_of(shared: SharedSettings, standings: Mapping[str, Standing], common: int) -> Agreement:
@@ -73,8 +80,10 @@ def agreement_of(shared: SharedSettings, standings: Mapping[str, Standing], comm
     members = tuple(
         Member(name, standings[name].equations, standings[name].affine) for name in shared.parties
     )
-    agreement = recipe.agreement(members, training_rows(shared, common))
-    return replace(agreement, key_holder=shared.key_holder)
+    train, held = divided(shared, common)
+    agreement = recipe.agreement(members, len(train))
+    measured = len(held) if shared.objective == "linear" else 0
+    return replace(agreement, key_holder=shared.key_holder, holdout=measured)
 
 
 def build(
@@ -87,34 +96,31 @@ def build(
     around: Surroundings,
 ) -> Trained:
     """A data party's program."""
-    recipe, count = shared.recipe(), agreement.batches.rows
-    train, held = alignment.rows[:count], alignment.rows[count:]
+    recipe = shared.recipe()
+    kept, aside = divided(shared, len(alignment))
+    train, held = alignment.rows[kept], alignment.rows[aside]
     if isinstance(recipe, TransferRecipe) and isinstance(model, HiddenLayer):
         labelled = alignment.labelled
-        side = recipe.side(model, data.features, train, labelled[:count], data.targets)
-        seen = held[labelled[count:]] if len(held) else train[labelled[:count]]
+        side = recipe.side(model, data.features, train, labelled[kept], data.targets)
+        seen = held[labelled[aside]] if len(held) else train[labelled[kept]]
         if agreement.evaluate_every:
             around = replace(around, evaluation=_transfer_evaluation(data, seen))
         phi_here = None if data.targets is None else side
         return Trained(recipe.party(agreement, side, around), model, phi_here)
     if not isinstance(recipe, LinearRecipe) or isinstance(model, HiddenLayer):
         raise DataError(f"{name}: a {type(model).__name__} does not fit the objective {shared.objective}")
-    if agreement.evaluate_every:
-        around = replace(around, evaluation=_linear_evaluation(recipe, data, held if len(held) else train))
     targets = None if data.targets is None else data.targets[train]
-    return Trained(recipe.party(agreement, name, model, data.features[train], targets, around), model)
-
-
-def _linear_evaluation(recipe: LinearRecipe, data: OwnData, rows: NDArray[np.intp]) -> Evaluation:
-    metric: Callable[[Array], float] | None = None
-    if data.targets is not None:
-        targets = data.targets[rows]
-        metric = auc(targets) if recipe.loss_function.binary else _r2(targets)
-    return Evaluation(data.features[rows], metric)
-
-
-def _r2(targets: Array) -> Callable[[Array], float]:
-    return lambda scores: float(r2_score(targets, scores))
+    measured: Measured | None = None
+    if agreement.evaluate_every or agreement.holdout:
+        rows = held if len(held) else train
+        metric: HeldOut | None = None
+        if data.targets is not None and targets is not None:
+            metric = HeldOut(data.targets[rows], binary=recipe.loss_function.binary)
+            if len(held):
+                measured = Measured(metric, (data.features[train], targets, data.features[held]))
+        around = replace(around, evaluation=Evaluation(data.features[rows], metric))
+    program = recipe.party(agreement, name, model, data.features[train], targets, around)
+    return Trained(program, model, measured=measured)
 
 
 def _transfer_evaluation(data: OwnData, rows: NDArray[np.intp]) -> Evaluation:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from securefed.crypto import Mapper
+from securefed.data.columns import Columns
 from securefed.data.entropy import column_bits
 from securefed.data.ids import normalise_ids
 from securefed.errors import DataError, SecurefedError, SettingError
@@ -34,17 +35,17 @@ from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.schedules import Reason
 from securefed.protocols.training import Outcome, Round
+from securefed.quality import Holdout
 from securefed.runtime.alignment import Alignment, align, hear_count
 from securefed.runtime.bookkeeping import Keeper, Tally
-from securefed.runtime.building import agreement_of, build, make_model
+from securefed.runtime.building import Measured, agreement_of, build, make_model
 from securefed.runtime.checkpoints import Checkpoint, CheckpointStore
 from securefed.runtime.keys import PartyKeys
 from securefed.runtime.own_data import OwnData
-from securefed.runtime.preparation import Preparation
 from securefed.runtime.resumption import Decision, Standing, decide
 from securefed.runtime.score_file import score_guard
 from securefed.runtime.settings import PartyFile
-from securefed.runtime.shards import save_shard, write_arrays
+from securefed.runtime.shards import label_arrays, read_arrays, save_shard, take_labels, write_arrays
 from securefed.runtime.transcripts import Events, FileTranscript, resume_transcript, start_transcript
 from securefed.transport import Link, Path, Transcript
 from securefed.transport.grpc import NetworkLink
@@ -196,9 +197,14 @@ class Session(ABC):
             activities=tally.activities,
             ledger=ledger_after(agreement, rounds),
             metric_name=self.shared.metric_name,
+            holdout=self._holdout(),
             interruptions=tally.interruptions,
             finished=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )
+
+    def _holdout(self) -> dict[str, Any] | None:
+        """What the label party measured."""
+        return None
 
     def finished_before(self) -> PartyAccount | None:
         """The account of a run that was over here when this process began, and only not yet reported."""
@@ -226,7 +232,7 @@ class DataSession(Session):
         keys: PartyKeys,
         mapper: Mapper,
         data: OwnData,
-        preparation: Preparation,
+        preparation: Columns,
         digest: str,
         *,
         follow: Follow,
@@ -311,15 +317,17 @@ class DataSession(Session):
             judges=self.party.is_label_party,
             follow=self._follow,
         )
+        measured: list[Measured | None] = []
         around = Surroundings(
             self._keys.holder,
             self._mapper,
-            on_round=self._on_round(keeper),
+            on_round=self._on_round(keeper, measured),
             guard=self._guard(),
         )
         start_seed = int(self.store.read_alignment().meta["start_seed"])
         model = make_model(self.shared, self.name, self._columns, start_seed)
         trained = build(self.shared, agreement, self.name, self._data, alignment, model, around)
+        measured.append(trained.measured)
         keeper.state = trained.program.state
         start = decision.start or 0
         if start:
@@ -334,14 +342,15 @@ class DataSession(Session):
         reason = decision.ended if decision.ended is not None else outcome.reason
         # The shard first and then the mark: a kill in between repeats the end of the run and nothing else.
         save_shard(self.directory.shard, self.shared, agreement, decision.instance, trained)
-        self._save_preparation()
+        self._save_preparation(None)
         self._keys.keep_count(now=True)
         link.transcript.close()
         keeper.write(rounds, reason, done=True)
         self.account = self._settle(decision.instance, agreement, rounds, reason, keeper.tally, keeper.path)
 
-    def _on_round(self, keeper: Keeper) -> Callable[[Round], None]:
+    def _on_round(self, keeper: Keeper, measured: list[Measured | None]) -> Callable[[Round], None]:
         def on_round(state: Round) -> None:
+            self._judge(measured[0])
             keeper.on_round(state)
             self._keys.keep_count()
 
@@ -349,6 +358,7 @@ class DataSession(Session):
 
     async def _align(self, link: NetworkLink, decision: Decision) -> Alignment:
         self.directory.make()
+        self.directory.preparation.unlink(missing_ok=True)  # of an earlier instance
         link.transcript = start_transcript(self.directory.alignment, self.name, self.shared.name)
         data = self._data
         most = self.party.data.peer_ids if self.party.data is not None else None
@@ -370,11 +380,29 @@ class DataSession(Session):
         self._events.tell("aligned", rows=len(alignment))
         return alignment
 
-    def _save_preparation(self) -> None:
+    def _judge(self, measured: Measured | None) -> None:
+        """At the label party, as soon as held-out scores are there: what they say is on disk before the round
+        counts as done.
+        """
+        labels, settings = self._data.labels, self.party.data
+        if measured is None or not measured.held.scores or labels is None or settings is None:
+            return
+        scores = measured.held.scores.pop()
+        self._save_preparation(labels.learn(measured.held, scores, measured.own, settings.threshold))
+
+    def _save_preparation(self, holdout: Holdout | None) -> None:
+        """How columns and labels were prepared; a measurement that is there already stays."""
+        if holdout is None and self.directory.preparation.exists():
+            return
         arrays = self._preparation.to_arrays()
-        if self._data.classes is not None:
-            arrays["classes"] = np.array(json.dumps(self._data.classes))
+        if self._data.labels is not None:
+            arrays |= label_arrays(self._data.labels, holdout)
         write_arrays(self.directory.preparation, arrays)
+
+    def _holdout(self) -> dict[str, Any] | None:
+        if not self.directory.preparation.exists():
+            return None
+        return take_labels(read_arrays(self.directory.preparation, "preparation"), self.shared)[1]
 
 
 class KeyHolderSession(Session):

@@ -167,27 +167,24 @@ class Scoring:
         return features
 
 
-def write_scores(
-    path: Path, ids: Sequence[object] | None, scored: Scored, shard: Shard, shared: SharedSettings
-) -> int:
+def write_scores(path: Path, ids: Sequence[object] | None, scored: Scored, shard: Shard) -> int:
     """The label party's CSV: one line a common row, in the order of its own file. How many."""
     if scored.scores is None:
         raise DataError("scores: only the label party has them")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    loss = shared.values.get("loss", "logistic")
-    head = ["id" if ids is not None else "row", "score"]
-    head += ["probability"] if loss == "logistic" else []
-    head += ["predicted"] if shard.classes is not None else []
-    writer.writerow(head)
+    labels = shard.labels
+    if labels is None:
+        raise DataError("scores: the label party's preparation does not say what its labels were")
+    columns: dict[str, list[object]] = {"score": [f"{n:.9g}" for n in labels.numbers(scored.scores)]}
+    if labels.calibration is not None or labels.loss.name == "logistic":
+        columns["probability"] = [f"{p:.9g}" for p in labels.probabilities(scored.scores)]
+    if labels.classes is not None:
+        columns["predicted"] = [_plain(each) for each in labels.answers(scored.scores, "half").tolist()]
+    writer.writerow(["id" if ids is not None else "row", *columns])
     for place in np.argsort(scored.rows):
-        row, score = int(scored.rows[place]), float(scored.scores[place])
-        fields: list[object] = [ids[row] if ids is not None else row, f"{score:.9g}"]
-        if loss == "logistic":
-            fields.append(f"{1.0 / (1.0 + np.exp(-score)):.9g}")
-        if shard.classes is not None:
-            fields.append(_plain(shard.classes[int(score > 0)]))
-        writer.writerow(fields)
+        row = int(scored.rows[place])
+        writer.writerow([ids[row] if ids is not None else row, *(each[place] for each in columns.values())])
     write_atomically(path, text.getvalue().encode())
     return len(scored.rows)
 

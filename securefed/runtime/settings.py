@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
+from securefed.data.columns import TRANSFORMS
 from securefed.data.psi import check_peer_ids
 from securefed.errors import SecurefedError, SettingError
 from securefed.protocols.score_ledger import MODES
+from securefed.quality import check_threshold
 from securefed.runtime.fields import check_keys, check_names, check_text
 from securefed.runtime.shared import SharedSettings
 from securefed.transport.identity import Certificate, Peer, check_party_name, parse_address
@@ -70,6 +72,8 @@ class DataSettings:
     drop: tuple[str, ...] = ()
     one_hot: tuple[str, ...] | None = None
     standardise: bool = True
+    transform: str = "none"
+    threshold: str | float = "half"
     peer_ids: int | None = None
     """How many ids a peer may put into the private intersection (securefed.data.psi has the default)."""
 
@@ -85,6 +89,8 @@ class DataSettings:
             elif value is not None and not isinstance(value, tuple):
                 raise SettingError(f"{name} must be a list of names, not {value!r}")
         check_flag("standardise", self.standardise)
+        check_choice("transform", self.transform, TRANSFORMS)
+        check_threshold(self.threshold)
         if self.peer_ids is not None:
             check_peer_ids(self.peer_ids)
         if self.columns is not None and not self.columns:

@@ -19,21 +19,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed import models
+from securefed.data.columns import Columns
 from securefed.errors import DataError
+from securefed.estimators.labels import LabelSide
 from securefed.measure.files import UNREADABLE, write_atomically
 from securefed.models import HiddenLayer
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.losses import get_loss
 from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.scorers import LinearScorer, Scorer
 from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.quality import Holdout
 from securefed.runtime.building import Trained
-from securefed.runtime.preparation import Preparation
 from securefed.runtime.shared import SharedSettings
 
-__all__ = ["Shard", "prediction_agreement", "read_arrays", "read_shard", "save_shard", "write_arrays"]
+__all__ = [
+    "Shard",
+    "label_arrays",
+    "prediction_agreement",
+    "read_arrays",
+    "read_shard",
+    "save_shard",
+    "take_labels",
+    "write_arrays",
+]
 
 Array = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -45,8 +57,9 @@ class Shard:
 
     public: Mapping[str, Any]
     part: Scorer | BlindShard
-    preparation: Preparation
-    classes: tuple[Any, ...] | None
+    preparation: Columns
+    labels: LabelSide | None
+    """At the label party."""
     score_bits: float | None = None
     """What the party's columns held when it trained (securefed.data.entropy), for its score ledger."""
 
@@ -133,12 +146,34 @@ def read_shard(path: Path, preparation: Path, shared: SharedSettings) -> Shard:
             f"{path}: a model of {', '.join(parties)}, this run is of {', '.join(shared.parties)}"
         )
     beside = read_arrays(preparation, "preparation")
-    names: list[Any] | None = json.loads(str(beside.pop("classes", np.array("null"))))
-    prepared = Preparation.from_arrays(beside)
+    labels, _ = take_labels(beside, shared)
+    prepared = Columns.from_arrays(beside)
     held = float(arrays.pop("score_bits", np.array(np.nan)))
     part = _part(path, public, arrays, shared)
-    known = None if np.isnan(held) else held
-    return Shard(public, part, prepared, None if names is None else tuple(names), known)
+    return Shard(public, part, prepared, labels, None if np.isnan(held) else held)
+
+
+def label_arrays(labels: LabelSide, holdout: Holdout | None) -> dict[str, NDArray[np.generic]]:
+    """What the label party knows of its labels, and how good the model was."""
+    classes = None if labels.classes is None else labels.classes.tolist()
+    told = None if holdout is None else holdout.to_dict()
+    return {
+        "classes": np.array(json.dumps(classes)),
+        "holdout": np.array(json.dumps(told)),
+        **labels.to_arrays(),
+    }
+
+
+def take_labels(
+    arrays: dict[str, NDArray[np.generic]], shared: SharedSettings
+) -> tuple[LabelSide | None, dict[str, Any] | None]:
+    """The same from a file of arrays; it is taken out of them."""
+    if "classes" not in arrays:
+        return None, None
+    names: list[Any] | None = json.loads(str(arrays.pop("classes")))
+    told: dict[str, Any] | None = json.loads(str(arrays.pop("holdout", np.array("null"))))
+    loss = get_loss(str(shared.values.get("loss", "logistic")))
+    return LabelSide.take(arrays, loss, None if names is None else np.array(names)), told
 
 
 def _part(

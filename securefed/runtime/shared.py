@@ -32,7 +32,6 @@ COMMON: dict[str, Any] = {
     "patience": None,
     "evaluate_every": 0,
     "score_precision": 10,
-    "holdout": 0.0,
     "allow_determined": False,
     "seed": 0,
     "alignment": "psi",
@@ -40,15 +39,17 @@ COMMON: dict[str, Any] = {
 DEFAULTS: dict[str, dict[str, Any]] = {
     "linear": {
         **COMMON,
+        "holdout": 0.2,
         "scheme": "ckks",
         "loss": "logistic",
         "loss_form": "auto",
         "reveal": "nothing",
         "release": False,
+        "local_steps": 20,
         "rounds": 20,
         "learning_rate": "auto",
         "allow_unstable": False,
-        "l2": 1e-3,
+        "l2": 1e-2,
         "optimiser": "sgd",
         "local_model": "linear",
         "hidden": [16],
@@ -62,6 +63,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "transfer": {
         **COMMON,
+        "holdout": 0.0,
         "scheme": "ckks",
         "rounds": 30,
         "learning_rate": "auto",
@@ -133,8 +135,6 @@ class SharedSettings:
         check_integer("evaluate_every", self.values["evaluate_every"], least=0)
         if self.values["alignment"] == "rows" and self.objective == "transfer":
             raise SettingError("alignment: 'rows' given, the transfer objective takes 'psi'")
-        if self.values["holdout"] and not self.values["evaluate_every"] and self.objective == "linear":
-            raise SettingError("holdout: rows are held out for evaluations, and evaluate_every is 0")
         watched = self.values["target"] is not None or self.values["patience"] is not None
         if watched and not self.values["evaluate_every"]:
             raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")

@@ -76,6 +76,9 @@ def test_it_shows_the_whole_way_in_plain(tmp_path: Path) -> None:
     assert shards == ["shard-clinic.npz", "shard-lab.npz"]
 
 
+@pytest.mark.filterwarnings(
+    "ignore::securefed.protocols.ledger.LedgerWarning"
+)  # plain opens what blind does not
 @pytest.mark.parametrize("data", ["breast", "generated"])
 @pytest.mark.parametrize("parties", [2, 3, 4, 5])
 def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: int) -> None:

@@ -30,4 +30,10 @@ def parties(count: int = 2, rows: int = ROWS, seed: int = 0, *, labels: bool = T
 
 
 def plain(**settings: Any) -> GeneralisedLinear:
-    return GeneralisedLinear(**{"scheme": "plain", "rounds": 4, **settings})
+    """Without protection, on the columns as they are."""
+    return raw(**{"scheme": "plain", "rounds": 4, **settings})
+
+
+def raw(**settings: Any) -> GeneralisedLinear:
+    """On the columns as they are, and on all rows."""
+    return GeneralisedLinear(**{"standardise": False, "holdout": 0.0, **settings})

@@ -22,7 +22,7 @@ from securefed.crypto.errors import WrongKey
 from securefed.engine import Processes
 from securefed.models import Linear
 from securefed.protocols.ledger import LedgerRefusal
-from tests.estimators.cases import columns, parties, plain
+from tests.estimators.cases import columns, parties, plain, raw
 from tests.protocols.federation import Keys
 
 Array = NDArray[np.float64]
@@ -47,7 +47,7 @@ def test_parameters_can_be_read_set_and_cloned() -> None:
     assert (model.rounds, model.scheme, copy.rounds) == (3, "plain", settings["rounds"])
     with pytest.raises(ValueError, match="Invalid parameter 'round'"):
         model.set_params(round=3)
-    assert GeneralisedLinear(**settings).get_params() == settings
+    assert raw(**settings).get_params() == settings
 
 
 def test_a_clone_is_not_fitted_and_learns_the_same() -> None:
@@ -97,7 +97,7 @@ def test_a_blind_model_is_the_plain_one_and_can_be_kept(scheme: str, keys: Keys,
     kind = key_kind(scheme, "nothing")
     holders = {"p0": keys.holder(kind, 0), "p1": keys.holder(kind, 1)}
     settings: dict[str, Any] = {"rounds": 2, "learning_rate": 0.1}
-    model = GeneralisedLinear(**settings, scheme=scheme, engine="serial").fit(parties(rows=8), keys=holders)
+    model = raw(**settings, scheme=scheme, engine="serial").fit(parties(rows=8), keys=holders)
     expected = plain(**settings, loss_form="taylor", allow_determined=True).fit(parties(rows=8))
     new = parties(rows=4, seed=2, labels=False)
     # Parameters to units of 2^-24 (protocols/test_blind.py has the bound), times columns and |x| below 4; and
@@ -144,7 +144,7 @@ def test_encrypted_predictions_are_the_plain_ones(scheme: str, count: int, keys:
     """The same parameters, scored under encryption."""
     reference = plain(loss_form="taylor", rounds=2).fit(parties(count, 10))
     names = ["p0", "p1"] if count == 2 else ["key-holder"]
-    model = GeneralisedLinear(scheme=scheme, reveal="own-gradient", rounds=2, algorithm=FedSGD())
+    model = raw(scheme=scheme, reveal="own-gradient", rounds=2, algorithm=FedSGD())
     model.fit(parties(count, 10), keys={name: keys.holder(scheme, i) for i, name in enumerate(names)})
     for name in model.parties_:
         model.shards_[name].parameters = reference.shards_[name].parameters
@@ -255,6 +255,7 @@ def test_a_party_may_prepare_its_columns() -> None:
 # Results.
 
 
+@pytest.mark.filterwarnings("ignore:THE JOINT MODEL")  # labels at random
 def test_evaluation_watches_the_rows_it_is_given() -> None:
     train, other = parties(), parties(seed=5)
     model = plain(evaluate_every=1, rounds=3).fit(train, validation=other)
@@ -273,7 +274,7 @@ def test_training_stops_at_a_target_or_without_progress() -> None:
 
 
 def test_a_result_says_what_it_took(keys: Keys) -> None:
-    model = GeneralisedLinear(
+    model = raw(
         scheme="ckks", reveal="own-gradient", rounds=2, algorithm=FedBCD(3), learning_rate=InverseSqrt(0.2)
     )
     result = model.fit(parties(), keys={"p0": keys.holder("ckks", 0), "p1": keys.holder("ckks", 1)}).result_
@@ -305,8 +306,8 @@ def test_plain_is_exact_unless_told_otherwise() -> None:
 def test_engines_give_the_same_model(engine: Any, keys: Keys) -> None:
     settings = {"scheme": "paillier", "reveal": "own-gradient", "rounds": 2}
     given = {"p0": keys.holder("paillier", 0), "p1": keys.holder("paillier", 1)}
-    serial = GeneralisedLinear(**settings, engine="serial").fit(parties(rows=8), keys=given)
-    other = GeneralisedLinear(**settings, engine=engine).fit(parties(rows=8), keys=given)
+    serial = raw(**settings, engine="serial").fit(parties(rows=8), keys=given)
+    other = raw(**settings, engine=engine).fit(parties(rows=8), keys=given)
     assert np.array_equal(weights(serial), weights(other))
 
 
@@ -378,7 +379,7 @@ def breast_cancer() -> tuple[list[Party], list[Party], NDArray[Any], float]:
 )
 def test_breast_cancer_is_as_good_as_with_scikit_learn(settings: dict[str, Any], keys: Keys) -> None:
     train, held_out, labels, rival = breast_cancer()
-    model = GeneralisedLinear(**{"algorithm": FedBCD(5), "rounds": 30, **settings})
+    model = raw(**{"algorithm": FedBCD(5), "rounds": 30, **settings})
     holders = {"lab": keys.holder("ckks", 0), "clinic": keys.holder("ckks", 1)}
     model.fit(train, keys=holders if settings["scheme"] == "ckks" else None)
     assert roc_auc_score(labels, model.decision_function(held_out)) > rival - 0.005

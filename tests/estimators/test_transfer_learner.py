@@ -23,7 +23,14 @@ BLOCKS, LABELS = columns(rows=40)
 
 def learner(**settings: Any) -> TransferLearner:
     return TransferLearner(
-        **{"hidden": 3, "scheme": "plain", "rounds": 3, "allow_determined": True, "learning_rate": 0.05}
+        **{
+            "hidden": 3,
+            "scheme": "plain",
+            "rounds": 3,
+            "allow_determined": True,
+            "learning_rate": 0.05,
+            "standardise": False,
+        }
         | settings
     )
 

@@ -46,9 +46,13 @@ def simulated(fleet: Fleet, **settings: Any) -> dict[str, Any]:
         scaler = StandardScaler().fit(people.part(name)[people.known[name]])
         labels = people.labels[rows] if name == people.label_party else None
         parties.append(Party(name, scaler.transform(people.part(name)[rows]), labels=labels))
-    steps = int(settings.pop("local_steps", 5))
+    steps = int(settings.pop("local_steps", 20))
     model = GeneralisedLinear(
-        algorithm=FedBCD(steps), engine="serial", progress=False, **{"scheme": "plain", **settings}
+        algorithm=FedBCD(steps),
+        engine="serial",
+        progress=False,
+        standardise=False,
+        **{"scheme": "plain", **settings},
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
@@ -118,7 +122,7 @@ def test_a_peer_with_other_settings_is_named_with_both_values(fleet: Make) -> No
     assert set(made.finish().values()) == {2}
     for name in TWO:
         (line,) = [line for line in made.log(name).splitlines() if "local_steps" in line]
-        assert "5" in line and "7" in line and "shop" in line and "bank" in line
+        assert "20" in line and "7" in line and "shop" in line and "bank" in line
         assert "Traceback" not in made.log(name)
 
 

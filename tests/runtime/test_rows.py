@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
+from securefed.data.columns import MOST_CATEGORIES, Columns
 from securefed.errors import DataError, MissingExtra
 from securefed.runtime.own_data import check_labels
-from securefed.runtime.preparation import MOST_CATEGORIES, Preparation
+from securefed.runtime.preparation import prepare
+from securefed.runtime.preparation import prepared as prepared_rows
 from securefed.runtime.rows import file_digest, read_rows
 from securefed.runtime.settings import DataSettings
 from securefed.runtime.shared import SharedSettings
@@ -39,19 +41,20 @@ def test_ids_stay_as_they_are_written(tmp_path: Path) -> None:
 
 def test_words_become_categories_and_all_columns_are_standardised(tmp_path: Path) -> None:
     rows = table(tmp_path, PEOPLE)
-    prepared, features = Preparation.fit(rows, settings())
+    prepared, features = prepare(rows, settings())
     assert prepared.names == ["age", "region=north", "region=south"]
     plain = np.array([[30, 1, 0], [40, 0, 1], [50, 1, 0]], dtype=float)
     assert np.allclose(features, StandardScaler().fit_transform(plain))
-    _, unscaled = Preparation.fit(rows, settings(standardise=False))
+    _, unscaled = prepare(rows, settings(standardise=False))
     assert np.array_equal(unscaled, plain)
 
 
 def test_what_was_fitted_is_kept_as_arrays_and_applied_to_other_rows(tmp_path: Path) -> None:
-    prepared, _ = Preparation.fit(table(tmp_path, PEOPLE), settings())
-    again = Preparation.from_arrays(prepared.to_arrays())
+    prepared, _ = prepare(table(tmp_path, PEOPLE), settings())
+    again = Columns.from_arrays(prepared.to_arrays())
     new = table(tmp_path, "id,region,age\n1,west,40\n2,south,60\n")
-    found = again.apply(new)
+    found, unknown = prepared_rows(again, new)
+    assert unknown == {"region": 1}
     assert found.shape == (2, 3)
     assert np.allclose(found[:, 0] * prepared.scale[0] + prepared.mean[0], [40, 60])
     assert np.allclose(found[0, 1:] * prepared.scale[1:] + prepared.mean[1:], 0), "an unknown region is none"
@@ -59,10 +62,10 @@ def test_what_was_fitted_is_kept_as_arrays_and_applied_to_other_rows(tmp_path: P
 
 def test_columns_can_be_chosen_or_dropped(tmp_path: Path) -> None:
     rows = table(tmp_path, PEOPLE)
-    assert Preparation.fit(rows, settings(columns=("age",)))[0].names == ["age"]
-    assert Preparation.fit(rows, settings(drop=("region",)))[0].names == ["age"]
+    assert prepare(rows, settings(columns=("age",)))[0].names == ["age"]
+    assert prepare(rows, settings(drop=("region",)))[0].names == ["age"]
     codes = table(tmp_path, "id,code,late\n1,3,0\n2,3,1\n3,10,0\n")
-    assert Preparation.fit(codes, settings(one_hot=("code",)))[0].names == ["code=10", "code=3"]
+    assert prepare(codes, settings(one_hot=("code",)))[0].names == ["code=10", "code=3"]
 
 
 MANY = "id,word,late\n" + "".join(f"{i},w{i},{i % 2}\n" for i in range(MOST_CATEGORIES + 1))
@@ -83,7 +86,7 @@ REFUSED = {
 def test_columns_that_cannot_be_used_are_named(case: str, tmp_path: Path) -> None:
     text, changes, said = REFUSED[case]
     with pytest.raises(DataError, match=r"data\.csv") as caught:
-        Preparation.fit(table(tmp_path, text), settings(**changes))
+        prepare(table(tmp_path, text), settings(**changes))
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -125,10 +128,11 @@ def shared(**more: Any) -> SharedSettings:
 
 
 def test_labels_are_two_classes_in_sorted_order() -> None:
-    signs, classes = check_labels(np.array(["no", "yes", "no"]), "bank", shared())
-    assert signs.tolist() == [-1, 1, -1] and classes == ("no", "yes")
-    signs, classes = check_labels(np.array([0.0, 1.0]), "bank", shared())
-    assert classes == (0.0, 1.0)
+    signs, side = check_labels(np.array(["no", "yes", "no"]), "bank", shared())
+    assert signs.tolist() == [-1, 1, -1]
+    assert side.classes is not None and side.classes.tolist() == ["no", "yes"]
+    _, side = check_labels(np.array([0.0, 1.0]), "bank", shared())
+    assert side.classes is not None and side.classes.tolist() == [0.0, 1.0]
     with pytest.raises(DataError, match="3 classes"):
         check_labels(np.array(["a", "b", "c"]), "bank", shared())
     with pytest.raises(DataError, match="1 of 3 labels are missing"):
@@ -140,8 +144,13 @@ def test_labels_may_be_missing_in_transfer_learning() -> None:
     assert signs[0] == -1 and np.isnan(signs[1]) and signs[2] == 1
 
 
-def test_labels_of_the_linear_loss_are_numbers_within_their_bound() -> None:
-    targets, classes = check_labels(np.array([1.5, -2.0]), "bank", shared(loss="linear"))
-    assert targets.tolist() == [1.5, -2.0] and classes is None
+def test_labels_of_the_linear_loss_are_numbers_in_any_unit() -> None:
+    labels = np.array([1500.0, -2000.0, 300.0])
+    targets, side = check_labels(labels, "bank", shared(loss="linear"))
+    assert side.classes is None and abs(targets.mean()) < 1e-12 and targets.std() == pytest.approx(1.0)
+    assert np.allclose(side.numbers(targets), labels)
+    with pytest.raises(DataError, match="bank: labels must be finite"):
+        check_labels(np.array([1.5, np.nan]), "bank", shared(loss="linear"))
+    outlier = np.append(np.zeros(9999), 1.0)
     with pytest.raises(DataError, match="margin_bound"):
-        check_labels(np.array([1.5, -200.0]), "bank", shared(loss="linear"))
+        check_labels(outlier, "bank", shared(loss="linear"))

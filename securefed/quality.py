@@ -1,0 +1,259 @@
+"""How good a model is, and what its scores mean: measured once, on rows that were held out.
+
+A share of the common rows is set aside by the shared seed. At the end of the training the label party gets
+their (blurred) scores, and compares with its own labels: the joint model, the label party's columns alone,
+and chance. From the same scores it learns how a score becomes a probability (Platt's logistic curve; isotonic
+from 1,000 rows on) and where the line between two classes is. All of it stays at the label party.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, r2_score, roc_auc_score, roc_curve
+from sklearn.model_selection import StratifiedKFold
+
+from securefed.checks import check_choice, check_number
+from securefed.errors import DataError, SettingError
+from securefed.models.activations import sigmoid
+
+__all__ = [
+    "THRESHOLDS",
+    "Calibration",
+    "HeldOut",
+    "Holdout",
+    "check_threshold",
+    "chosen_threshold",
+    "compared",
+    "uncalibrated",
+]
+
+Array = NDArray[np.float64]
+ISOTONIC_ROWS = 1000
+FOLDS = 5
+THRESHOLDS = ("half", "accuracy", "f1", "balanced")
+"""Where `predict` draws the line between two classes: at a probability of a half, or where the accuracy, F1
+or the mean of both classes' accuracy was best on the held-out rows."""
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """What the held-out rows said. More is better for every metric here."""
+
+    metric: str
+    """"AUC", "accuracy" or "R2"."""
+    value: float
+    alone: float
+    """The same for the label party's own columns, by a model of its own."""
+    chance: float
+    rows: int
+    more: Mapping[str, float] = field(default_factory=dict)
+    """Other measures of the joint model: of calibrated probabilities (each row's from a curve fitted on other
+    rows), or the root mean squared error."""
+
+    @property
+    def warning(self) -> str | None:
+        """What to say loudly, if there is something."""
+        # Differences below a standard error or so are noise; this is a rough one for all metrics.
+        noise = max(0.005, 0.5 / np.sqrt(self.rows))
+        if self.value < self.chance + max(0.02, 2.0 * noise):
+            worse = f"not clearly better than chance ({self.chance:.4f})"
+        elif self.value < self.alone - min(0.1, noise):
+            worse = f"worse than the label party's own columns alone ({self.alone:.4f})"
+        else:
+            return None
+        return (
+            f"THE JOINT MODEL IS {worse.upper()}: {self.metric} {self.value:.4f} on {self.rows:,} held-out "
+            "rows; likely causes: too few rounds, batches that are too small, columns that need "
+            "transform='auto', rows that are not about the same people"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "more": dict(self.more), "warning": self.warning}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.metric} {self.value:.4f} on {self.rows:,} held-out rows "
+            f"(the label party alone {self.alone:.4f}, chance {self.chance:.4f})"
+        )
+
+
+class HeldOut:
+    """The metric of evaluations at the label party, which remembers the scores that it was given."""
+
+    def __init__(self, targets: Array, *, binary: bool) -> None:
+        self.targets, self.binary = targets, binary
+        self.scores: list[Array] = []
+
+    @property
+    def name(self) -> str:
+        if not self.binary:
+            return "R2"
+        return "AUC" if len(np.unique(self.targets)) == 2 else "accuracy"
+
+    def __call__(self, scores: Array) -> float:
+        # The other party decides how many scores it sends.
+        if scores.shape != self.targets.shape:
+            given = f"scores of shape {scores.shape} given for {len(self.targets)} labels"
+            raise DataError(f"evaluation: {given}")
+        self.scores.append(scores)
+        return self.value(scores)
+
+    def value(self, scores: Array) -> float:
+        if self.name == "AUC":
+            return float(roc_auc_score(self.targets, scores))
+        if self.name == "accuracy":
+            return float(np.mean((scores > 0) == (self.targets > 0)))
+        return float(r2_score(self.targets, scores))
+
+
+def compared(held: HeldOut, scores: Array, own: tuple[Array, Array, Array], *, unit: float = 1.0) -> Holdout:
+    """The joint model's scores beside the label party alone and chance. `own`: the label party's columns of
+    the training rows, its labels of them, and its columns of the held-out rows. `unit`: of numbers.
+    """
+    columns, labels, seen = own
+    alone = held.value(_alone(columns, labels, seen, binary=held.binary))
+    if held.binary:
+        chance = 0.5 if held.name == "AUC" else float(max(np.mean(labels > 0), np.mean(labels < 0)))
+        more = _probabilities_measured(scores, held.targets)
+    else:
+        chance = 0.0
+        more = {"RMSE": unit * float(np.sqrt(np.mean((scores - held.targets) ** 2)))}
+    return Holdout(held.name, held.value(scores), alone, chance, len(scores), more)
+
+
+def _alone(columns: Array, labels: Array, seen: Array, *, binary: bool) -> Array:
+    if len(np.unique(labels)) < 2:
+        return np.full(len(seen), labels[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of convergence: a baseline is good enough without
+        if binary:
+            scores: Array = LogisticRegression(max_iter=300).fit(columns, labels).decision_function(seen)
+        else:
+            scores = RidgeCV(np.logspace(-2, 4, 7)).fit(columns, labels).predict(seen)
+    return scores
+
+
+def _probabilities_measured(scores: Array, targets: Array) -> dict[str, float]:
+    """Brier score, log loss and accuracy of calibrated probabilities, each row's from the other folds."""
+    positive = targets > 0
+    least = min(int(positive.sum()), int((~positive).sum()))
+    if least < FOLDS:
+        return {}
+    found = np.empty(len(scores))
+    for fit, test in StratifiedKFold(FOLDS).split(scores[:, None], positive):
+        found[test] = Calibration.of(scores[fit], targets[fit]).probabilities(scores[test])
+    return {
+        "Brier": float(brier_score_loss(positive, found)),
+        "log loss": float(log_loss(positive, found)),
+        "accuracy": float(accuracy_score(positive, found > 0.5)),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """From a score to the probability of the second class: a logistic curve, or steps joined by lines."""
+
+    slope: float
+    offset: float
+    scores: Array = field(default_factory=lambda: np.zeros(0))
+    values: Array = field(default_factory=lambda: np.zeros(0))
+
+    @classmethod
+    def of(cls, scores: Array, targets: Array) -> Calibration:
+        positive = targets > 0
+        if len(np.unique(positive)) < 2:
+            raise DataError("calibration: the held-out rows are all of one class")
+        if len(scores) >= ISOTONIC_ROWS:
+            fitted = IsotonicRegression(out_of_bounds="clip").fit(scores, positive)
+            # No row proves that something never happens: stay half a row away from 0 and 1.
+            edge = 0.5 / len(scores)
+            values = np.clip(fitted.y_thresholds_, edge, 1.0 - edge)
+            return cls(1.0, 0.0, np.asarray(fitted.X_thresholds_, np.float64), values)
+        # Platt: labels drawn a little towards each other, so that separated classes do not give certainty.
+        many, few = int(positive.sum()), int((~positive).sum())
+        high, low = (many + 1.0) / (many + 2.0), 1.0 / (few + 2.0)
+        soft = np.where(positive, high, low)
+        spread = float(scores.std()) or 1.0
+        doubled = np.concatenate([scores, scores])[:, None] / spread
+        both = np.repeat([1, 0], len(scores))
+        weights = np.concatenate([soft, 1.0 - soft])
+        curve = LogisticRegression(C=1e6, max_iter=1000).fit(doubled, both, sample_weight=weights)
+        slope, offset = float(curve.coef_[0, 0]) / spread, float(curve.intercept_[0])
+        if slope <= 0:  # scores that say the opposite are no probabilities: the share of the class is
+            return cls(0.0, float(np.log(high_share(many, few))))
+        return cls(slope, offset)
+
+    def probabilities(self, scores: Array) -> Array:
+        if len(self.scores):
+            return np.interp(scores, self.scores, self.values)
+        return sigmoid(self.slope * scores + self.offset)
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        return {
+            "curve": np.array([self.slope, self.offset]),
+            "scores": self.scores,
+            "values": self.values,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Calibration:
+        try:
+            slope, offset = np.asarray(arrays["curve"], dtype=np.float64).tolist()
+            scores = np.asarray(arrays["scores"], dtype=np.float64)
+            values = np.asarray(arrays["values"], dtype=np.float64)
+        except (KeyError, ValueError, TypeError) as error:
+            raise DataError(f"calibration: malformed ({error})") from None
+        if scores.shape != values.shape or scores.ndim != 1 or not np.isfinite([slope, offset]).all():
+            raise DataError(f"calibration: {scores.shape} scores and {values.shape} values")
+        return cls(slope, offset, scores, values)
+
+
+def high_share(many: int, few: int) -> float:
+    """The odds of the second class."""
+    return (many + 1.0) / (few + 1.0)
+
+
+def uncalibrated(*, taylor: bool) -> Callable[[Array], Array]:
+    """Probabilities without held-out rows. A Taylor fit is least squares on 2 y: H/2 is near the mean y."""
+    if taylor:
+        return lambda scores: np.clip(0.5 + scores / 4.0, 1e-3, 1.0 - 1e-3)
+    return sigmoid
+
+
+def check_threshold(value: object) -> str | float:
+    """A named criterion, or a probability."""
+    if isinstance(value, str):
+        return check_choice("threshold", value, THRESHOLDS)
+    return check_number("threshold", value, above=0.0, below=1.0)
+
+
+def chosen_threshold(wanted: str | float, probabilities: Array | None, targets: Array | None) -> float:
+    """The probability from which on `predict` says the second class."""
+    if not isinstance(wanted, str):
+        return wanted
+    if wanted == "half":
+        return 0.5
+    if probabilities is None or targets is None:
+        raise SettingError(f"threshold: {wanted!r} is chosen on held-out rows, and holdout is 0")
+    positive = targets > 0
+    false, true, lines = roc_curve(positive, probabilities, drop_intermediate=False)
+    many, few = int(positive.sum()), int((~positive).sum())
+    if wanted == "accuracy":
+        worth = true * many + (1.0 - false) * few
+    elif wanted == "balanced":
+        worth = true - false
+    else:
+        worth = 2.0 * true * many / (true * many + false * few + many)
+    best = int(np.argmax(worth))
+    if not np.isfinite(lines[best]):  # nobody
+        return float(np.clip(probabilities.max() + 1e-6, 0.5, 1.0))
+    following = lines[best + 1] if best + 1 < len(lines) else 0.0
+    return float((lines[best] + following) / 2.0)

@@ -1,0 +1,143 @@
+"""Columns as numbers: what is fitted, kept, matched by name, refused and counted."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
+
+from securefed import Party
+from securefed.data.columns import FARTHEST, FEW, Columns
+from securefed.errors import DataError
+
+RNG = np.random.default_rng(0)
+AGE, CODE = RNG.normal(40, 10, 400), RNG.choice([1.0, 2.0, 5.0], 400)
+REGION = RNG.choice(["north", "south", "east"], 400)
+REGION[:3] = ["isle", "cape", "isle"]
+TABLE: dict[str, NDArray[Any]] = {"age": AGE, "code": CODE, "region": REGION}
+
+
+def test_auto_makes_splines_levels_rare_ones_and_indicators() -> None:
+    gaps = {**TABLE, "age": np.where(RNG.random(400) < 0.1, np.nan, AGE)}
+    columns, numbers = Columns.fit(gaps, transform="auto")
+    names = columns.names
+    assert names[0] == "age" and "age~1" in names and "age?" in names
+    assert {"code=1", "code=2", "code=5", "region=north", "region=(rare)"} <= set(names)
+    assert "region=isle" not in names
+    assert np.abs(numbers.mean(axis=0)).max() < 1e-9
+    assert np.isfinite(numbers).all() and len(names) == numbers.shape[1]
+
+
+def test_other_rows_are_matched_by_name_and_survive_arrays() -> None:
+    columns, numbers = Columns.fit(TABLE, transform="auto")
+    again = Columns.from_arrays(columns.to_arrays())
+    turned = {name: TABLE[name] for name in reversed(TABLE)}
+    found, unknown = again.apply(turned)
+    assert np.array_equal(found, numbers) and not unknown
+
+
+def test_unknown_categories_are_counted_where_there_is_no_place_for_them() -> None:
+    columns, _ = Columns.fit({"region": np.array(["a", "b"] * 50)}, transform="auto")
+    found, unknown = columns.apply({"region": np.array(["a", "c", "c"])})
+    assert unknown == {"region": 2}
+    assert np.allclose(found[1] * columns.scale + columns.mean, 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({"age": AGE, "code": CODE}, "column 'region' of the training is missing"),
+        ({**TABLE, "region": AGE}, "'region' holds numbers, in training it held words"),
+        ({**TABLE, "age": REGION}, "'age' holds words, in training it held numbers"),
+        ({**TABLE, "age": np.where(AGE > 60, np.nan, AGE)}, "missing or infinite"),
+    ],
+)
+def test_rows_of_another_kind_are_refused(rows: dict[str, NDArray[Any]], said: str) -> None:
+    columns, _ = Columns.fit(TABLE)
+    with pytest.raises(DataError, match=said):
+        columns.apply(rows, "shop")
+
+
+def test_scales_do_not_matter_and_nothing_is_far_away() -> None:
+    wild = {str(e): RNG.standard_cauchy(300) * 10.0**e for e in (-300, -9, 0, 9, 300)}
+    _, numbers = Columns.fit(wild)
+    assert np.isfinite(numbers).all() and np.abs(numbers).max() <= FARTHEST
+    assert numbers.std(axis=0).min() > 0.1
+    _, constant = Columns.fit({"x": np.full(20, 7.3), "y": np.zeros(20)})
+    assert not constant.any()
+
+
+def test_splines_bend_what_a_line_cannot() -> None:
+    x = RNG.uniform(-3, 3, 500)
+    y = np.cos(2 * x)
+    _, line = Columns.fit({"x": x})
+    _, bent = Columns.fit({"x": x}, transform="auto")
+    fits = [r2_score(y, Ridge(1e-3).fit(part, y).predict(part)) for part in (line, bent)]
+    assert fits[0] < 0.2 < 0.45 < fits[1]
+
+
+def test_few_values_keep_their_order_too() -> None:
+    x = RNG.integers(0, FEW, 500).astype(float)
+    columns, _ = Columns.fit({"x": x}, transform="auto")
+    assert columns.names[0] == "x" and len(columns.names) == FEW + 1
+
+
+class Frame:
+    """What is used of a DataFrame, so that the test needs no pandas."""
+
+    def __init__(self, columns: dict[str, NDArray[Any]]) -> None:
+        self._held, self.columns = columns, list(columns)
+        self.shape, self.ndim = (len(next(iter(columns.values()))), len(columns)), 2
+        self.iloc = self
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        return np.column_stack(list(self._held.values())).astype(dtype or object)
+
+    def __getitem__(self, place: Any) -> Any:
+        return np.asarray(self._held[self.columns[place[1]]]).view(Values)
+
+
+class Values(np.ndarray):
+    def to_numpy(self) -> NDArray[Any]:
+        return np.asarray(self)
+
+
+def test_swapped_columns_of_a_frame_find_their_place() -> None:
+    _, fitted = Party("shop", Frame({"age": AGE, "code": CODE})).fitted()
+    right = Party("shop", Frame({"age": AGE, "code": CODE})).transformed(fitted).features
+    swapped = Party("shop", Frame({"code": CODE, "age": AGE}))
+    assert np.array_equal(swapped.transformed(fitted).features, right)
+
+
+def test_a_renamed_column_is_refused_by_name() -> None:
+    _, fitted = Party("shop", Frame({"age": AGE, "code": CODE})).fitted()
+    with pytest.raises(DataError, match="shop: column 'years' given, training had age, code"):
+        Party("shop", Frame({"years": AGE, "code": CODE})).transformed(fitted)
+
+
+def test_names_that_come_or_go_are_told() -> None:
+    _, fitted = Party("shop", Frame({"age": AGE, "code": CODE})).fitted()
+    with pytest.warns(UserWarning, match="without names given, training had them with"):
+        Party("shop", np.column_stack([AGE, CODE])).transformed(fitted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Party("shop", Frame({"age": AGE, "code": CODE})).transformed(fitted)
+
+
+def test_auto_takes_a_frame_of_numbers_and_words_and_says_what_it_does_not_know() -> None:
+    party = Party("shop", Frame(TABLE), transform="auto")
+    ready, fitted = party.fitted()
+    assert ready.features.shape[0] == 400 and fitted.columns.given == list(TABLE)
+    plain = {"region": np.array(["a", "b"] * 20)}
+    _, fitted = Party("shop", Frame(plain), transform="auto").fitted()
+    new = Party("shop", Frame({"region": np.array(["a", "z"])}), transform="auto")
+    with pytest.warns(UserWarning, match="1 of 2 values of column 'region' were not there in training"):
+        new.transformed(fitted)
