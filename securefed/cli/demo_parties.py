@@ -100,6 +100,8 @@ class DemoRun:
         ]
         if name != KEY_HOLDER:
             lines += ["[data]", 'file = "train.csv"', 'id = "id"']
+            if self._settings.objective == "linear":
+                lines.append('transform = "auto"')
             if name == self._data.label_party:
                 lines.append(f'label = "{self._data.label}"')
         for peer in self.everybody:

@@ -83,11 +83,9 @@ def choose(args: argparse.Namespace) -> DemoSettings:
         values |= {
             "reveal": reveal,
             "local_steps": args.local_steps or 20,
-            "rounds": args.rounds or 8,
+            "rounds": args.rounds or (8 if scheme == "paillier" else 40),
             "l2": 0.01,
         }
-        if args.evaluate_every:
-            values["holdout"] = 0.2
     key_bits = 3072 if args.key_bits is None else args.key_bits
     check_integer("key_bits", key_bits, least=2048, most=8192)
     return DemoSettings(values, args.objective, key_bits)

@@ -167,6 +167,11 @@ class Agreement:
         last = self.holdout > 0 and round_ + 1 == self.stopping.rounds
         return last or (self.evaluate_every > 0 and (round_ + 1) % self.evaluate_every == 0)
 
+    @property
+    def scores_rows(self) -> bool:
+        """Whether anything is scored during the training or at its end."""
+        return self.evaluate_every > 0 or self.holdout > 0
+
     def evaluations_from(self, round_: int) -> int:
         """How many evaluations there will be from that round on, if no early stop spares some."""
         return sum(map(self.evaluates_after, range(round_, self.stopping.rounds)))

@@ -154,17 +154,21 @@ class BlindParty(PartyLoop):
     async def _begin(self, link: Link, keys: Keyring) -> None:
         key, plan = hiding(keys), self._plan
         plan.check_room(key)
-        scoring = bool(self._agreement.evaluate_every) or self._agreement.release
+        scoring = self._agreement.scores_rows or self._agreement.release
         await exchange_switching(
             link, self._agreement, keys, plan.results(key, self._agreement, scoring=scoring)
         )
         self._refresher = None if keys.own is None else Refresher(keys.own)
+        self._take_model(link, keys)
+
+    def _take_model(self, link: Link, keys: Keyring) -> None:
+        key, parameters = hiding(keys), self._plan.parameters
         shape = (self._features.shape[1], self._agreement.columns)
         blocks = self._refreshes.blocks(key, link.name)
         if self._saved is None:
-            self.theta = key.hidden_zeros(shape, plan.parameters, blocks)
+            self.theta = key.hidden_zeros(shape, parameters, blocks)
         else:
-            self.theta = key.load_array(self._saved, shape, plan.parameters, blocks)
+            self.theta = key.load_array(self._saved, shape, parameters, blocks)
 
     async def _round(self, link: Link, keys: Keyring, t: int) -> None:
         agreement = self._agreement
@@ -358,7 +362,7 @@ class BlindKeyHolder(PartyLoop):
     async def _begin(self, link: Link, keys: Keyring) -> None:
         key, agreement = hiding(keys), self._agreement
         self._plan.check_room(key)
-        scoring = bool(agreement.evaluate_every) or agreement.release
+        scoring = agreement.scores_rows or agreement.release
         await exchange_switching(link, agreement, keys, self._plan.results(key, agreement, scoring=scoring))
 
     async def _round(self, link: Link, keys: Keyring, t: int) -> None:

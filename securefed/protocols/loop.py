@@ -6,7 +6,7 @@ protection's business (`training`: own gradients are opened; `blind`: nothing is
     keys; then each round: the round itself, an evaluation if one is due, the label party's verdict; the end
 
 What a round shows whom stands with the protections. The verdict shows everybody whether the label party saw
-its target or no progress, where such a rule was agreed.
+its target, the best so far or no progress, where such a rule was agreed; the best model is the one kept.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ __all__ = ["Evaluation", "Outcome", "PartyLoop", "Round", "checkpoint_round"]
 Array = NDArray[np.float64]
 State = dict[str, NDArray[np.generic]]
 TRACKER = "stopping."
+BEST = "best."
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,13 @@ class Outcome:
     """(round, metric), at the label party."""
     ledger: Ledger = field(default_factory=Ledger)
 
+    best: int | None = None
+    """The round whose model is kept, where evaluations were watched; else the last one's."""
+
     def kept(self, evaluations: int) -> int:
-        """Which of so many evaluations was of the model that is kept: the last."""
-        return evaluations - 1
+        """Which of the last so many evaluations was of the model that is kept."""
+        rounds = [t for t, _ in self.history][-evaluations:]
+        return rounds.index(self.best) if self.best in rounds else evaluations - 1
 
 
 class PartyLoop(ABC):
@@ -88,6 +93,8 @@ class PartyLoop(ABC):
         self._mapper = mapper or Serial()
         self._read_key = read_key
         self._tracker = agreement.stopping.tracker()
+        self._best: State = {}
+        """The model that was best so far, and its round; as in a checkpoint."""
         self.first_round = 0
         self.ledger = Ledger(allow_determined=agreement.allow_determined)
 
@@ -109,13 +116,19 @@ class PartyLoop(ABC):
             if metric is not None:
                 outcome.history.append((t, metric))
             outcome.rounds = self.first_round = t + 1
-            reason = await self._verdict(link, t, metric)
+            reason, best = await self._verdict(link, t, metric)
+            if best:
+                self._best = {"round": np.array(t), **self._model_state()}
             link.mark("round", t)
             if self._on_round is not None:
                 self._on_round(Round(t, metric, link))
             if reason is not None:
                 outcome.reason = reason
                 break
+        if self._best:
+            outcome.best = int(self._best["round"])
+            self._restore_model(self._best)
+            self._take_model(link, keys)
         await self._end(link, keys)
         return outcome
 
@@ -148,31 +161,39 @@ class PartyLoop(ABC):
             return None
         return float(evaluation.metric(found))
 
-    async def _verdict(self, link: Link, t: int, metric: float | None) -> Reason | None:
-        """The label party says whether to go on, where the run may end early."""
+    async def _verdict(self, link: Link, t: int, metric: float | None) -> tuple[Reason | None, bool]:
+        """The label party says whether to go on, and whether this model is the best so far, where the run may
+        end early.
+        """
         agreement = self._agreement
         if not agreement.watched:
-            return self._tracker.update(t, metric)
+            return self._tracker.update(t, metric), False
         if link.name != agreement.label_party:
             return await _receive_verdict(link, agreement, t)
-        return _send_verdict(link, agreement, t, self._tracker.update(t, metric))
+        reason = self._tracker.update(t, metric)
+        return _send_verdict(link, agreement, t, reason, metric is not None and self._tracker.best_now)
 
     # Checkpoints
 
     def state(self) -> State:
         """What a checkpoint has to hold: counters, and this party's part of the model."""
         tracker = {f"{TRACKER}{name}": array for name, array in self._tracker.state().items()}
-        return {"round": np.array(self.first_round), **self._model_state(), **tracker}
+        best = {f"{BEST}{name}": array for name, array in self._best.items()}
+        return {"round": np.array(self.first_round), **self._model_state(), **tracker, **best}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Go on after the round that `state` was taken in."""
         first_round = checkpoint_round(state)
         self._restore_model(state)
         self._tracker.restore(part_of(state, TRACKER))
+        self._best = part_of(state, BEST)
         self.first_round = first_round
 
     def _model_state(self) -> State:
         return {}
+
+    def _take_model(self, link: Link, keys: Keyring) -> None:  # noqa: B027  # likewise
+        """Go on with the model that was restored last."""
 
     def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:  # noqa: B027  # likewise
         """A key-holder has no model."""
@@ -199,16 +220,19 @@ def checkpoint_array(state: Mapping[str, NDArray[np.generic]], name: str) -> NDA
 VERDICTS: tuple[Reason | None, ...] = (None, "target", "rounds", "no progress")
 
 
-def _send_verdict(link: Link, agreement: Agreement, t: int, reason: Reason | None) -> Reason | None:
-    """The label party tells everybody whether to go on."""
-    code = VERDICTS.index(reason).to_bytes(1, "little")
+def _send_verdict(
+    link: Link, agreement: Agreement, t: int, reason: Reason | None, best: bool
+) -> tuple[Reason | None, bool]:
+    """The label party tells everybody whether to go on, and whether to keep this model."""
+    code = (VERDICTS.index(reason) + len(VERDICTS) * best).to_bytes(1, "little")
     for name in [*agreement.names[:-1], *([] if agreement.mutual else [str(agreement.key_holder)])]:
         link.send(name, "verdict", code, round=t)
-    return reason
+    return reason, best
 
 
-async def _receive_verdict(link: Link, agreement: Agreement, t: int) -> Reason | None:
+async def _receive_verdict(link: Link, agreement: Agreement, t: int) -> tuple[Reason | None, bool]:
     code = await link.receive("verdict", agreement.label_party, round=t)
-    if len(code) != 1 or code[0] >= len(VERDICTS):
-        raise SettingError(f"verdict: {code.hex()!r} given, one byte below {len(VERDICTS)} is allowed")
-    return VERDICTS[code[0]]
+    most = 2 * len(VERDICTS)
+    if len(code) != 1 or code[0] >= most:
+        raise SettingError(f"verdict: {code.hex()!r} given, one byte below {most} is allowed")
+    return VERDICTS[code[0] % len(VERDICTS)], code[0] >= len(VERDICTS)

@@ -86,7 +86,7 @@ class DataParty(PartyLoop):
             guard=guard,
         )
         self._side, self._optimiser, self._steps = side, optimiser, steps
-        if agreement.evaluate_every and evaluation is None:
+        if agreement.scores_rows and evaluation is None:
             raise SettingError(
                 "evaluate_every: evaluations were agreed, and there are no rows to evaluate on"
             )

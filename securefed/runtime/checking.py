@@ -29,7 +29,7 @@ from securefed.runtime.checkpoints import CheckpointStore
 from securefed.runtime.endpoint import SOON, load_keys
 from securefed.runtime.keys import PartyKeys
 from securefed.runtime.own_data import check_labels
-from securefed.runtime.preparation import Preparation
+from securefed.runtime.preparation import prepare
 from securefed.runtime.rows import Rows, read_rows
 from securefed.runtime.settings import PartyFile, read_party_file, settings_problems
 from securefed.transport.identity import Certificate, parse_address
@@ -142,8 +142,8 @@ def _check_data(found: _List, party: PartyFile) -> None:
             check_labels(rows.column(label, "label"), party.own.name, party.shared)
             found.good("label", f"{label}: as the objective takes it")
     with found.of("columns"):
-        preparation, features = Preparation.fit(rows, settings)
-        found.good("columns", f"{preparation.columns} numbers a row, none missing")
+        preparation, features = prepare(rows, settings)
+        found.good("columns", f"{preparation.count} numbers a row, none missing")
         _check_bound(party, features)
 
 

@@ -188,7 +188,7 @@ class Session(ABC):
             agreement=agreement,
             rounds=rounds,
             reason=reason,
-            rows=agreement.batches.rows,
+            rows=agreement.batches.rows + agreement.holdout,
             timeline=tally.timeline,
             transcript=transcript,
             path=path,

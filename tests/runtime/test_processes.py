@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
-from sklearn.preprocessing import StandardScaler
 
 from securefed import FedBCD, GeneralisedLinear, Party
 from securefed.audit.files import read_run
 from securefed.audit.report import audit
+from securefed.data.columns import Columns
 from securefed.protocols.ledger import LedgerWarning
 from tests.runtime.parties import NOTARY, Fleet, he_key, reached
 
@@ -43,9 +43,11 @@ def simulated(fleet: Fleet, **settings: Any) -> dict[str, Any]:
     parties = []
     for name in names:
         # Standardised on all rows that the party has, as the command does.
-        scaler = StandardScaler().fit(people.part(name)[people.known[name]])
+        table = people.part(name)
+        columns, _ = Columns.fit({str(i): table[people.known[name], i] for i in range(table.shape[1])})
+        numbers, _ = columns.apply({str(i): table[rows, i] for i in range(table.shape[1])})
         labels = people.labels[rows] if name == people.label_party else None
-        parties.append(Party(name, scaler.transform(people.part(name)[rows]), labels=labels))
+        parties.append(Party(name, numbers, labels=labels))
     steps = int(settings.pop("local_steps", 20))
     model = GeneralisedLinear(
         algorithm=FedBCD(steps),
