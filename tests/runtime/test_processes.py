@@ -108,8 +108,10 @@ def predicts(made: Fleet, least: float = 0.8) -> None:
     labels = dict(zip(made.people.ids, made.people.labels.tolist(), strict=True))
     assert roc_auc_score([labels[i] for i in scores], [float(r["score"]) for r in scores.values()]) > least
     for row in scores.values():
-        assert row["predicted"] == ("1" if float(row["score"]) > 0 else "0")
-        assert (float(row["probability"]) > 0.5) == (float(row["score"]) > 0)
+        assert row["predicted"] == ("1" if float(row["probability"]) > 0.5 else "0")
+    in_order = sorted(scores.values(), key=lambda row: float(row["score"]))
+    rising = [float(row["probability"]) for row in in_order]
+    assert rising == sorted(rising) and 0 < rising[0] < 0.5 < rising[-1] < 1
     for other in made.parties[:-1]:
         assert not (made.run_folder(other) / "scores.csv").exists()
         recorded = (made.run_folder(other) / f"prediction-{other}.jsonl").read_text()
