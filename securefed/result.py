@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from securefed.measure.quality import Holdout
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.ledger import LedgerEntry
 from securefed.protocols.messages import KINDS
 from securefed.protocols.privacy import LabelPrivacy, label_privacy
 from securefed.protocols.training import Outcome
-from securefed.quality import Holdout
 from securefed.transport import LocalRun, Path, Transcript
 
 __all__ = ["RunResult"]

@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 
 from securefed import GeneralisedLinear, Party
 from securefed.errors import DataError, SettingError
+from securefed.measure.quality import Calibration, HeldOut, Holdout, chosen_threshold, compared
 from securefed.protocols.schedules import held_out
-from securefed.quality import Calibration, HeldOut, Holdout, chosen_threshold, compared
 
 Array = NDArray[np.float64]
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from securefed.errors import DataError
-from securefed.estimators.labels import LabelSide
+from securefed.measure.labels import LabelSide
 from securefed.models import Linear
 from securefed.party import Fitted
 

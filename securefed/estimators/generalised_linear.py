@@ -40,7 +40,8 @@ from securefed.estimators.common import (
     take_guards,
     write_shard,
 )
-from securefed.estimators.labels import LabelSide
+from securefed.measure.labels import LabelSide
+from securefed.measure.quality import HeldOut, Holdout, check_threshold
 from securefed.models import LocalModel
 from securefed.party import Party, align, label_party
 from securefed.protocols.agreement import Agreement, Member
@@ -53,7 +54,6 @@ from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, held_
 from securefed.protocols.scorers import LinearScorer, Scorer
 from securefed.protocols.training import Evaluation, Outcome
 from securefed.protocols.trust import warn_of_trust
-from securefed.quality import HeldOut, Holdout, check_threshold
 from securefed.result import RunResult
 from securefed.transport import Program
 

@@ -42,7 +42,7 @@ class PartyAccount:
     ledger: Sequence[LedgerEntry] = ()
     metric_name: str = "AUC"
     holdout: Mapping[str, Any] | None = None
-    """At the label party: how good the model is on rows that were held out (securefed.quality)."""
+    """At the label party: how good the model is on rows that were held out (securefed.measure.quality)."""
     interruptions: int = 0
     finished: str = ""
     peers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

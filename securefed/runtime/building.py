@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from securefed.data.labels import auc
 from securefed.errors import DataError
+from securefed.measure.quality import HeldOut
 from securefed.models import HiddenLayer, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
@@ -23,7 +24,6 @@ from securefed.protocols.schedules import held_out
 from securefed.protocols.training import DataParty, Evaluation
 from securefed.protocols.transfer import TransferSide
 from securefed.protocols.transfer_recipe import TransferRecipe
-from securefed.quality import HeldOut
 from securefed.runtime.alignment import Alignment
 from securefed.runtime.own_data import OwnData
 from securefed.runtime.resumption import Standing

@@ -12,7 +12,7 @@ from securefed.data.columns import Columns
 from securefed.data.ids import normalise_ids
 from securefed.data.labels import binary_labels
 from securefed.errors import SettingError
-from securefed.estimators.labels import LabelSide
+from securefed.measure.labels import LabelSide
 from securefed.protocols.losses import get_loss
 from securefed.protocols.recipe import LinearRecipe
 from securefed.runtime.preparation import prepare

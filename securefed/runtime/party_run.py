@@ -26,6 +26,7 @@ from securefed.data.entropy import column_bits
 from securefed.data.ids import normalise_ids
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.measure.forecast import ledger_after, refusal
+from securefed.measure.quality import Holdout
 from securefed.measure.rundir import RunDirectory
 from securefed.measure.summary import PartyAccount
 from securefed.measure.timeline import RoundPoint, Timeline
@@ -35,7 +36,6 @@ from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.schedules import Reason
 from securefed.protocols.training import Outcome, Round
-from securefed.quality import Holdout
 from securefed.runtime.alignment import Alignment, align, hear_count
 from securefed.runtime.bookkeeping import Keeper, Tally
 from securefed.runtime.building import Measured, agreement_of, build, make_model

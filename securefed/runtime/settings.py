@@ -21,8 +21,8 @@ from securefed.checks import check_choice, check_flag, check_integer, check_numb
 from securefed.data.columns import TRANSFORMS
 from securefed.data.psi import check_peer_ids
 from securefed.errors import SecurefedError, SettingError
+from securefed.measure.quality import check_threshold
 from securefed.protocols.score_ledger import MODES
-from securefed.quality import check_threshold
 from securefed.runtime.fields import check_keys, check_names, check_text
 from securefed.runtime.shared import SharedSettings
 from securefed.transport.identity import Certificate, Peer, check_party_name, parse_address

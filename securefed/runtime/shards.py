@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from securefed import models
 from securefed.data.columns import Columns
 from securefed.errors import DataError
-from securefed.estimators.labels import LabelSide
 from securefed.measure.files import UNREADABLE, write_atomically
+from securefed.measure.labels import LabelSide
+from securefed.measure.quality import Holdout
 from securefed.models import HiddenLayer
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
@@ -32,7 +33,6 @@ from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.scorers import LinearScorer, Scorer
 from securefed.protocols.transfer_recipe import TransferRecipe
-from securefed.quality import Holdout
 from securefed.runtime.building import Trained
 from securefed.runtime.shared import SharedSettings
 

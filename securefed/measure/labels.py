@@ -16,10 +16,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.data.labels import binary_labels
 from securefed.errors import DataError, SettingError
-from securefed.estimators.common import Shard, binary_labels
-from securefed.protocols.losses import Loss
-from securefed.quality import (
+from securefed.measure.quality import (
     Calibration,
     HeldOut,
     Holdout,
@@ -28,10 +27,12 @@ from securefed.quality import (
     compared,
     uncalibrated,
 )
+from securefed.protocols.losses import Loss
 
 __all__ = ["LabelSide"]
 
 Array = NDArray[np.float64]
+Arrays = dict[str, NDArray[np.generic]]
 PREFIX = "label."
 
 
@@ -76,7 +77,7 @@ class LabelSide:
     def learn(
         self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
     ) -> Holdout:
-        """From the scores of rows that were held out. `own`: see securefed.quality.compared."""
+        """From the scores of rows that were held out. `own`: see securefed.measure.quality.compared."""
         if self.loss.binary and held.name == "AUC":
             self.calibration = Calibration.of(scores, held.targets)
             probabilities = self.calibration.probabilities(scores)
@@ -111,20 +112,20 @@ class LabelSide:
         found: NDArray[Any] = self.classes[positive.astype(int)]
         return found
 
-    def to_arrays(self) -> Shard:
+    def to_arrays(self) -> Arrays:
         numbers = [
             self.mean,
             self.scale,
             float(self.taylor),
             np.nan if self.threshold is None else self.threshold,
         ]
-        made: Shard = {f"{PREFIX}numbers": np.array(numbers)}
+        made: Arrays = {f"{PREFIX}numbers": np.array(numbers)}
         if self.calibration is not None:
             made |= {f"{PREFIX}{name}": each for name, each in self.calibration.to_arrays().items()}
         return made
 
     @classmethod
-    def take(cls, arrays: Shard, loss: Loss, classes: NDArray[Any] | None) -> Self:
+    def take(cls, arrays: Arrays, loss: Loss, classes: NDArray[Any] | None) -> Self:
         """From the label party's shard; it is taken out of it."""
         found: Mapping[str, NDArray[np.generic]] = {
             name[len(PREFIX) :]: arrays.pop(name) for name in list(arrays) if name.startswith(PREFIX)
