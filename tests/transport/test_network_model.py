@@ -219,7 +219,7 @@ def test_whatever_happens_all_runs_come_to_their_end() -> None:
 
 @pytest.mark.slow
 def test_whatever_happens_all_runs_come_to_their_end_over_thousands_of_schedules() -> None:
-    explore(Model, 3000, 40)
+    explore(Model, 2000, 30)
 
 
 class ComposedIsHeard(Attempt):
