@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+__all__: list[str] = []
+
 
 def step(features: Any, labels: Any, weights: Any) -> Any:
     predicted = 0.5 + 0.25 * (features @ weights)
