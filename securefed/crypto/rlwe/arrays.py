@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["RlweArray", "RlweBlock", "RlweMask", "RlweMasked", "RlweOpened", "RlweSum", "pieces"]
 
 SHORT = 64
-MOST_KEPT_BYTES = 768 << 20
+MOST_KEPT_BYTES = 512 << 20
 """Encodings of one matrix that are kept from round to round; beyond that they are made again."""
 
 
