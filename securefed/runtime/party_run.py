@@ -121,6 +121,9 @@ class Session(ABC):
             await self._part(link, decision, standings)
         except _AllRefuse as refusal:
             self.refused = refusal.error
+        finally:
+            if isinstance(link.transcript, FileTranscript):
+                link.transcript.abandon()
 
     @staticmethod
     def _together(judge: Callable[..., T], *known: Any) -> T:

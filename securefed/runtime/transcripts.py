@@ -41,6 +41,13 @@ class FileTranscript(Transcript):
         with self._disk():
             super().close()
 
+    def abandon(self) -> None:
+        """Let go of the file where the attempt ended; what is in it is whole up to there, and has no end."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(OSError):  # every line was written when it happened
+                stream.close()
+
     def _append(self, entry: Entry) -> None:
         with self._disk():
             super()._append(entry)

@@ -132,3 +132,18 @@ def test_a_full_disk_under_the_events_is_one_named_error() -> None:
         pytest.skip("no /dev/full here")
     with Events(Path("/dev/full")) as events, pytest.raises(StorageError, match="/dev/full: No space left"):
         events.tell("listening")
+
+
+def test_an_attempt_that_ends_lets_go_of_its_file_and_can_be_gone_on_from(tmp_path: Path) -> None:
+    path = tmp_path / "transcript-bank.jsonl"
+    made = start_transcript(path, "bank", "r")
+    made.message("sent", message("contribution", 0, 0), "training")
+    stream = made._stream
+    assert stream is not None
+    made.abandon()
+    assert stream.closed
+    assert "end" not in json.loads(path.read_text().splitlines()[-1])
+    made.abandon()  # there is nothing left to do
+    again = resume_transcript(path, "bank", "r", 1)
+    again.close()
+    assert [entry.event for entry in Transcript.read(path)] == ["sent", "resumed"]

@@ -61,6 +61,7 @@ ERROR_KEY = "securefed-error"
 """Trailing metadata: the name of our error, which tells a refusal of ours from a failure of the network."""
 
 Options = list[tuple[str, int | str]]
+DAY_MS = 86_400_000
 
 
 def common_options(most_bytes: int) -> Options:
@@ -69,6 +70,9 @@ def common_options(most_bytes: int) -> Options:
         ("grpc.max_send_message_length", most_bytes),
         ("grpc.default_compression_algorithm", 0),  # ciphertexts do not compress
         ("grpc.enable_retries", 0),  # repeating is ours: idempotent by sequence number
+        # grpc measures its windows by pings, and closes a connection on which one is not answered within a
+        # minute. On a slow line an answer waits that long behind a large message; we know who is alive.
+        ("grpc.http2.ping_timeout_ms", DAY_MS),
     ]
 
 
