@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from securefed.crypto.errors import RangeError, ShapeError
 from securefed.crypto.randomness import uniform_integers
-from securefed.crypto.scheme import Floats, Mask, Masked, Origin
+from securefed.crypto.scheme import Floats, Mask, Masked, Opened, Origin
 
 __all__ = [
     "HiddenArray",
@@ -65,6 +65,10 @@ SECURITY_BITS = 40
 RUNS_BITS = 10
 """Runs on the same data that this is counted for: 2^10."""
 MASK_TERMS = 3
+FLOOD_BITS = 96
+"""What is opened is flooded by three numbers uniform below this power of two, where a scheme or a check needs
+it: values, and noise, that are far below are hidden as by masks.
+"""
 
 
 @dataclass(frozen=True)
@@ -300,5 +304,9 @@ class HidingSecret(Protocol):
     """The secret key that belongs to it."""
 
     def read(self, block: Any) -> Wide: ...
+
+    def open_twice(self, masked: Any, width: int) -> tuple[Opened, Opened]:
+        """As it is, and flooded."""
+        ...
 
     def conceal(self, integers: Wide, range_: Range, blocks: int) -> HiddenArray: ...

@@ -74,6 +74,13 @@ class KeyHolder:
         """Whether arrays can be hidden under this key."""
         return isinstance(self._secret, HidingSecret)
 
+    def open_twice(self, masked: Masked, width: int) -> tuple[Opened, Opened]:
+        """A masked block as it is, to judge it by, and flooded, to answer with (range checks). `width`: of
+        the slots, where values lie in such.
+        """
+        with self._admitted(masked, "checked"):
+            return self._hiding().open_twice(masked, width)
+
     def read(self, block: HiddenBlock) -> Wide:
         """value + mask, entry by entry, of a hidden block; what is read is still masked."""
         with self._admitted(block, "read under masks"):

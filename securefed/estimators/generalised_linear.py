@@ -84,6 +84,8 @@ class GeneralisedLinear(Federated):
         columns show to be unstable is refused unless allow_unstable=True.
     batch_size: rows of each round's mini-batch, all where it is None. They are drawn anew each round; with
         fixed_batches=True cut once, which gives less of the labels away where gradients are revealed.
+    check_every: blind training: check one array in so many that comes back from its key-holder, at random; a
+        key-holder that shifts values to read columns is found with that probability and named. 0 for none.
     dp_noise: noise multiplier of what is opened to parties without labels, and of the label party's own
         gradient: differential privacy of every label, in `result_.privacy` (own gradients, linear models,
         Paillier; securefed.protocols.privacy derives it). 0 for none.
@@ -136,6 +138,7 @@ class GeneralisedLinear(Federated):
         feature_bound: float = 64.0,
         parameter_bound: float = 64.0,
         dp_noise: float = 0.0,
+        check_every: int = 0,
         allow_determined: bool = False,
         allow_unstable: bool = False,
         standardise: bool = True,
@@ -173,6 +176,7 @@ class GeneralisedLinear(Federated):
         self.feature_bound = feature_bound
         self.parameter_bound = parameter_bound
         self.dp_noise = dp_noise
+        self.check_every = check_every
         self.allow_determined = allow_determined
         self.allow_unstable = allow_unstable
         self.standardise = standardise

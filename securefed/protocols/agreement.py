@@ -74,6 +74,8 @@ class Agreement:
     """By how much a residual changes with its label at most: what the noise is measured against."""
     reveal: Literal["own-gradient", "nothing"] = "own-gradient"
     """What training shows a party: its own aggregated gradients, or nothing (blind training)."""
+    check_every: int = 0
+    """Blind training: one array in so many that comes back from a key-holder is checked (range_check.py)."""
     release: bool = False
     """Blind training: open each party's own parameters to it at the end."""
     details: tuple[tuple[str, Any], ...] = ()
@@ -84,6 +86,7 @@ class Agreement:
         check_choice("exchange", self.exchange, ("star", "pairwise"))
         check_integer("evaluate_every", self.evaluate_every, least=0)
         check_integer("holdout", self.holdout, least=0)
+        check_integer("check_every", self.check_every, least=0)
         check_integer("score_precision", self.score_precision, least=0, most=MOST_PRECISION)
         if len(names) < 2:
             raise SettingError(f"parties: {len(names)} given, at least 2 are needed")
@@ -207,6 +210,7 @@ class Agreement:
             "value_bits": self.value_bits,
             "dp_noise": self.dp_noise,
             "reveal": self.reveal,
+            "check_every": self.check_every,
             "release": self.release,
             **dict(self.details),
         }

@@ -55,6 +55,7 @@ from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.evidence import checked, leaving, spent_entries
 from securefed.protocols.keyring import Keyring, ReadKey, exchange_switching
 from securefed.protocols.loop import Evaluation, PartyLoop, Round, State, checkpoint_array
+from securefed.protocols.range_check import Answer, Check, check_both
 from securefed.protocols.refresh import (
     Refresh,
     Refresher,
@@ -185,13 +186,21 @@ class BlindParty(PartyLoop):
                     moved, kept = self._update(t)
                     theta = ((kept @ self.theta) + (moved @ g)).within(due.range, due.slack)
                 masks = ask_refresh(link, keys, theta, t, step)
+            answer, check = None, None
             for peer in (name for name in active if name != link.name):
                 if agreement.mutual and self._refresher is not None:
                     due = self._refreshes.parameters(self._refresher.public, peer)
-                    await self._refresher.serve(link, peer, due, t, step)
+                    answer = await self._refresher.serve(link, peer, due, t, step)
             if masks is not None:
                 due = self._refreshes.parameters(hiding(keys), link.name)
-                self.theta = await take_refreshed(link, keys, masks, due, t, step)
+                check = self._check(link, keys, t, step)
+                self.theta = await take_refreshed(link, keys, masks, due, t, step, check)
+            if agreement.check_every:
+                await check_both(check, answer)
+
+    def _check(self, link: Link, keys: Keyring, t: int, step: int) -> Check | None:
+        rate = self._agreement.check_every
+        return Check(link, keys, rate, t, step) if rate else None
 
     # Plain matrices of this party's own columns
 
@@ -273,7 +282,9 @@ class BlindParty(PartyLoop):
         if isinstance(targets, int):
             raise SettingError(f"{label_party} has no labels")
         masks = ask_refresh(link, keys, total.add_plain(targets), t, 2 * position)
-        g = await take_refreshed(link, keys, masks, due, t, 2 * position)
+        check = self._check(link, keys, t, 2 * position)
+        g = await take_refreshed(link, keys, masks, due, t, 2 * position, check)
+        await check_both(check, None)
         for name in active:
             if name != label_party:
                 facts = leaving(g, source=keys.opener)
@@ -302,8 +313,13 @@ class BlindParty(PartyLoop):
         link.send(peer, "converted", message, round=t, step=position, facts=leaving(converted))
         blob = await link.receive("converted", peer, round=t, step=position)
         with link.activity("unmask"):
-            g = hiding(keys).load_array(blob, due.shape, wide).add_plain(own, plan.residuals)
+            array = hiding(keys).load_array(blob, due.shape, wide)
+            g = array.add_plain(own, plan.residuals)
         checked(link, "converted", peer, t, position, "shape", "scale", "ciphertexts")
+        check = self._check(link, keys, t, 2 * position)
+        if check is not None:
+            check.begin(array, own)
+            await check_both(check, Answer(link, refresher.holder, peer, own, wide, t, 2 * position))
         return g
 
     # Evaluation, the end of the run
@@ -368,10 +384,15 @@ class BlindKeyHolder(PartyLoop):
     async def _round(self, link: Link, keys: Keyring, t: int) -> None:
         agreement, refreshes = self._agreement, self._refreshes
         for position, active in enumerate(agreement.turns):
-            await self._refresher.serve(link, agreement.label_party, refreshes.residuals(), t, 2 * position)
+            due, label_party = refreshes.residuals(), agreement.label_party
+            await self._checked(await self._refresher.serve(link, label_party, due, t, 2 * position))
             for name in active:
                 due = refreshes.parameters(hiding(keys), name)
-                await self._refresher.serve(link, name, due, t, 2 * position + 1)
+                await self._checked(await self._refresher.serve(link, name, due, t, 2 * position + 1))
+
+    async def _checked(self, answer: Answer) -> None:
+        if self._agreement.check_every:
+            await check_both(None, answer)
 
     async def _lift(self, link: Link, keys: Keyring, t: int) -> None:
         if hiding(keys).scoring_lift:

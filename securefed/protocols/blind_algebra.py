@@ -28,6 +28,7 @@ from securefed.crypto.hidden import HidingKey, PlainMatrix, Range, Result, Wide,
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.losses import Loss
+from securefed.protocols.range_check import SUMS
 
 __all__ = ["BlindPlan", "hidden_entries"]
 
@@ -143,6 +144,8 @@ class BlindPlan:
             ]
             if scoring:
                 found += [Result(0, outputs, size)]
+            if agreement.check_every:
+                found += [Result(SUMS, outputs, size, blocks), Result(SUMS, outputs, rows)]
         return found
 
     # Matrices

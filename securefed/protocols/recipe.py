@@ -149,6 +149,7 @@ class LinearRecipe(Recipe):
     feature_bound: float = 64.0
     parameter_bound: float = 64.0
     dp_noise: float = 0.0
+    check_every: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,6 +162,7 @@ class LinearRecipe(Recipe):
         for name in ("margin_bound", "feature_bound", "parameter_bound"):
             check_number(name, getattr(self, name), above=0.0)
         check_number("dp_noise", self.dp_noise, least=0.0)
+        check_integer("check_every", self.check_every, least=0)
         if self.loss_form == "exact" and self.scheme != "plain":
             raise SettingError(f"loss_form: 'exact' takes scheme 'plain', {self.scheme!r} given")
         if self.reveal == "nothing" and self.scheme != "plain":
@@ -232,6 +234,7 @@ class LinearRecipe(Recipe):
             dp_noise=self.dp_noise,
             label_change=2.0 * abs(self.loss_function.label_weight) if self.loss_function.binary else 0.0,
             reveal="nothing" if self.blind else "own-gradient",
+            check_every=self.check_every if self.blind else 0,
             release=self.release and self.blind,
             details=(
                 ("loss", self.loss),

@@ -24,6 +24,7 @@ from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, Range, Wi
 from securefed.errors import SettingError
 from securefed.protocols.evidence import checked, hidden, leaving, spent_entries
 from securefed.protocols.keyring import Keyring
+from securefed.protocols.range_check import Answer, Check
 from securefed.transport import Link
 
 __all__ = ["Refresh", "Refresher", "ask_refresh", "hear_report", "hiding", "shifted", "take_refreshed"]
@@ -72,14 +73,23 @@ def ask_refresh(link: Link, keys: Keyring, sums: HiddenSum, t: int, step: int) -
 
 
 async def take_refreshed(
-    link: Link, keys: Keyring, masks: Wide, due: Refresh, t: int, step: int
+    link: Link,
+    keys: Keyring,
+    masks: Wide,
+    due: Refresh,
+    t: int,
+    step: int,
+    check: Check | None = None,
 ) -> HiddenArray:
-    """The refreshed array, without the masks."""
+    """The refreshed array, without the masks; `check` begins with it, if there is one."""
     blob = await link.receive("refreshed", keys.opener, round=t, step=step)
     with link.activity("unmask"):
         array = hiding(keys).load_array(blob, due.shape, due.wide, due.blocks)
         checked(link, "refreshed", keys.opener, t, step, "shape", "scale", "ciphertexts")
-        result = array.add_plain(-shifted(masks, due.shift), due.fresh)
+        plain = -shifted(masks, due.shift)
+        result = array.add_plain(plain, due.fresh)
+    if check is not None:
+        check.begin(array, plain)
     spent_entries(link, "refreshed", keys.opener, t, step, masks)
     return result
 
@@ -107,15 +117,16 @@ class Refresher:
         seen[out] = 0
         return seen
 
-    async def serve(self, link: Link, requester: str, due: Refresh, t: int, step: int) -> None:
-        """Answer one request."""
+    async def serve(self, link: Link, requester: str, due: Refresh, t: int, step: int) -> Answer:
+        """Answer one request; and what answers a check of it, where checks were agreed."""
         blob = await link.receive("refresh-request", requester, round=t, step=step)
         with link.activity("refresh"):
-            seen = self.read(blob, due.shape, due.range, due.slack)
-            fresh = self.holder.conceal(shifted(seen, due.shift), due.wide, due.blocks)
+            numbers = shifted(self.read(blob, due.shape, due.range, due.slack), due.shift)
+            fresh = self.holder.conceal(numbers, due.wide, due.blocks)
             answer = fresh.to_bytes()
         checked(link, "refresh-request", requester, t, step, "as agreed", "ciphertexts", "not seen")
         link.send(requester, "refreshed", answer, round=t, step=step, facts=leaving(fresh))
+        return Answer(link, self.holder, requester, numbers, due.wide, t, step)
 
     def tell(self, link: Link, names: list[str], t: int) -> None:
         """At the end: whether values left their range."""

@@ -60,6 +60,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "feature_bound": 64.0,
         "parameter_bound": 64.0,
         "dp_noise": 0.0,
+        "check_every": 0,
     },
     "transfer": {
         **COMMON,

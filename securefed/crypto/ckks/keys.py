@@ -149,7 +149,6 @@ class CkksSecretKey(SecretKey):
         self.public: CkksPublicKey = public
         self.replies = replies
         self._most_replies = most_replies
-        self._seen: set[bytes] = set()
         self._secret = secret
         self._key = to_ntt(from_pieces(secret[None], 0))[0]
 
@@ -195,12 +194,7 @@ class CkksSecretKey(SecretKey):
 
     def _admit(self, masked: CkksMasked) -> None:
         """Every c1 once, whatever stands beside it: an honest one is fresh."""
-        seen = {hashlib.sha256(block.tobytes()).digest() for block in masked.c1}
-        if len(seen) < len(masked.c1) or not seen.isdisjoint(self._seen):
-            raise OpeningRefused(
-                "a ciphertext of this block was opened before; each opening takes a fresh mask"
-            )
-        self._seen |= seen
+        self.memory.admit([hashlib.sha256(block.tobytes()).digest() for block in masked.c1])
 
     def _phase(self, masked: CkksMasked) -> Words:
         """c0 + c1 s at the coefficients that the layout says, and at no others."""

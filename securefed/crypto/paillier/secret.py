@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import BadKey, FormatError, OpeningRefused, WrongKey
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.hidden import Range, Wide
+from securefed.crypto.hidden import FLOOD_BITS, Range, Wide, draw_masks
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.hidden import PaillierArray, PaillierBlock
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure
@@ -107,6 +107,13 @@ class PaillierSecretKey(SecretKey):
         """Every ciphertext once, whatever stands beside it or above it: an honest one is fresh."""
         width = self.public.ciphertext_bytes
         self.memory.admit([hashlib.sha256(c.to_bytes(width, "big")).digest() for c in ciphertexts])
+
+    def open_twice(self, masked: PaillierMasked, width: int) -> tuple[PaillierOpened, PaillierOpened]:
+        """As it is, and with a flood in every slot."""
+        raw = self.open(masked)
+        rows, columns = masked.shape[0], masked.shape[1] if len(masked.shape) == 2 else 1
+        flood = draw_masks((rows, columns), FLOOD_BITS) - (3 << (FLOOD_BITS - 1))
+        return raw, raw.plus(flood.ravel().tolist(), width)
 
     def read(self, block: PaillierBlock) -> Wide:
         """value + mask, slot by slot (securefed.crypto.hidden)."""

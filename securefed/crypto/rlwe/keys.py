@@ -229,12 +229,17 @@ class RlweSecretKey(SecretKey):
                 f"this key has opened {self.opened:,} values, at most {MOST_OPENED:,} are safe: "
                 "replace the key"
             )
+        return self.open_twice(masked, 0)[1]
+
+    def open_twice(self, masked: RlweMasked, width: int) -> tuple[RlweOpened, RlweOpened]:
+        """With its noise, which stays here, and flooded."""
         self._admit(masked.c1)
         self.opened += masked.packing.entries
         ring = self.public.ring
         flood = draw_masks((masked.packing.entries, 1), FLOOD_BITS)[:, 0] - (3 << (FLOOD_BITS - 1))
         phase = self._phase(masked.packing, masked.c0, masked.c1)
-        return RlweOpened(self.public, masked.shape, ring.add(phase, ring.from_wide(flood)))
+        flooded = RlweOpened(self.public, masked.shape, ring.add(phase, ring.from_wide(flood)))
+        return RlweOpened(self.public, masked.shape, phase), flooded
 
     def _phase(self, packing: Packing, c0: Words, c1: Words) -> Words:
         """c0 + c1 s at the places of the entries, and at no others."""
