@@ -92,7 +92,7 @@ def seen_hidden(holder: KeyHolder, value: int, count: int, slack: int = SLACK) -
     return words([int(v) + (1 << 40) for v in read], (3 << (33 + slack)) + (1 << 41))
 
 
-@pytest.mark.parametrize("kind", ["paillier", "rlwe"])
+@pytest.mark.parametrize("kind", ["paillier", pytest.param("rlwe", marks=pytest.mark.slow)])
 def test_hidden_entries_of_two_secrets_look_the_same(kind: str) -> None:
     """Statistical masks: not uniform, and yet the same whatever they hide; without slack they are not."""
     holder = generate(kind, key_bits=512, allow_small=True)
