@@ -27,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bench.hostile import hostile
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, MultiClass, Party
 from securefed.data.sources import VARIABLE
 from securefed.data.tables import read_table
 
@@ -163,11 +163,13 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
 
     hidden: dict[str, Any] = {} if encrypted else {"scheme": "plain", "loss_form": "taylor"}
     # Plain opens gradients where the encrypted run opens nothing, and would be refused for that.
-    model = GeneralisedLinear(table.loss, allow_determined=not encrypted, **hidden)
+    settings = GeneralisedLinear(table.loss, allow_determined=not encrypted, **hidden)
+    many = classes and len(np.unique(labels)) > 2
+    model: Any = MultiClass(settings) if many else settings
     model.fit(parties(train, True))
     new = parties(test, False)
-    held = model.result_.holdout
-    facts: dict[str, Any] = {"table": table.name, "parties": count, "scheme": model.scheme, "seed": seed}
+    held = model.holdout_ if many else model.result_.holdout
+    facts: dict[str, Any] = {"table": table.name, "parties": count, "scheme": settings.scheme, "seed": seed}
     facts["holdout"] = None if held is None else held.value
     facts |= {"brier": None, "brier_joined": None}
     if not classes:
@@ -179,7 +181,7 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
         return Row(metric="R2", value=ours, joined=theirs, **facts)
     joined = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
     joined.fit(numbers[train], labels[train])
-    if len(np.unique(labels)) > 2:
+    if many:
         ours = accuracy_score(labels[test], model.predict(new))
         return Row(
             metric="accuracy",

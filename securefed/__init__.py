@@ -23,6 +23,7 @@ from securefed.errors import DataError, MissingExtra, SecurefedError, SettingErr
 if TYPE_CHECKING:
     from securefed.estimators import (
         GeneralisedLinear,
+        MultiClass,
         TransferLearner,
         VerticalClassifier,
         VerticalRegressor,
@@ -42,6 +43,7 @@ __all__ = [
     "InverseSqrt",
     "InverseSqrtParties",
     "MissingExtra",
+    "MultiClass",
     "Party",
     "RunResult",
     "SecurefedError",
@@ -57,6 +59,7 @@ __version__ = "0.1.0"
 # Loaded when first used, so that `import securefed.crypto` does not load everything above it.
 _HOMES = {
     "GeneralisedLinear": "securefed.estimators",
+    "MultiClass": "securefed.estimators",
     "TransferLearner": "securefed.estimators",
     "VerticalClassifier": "securefed.estimators",
     "VerticalRegressor": "securefed.estimators",

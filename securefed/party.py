@@ -121,6 +121,12 @@ class Party:
             raise DataError(f"{self.name}: labels of shape {array.shape} given for {self.rows} rows")
         return array
 
+    def relabelled(self, labels: ArrayLike) -> Party:
+        """The party with these labels in place of its own."""
+        party = copy(self)
+        party.labels = party._labels(labels)
+        return party
+
     def take(self, rows: NDArray[np.intp]) -> Party:
         """The party with these rows only, in this order."""
         party = copy(self)

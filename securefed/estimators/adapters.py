@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from securefed.errors import DataError
 from securefed.estimators.generalised_linear import GeneralisedLinear
+from securefed.estimators.multiclass import MultiClass
 from securefed.party import Party
 
 __all__ = ["VerticalClassifier", "VerticalRegressor"]
@@ -98,14 +99,17 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     def _fit(self, X: Any, y: Any, loss: str) -> Self:
         table, labels = self._checked(X, y, reset=True)
         self.groups_ = self._groups(X if hasattr(X, "columns") else table)
-        self.model_ = self._base(loss).fit(self._parties(table, labels))
+        base: GeneralisedLinear | MultiClass = self._base(loss)
+        if loss == "logistic" and len(np.unique(labels)) > 2:
+            base = MultiClass(self._base(loss))
+        self.model_: GeneralisedLinear | MultiClass = base.fit(self._parties(table, labels))
         return self
 
     @property
     def result_(self) -> Any:
-        """Of the run that `fit` made."""
+        """Of the run that `fit` made; of each class's where there are more than two."""
         check_is_fitted(self, "model_")
-        return self.model_.result_
+        return self.model_.results_ if isinstance(self.model_, MultiClass) else self.model_.result_
 
     def predict(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")
@@ -120,8 +124,8 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
             raise ValueError("VerticalClassifier requires y to be passed, but the target y is None")
         check_classification_targets(y)
         found = np.unique(np.asarray(y))
-        if len(found) != 2:
-            raise ValueError(f"Only binary classification is supported; y has {len(found)} classes")
+        if len(found) < 2:
+            raise ValueError(f"y has {len(found)} class, a classifier needs two or more")
         return self._fit(X, y, "logistic")
 
     @property
@@ -136,11 +140,6 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Array:
         check_is_fitted(self, "model_")
         return self.model_.predict_proba(self._parties(self._checked(X, reset=False), None))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
 
 
 class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]

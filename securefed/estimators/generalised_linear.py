@@ -304,10 +304,13 @@ class GeneralisedLinear(Federated):
         self, outcome: Outcome, held: HeldOut, training: Party, targets: Array, seen: Party
     ) -> Holdout | None:
         """What the held-out rows say of the model that is kept."""
+        self.judged_: tuple[HeldOut, Array, tuple[Array, Array, Array]] | None = None
         if not held.scores or seen is training:
             return None
         own = (training.features, targets, seen.features)
-        found = self._label_side.learn(held, held.scores[outcome.kept(len(held.scores))], own, self.threshold)
+        scores = held.scores[outcome.kept(len(held.scores))]
+        self.judged_ = (held, scores, own)
+        found = self._label_side.learn(held, scores, own, self.threshold)
         if found.warning:
             warnings.warn(found.warning, stacklevel=3)
         return found
@@ -464,6 +467,12 @@ class GeneralisedLinear(Federated):
         self._label_side = LabelSide.take(shards[self.parties_[-1]], get_loss(public["loss"]), classes)
         self.shards_ = {name: _shard(folder, name, shards[name], plan) for name in self.parties_}
         return self
+
+    @property
+    def holders_(self) -> dict[str, KeyHolder]:
+        """The key-holders of the run: for another fit, or to save with securefed.crypto.save_key."""
+        self._fitted()
+        return dict(self._holders)
 
     @property
     def coef_(self) -> dict[str, dict[str, float]]:
