@@ -9,10 +9,12 @@ import pytest
 PUBLIC = {
     "securefed": """
         Adam Constant DataError FedBCD FedSGD GeneralisedLinear InverseSqrt InverseSqrtParties MissingExtra
-        Party RunResult SGD SecurefedError SettingError TransferLearner
+        MultiClass Party RunResult SGD SecurefedError SettingError TransferLearner
         VerticalClassifier VerticalRegressor __version__
     """,
-    "securefed.estimators": "GeneralisedLinear TransferLearner VerticalClassifier VerticalRegressor",
+    "securefed.estimators": """
+        GeneralisedLinear MultiClass TransferLearner VerticalClassifier VerticalRegressor
+    """,
     "securefed.crypto": """
         Encrypted FixedPoint KEY_KINDS KeyHolder Mapper Mask Masked Opened OpeningRecord PublicKey SCHEMES
         Serial generate key_kind load_key load_public_key save_key

@@ -125,6 +125,7 @@ def _facts(made: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any
         "auc": data.auc(scores),
         "auc_central": baselines.central,
         "auc_alone": baselines.alone,
+        "holdout": last["holdout"],
         "label_party": data.label_party,
         "new_people": len(scores),
         "rows": last["rows"],
@@ -179,6 +180,14 @@ def _table(facts: dict[str, Any], terminal: Terminal) -> None:
     out(f"  {'sent':<{width}} {size(facts['bytes'])} ({words})")
     for name, line in facts["saw"].items():
         out(f"  {name + ' saw':<{width}} {line}")
+    held = facts["holdout"]
+    if held is not None:
+        words = f"{held['metric']} {held['value']:.4f} on {held['rows']} rows that the run held out by itself"
+        out(f"  {'quality':<{width}} {words}")
+        if held["warning"]:
+            out(f"  {held['warning']}", colour="red")
+    if facts["auc_alone"] is not None and facts["auc"] < facts["auc_alone"]:
+        out(f"  WORSE THAN {facts['label_party'].upper()} ALONE on new people", colour="red")
     checked = facts["audit"]
     out(f"  {'audit':<{width}} {checked['verdict']}: {checked['folder']}")
     out(f"  {'report':<{width}} {facts['reports'][facts['label_party']]}")

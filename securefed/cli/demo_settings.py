@@ -83,7 +83,7 @@ def choose(args: argparse.Namespace) -> DemoSettings:
         values |= {
             "reveal": reveal,
             "local_steps": args.local_steps or 20,
-            "rounds": args.rounds or (8 if scheme == "paillier" else 40),
+            "rounds": args.rounds or (8 if scheme == "paillier" else 30),
             "l2": 0.01,
         }
     key_bits = 3072 if args.key_bits is None else args.key_bits

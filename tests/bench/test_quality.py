@@ -1,0 +1,47 @@
+"""`python -m bench quality`: one table, hostile tables, and the bars."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from bench.hostile import hostile, made
+from bench.quality import TABLES, Row, bars_of, measured
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("place", [1, 3])
+def test_a_table_is_measured_beside_scikit_learn(place: int) -> None:
+    row = measured(TABLES[place], 3, 0, encrypted=False)
+    assert row.table == TABLES[place].name and row.parties == 3 and row.scheme == "plain"
+    assert row.metric == ("accuracy" if place == 1 else "R2")
+    assert row.joined > 0.35 and row.value > row.joined - 0.06
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_hostile_tables_are_fitted_announced_or_refused(seed: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = hostile(seed)
+    assert found.outcome in ("fitted", "announced", "refused"), found.detail
+
+
+def test_hostile_tables_are_hostile() -> None:
+    tables = [made(seed)[0] for seed in range(20)]
+    sizes = [abs(table[table != 0]).max() / abs(table[table != 0]).min() for table in tables]
+    assert max(sizes) > 1e15 and any(table.shape[0] < table.shape[1] for table in tables)
+    assert any((table.std(axis=0) == 0).any() for table in tables)
+
+
+def test_bars_take_the_worst_number_of_parties() -> None:
+    def row(parties: int, value: float, seed: int = 0) -> Row:
+        return Row(TABLES[0].name, parties, "plain", "AUC", value, 0.99, 0.03, 0.025, 0.98, seed)
+
+    rows = [row(2, 0.985), row(5, 0.975), row(5, 0.977, 1)]
+    auc, brier, bad = bars_of(TABLES[:1], rows, ["fitted", "refused", "silently bad"])
+    assert auc["value"] == pytest.approx(0.014) and not auc["met"] and "5" in auc["note"]
+    assert brier["met"] and brier["value"] == pytest.approx(0.005)
+    assert bad["value"] == 1.0 and not bad["met"]
+    assert all(set(bar) == {"name", "value", "bar", "better", "met", "note"} for bar in (auc, brier, bad))
