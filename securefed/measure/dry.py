@@ -379,6 +379,10 @@ class DrySecretKey(SecretKey):
         self.public.note("conceal", array.shape, array.ciphertexts, blocks=blocks)
         return array
 
+    def open_twice(self, masked: DryMasked, width: int) -> tuple[DryOpened, DryOpened]:
+        """Of a range check, which a rehearsal leaves out."""
+        return self.open(masked), self.open(masked)
+
     def open(self, masked: DryMasked) -> DryOpened:
         self.public.note("open", masked.shape, masked.ciphertexts)
         payload = self.public.opened_bytes(masked.shape, masked.ciphertexts)

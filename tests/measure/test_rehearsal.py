@@ -247,3 +247,9 @@ def test_only_blind_runs_are_rehearsed_and_no_others_are_counted_by_hand() -> No
         dry(open_)
     with pytest.raises(SettingError, match="rehearsed"):
         scripts(Scenario(blind("ckks"), TWO, 40))
+
+
+def test_checks_at_random_are_left_out() -> None:
+    checked, plain = (dry(Scenario(blind("ckks", check_every=every), TWO, 19)) for every in (1, 0))
+    for name, link in plain.done.links.items():
+        assert lines(checked.done.links[name]) == lines(link)
