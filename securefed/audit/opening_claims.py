@@ -134,6 +134,14 @@ def _scored(recorded: Recorded) -> Iterator[Sent]:
             yield message
 
 
+def _nobody_scored(recorded: Recorded, found: Findings) -> None:
+    """Either there were no scores, or those who were scored did not hand their transcripts in."""
+    if any(message.entry.phase in SCORING for message in recorded.everything):
+        found.nothing("nobody who was scored is here")
+    else:
+        found.looked_at = "no scores in this run"
+
+
 def _blurred(recorded: Recorded, found: Findings) -> None:
     agreed, parts, least = recorded.settings["score_precision"], 0, 0
     for message in _scored(recorded):
@@ -146,7 +154,7 @@ def _blurred(recorded: Recorded, found: Findings) -> None:
         else:
             least = min(least or blur["noise_bits"], blur["noise_bits"])
     if not parts:
-        found.nothing("no party that was scored wrote a part of a score down")
+        _nobody_scored(recorded, found)
     else:
         found.looked_at = f"{parts} parts of scores, noise over 2**-{agreed} in {least} bits or more"
 
@@ -163,12 +171,13 @@ def _score_ledger(recorded: Recorded, found: Findings) -> None:
             found.against(f"{message.sender} showed {numbers}, and its columns hold {state['column_bits']}")
         before = worst.get(message.sender, (0, 0, 0))
         worst[message.sender] = max(before, (state["bits"], state["scorings"], state["column_bits"]))
-    if not worst and not found.violations:
-        found.nothing("no party that was scored wrote its ledger down")
-    found.looked_at = found.looked_at or "; ".join(
-        f"{party}: {bits} bits of {held} in {scorings} scorings of a person"
-        for party, (bits, scorings, held) in worst.items()
-    )
+    if not worst:
+        _nobody_scored(recorded, found)
+    else:
+        found.looked_at = "; ".join(
+            f"{party}: {bits} bits of {held} in {scorings} scorings of a person"
+            for party, (bits, scorings, held) in worst.items()
+        )
 
 
 OPENINGS = (

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from securefed.audit import CLAIMS
-from tests.audit.runs import ALGORITHMS, PROTOCOLS, report
+from securefed.audit import CLAIMS, audit
+from securefed.protocols.schedules import FedBCD
+from tests.audit.runs import ALGORITHMS, PROTOCOLS, record, report
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
 OPEN = [name for name in PROTOCOLS if not name.startswith("blind")]
@@ -49,6 +50,19 @@ def test_a_plain_run_fails_loudly(protocol: str) -> None:
     assert "in the clear (no encryption)" in found.claim("clear").evidence
     # And nothing fails that has nothing to do with protection.
     assert not set(found.failed) & {"named", "checked", "agreed", "receipts", "whole", "result", "sums"}
+
+
+def test_scores_are_checked_at_those_who_were_scored_and_only_there() -> None:
+    """Without evaluation there is nothing to blur; one who was not scored cannot say that it was blurred."""
+    whole = report(OPEN[0], "paillier")
+    assert "noise over 2**-10 in 22 bits" in whole.claim("blurred").evidence
+    assert "12 bits of 1000000 in 1 scorings" in whole.claim("score-ledger").evidence
+    label_party = audit([record(OPEN[0], "paillier")["p1"]])
+    for name in ("blurred", "score-ledger"):
+        assert label_party.claim(name).word == "not checked"
+    quiet = audit(*PROTOCOLS[OPEN[0]]("paillier", FedBCD(2), evaluate_every=0, patience=None).run())
+    for name in ("blurred", "score-ledger"):
+        assert (quiet.claim(name).word, quiet.claim(name).evidence) == ("pass", "no scores in this run")
 
 
 def test_the_claims_say_what_was_looked_at() -> None:
