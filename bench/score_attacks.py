@@ -98,7 +98,9 @@ def score_attacks(keys: Keys, seed: int) -> Iterator[Score]:
 
         def retrained(number: int) -> Array:
             blind.set_params(seed=seed + number)
+            before = getattr(blind, "score_guards_", None)
             blind.fit(data.parties(labelled=True), keys=_holders(keys, "paillier"))
+            blind.score_guards_ = before or blind.score_guards_  # a party's ledger outlives a model
             return blind.decision_function(data.parties(labelled=False))
 
         given, note = _until_refused(retrained)

@@ -66,7 +66,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     standardise: bool
     progress: bool | None
     score_ledger: str
-    _kept_guards: dict[str, ScoreGuard]
+    score_guards_: dict[str, ScoreGuard]
+    """What each party that is scored keeps about that. A fit begins anew; set those of an earlier model to
+    go on counting, as parties in processes of their own do over all their runs.
+    """
 
     result_: RunResult
     """The run that `fit` made."""
@@ -131,23 +134,23 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     def _guards(
         self, agreement: Agreement, trained_on: Mapping[str, Party] | None = None
     ) -> dict[str, ScoreGuard]:
-        """What each party that is scored keeps about that, from one fit and one prediction to the next.
+        """`score_guards_`, with the ledger as it is set now.
 
         `trained_on`: in a fit, the parties before their transforms; what their columns hold is counted.
         """
-        kept: dict[str, ScoreGuard] = getattr(self, "_kept_guards", {})
+        kept: dict[str, ScoreGuard] = getattr(self, "score_guards_", {}) if trained_on is None else {}
         for name in agreement.names[:-1]:
             guard = kept.setdefault(name, ScoreGuard(party=name))
             guard.ledger.mode = check_choice("score_ledger", self.score_ledger, MODES)
             if trained_on is not None:
                 guard.column_bits = held_bits(trained_on[name])
-        self._kept_guards = kept
+        self.score_guards_ = kept
         return kept
 
     def _know(self, parties: Iterable[Party]) -> None:
         """Whom a party's rows to score are about, where it has ids."""
         for party in parties:
-            guard = self._kept_guards.get(party.name)
+            guard = self.score_guards_.get(party.name)
             if guard is not None and party.ids is not None:
                 guard.know(party.features, [str(each).encode() for each in party.ids.tolist()])
 

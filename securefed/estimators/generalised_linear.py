@@ -279,7 +279,7 @@ class GeneralisedLinear(Federated):
     def _blind_shard(self, plan: BlindPlan, party: BlindParty, model: LocalModel) -> LocalModel | BlindShard:
         """What a party keeps of a blind run: its parameters if they were released, else ciphertexts."""
         if party.parameters is None:
-            return BlindShard(plan, party.lifted.to_bytes(), party.lifted.shape[0])
+            return BlindShard(plan, party.lifted.to_bytes(), party.lifted.shape[0], party.model)
         model.parameters = party.parameters.ravel()
         return model
 
@@ -417,7 +417,7 @@ class GeneralisedLinear(Federated):
                 arrays: Shard = {"theta": np.frombuffer(shard.theta, np.uint8), "size": np.array(shard.size)}
             else:
                 arrays = dict(shard.to_arrays())
-            arrays |= guard_arrays(getattr(self, "_kept_guards", {}).get(name))
+            arrays |= guard_arrays(getattr(self, "score_guards_", {}).get(name))
             arrays |= fitted_arrays(self.transforms_.get(name))
             arrays |= self._label_side.to_arrays() if name == self.parties_[-1] else {}
             write_shard(FilePath(folder), name, {**arrays, "public": note})
@@ -462,7 +462,7 @@ class GeneralisedLinear(Federated):
         self.transforms_ = take_fitted(shards, transforms)
         if keys is not None:
             self._holders = dict(keys)
-        self._kept_guards = take_guards(shards)
+        self.score_guards_ = take_guards(shards)
         classes = None if public["classes"] is None else np.array(public["classes"])
         self._label_side = LabelSide.take(shards[self.parties_[-1]], get_loss(public["loss"]), classes)
         self.shards_ = {name: _shard(folder, name, shards[name], plan) for name in self.parties_}

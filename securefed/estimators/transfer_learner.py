@@ -273,7 +273,7 @@ class TransferLearner(Federated):
         }
         for name, layer in self.shards_.items():
             arrays = {**layer.to_arrays(), "public": np.array(json.dumps(public))}
-            arrays |= guard_arrays(getattr(self, "_kept_guards", {}).get(name))
+            arrays |= guard_arrays(getattr(self, "score_guards_", {}).get(name))
             arrays |= fitted_arrays(self.transforms_.get(name))
             if name == self.parties_[1]:
                 arrays["phi"] = self._phi
@@ -299,7 +299,7 @@ class TransferLearner(Federated):
         self = cls(**fixed, **parameters)
         self.parties_ = public["parties"]
         self.classes_ = np.array(public["classes"])
-        self._kept_guards = take_guards(shards)
+        self.score_guards_ = take_guards(shards)
         self._sealed = {}
         self.transforms_ = take_fitted(shards, transforms)
         self._phi = as_phi(shards[self.parties_[1]], public["hidden"])

@@ -28,6 +28,7 @@ the ledger stays empty. FedBCD-s runs the exchange once for each turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
@@ -326,7 +327,12 @@ class BlindParty(PartyLoop):
 
     def scorer(self) -> BlindScorer:
         """This party's part of the finished model."""
-        return BlindScorer(self._plan, self.lifted)
+        return BlindScorer(self._plan, self.lifted, self.model)
+
+    @property
+    def model(self) -> bytes:
+        """A name for the parameters as they are now."""
+        return sha256(self.theta.to_bytes()).digest()
 
     async def _lift(self, link: Link, keys: Keyring, t: int) -> HiddenArray:
         """The parameters as they are scored: where openings carry noise, lifted far above it."""
@@ -343,7 +349,7 @@ class BlindParty(PartyLoop):
     async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:
         if rows is None:
             raise SettingError("evaluation: no rows to evaluate on")
-        scorer = BlindScorer(self._plan, await self._lift(link, keys, t))
+        scorer = BlindScorer(self._plan, await self._lift(link, keys, t), self.model)
         return await blind_scores(link, self._agreement, keys, scorer, rows, t, self.guard)
 
     async def _end(self, link: Link, keys: Keyring) -> None:

@@ -50,6 +50,10 @@ class BlindScorer:
 
     plan: BlindPlan
     theta: HiddenArray
+    model: bytes = b""
+    """What a score ledger knows the model by: the last evaluation and the finished model are one, though the
+    parameters are lifted for each of them, which makes two noises and costs the blur half a bit.
+    """
 
     def part(self, features: Array, key: HidingKey) -> HiddenSum:
         """[[X theta]]."""
@@ -105,6 +109,7 @@ def _blurred(
         part.shape[1],
         precision_bits=agreement.score_precision,
         fraction_bits=part.range.fraction_bits,
+        model=scorer.model,
     )
     return part.add_plain(np.array(noises, dtype=object).T), facts
 

@@ -129,17 +129,27 @@ class ScoreGuard:
         self, rows: Floats, context: bytes, *, precision_bits: int, fraction_bits: int
     ) -> tuple[list[int], dict[str, Any]]:
         """The noise for one scoring by a model of one output, and what the transcript says of it."""
-        sizes = {"precision_bits": precision_bits, "fraction_bits": fraction_bits}
-        (noise,), facts = self.noises(rows, context, 1, **sizes)
+        (noise,), facts = self.noises(
+            rows, context, 1, precision_bits=precision_bits, fraction_bits=fraction_bits
+        )
         return noise, facts
 
     def noises(
-        self, rows: Floats, context: bytes, outputs: int, *, precision_bits: int, fraction_bits: int
+        self,
+        rows: Floats,
+        context: bytes,
+        outputs: int,
+        *,
+        precision_bits: int,
+        fraction_bits: int,
+        model: bytes = b"",
     ) -> tuple[list[list[int]], dict[str, Any]]:
         """The noise for each output of one scoring, booked before it is answered, and what the transcript
         says of it: how wide the noise is, never the noise.
+
+        `model`: what the ledger knows the model by where its ciphertexts, the context, may be made twice.
         """
-        question, held = _sizes(precision_bits, fraction_bits) + context, self._held(rows)
+        question, held = _sizes(precision_bits, fraction_bits) + (model or context), self._held(rows)
         state = self.ledger.book(self.party, self._about(rows), question, precision_bits, held, outputs)
         noises = [
             blur(

@@ -28,12 +28,15 @@ class BlindShard:
     plan: BlindPlan
     theta: bytes
     size: int
+    model: bytes = b""
+    """As in BlindScorer, where it was trained in this process."""
 
     def scorer(self, keys: Keyring) -> BlindScorer:
         """With the key-holder's public key; WrongKey if the model is under another."""
         key = hiding(keys)
         shape = (self.size, self.plan.outputs)
-        return BlindScorer(self.plan, key.load_array(self.theta, shape, self.plan.lifted(key)))
+        theta = key.load_array(self.theta, shape, self.plan.lifted(key))
+        return BlindScorer(self.plan, theta, self.model)
 
 
 def predict_programs(

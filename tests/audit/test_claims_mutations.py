@@ -359,7 +359,7 @@ def test_scores_for_somebody_else(monkeypatch: Patch) -> None:
 
 @pytest.mark.parametrize("protocol", [PAIR, STAR, "transfer", "blind, two parties"])
 def test_scores_that_nobody_blurred(monkeypatch: Patch, protocol: str) -> None:
-    def exact(self: ScoreGuard, rows: Any, context: bytes, outputs: int, **sizes: int) -> Any:
+    def exact(self: ScoreGuard, rows: Any, context: bytes, outputs: int, **sizes: Any) -> Any:
         noises, facts = noisy(self, rows, context, outputs, **sizes)
         return [[0] * len(each) for each in noises], {"scored": facts["scored"]}
 
@@ -369,7 +369,7 @@ def test_scores_that_nobody_blurred(monkeypatch: Patch, protocol: str) -> None:
 
 
 def test_scores_that_are_blurred_less_than_agreed(monkeypatch: Patch) -> None:
-    def finer(self: ScoreGuard, rows: Any, context: bytes, outputs: int, **sizes: int) -> Any:
+    def finer(self: ScoreGuard, rows: Any, context: bytes, outputs: int, **sizes: Any) -> Any:
         return noisy(self, rows, context, outputs, **{**sizes, "precision_bits": 16})
 
     noisy = ScoreGuard.noises

@@ -139,9 +139,9 @@ class Unblurred(ScoreGuard):
     """What ours is compared with: the same scores without noise."""
 
     def noises(
-        self, rows: Array, context: bytes, outputs: int, **sizes: int
+        self, rows: Array, context: bytes, outputs: int, *, model: bytes = b"", **sizes: int
     ) -> tuple[list[list[int]], dict[str, Any]]:
-        self.asked = (context, sizes)
+        self.asked = (rows, context, sizes)
         return [[0] * len(rows) for _ in range(outputs)], {}
 
 
@@ -171,12 +171,12 @@ def test_a_blind_models_scores_are_blurred_by_every_other_party(
     holders = {name: keys.holder(kind, index) for index, name in enumerate(names)}
     model = GeneralisedLinear(scheme=scheme, rounds=1, engine="serial").fit(parties(True), keys=holders)
     blurred, expected = model.decision_function(parties(False)), np.zeros(people)
-    guards = dict(model._kept_guards)
-    model._kept_guards = {name: Unblurred() for name in guards}
+    guards = dict(model.score_guards_)
+    model.score_guards_ = {name: Unblurred() for name in guards}
     exact = model.decision_function(parties(False))
-    for k, (name, guard) in enumerate(guards.items()):
-        context, sizes = model._kept_guards[name].asked
-        noise = blur(parts[k], key=guard.key, context=bytes(4) + context, **sizes)
+    for name, guard in guards.items():
+        asked, context, sizes = model.score_guards_[name].asked
+        noise = blur(asked, key=guard.key, context=bytes(4) + context, **sizes)
         expected += np.ldexp(np.array(noise, dtype=np.float64), -sizes["fraction_bits"])
     assert len(guards) == count - 1
     if scheme == "paillier":

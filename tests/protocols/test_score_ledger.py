@@ -222,6 +222,22 @@ def test_an_estimator_refuses_before_it_trains_and_says_how_to_go_on(keys: Keys)
         learner(keys, score_ledger="no")[0].fit(parties(64), keys=holders)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "kind"), [pytest.param("paillier", "paillier", marks=pytest.mark.slow), ("ckks", "rlwe")]
+)
+def test_the_holdout_and_predictions_of_one_blind_model_are_one_question(
+    scheme: str, kind: str, keys: Keys
+) -> None:
+    """A party of few columns answers both, and as often as one likes."""
+    model = GeneralisedLinear(scheme=scheme, rounds=1, holdout=0.5, engine="serial")
+    model.fit(parties(64), keys={name: keys.holder(kind, i) for i, name in enumerate(("shop", "bank"))})
+    assert model.result_.holdout is not None
+    scores = model.decision_function(parties(64, labels=False))
+    again = model.decision_function(parties(64, labels=False))
+    assert np.abs(scores - again).max() < 2.0**-10  # RLWE floods each opening
+    assert len(set(scores.tolist())) == 64
+
+
 def test_retrained_models_count_and_saved_ones_go_on_counting(keys: Keys, tmp_path: Any) -> None:
     model, holders = learner(keys, rounds=1)
     new = parties(8, seed=3, labels=False)
@@ -232,7 +248,9 @@ def test_retrained_models_count_and_saved_ones_go_on_counting(keys: Keys, tmp_pa
     model.save(tmp_path)
     again = GeneralisedLinear.load(tmp_path, keys=holders, scheme="ckks", engine="serial")
     assert np.abs(again.decision_function(new) - scores).max() < 2.0**-16
+    kept = model.score_guards_
     model.set_params(seed=1, batch_size=32).fit(parties(64), keys=holders)
+    model.score_guards_ = kept
     with pytest.raises(ScoreRefusal, match="scored 2 times"):
         model.decision_function(new)
     again.shards_["shop"].parameters = 1.01 * again.shards_["shop"].parameters
