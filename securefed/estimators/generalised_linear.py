@@ -413,10 +413,7 @@ class GeneralisedLinear(Federated):
                 public["blind"] = [plan.columns, plan.l2, plan.feature_bound, plan.parameter_bound]
         note = np.array(json.dumps(public))
         for name, shard in self.shards_.items():
-            if isinstance(shard, BlindShard):
-                arrays: Shard = {"theta": np.frombuffer(shard.theta, np.uint8), "size": np.array(shard.size)}
-            else:
-                arrays = dict(shard.to_arrays())
+            arrays: Shard = dict(shard.to_arrays())
             arrays |= guard_arrays(getattr(self, "score_guards_", {}).get(name))
             arrays |= fitted_arrays(self.transforms_.get(name))
             arrays |= self._label_side.to_arrays() if name == self.parties_[-1] else {}
@@ -507,9 +504,10 @@ def _shard(
     folder: str | PathLike[str], name: str, arrays: Shard, plan: BlindPlan | None
 ) -> LocalModel | BlindShard:
     if plan is not None:
-        if arrays.keys() != {"theta", "size"} or arrays["theta"].dtype != np.uint8:
-            raise DataError(f"{folder}: the shard of {name} does not hold an encrypted model")
-        return BlindShard(plan, arrays["theta"].tobytes(), int(arrays["size"]))
+        try:
+            return BlindShard.from_arrays(plan, arrays)
+        except DataError as error:
+            raise DataError(f"{folder}: the shard of {name} {error}") from None
     model = models.from_arrays(arrays)
     if isinstance(model, models.HiddenLayer):
         raise DataError(f"{folder}: the shard of {name} holds a hidden layer, not a local model")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from securefed.crypto import KeyHolder, Mapper
 from securefed.crypto.scheme import Floats
 from securefed.errors import DataError
@@ -29,7 +32,20 @@ class BlindShard:
     theta: bytes
     size: int
     model: bytes = b""
-    """As in BlindScorer, where it was trained in this process."""
+    """As in BlindScorer."""
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        return {
+            "theta": np.frombuffer(self.theta, np.uint8),
+            "size": np.array(self.size),
+            "model": np.frombuffer(self.model, np.uint8),
+        }
+
+    @classmethod
+    def from_arrays(cls, plan: BlindPlan, arrays: Mapping[str, NDArray[np.generic]]) -> BlindShard:
+        if arrays.keys() != {"theta", "size", "model"} or arrays["theta"].dtype != np.uint8:
+            raise DataError("does not hold an encrypted model")
+        return cls(plan, arrays["theta"].tobytes(), int(arrays["size"]), arrays["model"].tobytes())
 
     def scorer(self, keys: Keyring) -> BlindScorer:
         """With the key-holder's public key; WrongKey if the model is under another."""

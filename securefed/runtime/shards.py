@@ -119,8 +119,8 @@ def save_shard(
         if isinstance(program, BlindParty) and program.parameters is None:
             plan = recipe.plan(agreement)
             public["blind"] = [plan.columns, plan.l2, plan.feature_bound, plan.parameter_bound]
-            theta = np.frombuffer(program.lifted.to_bytes(), np.uint8)
-            arrays = {"theta": theta, "size": np.array(program.lifted.shape[0])}
+            lifted = program.lifted
+            arrays = BlindShard(plan, lifted.to_bytes(), lifted.shape[0], program.model).to_arrays()
         else:
             if isinstance(program, BlindParty) and program.parameters is not None:
                 trained.model.parameters = program.parameters.ravel()
@@ -195,9 +195,10 @@ def _part(
             parameter_bound,
             public["margin_bound"],
         )
-        if arrays.keys() != {"theta", "size"} or arrays["theta"].dtype != np.uint8:
-            raise DataError(f"{path}: does not hold an encrypted model")
-        return BlindShard(plan, arrays["theta"].tobytes(), int(arrays["size"]))
+        try:
+            return BlindShard.from_arrays(plan, arrays)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
     model = models.from_arrays(arrays)
     if isinstance(model, HiddenLayer):
         raise DataError(f"{path}: holds a hidden layer, not a local model")
