@@ -62,6 +62,7 @@ SCENES = (
     Scene("four paillier", 4, {**OPEN, "scheme": "paillier", "rounds": 8}),
     Scene("ckks", 2, {**OPEN, "scheme": "ckks", "rounds": 40}, tolerance=0.1),
     Scene("blind paillier", 2, {**BLIND, "scheme": "paillier", "rounds": 5}, tolerance=1e-3, engine=2),
+    Scene("blind ckks", 2, {**BLIND, "scheme": "ckks", "rounds": 30}, tolerance=1e-3),
     Scene("transfer", 2, {**TRANSFER, "scheme": "paillier"}, tolerance=None),
 )
 QUICK = ("plain", "paillier")

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from bench.chaos_wires import Wire
 from bench.fleet import HOLDER, ROOT, Table, free_ports
+from securefed.runtime.score_file import SCORE_LEDGER
 
 __all__ = ["Fleet", "Scene"]
 
@@ -135,6 +136,8 @@ class Fleet:
         for name in self.everybody:
             shutil.rmtree(self.folder / name / "runs", ignore_errors=True)
             (self.folder / f"{name}.log").unlink(missing_ok=True)
+            # Every run is the first that these people are scored in; over its restarts the count goes on.
+            (self.folder / name / SCORE_LEDGER).unlink(missing_ok=True)
         for wire in self.wires.values():
             wire.mend()
 
