@@ -100,6 +100,13 @@ def test_an_encrypted_run_has_the_same_quality() -> None:
     assert model.result_.holdout.value == pytest.approx(twin.result_.holdout.value, abs=0.01)
 
 
+def test_a_party_that_says_nothing_is_refused_by_name() -> None:
+    table, labels = TABLES["breast"]()
+    made = [Party("idle", np.full((100, 2), 3.0)), Party("clinic", table[:100, :5], labels=labels[:100])]
+    with pytest.raises(DataError, match="idle: every column is constant"):
+        GeneralisedLinear(rounds=1).fit(made)
+
+
 class TestHoldout:
     def test_rows_are_set_aside_by_the_seed_and_none_of_few(self) -> None:
         train, held = held_out(100, 0.2, 3)

@@ -122,7 +122,12 @@ def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:
     if result.get("interruptions"):
         cards.append((str(result["interruptions"]), "times resumed"))
     inner = "".join(f'<div class="card"><b>{escape(a)}</b><span>{escape(b)}</span></div>' for a, b in cards)
-    return f'<div class="cards">{inner}</div>'
+    loud = ""
+    if held is not None and held.get("warning"):
+        loud = f'<p><span class="badge bad">{escape(held["warning"])}</span></p>'
+    elif held is None and result["settings"]["parties"][-1][0] == result["party"]:
+        loud = "<p>Quality not measured.</p>"
+    return f'{loud}<div class="cards">{inner}</div>'
 
 
 def _plots(result: dict[str, Any], timing: dict[str, Any]) -> Iterable[str]:

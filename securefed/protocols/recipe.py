@@ -310,6 +310,8 @@ class LinearRecipe(Recipe):
         steps: OwnSteps | None = None
         if model.is_linear and self._by_gradient:
             steps = self.steps(agreement, columns)
+        if self.blind and not columns.any():
+            raise DataError(f"{name}: every column is constant, which tells nothing; leave the party out")
         if self.blind and steps is not None:
             plan = self.plan(agreement)
             plan.check_features(columns, name)
