@@ -58,7 +58,7 @@ TRANSFER: dict[str, Any] = {
 SCENES = (
     Scene("plain", 2, {**OPEN, "scheme": "plain", "rounds": 150}),
     Scene("four plain", 4, {**OPEN, "scheme": "plain", "rounds": 80}),
-    Scene("paillier", 2, {**OPEN, "scheme": "paillier", "rounds": 25}, engine=2),
+    Scene("paillier", 2, {**OPEN, "scheme": "paillier", "rounds": 60}, engine=2),
     Scene("four paillier", 4, {**OPEN, "scheme": "paillier", "rounds": 8}),
     Scene("ckks", 2, {**OPEN, "scheme": "ckks", "rounds": 40}, tolerance=0.1),
     Scene("blind paillier", 2, {**BLIND, "scheme": "paillier", "rounds": 5}, tolerance=1e-3, engine=2),
@@ -96,6 +96,8 @@ class Torment:
         """Who has to be started (or woken, or given its disk back) at what moment."""
         self._stopped: dict[str, float] = {}
         self._full: dict[str, float] = {}
+        self._doomed: set[str] = set()
+        """Whose workers are to die as soon as there are some."""
 
     def run(self, faults: int) -> Outcome:
         fleet, outcome, begun = self.fleet, self.outcome, time.monotonic()
@@ -138,17 +140,25 @@ class Torment:
         elif kind == "full disk":
             fleet.fill_disk(victim, full=True)
             self._full[victim] = now + chance.uniform(0.5, 3.0)
-        elif not (workers := fleet.workers(victim)):
-            return
         else:
-            for pid in workers:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            if fleet.scene.engine != "serial":
+                self._doomed.add(victim)  # it may have no workers yet
+            return
         self.outcome.faults[kind] += 1
+
+    def _kill_workers(self) -> None:
+        for name in sorted(self._doomed):
+            if self.fleet.processes[name].poll() is None and (workers := self.fleet.workers(name)):
+                for pid in workers:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                self._doomed.discard(name)
+                self.outcome.faults["dead worker"] += 1
 
     def _supervise(self, now: float) -> None:
         """As systemd with Restart=on-failure and RestartPreventExitStatus=2."""
         fleet, outcome = self.fleet, self.outcome
+        self._kill_workers()
         for name, until in list(self._stopped.items()):
             if now >= until:
                 del self._stopped[name]
