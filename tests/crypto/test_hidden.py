@@ -74,6 +74,15 @@ def test_a_matrix_times_an_array(setting: Setting, shape: tuple[int, int, int]) 
     assert np.abs(setting.read(sums) - x @ theta).max() < bound
 
 
+def test_rows_of_zeros(setting: Setting) -> None:
+    setting.allow((40, 1, 3))
+    x, theta = table(40, 3), table(3, 1, seed=1)
+    for zeros in (slice(0, 30), slice(0, 40)):
+        x[zeros] = 0.0
+        sums = (PlainMatrix(x, 26, 32) @ setting.hidden(theta)).within(MARGINS, SLACK)
+        assert np.abs(setting.read(sums) - x @ theta).max() < 1e-5
+
+
 def test_parts_of_parties_with_other_columns_add_up(setting: Setting) -> None:
     setting.allow((40, 2, 3), (40, 2, 70))
     x, z, theta, psi = table(40, 3), table(40, 70, seed=2), table(3, 2, seed=3), table(70, 2, seed=4)

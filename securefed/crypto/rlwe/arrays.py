@@ -116,7 +116,7 @@ class RlweArray(HiddenArray):
                     first = (block.first_column + column) * per_column
                     terms = self._seal[first : first + per_column]
                     leaf = unit + column * units
-                    leaves[leaf] = _inner(ring, terms, polynomials)
+                    leaves[leaf] = _inner(self.public, terms, polynomials)
                     # One encoding serves all columns; those that are merged less often are doubled here.
                     for _ in range(merges[unit] - merges[leaf]):
                         sealed(ring).evaluator.add_inplace(leaves[leaf], leaves[leaf])
@@ -415,13 +415,18 @@ def _leaves(block: Block, length: int) -> tuple[list[bool], list[int]]:
     return present, merges_of(present)
 
 
-def _inner(ring: Ring, terms: Sequence[Any], polynomials: Sequence[Any]) -> Any:
-    """The sum of ciphertexts times plaintexts."""
-    held = sealed(ring)
-    total = held.apply("multiply_plain", terms[0], polynomials[0])
-    for term, polynomial in zip(terms[1:], polynomials[1:], strict=True):
-        held.evaluator.add_inplace(total, held.apply("multiply_plain", term, polynomial))
-    return total
+def _inner(public: RlwePublicKey, terms: Sequence[Any], polynomials: Sequence[Any]) -> Any:
+    """The sum of ciphertexts times plaintexts. SEAL refuses products by 0; zero is encrypted for them."""
+    held, total = sealed(public.ring), None
+    for term, polynomial in zip(terms, polynomials, strict=True):
+        if polynomial.is_zero():
+            continue
+        product = held.apply("multiply_plain", term, polynomial)
+        if total is None:
+            total = product
+        else:
+            held.evaluator.add_inplace(total, product)
+    return public.zero() if total is None else total
 
 
 def _encoded(
