@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +73,8 @@ def _until_refused(score: Callable[[int], Array]) -> tuple[list[Array], str]:
 
 def score_attacks(keys: Keys, seed: int) -> Iterator[Score]:
     data = Levels(seed)
-    plain = GeneralisedLinear(scheme="plain", rounds=3, batch_size=24, engine="serial", allow_determined=True)
+    common: dict[str, Any] = {"batch_size": 24, "engine": "serial", "holdout": 0}
+    plain = GeneralisedLinear(scheme="plain", rounds=3, allow_determined=True, **common)
     trained = []
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore", LedgerWarning)
@@ -94,7 +96,7 @@ def score_attacks(keys: Keys, seed: int) -> Iterator[Score]:
 
             given, note = _until_refused(score)
             yield data.attacked(variant, given, model.score_precision, note)
-        blind = GeneralisedLinear(scheme="paillier", rounds=2, batch_size=24, engine="serial")
+        blind = GeneralisedLinear(scheme="paillier", rounds=2, **common)
 
         def retrained(number: int) -> Array:
             blind.set_params(seed=seed + number)

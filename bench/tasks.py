@@ -33,6 +33,7 @@ from securefed.data import (
     transfer,
 )
 from securefed.errors import DataError, SettingError
+from securefed.protocols.blur import MOST_PRECISION
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import InverseSqrt, InverseSqrtParties, LearningRate
 from securefed.protocols.transfer_recipe import TransferRecipe
@@ -94,6 +95,8 @@ def _shared(spec: Spec) -> dict[str, Any]:
         "allow_determined": True,
         # And so are some of its rates, which the parties' columns alone do not show to be stable.
         "allow_unstable": True,
+        # Rounds are counted by the exact AUC; three digits of a transfer model's small scores would move it.
+        "score_precision": MOST_PRECISION,
         "seed": spec.seed,
     }
 
