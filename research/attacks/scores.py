@@ -113,11 +113,11 @@ def r_squared(found: Array, truth: Array, seed: int = 0) -> Interval:
 
 
 def proportion(right: int, trials: int) -> Interval:
-    """Wilson's interval."""
+    """Wilson's interval; it holds the share itself, also where rounding would leave it out."""
     share, square = right / trials, Z * Z / trials
     middle = (share + square / 2) / (1 + square)
     half = Z / (1 + square) * sqrt(share * (1 - share) / trials + square / (4 * trials))
-    return Interval(share, middle - half, middle + half)
+    return Interval(share, min(share, middle - half), max(share, middle + half))
 
 
 def _bootstrap(statistic: Callable[[NDArray[np.intp]], float], rows: int, seed: int) -> Interval:
