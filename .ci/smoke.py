@@ -37,13 +37,16 @@ def main() -> None:
     columns = generator.normal(size=(80, 4))
     shop = Party("shop", columns[:, :2])
     bank = Party("bank", columns[:, 2:], labels=columns.sum(axis=1) > 0)
+    blind = GeneralisedLinear(rounds=3, holdout=0).fit([shop, bank])
+    check(audit(blind.result_.transcripts, blind.result_.to_dict()).passed, "blind: a claim fails")
+    check(blind.score([shop, bank]) > 0.7, "blind: the model is no good")
     for scheme in ("paillier", "ckks"):
         model = GeneralisedLinear(
             scheme=scheme,
             reveal="own-gradient",
             algorithm=FedBCD(local_steps=2),
-            batch_size=80,
             rounds=4,
+            holdout=0,
             key_bits=2048,
         )
         with warnings.catch_warnings():
