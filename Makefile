@@ -13,8 +13,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
-# One worker a core. BLAS gets one thread in each, so that the workers do not fight over the cores.
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
+# One worker a core. BLAS gets one thread in each, so that the workers do not fight over the cores. A test that hangs is
+# named after ten minutes, with the stacks of its threads; none that ends takes that long.
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal --timeout 600 --durations 15
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 comma := ,
