@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from securefed.crypto import protects
 from securefed.measure.quality import Holdout
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.ledger import LedgerEntry
@@ -74,7 +75,7 @@ class RunResult:
     @property
     def protected(self) -> bool:
         """False for plain runs: there everybody sees everything."""
-        return self.scheme != "plain"
+        return protects(self.scheme)
 
     @property
     def metric(self) -> float | None:

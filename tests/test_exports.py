@@ -16,8 +16,9 @@ PUBLIC = {
         GeneralisedLinear MultiClass TransferLearner VerticalClassifier VerticalRegressor
     """,
     "securefed.crypto": """
-        Encrypted FixedPoint KEY_KINDS KeyHolder Mapper Mask Masked Opened OpeningRecord PublicKey SCHEMES
-        Serial generate key_kind load_key load_public_key save_key
+        DEFAULT_SCHEME Encrypted FixedPoint KEY_KINDS KeyHolder KeyKind Mapper Mask Masked Opened
+        OpeningRecord PublicKey SCHEMES SchemeEntry
+        Serial find_kind generate key_kind load_key load_public_key protects register save_key schemes_that
     """,
     "securefed.audit": """
         AuditReport CLAIMS Claim Receipt Recorded Seen audit compare read_run receipts write_transcripts

@@ -6,9 +6,8 @@ from collections import Counter
 
 from securefed.audit.claim import Findings, Statement
 from securefed.audit.recorded import Recorded
-from securefed.crypto import key_kind
-from securefed.crypto.wire import fingerprint
-from securefed.protocols.keyring import KEY_PROOF
+from securefed.crypto import KEY_KINDS, key_kind, protects
+from securefed.crypto.registry import kind_protects
 from securefed.transport.contents import Part
 
 __all__ = ["CONTENT"]
@@ -24,7 +23,7 @@ def _clear(recorded: Recorded, found: Findings) -> None:
         held = tuple(_name(part) for part in message.parts)
         bare = [part for part in message.parts if part.protection == "clear"]
         if bare:
-            why = "no encryption" if bare[0].scheme == "plain" else "not what a ciphertext looks like"
+            why = "no encryption" if not kind_protects(bare[0].scheme) else "not what a ciphertext looks like"
             found.against(f"{message} is in the clear ({why})")
         elif due is not None and held != due:
             found.against(f"{message} holds {', '.join(held) or 'nothing'} where {', '.join(due)} is due")
@@ -38,25 +37,26 @@ def _name(part: Part) -> str:
 def _encrypted(recorded: Recorded, found: Findings) -> None:
     scheme = str(recorded.settings["scheme"])
     due = key_kind(scheme, str(recorded.settings.get("reveal", "own-gradient")))
-    if scheme == "plain":
-        found.against("the scheme is 'plain', which protects nothing")
+    if not protects(scheme):
+        found.against(f"the scheme is {scheme!r}, which protects nothing")
     strengths = set()
     for key, (actual, parameters) in recorded.parameters.items():
         strength = strong_parameters(actual).get(parameters)
         strengths.add(strength or actual)
         if actual != due:
             found.against(f"key {key[:8]} of {recorded.owners[key]} is {actual}, {due} was agreed")
-        elif strength is None and actual != "plain":
+        elif strength is None and kind_protects(actual):
             found.against(f"key {key[:8]} of {recorded.owners[key]} is weaker than what is documented")
     used = {part.key for message in recorded.everything for part in message.parts if part.key}
     for key in sorted(used - recorded.owners.keys()):
         found.against(f"key {key[:8]} was used, and nobody had sent it around")
-    proven = scheme == "paillier" and _proven(recorded, found)
+    proof = KEY_KINDS[due].proof if due in KEY_KINDS else ""
+    proven = bool(proof) and _proven(recorded, found, proof)
     with_proofs = ", each checked by its proof where it arrived" if proven else ""
     found.looked_at = f"{len(recorded.owners)} keys: {', '.join(sorted(strengths))}{with_proofs}"
 
 
-def _proven(recorded: Recorded, found: Findings) -> bool:
+def _proven(recorded: Recorded, found: Findings, proof: str) -> bool:
     """Whether keys arrived, all with the proof that their makers cannot read through masks."""
     arrivals = 0
     for party, transcript in recorded.transcripts.items():
@@ -64,29 +64,15 @@ def _proven(recorded: Recorded, found: Findings) -> bool:
             if entry.kind != "public-key":
                 continue
             arrivals += 1
-            if KEY_PROOF not in entry.detail.get("checks", ()):
-                found.against(f"{party} took {entry.peer}'s key without a proof that {KEY_PROOF}")
+            if proof not in entry.detail.get("checks", ()):
+                found.against(f"{party} took {entry.peer}'s key without a proof that {proof}")
     return arrivals > 0
 
 
-def strong_parameters(scheme: str) -> dict[str, str]:
+def strong_parameters(kind: str) -> dict[str, str]:
     """Parameter sets of documented strength (docs/security.md), by fingerprint."""
-    if scheme == "paillier":
-        from securefed.crypto.paillier.public import LEAST_BITS, MOST_BITS
-
-        return {
-            fingerprint(b"paillier", b"g = n + 1", bits.to_bytes(4, "little")).hex(): f"paillier {bits} bits"
-            for bits in range(LEAST_BITS, MOST_BITS + 1)
-        }
-    if scheme == "ckks":
-        from securefed.crypto.ckks.parameters import PARAMETERS, RING
-
-        return {PARAMETERS.hex(): f"ckks, ring {RING}, the pinned parameter set"}
-    if scheme == "rlwe":
-        from securefed.crypto.rlwe.ring import HIDDEN
-
-        return {HIDDEN.parameters.hex(): f"rlwe, ring {HIDDEN.degree}, the pinned set {HIDDEN.name}"}
-    return {}
+    found: dict[str, str] = KEY_KINDS[kind].load("strong_parameters")() if kind in KEY_KINDS else {}
+    return found
 
 
 def _foreign_key(recorded: Recorded, found: Findings) -> None:
@@ -96,7 +82,7 @@ def _foreign_key(recorded: Recorded, found: Findings) -> None:
             if part.frame != "encrypted":
                 continue
             seen += 1
-            if part.scheme == "plain":
+            if not kind_protects(part.scheme):
                 found.against(f"{message} is under no key")
             elif recorded.owners.get(part.key) == message.receiver:
                 found.against(f"{message} is under {message.receiver}'s own key")

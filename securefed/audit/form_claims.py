@@ -8,6 +8,7 @@ from typing import Any
 from securefed.audit.claim import Findings, Statement, places
 from securefed.audit.receipt import receipts
 from securefed.audit.recorded import Recorded
+from securefed.crypto import protects
 from securefed.protocols.messages import SCORING
 from securefed.transport.transcript import canonical
 
@@ -104,7 +105,7 @@ def _result(recorded: Recorded, found: Findings) -> None:
         return
     if canonical(recorded.result.get("settings")) != canonical(recorded.settings):
         found.against("the result names other settings than the transcripts")
-    if recorded.result.get("protected") is not (recorded.settings["scheme"] != "plain"):
+    if recorded.result.get("protected") is not protects(recorded.settings["scheme"]):
         found.against("the result says otherwise about whether the run was protected")
     counted = sorted((e.party, e.block, e.equations, e.unknowns) for e in recorded.ledger())
     written = sorted(

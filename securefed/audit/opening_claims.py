@@ -8,6 +8,7 @@ from math import prod
 
 from securefed.audit.claim import Findings, Statement, places
 from securefed.audit.recorded import Recorded, Sent
+from securefed.crypto import KEY_KINDS
 from securefed.protocols.evidence import MOST_PIECES
 from securefed.protocols.messages import SCORING
 
@@ -26,8 +27,8 @@ def _masked(recorded: Recorded, found: Findings) -> None:
             seen += 1
             mask = message.facts.get("mask", {})
             pieces, blank = len(mask.get("pieces", ())), int(mask.get("blank", 0))
-            due = int(message.facts.get("ciphertexts", 1)) if part.scheme == "paillier" else 1
-            due = min(due, MOST_PIECES)
+            each = part.scheme in KEY_KINDS and KEY_KINDS[part.scheme].mask_each
+            due = min(int(message.facts.get("ciphertexts", 1)), MOST_PIECES) if each else 1
             if blank or pieces < due:
                 found.against(f"{message} is under {pieces} masks, {max(due, pieces + blank)} are due")
             elif message.facts.get("narrow"):

@@ -21,6 +21,7 @@ from securefed.audit.form_claims import FORM
 from securefed.audit.opening_claims import OPENINGS
 from securefed.audit.receipt import Receipt, receipts
 from securefed.audit.recorded import Recorded
+from securefed.crypto import protects
 from securefed.protocols.ledger import LedgerEntry
 from securefed.protocols.messages import KINDS
 from securefed.transport import Transcript
@@ -70,7 +71,7 @@ class AuditReport:
 
     @property
     def verdict(self) -> str:
-        if self.recorded.settings["scheme"] == "plain":
+        if not protects(self.recorded.settings["scheme"]):
             return "NOT PROTECTED: this run was plain, everybody saw everything"
         broken = len(self.failed)
         if broken:

@@ -23,7 +23,7 @@ from securefed.cli.demo_settings import choose
 from securefed.cli.entry import Stopped
 from securefed.cli.foreground import interruptible
 from securefed.cli.terminal import Terminal
-from securefed.crypto import SCHEMES
+from securefed.crypto import DEFAULT_SCHEME, SCHEMES
 from securefed.errors import SettingError
 from securefed.measure.files import make_folder, read_json, write_json
 from securefed.measure.report import seconds, size
@@ -46,7 +46,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parties", type=int, default=2, metavar="K", help="with data; default %(default)s")
-    parser.add_argument("--scheme", choices=SCHEMES, help="default ckks")
+    parser.add_argument("--scheme", choices=SCHEMES, help=f"default {DEFAULT_SCHEME}")
     parser.add_argument("--local-steps", type=int, metavar="Q", help="updates between two exchanges")
     parser.add_argument("--objective", choices=("linear", "transfer"), default="linear")
     parser.add_argument("--data", choices=DATA, default="breast", help="default %(default)s")

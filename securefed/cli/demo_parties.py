@@ -19,6 +19,7 @@ from securefed.cli.demo_settings import KEY_HOLDER, DemoSettings
 from securefed.cli.init import make_party_folder
 from securefed.cli.passphrase import VARIABLE
 from securefed.cli.terminal import Progress, Terminal
+from securefed.crypto.registry import kind_protects
 from securefed.engine.local import cores
 from securefed.errors import SecurefedError
 from securefed.measure.files import write_atomically
@@ -69,7 +70,7 @@ class DemoRun:
         holders = self._data.parties if len(self.everybody) == 2 else [KEY_HOLDER]
         for name in self.everybody:
             kind = self._settings.key_kind
-            schemes = (kind,) if name in holders and kind != "plain" else ()
+            schemes = (kind,) if name in holders and kind_protects(kind) else ()
             make_party_folder(
                 self.folder / name,
                 name,

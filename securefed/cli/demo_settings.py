@@ -8,7 +8,7 @@ from typing import Any
 
 from securefed.checks import check_integer
 from securefed.cli.demo_data import DemoData
-from securefed.crypto import key_kind
+from securefed.crypto import DEFAULT_SCHEME, KEY_KINDS, SCHEMES, key_kind, protects
 from securefed.errors import SettingError
 from securefed.runtime.shared import SharedSettings
 
@@ -43,8 +43,10 @@ class DemoSettings:
     def lines(self, data: DemoData) -> list[str]:
         """What is about to happen."""
         held = ", ".join(f"{name} {len(columns)}" for name, columns in data.columns.items())
-        keys = f" with {self.key_bits}-bit keys" if self.scheme == "paillier" else ""
-        scheme = "NO encryption (plain)" if self.scheme == "plain" else f"{self.scheme} encryption{keys}"
+        keys = f" with {self.key_bits}-bit keys" if KEY_KINDS[self.key_kind].sized else ""
+        scheme = (
+            f"{self.scheme} encryption{keys}" if protects(self.scheme) else f"NO encryption ({self.scheme})"
+        )
         reveal = self.values.get("reveal", "own-gradient")
         shown = "nobody sees a gradient or even its own parameters"
         if reveal != "nothing":
@@ -61,8 +63,8 @@ def choose(args: argparse.Namespace) -> DemoSettings:
     transfer = args.objective == "transfer"
     if transfer and args.parties != 2:
         raise SettingError(f"parties: {args.parties} given, the transfer objective takes exactly 2")
-    scheme = args.scheme or "ckks"
-    reveal = args.reveal or ("own-gradient" if transfer or scheme == "plain" else "nothing")
+    scheme = args.scheme or DEFAULT_SCHEME
+    reveal = args.reveal or ("own-gradient" if transfer or not protects(scheme) else "nothing")
     if transfer and reveal == "nothing":
         raise SettingError("reveal: 'nothing' takes the linear objective, transfer given")
     if args.local_steps is not None:
@@ -83,7 +85,7 @@ def choose(args: argparse.Namespace) -> DemoSettings:
         values |= {
             "reveal": reveal,
             "local_steps": args.local_steps or 20,
-            "rounds": args.rounds or (8 if scheme == "paillier" else 30),
+            "rounds": args.rounds or (8 if SCHEMES[scheme].costly else 30),
             "l2": 0.01,
         }
     key_bits = 3072 if args.key_bits is None else args.key_bits

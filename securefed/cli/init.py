@@ -9,10 +9,11 @@ from pathlib import Path
 from securefed.cli import passphrase as phrases
 from securefed.cli.template import party_toml
 from securefed.cli.terminal import Terminal
+from securefed.crypto import SCHEMES, protects
 from securefed.errors import SettingError
 from securefed.measure.files import make_folder, storage_error, write_atomically, write_json
 from securefed.runtime.fields import check_names
-from securefed.runtime.keys import HE_SCHEMES, change_passphrase, he_file, make_checkpoint_key, make_he_key
+from securefed.runtime.keys import change_passphrase, he_file, kept_kinds, make_checkpoint_key, make_he_key
 from securefed.transport.identity import (
     CERTIFICATE_FILE,
     KEY_FILE,
@@ -40,9 +41,6 @@ examples:
   securefed init bank --show                 the certificate's fingerprint, to compare by telephone"""
 
 TLS_FILES = (SEALED_KEY_FILE, KEY_FILE, CERTIFICATE_FILE)
-RENEWABLE = ("tls", *HE_SCHEMES, "passphrase")
-KINDS_OF = {"ckks": ("rlwe", "ckks"), "paillier": ("paillier",)}
-"""The kinds of keys that a scheme takes: where nothing is revealed, and where gradients are."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,11 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help="that have data, the one with the labels last; written into party.toml",
     )
-    parser.add_argument("--scheme", choices=(*KINDS_OF, "both"), default="both", help="default %(default)s")
+    parser.add_argument(
+        "--scheme", choices=(*filter(protects, SCHEMES), "both"), default="both", help="default %(default)s"
+    )
     parser.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
     parser.add_argument("--listen", default="0.0.0.0:7001", help="HOST:PORT to wait at; default %(default)s")
     parser.add_argument("--days", type=int, default=825, help="that the certificate is valid; default 825")
-    parser.add_argument("--renew", choices=RENEWABLE, help="replace this in an existing folder")
+    parser.add_argument(
+        "--renew", choices=("tls", *kept_kinds(), "passphrase"), help="replace this in an existing folder"
+    )
     parser.add_argument("--show", action="store_true", help="show the certificate of an existing folder")
     phrases.add_argument(parser)
     parser.add_argument(
@@ -86,7 +88,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         _renew(folder, name, args.renew, args.key_bits, args.days, passphrase)
         terminal.say(f"{folder}: a new {args.renew} key; the old one is kept beside it")
         return _show(folder, terminal, args.json) if args.renew == "tls" else 0
-    schemes = KINDS_OF.get(args.scheme, HE_SCHEMES)
+    schemes = kept_kinds() if args.scheme == "both" else SCHEMES[args.scheme].kinds
     identity = make_party_folder(
         folder,
         name,
@@ -126,7 +128,7 @@ def make_party_folder(
     passphrase: str,
     *,
     key_holder: bool = False,
-    schemes: tuple[str, ...] = HE_SCHEMES,
+    schemes: tuple[str, ...] | None = None,
     key_bits: int = 3072,
     listen: str = "0.0.0.0:7001",  # mutual TLS decides who gets in
     days: int = 825,
@@ -142,7 +144,7 @@ def make_party_folder(
     identity = Identity.generate(name, days=days)
     identity.save(folder, passphrase)
     make_checkpoint_key(folder, passphrase)
-    for scheme in schemes:
+    for scheme in kept_kinds() if schemes is None else schemes:
         make_he_key(folder, scheme, key_bits, passphrase)
     text = party_toml(name, key_holder=key_holder, listen=listen, parties=parties)
     write_atomically(folder / "party.toml", text.encode(), mode=0o644)

@@ -9,7 +9,7 @@ from typing import Any
 
 from securefed.checks import check_integer
 from securefed.cli.terminal import Terminal
-from securefed.crypto import SCHEMES
+from securefed.crypto import SCHEMES, protects
 from securefed.errors import SettingError
 from securefed.measure.calibration import Costs, ModelCosts, calibrate, hash_rate
 from securefed.measure.dry import HiddenCosts
@@ -186,14 +186,14 @@ def _columns(text: str | None) -> dict[str, int]:
 
 def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[str, SharedSettings]]:
     """What could be run instead: schemes, and what training reveals."""
-    wanted = schemes or ["ckks", "paillier"]
+    wanted = schemes or [*filter(protects, SCHEMES)]
     found: list[tuple[str, SharedSettings]] = []
     linear_models = shared.objective == "linear" and shared.values["local_model"] == "linear"
     for scheme in wanted:
         if shared.objective == "transfer":
             found.append((f"{scheme}, own gradients", _with(shared, scheme=scheme)))
             continue
-        if scheme != "plain" and linear_models and _blindly(shared):
+        if SCHEMES[scheme].hides and linear_models and _blindly(shared):
             blind = _with(shared, scheme=scheme, reveal="nothing")
             found.append((f"{scheme}, reveals nothing", blind))
         open_ = _with(shared, scheme=scheme, reveal="own-gradient", release=False)

@@ -14,79 +14,57 @@ training (securefed.crypto.hidden) take keys of a kind of their own where the sc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import import_module
 from os import PathLike
-from typing import Any
 
-from securefed.crypto.errors import BadKey
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.keyfile import read_key_file, write_key_file
 from securefed.crypto.keyholder import KeyHolder, OpeningRecord
+from securefed.crypto.registry import (
+    DEFAULT_SCHEME,
+    KEY_KINDS,
+    SCHEMES,
+    KeyKind,
+    SchemeEntry,
+    find_kind,
+    key_kind,
+    protects,
+    register,
+    schemes_that,
+)
 from securefed.crypto.scheme import Encrypted, Mapper, Mask, Masked, Opened, PublicKey, Serial
 from securefed.crypto.wire import Frame, Kind
 
 __all__ = [
+    "DEFAULT_SCHEME",
     "KEY_KINDS",
     "SCHEMES",
     "Encrypted",
     "FixedPoint",
     "KeyHolder",
+    "KeyKind",
     "Mapper",
     "Mask",
     "Masked",
     "Opened",
     "OpeningRecord",
     "PublicKey",
+    "SchemeEntry",
     "Serial",
+    "find_kind",
     "generate",
     "key_kind",
     "load_key",
     "load_public_key",
+    "protects",
+    "register",
     "save_key",
+    "schemes_that",
 ]
-
-SCHEMES = ("ckks", "paillier", "plain")
-"""What users choose from."""
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """A kind of keys: where its classes are, loaded when they are needed."""
-
-    module: str
-    public: str
-    secret: str
-    sized: bool = False
-    """Its keys come in sizes (and, in tests, in small ones)."""
-
-    def load(self, name: str) -> Any:
-        return getattr(import_module(f"securefed.crypto.{self.module}"), name)
-
-
-KEY_KINDS: dict[str, _Kind] = {
-    "paillier": _Kind("paillier", "PaillierPublicKey", "PaillierSecretKey", sized=True),
-    "ckks": _Kind("ckks", "CkksPublicKey", "CkksSecretKey"),
-    "rlwe": _Kind("rlwe", "RlwePublicKey", "RlweSecretKey"),
-    "plain": _Kind("plain", "PlainPublicKey", "PlainSecretKey"),
-}
-
-
-def key_kind(scheme: str, reveal: str) -> str:
-    """The kind of keys that a run takes: where nothing is revealed, "ckks" takes those for hidden arrays."""
-    return "rlwe" if scheme == "ckks" and reveal == "nothing" else scheme
-
-
-def _kind(name: str) -> _Kind:
-    found = KEY_KINDS.get(name)
-    if found is None:
-        raise BadKey(f"scheme: {name!r} given, one of {', '.join(KEY_KINDS)} is allowed")
-    return found
 
 
 def generate(kind: str, *, key_bits: int = 3072, allow_small: bool = False) -> KeyHolder:
     """A key-holder with a fresh key. `key_bits` and `allow_small` (for tests) concern Paillier alone."""
-    found = _kind(kind)
+    found = find_kind(kind)
     make = found.load("generate_secret_key")
     return KeyHolder(make(key_bits, allow_small=allow_small) if found.sized else make())
 
@@ -94,7 +72,7 @@ def generate(kind: str, *, key_bits: int = 3072, allow_small: bool = False) -> K
 def load_public_key(blob: bytes, *, allow_small: bool = False) -> PublicKey:
     """A public key that arrived; refused when it is malformed, too small or weak."""
     frame = Frame.from_bytes(blob, Kind.PUBLIC_KEY)
-    found = _kind(frame.scheme.name.lower())
+    found = find_kind(frame.scheme.name)
     options = {"allow_small": allow_small} if found.sized else {}
     key: PublicKey = found.load(found.public).from_frame(frame, **options)
     return key
@@ -104,13 +82,13 @@ def save_key(
     path: str | PathLike[str], holder: KeyHolder, passphrase: str | bytes, *, overwrite: bool = False
 ) -> None:
     """Write the key-holder's secret key to a file that only the passphrase opens."""
-    label = f"{holder.public.scheme.name.lower()} {holder.public.key_id.hex()}"
+    label = f"{holder.public.scheme.name} {holder.public.key_id.hex()}"
     write_key_file(path, holder._secret.to_bytes(), passphrase, label=label, overwrite=overwrite)
 
 
 def load_key(path: str | PathLike[str], passphrase: str | bytes, *, allow_small: bool = False) -> KeyHolder:
     """The key-holder whose key `save_key` wrote."""
     frame = Frame.from_bytes(read_key_file(path, passphrase).secret, Kind.SECRET_KEY)
-    found = _kind(frame.scheme.name.lower())
+    found = find_kind(frame.scheme.name)
     options = {"allow_small": allow_small} if found.sized else {}
     return KeyHolder(found.load(found.secret).from_frame(frame, **options))

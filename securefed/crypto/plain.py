@@ -17,7 +17,7 @@ from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.scheme import Encrypted, Floats, Mask, Masked, Opened, PublicKey, SecretKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
-__all__ = ["PlainEncrypted", "PlainPublicKey", "PlainSecretKey", "generate_secret_key"]
+__all__ = ["PlainEncrypted", "PlainPublicKey", "PlainSecretKey", "generate_secret_key", "strong_parameters"]
 
 
 class PlainPublicKey(PublicKey):
@@ -203,3 +203,8 @@ class PlainSecretKey(SecretKey):
 def generate_secret_key() -> PlainSecretKey:
     """A fresh token."""
     return PlainSecretKey()
+
+
+def strong_parameters() -> dict[str, str]:
+    """None are."""
+    return {}

@@ -145,7 +145,7 @@ class PublicKey(ABC):
     def _load_opened(self, frame: Frame) -> Opened: ...
 
     def __repr__(self) -> str:
-        return f"<{self.scheme.name.lower()} public key {self.key_id.hex()[:8]}>"
+        return f"<{self.scheme.name} public key {self.key_id.hex()[:8]}>"
 
 
 class Encrypted(ABC):
@@ -299,9 +299,7 @@ class Encrypted(ABC):
         return "computed"
 
     def __repr__(self) -> str:
-        return (
-            f"<{self.public.scheme.name.lower()} encrypted {self.shape} under {self.public.key_id.hex()[:8]}>"
-        )
+        return f"<{self.public.scheme.name} encrypted {self.shape} under {self.public.key_id.hex()[:8]}>"
 
 
 class Masked(ABC):
@@ -432,4 +430,4 @@ class SecretKey(ABC):
         """A frame of kind SECRET_KEY, for a key file."""
 
     def __repr__(self) -> str:
-        return f"<{self.public.scheme.name.lower()} secret key of {self.public.key_id.hex()[:8]}>"
+        return f"<{self.public.scheme.name} secret key of {self.public.key_id.hex()[:8]}>"

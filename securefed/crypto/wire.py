@@ -25,6 +25,7 @@ import hashlib
 import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import ClassVar
 
 from securefed.crypto.errors import FormatError, ShapeError, WrongKey
 
@@ -46,11 +47,30 @@ class Kind(IntEnum):
     SWITCHING = 7
 
 
-class Scheme(IntEnum):
-    PLAIN = 0
-    PAILLIER = 1
-    CKKS = 2
-    RLWE = 3
+@dataclass(frozen=True)
+class Scheme:
+    """A kind of keys as a frame names it: a number, and the name that it stands for."""
+
+    number: int
+    name: str
+
+    PLAIN: ClassVar[Scheme]
+    PAILLIER: ClassVar[Scheme]
+    CKKS: ClassVar[Scheme]
+    RLWE: ClassVar[Scheme]
+    known: ClassVar[dict[int, Scheme]] = {}
+
+    @classmethod
+    def register(cls, number: int, name: str) -> Scheme:
+        if number in cls.known:
+            raise FormatError(f"scheme number {number} given, {cls.known[number].name} has it")
+        return cls.known.setdefault(number, cls(number, name))
+
+
+Scheme.PLAIN = Scheme.register(0, "plain")
+Scheme.PAILLIER = Scheme.register(1, "paillier")
+Scheme.CKKS = Scheme.register(2, "ckks")
+Scheme.RLWE = Scheme.register(3, "rlwe")
 
 
 def fingerprint(*parts: bytes) -> bytes:
@@ -74,7 +94,7 @@ class Frame:
 
     def to_bytes(self) -> bytes:
         sizes = (*self.shape, 0, 0)[:2]
-        head = (MAGIC, VERSION, self.kind, self.scheme, len(self.shape), *sizes, *self.numbers)
+        head = (MAGIC, VERSION, self.kind, self.scheme.number, len(self.shape), *sizes, *self.numbers)
         bare = HEADER.pack(*head, self.parameters, self.key, len(self.payload), bytes(16))
         checksum = hashlib.sha256(bare + self.payload).digest()[:16]
         return bare[:-16] + checksum + self.payload
@@ -106,17 +126,17 @@ class Frame:
             raise FormatError(
                 f"a frame of kind {names.get(found, found)} given, {kind.name.lower()} expected"
             )
-        if scheme not in Scheme.__members__.values():
-            raise FormatError(f"scheme number {scheme} given, {[int(s) for s in Scheme]} are allowed")
+        if scheme not in Scheme.known:
+            raise FormatError(f"scheme number {scheme} given, {[*Scheme.known]} are allowed")
         if ndim > 2 or (ndim < 2 and columns) or (ndim < 1 and rows):
             raise FormatError(f"a shape of {ndim} dimensions ({rows}, {columns}) is not allowed")
         shape = (rows, columns)[:ndim]
-        return cls(kind, Scheme(scheme), parameters, key, blob[HEADER.size :], shape, tuple(numbers))
+        return cls(kind, Scheme.known[scheme], parameters, key, blob[HEADER.size :], shape, tuple(numbers))
 
     def expect(self, scheme: Scheme, parameters: bytes, key: bytes) -> Frame:
         """Raise WrongKey unless the frame belongs to this scheme, parameter set and key."""
         if self.scheme != scheme:
-            raise WrongKey(f"a {self.scheme.name.lower()} frame given, {scheme.name.lower()} expected")
+            raise WrongKey(f"a {self.scheme.name} frame given, {scheme.name} expected")
         if self.parameters != parameters:
             raise WrongKey(f"parameter set {self.parameters.hex()} given, {parameters.hex()} expected")
         if self.key != key:

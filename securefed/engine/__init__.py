@@ -16,6 +16,7 @@ inside its walls.
 from __future__ import annotations
 
 from securefed.checks import check_choice, check_integer
+from securefed.crypto import SCHEMES
 from securefed.engine.cluster import Ray
 from securefed.engine.local import Processes, SerialEngine, WorkerDied, cores
 from securefed.errors import SettingError
@@ -30,7 +31,7 @@ def get_engine(value: object, scheme: str) -> Engine:
     if isinstance(value, SerialEngine | Processes | Ray):
         return value
     if value is None:
-        return Processes(cores()) if scheme == "paillier" and cores() > 1 else SerialEngine()
+        return Processes(cores()) if SCHEMES[scheme].parallel and cores() > 1 else SerialEngine()
     if isinstance(value, str):
         if value.startswith("ray://"):
             return Ray(value)

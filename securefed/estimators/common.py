@@ -93,7 +93,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         for name, holder in given.items():
             if name not in names:
                 raise SettingError(f"keys: {name!r} given, only {', '.join(names)} hold keys in this run")
-            if not isinstance(holder, KeyHolder) or holder.public.scheme.name.lower() != kind:
+            if not isinstance(holder, KeyHolder) or holder.public.scheme.name != kind:
                 raise SettingError(f"keys: {name} has {holder!r}, a {kind} key-holder is allowed")
         return {name: given.get(name) or generate(kind, key_bits=self.key_bits) for name in names}
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from securefed.crypto import protects
 from securefed.measure.timeline import Timeline, bytes_by_kind
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.ledger import LedgerEntry
@@ -49,7 +50,7 @@ class PartyAccount:
 
     @property
     def protected(self) -> bool:
-        return self.agreement.scheme != "plain"
+        return protects(self.agreement.scheme)
 
     def result(self) -> dict[str, Any]:
         history, privacy = self.timeline.history, label_privacy(self.agreement)

@@ -13,6 +13,7 @@ from math import ceil
 from typing import Any, Literal
 
 from securefed.checks import check_choice, check_integer, check_number
+from securefed.crypto import SCHEMES, protects, schemes_that
 from securefed.errors import SettingError
 from securefed.protocols.blur import MOST_PRECISION, PRECISION
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
@@ -98,15 +99,18 @@ class Agreement:
             raise SettingError(f"parties: {len(names)} given, the transfer objective takes exactly 2")
         if self.key_holder is None and len(names) > 2:
             raise SettingError(f"key_holder: none given, {len(names)} parties need one")
-        if self.exact and self.scheme != "plain":
-            raise SettingError(f"exact: only possible with scheme 'plain', {self.scheme!r} given")
+        check_choice("scheme", self.scheme, SCHEMES)
+        if self.exact and protects(self.scheme):
+            allowed = schemes_that(lambda entry: not entry.protects)
+            raise SettingError(f"exact: only possible with scheme {allowed}, {self.scheme!r} given")
         check_choice("reveal", self.reveal, ("own-gradient", "nothing"))
         if self.reveal == "nothing" and (
             self.objective != "linear" or not all(m.affine for m in self.members)
         ):
             raise SettingError("reveal: 'nothing' takes linear local models; 'own-gradient' takes all")
-        if self.reveal == "nothing" and self.scheme == "plain":
-            raise SettingError("reveal: 'nothing' takes an encrypted scheme, 'plain' given")
+        if self.reveal == "nothing" and SCHEMES[self.scheme].hides is None:
+            allowed = schemes_that(lambda entry: entry.hides)
+            raise SettingError(f"reveal: 'nothing' takes scheme {allowed}, {self.scheme!r} given")
         if self.release and self.reveal != "nothing":
             raise SettingError(
                 "release: only where reveal is 'nothing'; else parties know their own parameters"
@@ -120,10 +124,11 @@ class Agreement:
 
     def _check_noise(self) -> None:
         """What the derivation in securefed.protocols.privacy needs."""
+        noisy = schemes_that(lambda entry: entry.noise and entry.protects)
         needed = (
             (self.objective == "linear" and all(m.affine for m in self.members), "takes linear local models"),
             (self.reveal == "own-gradient", "is for reveal='own-gradient'; blind training opens nothing"),
-            (self.scheme in ("paillier", "plain") and not self.exact, "takes scheme 'paillier'"),
+            (SCHEMES[self.scheme].noise and not self.exact, f"takes scheme {noisy}"),
             (self.label_change > 0.0 and self.columns == 1, "takes a loss of two classes, and one output"),
             (not self.watched, "takes no target and no patience: when a run stops depends on labels"),
         )
@@ -147,7 +152,7 @@ class Agreement:
     @property
     def blurs(self) -> bool:
         """Whether scores are blurred: a plain run protects nothing, and its results say so."""
-        return self.scheme != "plain"
+        return protects(self.scheme)
 
     @property
     def turns(self) -> list[tuple[str, ...]]:

@@ -11,7 +11,17 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from securefed.crypto import Encrypted, FixedPoint, KeyHolder, Mapper, PublicKey, key_kind, load_public_key
+from securefed.crypto import (
+    Encrypted,
+    FixedPoint,
+    KeyHolder,
+    Mapper,
+    PublicKey,
+    find_kind,
+    key_kind,
+    load_public_key,
+    protects,
+)
 from securefed.crypto.hidden import HidingKey, Result
 from securefed.crypto.scheme import Floats
 from securefed.errors import SettingError
@@ -24,9 +34,6 @@ __all__ = ["Keyring", "ReadKey", "ask_switching", "distribute_keys", "exchange_s
 ReadKey = Callable[[bytes], PublicKey]
 COUNT = struct.Struct("<I")
 MOST_COLUMNS = 1 << 20
-
-KEY_PROOF = "gcd(n, phi(n)) = 1"
-"""A check of every Paillier key that arrives, by its proof (securefed.crypto.paillier.proof)."""
 
 
 @dataclass
@@ -64,7 +71,7 @@ async def distribute_keys(
         public = read_key(await link.receive("public-key", peer))
         _check_scheme(public, agreement, peer)
         _check_other(public, own, agreement, peer)
-        checked(link, "public-key", peer, 0, 0, *_key_checks(agreement))
+        checked(link, "public-key", peer, 0, 0, *find_kind(public.scheme.name).checks)
         public.mapper = mapper
         return Keyring(own, peer, public)
     holder = str(agreement.key_holder)
@@ -78,14 +85,9 @@ async def distribute_keys(
         return Keyring(own, holder, own.public)
     public = read_key(await link.receive("public-key", holder))
     _check_scheme(public, agreement, holder)
-    checked(link, "public-key", holder, 0, 0, *_key_checks(agreement))
+    checked(link, "public-key", holder, 0, 0, *find_kind(public.scheme.name).checks)
     public.mapper = mapper
     return Keyring(None, holder, public)
-
-
-def _key_checks(agreement: Agreement) -> tuple[str, ...]:
-    """What `load_public_key` looked at, for the audit."""
-    return ("key form and size", KEY_PROOF) if agreement.scheme == "paillier" else ("key form and size",)
 
 
 async def exchange_switching(
@@ -158,14 +160,14 @@ def note_agreement(link: Link, agreement: Agreement) -> None:
 
 def _check_scheme(public: PublicKey, agreement: Agreement, sender: str) -> None:
     """A plain 'key' from a peer must not turn an encrypted run into a plain one."""
-    found, due = public.scheme.name.lower(), key_kind(agreement.scheme, agreement.reveal)
+    found, due = public.scheme.name, key_kind(agreement.scheme, agreement.reveal)
     if found != due:
         raise SettingError(f"{sender} sent a {found} key, this run takes {due}")
 
 
 def _check_other(public: PublicKey, own: KeyHolder, agreement: Agreement, sender: str) -> None:
     """Two parties with one key (a folder that was copied) could each read all that the other sends."""
-    if agreement.scheme != "plain" and public.key_id == own.public.key_id:
+    if protects(agreement.scheme) and public.key_id == own.public.key_id:
         raise SettingError(
             f"keys: {sender} sent the key that is held here too, so each could read what the other sends;"
             " every party makes a key of its own"

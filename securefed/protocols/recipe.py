@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
-from securefed.crypto import SCHEMES, KeyHolder, Mapper, load_public_key
+from securefed.crypto import SCHEMES, KeyHolder, Mapper, load_public_key, protects, schemes_that
 from securefed.data.entropy import column_bits
 from securefed.errors import DataError, SettingError
 from securefed.models import Linear, LocalModel, Network
@@ -163,14 +163,18 @@ class LinearRecipe(Recipe):
             check_number(name, getattr(self, name), above=0.0)
         check_number("dp_noise", self.dp_noise, least=0.0)
         check_integer("check_every", self.check_every, least=0)
-        if self.loss_form == "exact" and self.scheme != "plain":
-            raise SettingError(f"loss_form: 'exact' takes scheme 'plain', {self.scheme!r} given")
-        if self.reveal == "nothing" and self.scheme != "plain":
+        if self.loss_form == "exact" and protects(self.scheme):
+            allowed = schemes_that(lambda entry: not entry.protects)
+            raise SettingError(f"loss_form: 'exact' takes scheme {allowed}, {self.scheme!r} given")
+        if self.blind:
             self._check_blind()
 
     def _check_blind(self) -> None:
         """What blind training cannot do is refused with the word that says so openly."""
         remedy = "; reveal='own-gradient' takes it, and shows each party its own gradients"
+        if SCHEMES[self.scheme].hides is None:
+            allowed = schemes_that(lambda entry: entry.hides)
+            raise SettingError(f"reveal: 'nothing' takes scheme {allowed}, {self.scheme!r} given{remedy}")
         words = [self.local_model] if isinstance(self.local_model, str) else list(self.local_model.values())
         if any(word != "linear" and not isinstance(word, Linear) for word in words):
             raise SettingError(f"reveal: 'nothing' takes linear models, {self.local_model!r} given{remedy}")
@@ -181,11 +185,11 @@ class LinearRecipe(Recipe):
 
     @property
     def blind(self) -> bool:
-        return self.reveal == "nothing" and self.scheme != "plain"
+        return self.reveal == "nothing" and protects(self.scheme)
 
     @property
     def exact(self) -> bool:
-        return self.scheme == "plain" and self.loss_form != "taylor"
+        return not protects(self.scheme) and self.loss_form != "taylor"
 
     @property
     def loss_function(self) -> Loss:

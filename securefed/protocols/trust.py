@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import warnings
 
+from securefed.crypto import SCHEMES
+
 __all__ = ["TrustWarning", "needed_trust", "warn_of_trust"]
 
 
@@ -20,13 +22,8 @@ class TrustWarning(UserWarning):
 
 def needed_trust(scheme: str, reveal: str) -> str | None:
     """The line that an operator has to see, or None where semi-honest peers are all that is needed."""
-    if scheme != "ckks" or reveal != "own-gradient":
-        return None
-    return (
-        "ckks with own gradients: the peers must be trusted not to cheat, since one crafted request shows a "
-        "peer the whole secret key (docs/threat-model.md); reveal='nothing' opens nothing, and scheme="
-        "'paillier' shows no key"
-    )
+    entry = SCHEMES.get(scheme)
+    return entry.trust or None if entry is not None and reveal == "own-gradient" else None
 
 
 def warn_of_trust(scheme: str, reveal: str) -> None:

@@ -14,9 +14,10 @@ import secrets
 from hashlib import blake2b
 from pathlib import Path
 
-from securefed.crypto import KeyHolder, generate, load_key, save_key
+from securefed.crypto import KEY_KINDS, KeyHolder, generate, load_key, save_key
 from securefed.crypto.errors import KeyFileError, WrongPassphrase
 from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
+from securefed.crypto.registry import kind_protects
 from securefed.errors import SettingError
 from securefed.protocols.blur import KEY_BYTES
 from securefed.transport.identity import (
@@ -28,15 +29,16 @@ from securefed.transport.identity import (
     sealed_private_key,
 )
 
-__all__ = ["CHECKPOINT_KEY", "HE_SCHEMES", "PartyKeys", "change_passphrase", "he_file", "make_he_key"]
+__all__ = ["CHECKPOINT_KEY", "PartyKeys", "change_passphrase", "he_file", "kept_kinds", "make_he_key"]
 
 CHECKPOINT_KEY = "checkpoint-key.skf"
-HE_SCHEMES = ("paillier", "ckks", "rlwe")
-"""Kinds of keys; "rlwe" are those for arrays that stay hidden."""
-COUNTED = ("ckks", "rlwe")
-"""Keys whose files count what they opened."""
 SAVE_EVERY = 1000
 """Openings after which a CKKS key is written again: its file counts them, and a key answers so many."""
+
+
+def kept_kinds() -> tuple[str, ...]:
+    """The kinds of keys that a party keeps in files."""
+    return tuple(kind for kind, entry in KEY_KINDS.items() if entry.protects)
 
 
 def he_file(scheme: str) -> str:
@@ -124,21 +126,21 @@ class PartyKeys:
         return blake2b(b"", key=self.checkpoint_key, person=b"score key", digest_size=KEY_BYTES).digest()
 
     def _load_holder(self) -> KeyHolder:
-        if self._scheme == "plain":
-            return generate("plain")
+        if not kind_protects(self._scheme):
+            return generate(self._scheme)
         path = self._folder / he_file(self._scheme)
         if not path.exists():
             raise SettingError(
                 f"{path}: no {self._scheme} key there; `securefed init --renew {self._scheme}` makes one"
             )
         holder = load_key(path, self._passphrase)
-        if holder.public.scheme.name.lower() != self._scheme:
+        if holder.public.scheme.name != self._scheme:
             raise SettingError(f"{path}: not a {self._scheme} key")
         return holder
 
     def keep_count(self, *, now: bool = False) -> None:
         """Write a key that counts again when it has answered many openings; `now` at the end of a run."""
-        if self.holder is None or self._scheme not in COUNTED:
+        if self.holder is None or not KEY_KINDS[self._scheme].counts:
             return
         opened = len(self.holder.records)
         if opened - self._saved >= (1 if now else SAVE_EVERY):

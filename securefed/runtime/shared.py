@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from securefed.checks import check_choice, check_integer, check_number
-from securefed.crypto import key_kind
+from securefed.crypto import DEFAULT_SCHEME, key_kind
 from securefed.errors import SettingError
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
@@ -40,7 +40,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "linear": {
         **COMMON,
         "holdout": 0.2,
-        "scheme": "ckks",
+        "scheme": DEFAULT_SCHEME,
         "loss": "logistic",
         "loss_form": "auto",
         "reveal": "nothing",
@@ -65,7 +65,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "transfer": {
         **COMMON,
         "holdout": 0.0,
-        "scheme": "ckks",
+        "scheme": DEFAULT_SCHEME,
         "rounds": 30,
         "learning_rate": "auto",
         "l2": 1e-5,

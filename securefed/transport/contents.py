@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from securefed.crypto.registry import KEY_KINDS, kind_protects
 from securefed.crypto.wire import HEADER, MAGIC, Kind, Scheme
 
 __all__ = ["Part", "looks_random", "parts_of"]
 
 NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in Kind}
-SCHEMES = {int(scheme): scheme.name.lower() for scheme in Scheme}
 PREFIX = 8
 """Bytes of a length field that may stand before a frame."""
 SAMPLE = 4096
@@ -47,7 +47,7 @@ class Part:
         """What protects it: public-key, ciphertext, masked, opened, disclosure, clear, or bytes."""
         if self.frame in ("public-key", "bytes"):
             return self.frame
-        if self.scheme == "plain" or self.random is False:
+        if not kind_protects(self.scheme) or self.random is False:
             return "clear"
         return "ciphertext" if self.frame == "encrypted" else self.frame
 
@@ -91,11 +91,11 @@ def _frame(payload: bytes, place: int) -> Part | None:
     fields = HEADER.unpack_from(payload, place)
     _, _, kind, scheme, ndim, rows, columns, *_, parameters, key, length, _ = fields
     size = HEADER.size + length
-    if place + size > len(payload) or kind not in NAMES or scheme not in SCHEMES or ndim > 2:
+    if place + size > len(payload) or kind not in NAMES or scheme not in Scheme.known or ndim > 2:
         return None
-    name = SCHEMES[scheme]
+    name = Scheme.known[scheme].name
     body = memoryview(payload)[place + HEADER.size : place + size]
-    looks = None if kind == Kind.PUBLIC_KEY or name == "plain" else looks_random(body, name)
+    looks = None if kind == Kind.PUBLIC_KEY or not kind_protects(name) else looks_random(body, name)
     return Part(NAMES[kind], size, name, key.hex(), parameters.hex(), (rows, columns)[:ndim], looks)
 
 
@@ -109,7 +109,7 @@ def looks_random(body: memoryview | bytes, scheme: str) -> bool | None:
     words = len(tail) // 8
     if words < LEAST_WORDS:
         return None
-    columns = 7 if scheme == "ckks" else 8
+    columns = KEY_KINDS[scheme].random_bytes
     halves = (tail[len(tail) - 8 * words :].reshape(words, 8)[:, :columns] >> 4).astype(np.intp)
     counts = np.bincount((halves + 16 * np.arange(columns)).ravel(), minlength=16 * columns)
     expected = words / 16

@@ -18,9 +18,8 @@ import pytest
 
 from securefed.audit import CLAIMS, audit, compare, read_run, write_transcripts
 from securefed.audit.command import run as run_command
-from securefed.crypto import FixedPoint, generate
+from securefed.crypto import KEY_KINDS, FixedPoint, generate
 from securefed.errors import DataError, SettingError
-from securefed.protocols.keyring import KEY_PROOF
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.transport import Message, Transcript
 from securefed.transport import Path as Clock
@@ -103,7 +102,7 @@ def test_there_is_no_place_for_a_value(scheme: str) -> None:
             assert not [leaf for leaf in found if isinstance(leaf, float)]
             assert all(0 <= leaf < 2**32 for leaf in found if isinstance(leaf, int))
             long = [leaf for leaf in found if isinstance(leaf, str) and len(leaf) > 23]
-            assert all(HEX.fullmatch(leaf) or leaf == KEY_PROOF for leaf in long)
+            assert all(HEX.fullmatch(leaf) or leaf == KEY_KINDS["paillier"].proof for leaf in long)
             assert settings == {} or row["event"] == "agreed"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from securefed.crypto.ckks.encrypted import CkksEncrypted
 from securefed.crypto.ckks.keys import CkksPublicKey, CkksSecretKey, generate_secret_key
 from securefed.crypto.ckks.opening import CkksMask, CkksMasked, CkksOpened
+from securefed.crypto.ckks.parameters import PARAMETERS, RING
 
 __all__ = [
     "CkksEncrypted",
@@ -14,4 +15,10 @@ __all__ = [
     "CkksPublicKey",
     "CkksSecretKey",
     "generate_secret_key",
+    "strong_parameters",
 ]
+
+
+def strong_parameters() -> dict[str, str]:
+    """The parameter set of documented strength (docs/security.md), by fingerprint."""
+    return {PARAMETERS.hex(): f"ckks, ring {RING}, the pinned parameter set"}

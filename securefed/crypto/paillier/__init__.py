@@ -13,7 +13,7 @@ from __future__ import annotations
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.masking import PaillierMask, PaillierMasked, PaillierOpened
 from securefed.crypto.paillier.packed import PaillierPacked
-from securefed.crypto.paillier.public import PaillierPublicKey
+from securefed.crypto.paillier.public import PaillierPublicKey, strong_parameters
 from securefed.crypto.paillier.secret import PaillierSecretKey, generate_secret_key
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "PaillierPublicKey",
     "PaillierSecretKey",
     "generate_secret_key",
+    "strong_parameters",
 ]

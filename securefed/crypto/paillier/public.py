@@ -39,7 +39,14 @@ from securefed.crypto.randomness import uniform_units
 from securefed.crypto.scheme import Floats, PublicKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
-__all__ = ["LEAST_BITS", "PaillierPublicKey", "check_size", "encrypt_array", "encrypt_array_packed"]
+__all__ = [
+    "LEAST_BITS",
+    "PaillierPublicKey",
+    "check_size",
+    "encrypt_array",
+    "encrypt_array_packed",
+    "strong_parameters",
+]
 
 LEAST_BITS = 2048
 """About 112 bits of security; the default of 3072 gives about 128."""
@@ -75,7 +82,7 @@ class PaillierPublicKey(PaillierLayout, PublicKey):
             raise BadKey("n is prime; a product of two primes is allowed")
         self._proof = proof
         self.square: mpz = self.n * self.n
-        self.parameters = fingerprint(b"paillier", b"g = n + 1", self.bits.to_bytes(4, "little"))
+        self.parameters = _parameters(self.bits)
         self.key_id = fingerprint(b"paillier", self._n_bytes())
 
     def _n_bytes(self) -> bytes:
@@ -290,3 +297,12 @@ def encrypt_array_packed(
         ]
         ciphertexts += public.combine(plaintexts, residues.draw(len(plaintexts)))
     return PaillierPacked(public, array.shape, ciphertexts, extent, plan)
+
+
+def _parameters(bits: int) -> bytes:
+    return fingerprint(b"paillier", b"g = n + 1", bits.to_bytes(4, "little"))
+
+
+def strong_parameters() -> dict[str, str]:
+    """Parameter sets of documented strength (docs/security.md), by fingerprint."""
+    return {_parameters(bits).hex(): f"paillier {bits} bits" for bits in range(LEAST_BITS, MOST_BITS + 1)}

@@ -1,0 +1,168 @@
+"""Every scheme and every kind of keys, one entry each: all that the rest of the package asks about them.
+
+Users choose a scheme; a run takes keys of the kind that the scheme uses for what is revealed (`key_kind`).
+Nothing outside this package goes by a scheme's name: it asks its entry. docs/extending.md adds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from securefed.crypto.errors import BadKey
+from securefed.crypto.wire import Scheme
+
+__all__ = [
+    "DEFAULT_SCHEME",
+    "KEY_KINDS",
+    "SCHEMES",
+    "KeyKind",
+    "SchemeEntry",
+    "find_kind",
+    "key_kind",
+    "kind_protects",
+    "protects",
+    "register",
+    "schemes_that",
+]
+
+
+@dataclass(frozen=True)
+class KeyKind:
+    """A kind of keys. Its module is loaded when it is needed, and has besides the two classes
+
+    generate_secret_key()   a fresh secret key; (bits, *, allow_small) where keys come in sizes
+    strong_parameters()     fingerprints of parameter sets of documented strength, each with its words
+    """
+
+    module: str
+    public: str
+    """The class of its public keys."""
+    secret: str
+    protects: bool = True
+    sized: bool = False
+    """Its keys come in sizes (and, in tests, in small ones)."""
+    counts: bool = False
+    """A key file has to remember how many openings its key has answered."""
+    proof: str = ""
+    """What a public key proves of itself where it arrives; the audit looks for it."""
+    mask_each: bool = False
+    """Every ciphertext of a masked block is under a mask of its own."""
+    random_bytes: int = 8
+    """Of every 8 bytes of a ciphertext, how many look random."""
+
+    def load(self, name: str) -> Any:
+        return getattr(import_module(self.module), name)
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """What reading a public key looked at, for the audit."""
+        return ("key form and size", self.proof) if self.proof else ("key form and size",)
+
+
+@dataclass(frozen=True)
+class SchemeEntry:
+    """What users choose."""
+
+    opens: str
+    """The kind of keys where own gradients are opened."""
+    hides: str | None = None
+    """The kind of keys where nothing is revealed (securefed.crypto.hidden); None: it hides no arrays."""
+    parallel: bool = False
+    """Several processes are faster than one, as a rule."""
+    costly: bool = False
+    """A round takes seconds where others take tenths: demonstrations make fewer of them."""
+    noise: bool = False
+    """Sums that it opens can carry noise for differential privacy."""
+    trust: str = ""
+    """What opening own gradients asks of the peers beyond following the protocol, in a line."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of keys that a party needs to be ready for every mode."""
+        return tuple(dict.fromkeys(kind for kind in (self.hides, self.opens) if kind is not None))
+
+    @property
+    def protects(self) -> bool:
+        return KEY_KINDS[self.opens].protects
+
+
+KEY_KINDS: dict[str, KeyKind] = {
+    "paillier": KeyKind(
+        "securefed.crypto.paillier",
+        "PaillierPublicKey",
+        "PaillierSecretKey",
+        sized=True,
+        proof="gcd(n, phi(n)) = 1",
+        mask_each=True,
+    ),
+    "ckks": KeyKind(
+        "securefed.crypto.ckks",
+        "CkksPublicKey",
+        "CkksSecretKey",
+        counts=True,
+        random_bytes=7,  # residues have 60 bits
+    ),
+    "rlwe": KeyKind("securefed.crypto.rlwe", "RlwePublicKey", "RlweSecretKey", counts=True),
+    "plain": KeyKind("securefed.crypto.plain", "PlainPublicKey", "PlainSecretKey", protects=False),
+}
+
+DEFAULT_SCHEME = "ckks"
+SCHEMES: dict[str, SchemeEntry] = {
+    "ckks": SchemeEntry(
+        opens="ckks",
+        hides="rlwe",
+        trust="ckks with own gradients: the peers must be trusted not to cheat, since one crafted request "
+        "shows a peer the whole secret key (docs/threat-model.md); reveal='nothing' opens nothing, and "
+        "scheme='paillier' shows no key",
+    ),
+    "paillier": SchemeEntry(opens="paillier", hides="paillier", parallel=True, costly=True, noise=True),
+    "plain": SchemeEntry(opens="plain", noise=True),
+}
+"""What users choose from, the default first."""
+
+
+def register(name: str, entry: SchemeEntry, kinds: dict[str, KeyKind], numbers: dict[str, int]) -> None:
+    """Add a scheme with its kinds of keys and their numbers on the wire (below 128 are the package's)."""
+    taken = [each for each in (name, *kinds) if each in SCHEMES or each in KEY_KINDS]
+    if taken or any(not 128 <= numbers.get(kind, 0) < 256 for kind in kinds):
+        raise BadKey(f"scheme: {name!r} given; names are new, and each kind has a number from 128 to 255")
+    for kind, made in kinds.items():
+        Scheme.register(numbers[kind], kind)
+        KEY_KINDS[kind] = made
+    missing = [kind for kind in entry.kinds if kind not in KEY_KINDS]
+    if missing:
+        raise BadKey(f"scheme: {name!r} given, and its keys of kind {missing[0]} are not registered")
+    SCHEMES[name] = entry
+
+
+def key_kind(scheme: str, reveal: str) -> str:
+    """The kind of keys that a run takes: where nothing is revealed, those for hidden arrays."""
+    entry = SCHEMES.get(scheme)
+    if entry is None:
+        return scheme
+    return entry.hides or entry.opens if reveal == "nothing" else entry.opens
+
+
+def find_kind(name: str) -> KeyKind:
+    found = KEY_KINDS.get(name)
+    if found is None:
+        raise BadKey(f"scheme: {name!r} given, one of {', '.join(KEY_KINDS)} is allowed")
+    return found
+
+
+def protects(scheme: str) -> bool:
+    """Whether runs under this scheme are encrypted; those of no known one are not."""
+    return scheme in SCHEMES and SCHEMES[scheme].protects
+
+
+def schemes_that(holds: Callable[[SchemeEntry], object]) -> str:
+    """Their names, for a line that says what is allowed."""
+    return " or ".join(repr(name) for name, entry in SCHEMES.items() if holds(entry))
+
+
+def kind_protects(kind: str) -> bool:
+    """The same for a kind of keys."""
+    return kind in KEY_KINDS and KEY_KINDS[kind].protects
