@@ -30,7 +30,7 @@ uniform mask would only give T 2^-slack.) `slack_for` turns that round for a who
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
 from typing import Any, Protocol, Self, runtime_checkable
@@ -65,6 +65,11 @@ SECURITY_BITS = 40
 RUNS_BITS = 10
 """Runs on the same data that this is counted for: 2^10."""
 MASK_TERMS = 3
+PART_ENTRIES = 1 << 21
+"""Of a matrix, that are worked on at once."""
+MASK_BLOCK = 1 << 16
+"""Masks that are drawn at once."""
+EVERY = slice(None)
 FLOOD_BITS = 96
 """What is opened is flooded by three numbers uniform below this power of two, where a scheme or a check needs
 it: values, and noise, that are far below are hidden as by masks.
@@ -94,9 +99,13 @@ def slack_for(entries: int) -> int:
 
 def draw_masks(shape: tuple[int, int], bits: int) -> Wide:
     """A mask for each entry: three numbers uniform below 2**bits, added up."""
-    drawn = uniform_integers(shape[0] * shape[1] * MASK_TERMS, bits)
-    total: Wide = np.array(drawn, dtype=object).reshape(*shape, MASK_TERMS).sum(axis=2)
-    return total
+    count = shape[0] * shape[1]
+    total: Wide = np.empty(count, dtype=object)
+    for start in range(0, count, MASK_BLOCK):
+        size = min(MASK_BLOCK, count - start)
+        drawn = np.array(uniform_integers(size * MASK_TERMS, bits), dtype=object)
+        total[start : start + size] = drawn.reshape(size, MASK_TERMS).sum(axis=1)
+    return total.reshape(shape)
 
 
 def to_integers(values: Floats, fraction_bits: int) -> Wide:
@@ -107,29 +116,60 @@ def to_integers(values: Floats, fraction_bits: int) -> Wide:
     return np.array([int(value) for value in scaled.ravel().tolist()], dtype=object).reshape(scaled.shape)
 
 
-@dataclass
+@dataclass(eq=False)
 class PlainMatrix:
     """A plain matrix (outputs, inputs) that hidden arrays are multiplied by, at a public scale.
 
-    What a scheme makes of it is kept with it while `keep` is true: columns that are used again in every round
-    are encoded once.
+    It is `weight` times `values`, or, with `left`, `weight` times left @ values': of that, and of values on
+    disk, there is never more in memory than the part that is worked on. What a scheme makes of it is kept
+    with it while `keep` is true and there is room: columns that are used again in every round are encoded
+    once.
     """
 
-    values: Floats
+    values: NDArray[Any]
     fraction_bits: int
     bits: int
     """Public: |entry| * 2**fraction_bits < 2**bits."""
     keep: bool = False
+    left: Floats | None = None
+    weight: float = 1.0
     encodings: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        largest = float(np.max(np.abs(self.values), initial=0.0))
+        largest = max((float(np.max(np.abs(part), initial=0.0)) for part in self._parts()), default=0.0)
         if not np.isfinite(largest) or largest * 2.0**self.fraction_bits >= 2.0**self.bits:
             allowed = 2.0 ** (self.bits - self.fraction_bits)
             raise RangeError(f"multipliers: {largest:.6g} given, below {allowed:g} is allowed")
 
-    def integers(self) -> NDArray[np.int64]:
-        return np.rint(np.ldexp(self.values, self.fraction_bits)).astype(np.int64)
+    def __getstate__(self) -> dict[str, Any]:
+        """Encodings stay where they were made."""
+        return {**vars(self), "encodings": {}}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.values.shape
+        return (rows, columns) if self.left is None else (len(self.left), rows)
+
+    def part(self, rows: slice, columns: slice) -> Floats:
+        """Some rows of some columns."""
+        if self.left is None:
+            found: Floats = np.asarray(self.values[rows, columns], dtype=np.float64)
+            return found if self.weight == 1.0 else self.weight * found
+        product: Floats = self.weight * (self.left[rows] @ np.asarray(self.values[columns]).T)
+        return product
+
+    def integers(self, rows: slice = EVERY, columns: slice = EVERY) -> NDArray[np.int64]:
+        scaled = np.ldexp(self.part(rows, columns), self.fraction_bits)
+        return np.rint(scaled, out=scaled).astype(np.int64)
+
+    def _parts(self) -> Iterator[Floats]:
+        """All of it, by and by."""
+        rows, columns = self.shape
+        by_rows = self.left is None
+        each = max(1, PART_ENTRIES // max(1, columns if by_rows else rows))
+        for start in range(0, rows if by_rows else columns, each):
+            some = slice(start, start + each)
+            yield self.part(some, EVERY) if by_rows else self.part(EVERY, some)
 
 
 class HiddenArray(ABC):
@@ -142,8 +182,8 @@ class HiddenArray(ABC):
 
     def __rmatmul__(self, matrix: PlainMatrix) -> HiddenSum:
         """[[matrix array]]; the matrix' scale adds to the array's."""
-        if matrix.values.shape[1] != self.shape[0]:
-            raise ShapeError(f"matrix: shape {matrix.values.shape} given, (any, {self.shape[0]}) expected")
+        if matrix.shape[1] != self.shape[0]:
+            raise ShapeError(f"matrix: shape {matrix.shape} given, (any, {self.shape[0]}) expected")
         return self._product(matrix)
 
     @property

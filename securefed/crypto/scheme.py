@@ -21,7 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,13 +53,32 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class Shared(Generic[T]):
+    """What many pieces of work need: they name it, and wherever one is done, `get` has it."""
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+
+    def get(self) -> T:
+        return self._value
+
+
 class Mapper(Protocol):
     """Runs independent pieces of work: in this process, or in others (securefed.engine)."""
 
     @property
     def workers(self) -> int: ...
 
+    @property
+    def local(self) -> Mapper:
+        """The one for work with a secret key, which stays in this process and those that it started."""
+        ...
+
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]: ...
+
+    def share(self, value: T) -> Shared[T]:
+        """Put where all pieces of work can get it, once."""
+        ...
 
 
 class Serial:
@@ -67,8 +86,15 @@ class Serial:
 
     workers = 1
 
+    @property
+    def local(self) -> Mapper:
+        return self
+
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return [function(item) for item in items]
+
+    def share(self, value: T) -> Shared[T]:
+        return Shared(value)
 
 
 SERIAL = Serial()

@@ -7,10 +7,11 @@ The crypto layer cuts heavy work into independent pieces and hands them to a map
     "serial"         this process alone
     "processes"      one process for each core; an integer says how many
     "ray"            a Ray cluster: the one that RAY_ADDRESS names, or one on this machine
-    "ray://..."      the Ray cluster at this address
+    "ray://..."      the Ray cluster at this address; ?cpus=2&memory_gib=4&resource=NAME behind it, or behind
+                     "ray", is what a piece of work asks for
 
-Pieces carry public keys and ciphertexts and never a secret key of another party; a party's own cluster is
-inside its walls.
+Pieces carry public keys, ciphertexts and a party's own numbers, and never a secret key of another party; a
+party's own cluster is inside its walls. Under RLWE they carry no secret key at all.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def get_engine(value: object, scheme: str) -> Engine:
     if isinstance(value, str):
         if value.startswith("ray://"):
             return Ray(value)
+        if value.partition("?")[0] == "ray":
+            return Ray(value.removeprefix("ray"))
         check_choice("engine", value, ("serial", "processes", "ray"))
-        if value == "ray":
-            return Ray()
         return SerialEngine() if value == "serial" else Processes(cores())
     if isinstance(value, bool) or not isinstance(value, int):
         raise SettingError(

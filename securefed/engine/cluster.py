@@ -1,35 +1,103 @@
-"""An engine on a Ray cluster, for a party whose one machine is not enough."""
+"""An engine on a Ray cluster, for a party whose one machine is not enough.
+
+Ray's own settings apply: RAY_ADDRESS, and where the cluster asks for a token RAY_AUTH_MODE=token with
+RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH. What one piece of work asks the cluster for stands behind the address:
+
+    ray://head:10001?cpus=2&memory_gib=4&resource=party-a
+"""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Self, TypeVar
+from urllib.parse import parse_qsl
 
-from securefed.errors import MissingExtra
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto.scheme import Shared
+from securefed.engine.local import Processes, cores
+from securefed.engine.placing import Placed
+from securefed.errors import MissingExtra, SecurefedError, SettingError
 
 __all__ = ["Ray"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+Array = NDArray[Any]
+RETRIES = 3
+"""Of a piece whose worker or node was lost."""
+REQUESTS = "cpus, memory_gib and resource are allowed"
+
+
+@dataclass(frozen=True, eq=False)
+class _Stored:
+    """An array in the cluster's object store; a node fetches it once."""
+
+    reference: Any
+
+    def load(self) -> Array:
+        import ray
+
+        found: Array = ray.get(self.reference)
+        return found
 
 
 class Ray:
-    """Pieces of work as Ray tasks. Connects with the first piece; leaves a cluster that it joined running."""
+    """Pieces of work as Ray tasks. Connects with the first piece; leaves a cluster that it joined running.
+
+    What goes there is public keys, ciphertexts and this party's own columns: whoever runs the cluster can
+    read those (docs/threat-model.md). Work with a secret key stays in this machine's processes (`local`).
+    """
 
     def __init__(self, address: str | None = None) -> None:
-        self._address = address
+        where, _, asked = (address or "").partition("?")
+        self._address = where or None
+        self._request = _request(asked)
         self._ray: Any = None
         self._joined = False
+        self.local = Processes(cores())
+        """Nothing is started before there is work for it."""
+        self._known: dict[int, tuple[weakref.ref[Array], _Stored]] = {}
 
     @property
     def workers(self) -> int:
-        return max(1, int(self._connected().cluster_resources().get("CPU", 1)))
+        cpus = float(self._connected().cluster_resources().get("CPU", 1))
+        return max(1, int(cpus / max(self._request["num_cpus"], 1e-3)))
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         ray = self._connected()
-        task = ray.remote(function)
-        results: list[R] = ray.get([task.remote(item) for item in items])
+        task = ray.remote(function).options(max_retries=RETRIES, **self._request)
+        pending = [task.remote(item) for item in items]
+        try:
+            results: list[R] = ray.get(pending)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except ray.exceptions.RayError as error:
+            line = str(error).strip().split("\n", 1)[0]
+            raise SecurefedError(
+                f"the Ray cluster lost a piece of work {RETRIES + 1} times: {line}"
+            ) from None
+        except BaseException:
+            for each in pending:  # whoever interrupts this party leaves nothing running in its name
+                ray.cancel(each, force=True)
+            raise
         return results
+
+    def share(self, value: T) -> Shared[T]:
+        self._connected()
+        return Placed(value, self._place)
+
+    def _place(self, array: Array) -> _Stored:
+        known = self._known.get(id(array))
+        if known is not None and known[0]() is array:
+            return known[1]
+        stored = _Stored(self._connected().put(np.asarray(array)))
+        self._known[id(array)] = weakref.ref(array), stored
+        weakref.finalize(array, self._known.pop, id(array), None)
+        return stored
 
     def _connected(self) -> Any:
         if self._ray is None:
@@ -38,18 +106,46 @@ class Ray:
             except ImportError:
                 raise MissingExtra('the engine "ray" needs Ray: pip install "securefed[ray]"') from None
             if not ray.is_initialized():
-                ray.init(address=self._address, log_to_driver=False, include_dashboard=False)
+                try:
+                    ray.init(address=self._address, log_to_driver=False, include_dashboard=False)
+                except (ConnectionError, RuntimeError, ValueError) as error:
+                    line = str(error).strip().split("\n", 1)[0]
+                    raise SettingError(
+                        f"engine: no Ray cluster at {self._address or 'this machine'}: {line}"
+                    ) from None
                 self._joined = True
             self._ray = ray
         return self._ray
 
     def close(self) -> None:
+        self.local.close()
+        self._known.clear()
         if self._ray is not None and self._joined:
             self._ray.shutdown()
-        self._ray = None
+        self._ray, self._joined = None, False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _request(asked: str) -> dict[str, Any]:
+    """What one piece asks the cluster for, from the end of an address."""
+    found: dict[str, Any] = {"num_cpus": 1.0}
+    for name, value in parse_qsl(asked, keep_blank_values=True):
+        if name == "resource":
+            found["resources"] = {value: 0.001}  # present on the nodes that may work for this party
+            continue
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if name not in ("cpus", "memory_gib") or not 0 < number < 1e6:
+            raise SettingError(f"engine: {name}={value} given behind the address, {REQUESTS}")
+        if name == "cpus":
+            found["num_cpus"] = number
+        else:
+            found["memory"] = int(number * 2**30)
+    return found

@@ -13,6 +13,8 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Self, TypeVar
 
 from securefed.checks import check_integer
+from securefed.crypto.scheme import Shared
+from securefed.engine.placing import Placed, Places
 from securefed.errors import SecurefedError
 
 __all__ = ["Processes", "SerialEngine", "WorkerDied", "cores"]
@@ -55,8 +57,15 @@ class SerialEngine:
 
     workers = 1
 
+    @property
+    def local(self) -> Self:
+        return self
+
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return [function(item) for item in items]
+
+    def share(self, value: T) -> Shared[T]:
+        return Shared(value)
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +86,14 @@ class Processes:
     def __init__(self, workers: int) -> None:
         self.workers = check_integer("workers", workers, least=1)
         self._pool: ProcessPoolExecutor | None = None
+        self._places = Places()
+
+    @property
+    def local(self) -> Self:
+        return self
+
+    def share(self, value: T) -> Shared[T]:
+        return Placed(value, self._places.place)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         pieces = list(items)
@@ -144,3 +161,4 @@ class Processes:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+        self._places.close()

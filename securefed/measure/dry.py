@@ -204,7 +204,7 @@ class DryArray(HiddenArray):
 
     def _product(self, matrix: PlainMatrix) -> DrySum:
         self._prepare()
-        shape, again = (len(matrix.values), self.shape[1]), matrix.keep and WORD in matrix.encodings
+        shape, again = (matrix.shape[0], self.shape[1]), matrix.keep and WORD in matrix.encodings
         self.public.note(
             "multiply", shape, inner=self.shape[0], blocks=self._blocks, matrix=matrix, again=again
         )

@@ -14,8 +14,9 @@ import numpy as np
 from securefed.crypto import load_public_key
 from securefed.crypto.hidden import HiddenArray, PlainMatrix, Range, Result, Wide
 from securefed.crypto.rlwe import generate_secret_key
-from securefed.crypto.rlwe.arrays import MOST_KEPT_BYTES, RlweArray, RlweSum
+from securefed.crypto.rlwe.arrays import RlweArray, RlweSum
 from securefed.crypto.rlwe.packing import Packing, operand_length
+from securefed.crypto.rlwe.products import kept_encodings
 from securefed.crypto.scheme import SecretKey
 from securefed.measure.dry import Operation
 from securefed.measure.stopwatch import timed
@@ -65,7 +66,7 @@ class RlweCosts:
         length = operand_length(operation.inner, operation.blocks, ring.degree)
         units = sum(len(b.unit_rows(length)) for b in Packing(*operation.shape, ring.degree).blocks)
         pieces = -(-operation.inner // length)
-        return units * pieces * len(ring.data_primes) * ring.degree * 8 <= MOST_KEPT_BYTES
+        return units * pieces * len(ring.data_primes) * ring.degree * 8 <= kept_encodings.limit
 
     def _measure(self, operation: Operation) -> None:
         if operation.name in ("multiply", "flatten"):

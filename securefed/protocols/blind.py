@@ -208,6 +208,10 @@ class BlindParty(PartyLoop):
     def _batch(self, t: int) -> NDArray[np.intp]:
         return self._agreement.batches.batch(t)
 
+    def _rows(self, t: int) -> Array:
+        """The batch of own columns; all rows are not copied."""
+        return self._features if self._agreement.batches.all_rows else self._features[self._batch(t)]
+
     def _kept(self, t: int) -> object | None:
         """What tells a batch that comes again; None where it does not."""
         batches = self._agreement.batches
@@ -219,10 +223,10 @@ class BlindParty(PartyLoop):
     def _margin(self, t: int) -> PlainMatrix:
         again = self._kept(t)
         if again is None:
-            return self._plan.margin_matrix(self._features[self._batch(t)])
+            return self._plan.margin_matrix(self._rows(t))
         found = self._matrices.get(("margin", again))
         if not isinstance(found, PlainMatrix):
-            found = self._plan.margin_matrix(self._features[self._batch(t)], keep=True)
+            found = self._plan.margin_matrix(self._rows(t), keep=True)
             self._matrices["margin", again] = found
         return found
 
@@ -232,8 +236,7 @@ class BlindParty(PartyLoop):
         found = self._matrices.get(("update", again, rate))
         if again is None or not isinstance(found, tuple):
             keep = again is not None and self._agreement.learning_rate(t + 1) == rate
-            rows = self._features[self._batch(t)]
-            found = self._plan.update_matrices(self._steps.matrix(t), rows, keep=keep)
+            found = self._plan.update_matrices(self._steps.matrix(t), self._rows(t), keep=keep)
             if keep:
                 self._matrices["update", again, rate] = found
         return found

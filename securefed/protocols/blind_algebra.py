@@ -151,7 +151,7 @@ class BlindPlan:
     # Matrices
 
     def check_features(self, features: Array, party: str) -> None:
-        largest = float(np.max(np.abs(features)))
+        largest = largest_of(features)
         if largest > self.feature_bound:
             raise DataError(
                 f"{party}: a feature of magnitude {largest:.4g} given, at most feature_bound="
@@ -174,16 +174,15 @@ class BlindPlan:
         """b X."""
         weight = self.loss.margin_weight
         bits = FEATURE_BITS + _bits(self.feature_bound * max(1.0, weight)) + 1
-        return PlainMatrix(weight * features, FEATURE_BITS, bits, keep)
+        return PlainMatrix(features, FEATURE_BITS, bits, keep, weight=weight)
 
     def update_matrices(
         self, matrix: Array, features: Array, *, keep: bool = False
     ) -> tuple[PlainMatrix, PlainMatrix]:
         """-P_Q X'/S and I - l2 P_Q; `matrix` is P_Q."""
         try:
-            moved = PlainMatrix(
-                -(matrix @ features.T) / len(features), UPDATE_BITS, UPDATE_BITS + UPDATE_BOUND_BITS, keep
-            )
+            bits = UPDATE_BITS + UPDATE_BOUND_BITS
+            moved = PlainMatrix(features, UPDATE_BITS, bits, keep, left=matrix, weight=-1.0 / len(features))
             kept = PlainMatrix(np.eye(len(matrix)) - self.l2 * matrix, DECAY_BITS, DECAY_BITS + 4, keep)
         except RangeError as error:
             raise SettingError(
@@ -204,6 +203,12 @@ class BlindPlan:
             "mask_slack_bits": float(self.slack),
             "margin_bits": float(self.margins.masked(self.slack).bits),
         }
+
+
+def largest_of(features: Array, block: int = 1 << 16) -> float:
+    """The largest magnitude, by blocks of rows."""
+    starts = range(0, len(features), block)
+    return max(float(np.max(np.abs(features[start : start + block]))) for start in starts)
 
 
 def _bits(bound: float) -> int:

@@ -240,10 +240,15 @@ class Batches:
         """S: how many rows each batch has."""
         return self.rows if self.size is None else self.size
 
+    @property
+    def all_rows(self) -> bool:
+        """Every batch is all rows, in their order."""
+        return self.effective_size == self.rows
+
     def batch(self, t: int) -> NDArray[np.intp]:
         """The row numbers of round t."""
         check_integer("t", t, least=0, most=2**64 - 1)
-        if self.effective_size == self.rows:
+        if self.all_rows:
             return np.arange(self.rows, dtype=np.intp)
         size, number, start = self.effective_size, t, 0
         if self.fixed:

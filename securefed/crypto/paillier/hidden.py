@@ -16,6 +16,7 @@ from gmpy2 import mpz
 from securefed.crypto.errors import CapacityError, FormatError, ShapeError, WrongKey
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.hidden import (
+    EVERY,
     HiddenArray,
     HiddenBlock,
     HiddenSum,
@@ -146,11 +147,12 @@ class PaillierArray(HiddenArray):
 
     def _product(self, matrix: PlainMatrix) -> PaillierSum:
         fixed = FixedPoint(2.0 ** (matrix.bits - matrix.fraction_bits), matrix.fraction_bits)
-        multipliers = np.broadcast_to(matrix.values, (self.shape[1], *matrix.values.shape))
+        whole = matrix.part(EVERY, EVERY)
+        multipliers = np.broadcast_to(whole, (self.shape[1], *whole.shape))
         found: Any = self._encrypted.contract(multipliers, fixed)
         extent = found.extent
         range_ = Range(extent.fraction_bits, extent.magnitude.bit_length())
-        return PaillierSum(self.public, (len(matrix.values), self.shape[1]), range_, encrypted=found)
+        return PaillierSum(self.public, (matrix.shape[0], self.shape[1]), range_, encrypted=found)
 
     def to_bytes(self) -> bytes:
         return self._encrypted.to_bytes()

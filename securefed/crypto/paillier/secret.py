@@ -79,7 +79,7 @@ class PaillierSecretKey(SecretKey):
 
     def draw(self, count: int) -> list[mpz]:
         """n-th residues mod n**2, uniform: see residues.py."""
-        mapper = self.public.mapper
+        mapper = self.public.mapper.local
         if mapper.workers == 1 or count < WORTH_SHARING:
             return self._residues.draw(count)
         size = -(-count // mapper.workers)
@@ -95,7 +95,7 @@ class PaillierSecretKey(SecretKey):
         # Once more, whatever way it came here: decrypting 0 or a multiple of p gives away the factors of n.
         ciphertexts = self.public.checked(masked._ciphertexts)
         self._admit(ciphertexts)
-        mapper = self.public.mapper
+        mapper = self.public.mapper.local
         if mapper.workers == 1:
             plaintexts = self._opener.decrypt(ciphertexts)
         else:

@@ -18,8 +18,8 @@ import numpy as np
 
 from securefed.crypto.errors import CapacityError, FormatError, MaskError, ShapeError, WrongKey
 from securefed.crypto.hidden import HiddenArray, HiddenBlock, HiddenSum, PlainMatrix, Range, Wide, draw_masks
-from securefed.crypto.rlwe.merging import merge, merges_of
-from securefed.crypto.rlwe.packing import Block, Packing, operand_length, padded
+from securefed.crypto.rlwe.packing import Packing, operand_length, padded
+from securefed.crypto.rlwe.products import Terms, multiply
 from securefed.crypto.rlwe.ring import SEED_BYTES, Ring, Words
 from securefed.crypto.rlwe.sealed import sealed
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["RlweArray", "RlweBlock", "RlweMask", "RlweMasked", "RlweOpened", "RlweSum", "pieces"]
 
 SHORT = 64
-MOST_KEPT_BYTES = 512 << 20
-"""Encodings of one matrix that are kept from round to round; beyond that they are made again."""
 
 
 class RlweArray(HiddenArray):
@@ -102,25 +100,9 @@ class RlweArray(HiddenArray):
         return self._product(PlainMatrix(np.eye(size), 0, 1))
 
     def _product(self, matrix: PlainMatrix) -> RlweSum:
-        ring, (outputs, _) = self.public.ring, matrix.values.shape
-        columns, per_column = self.shape[1], self.ciphertexts // self.shape[1]
-        packing = Packing(outputs, columns, ring.degree)
-        held: list[Any] = []
-        for block in packing.blocks:
-            present, merges = _leaves(block, self.length)
-            leaves: list[Any] = [None] * len(present)
-            encoded = _encoded(ring, matrix, block, self.length, per_column, merges)
-            units = len(block.unit_rows(self.length))
-            for unit, polynomials in encoded:
-                for column in range(block.columns):
-                    first = (block.first_column + column) * per_column
-                    terms = self._seal[first : first + per_column]
-                    leaf = unit + column * units
-                    leaves[leaf] = _inner(self.public, terms, polynomials)
-                    # One encoding serves all columns; those that are merged less often are doubled here.
-                    for _ in range(merges[unit] - merges[leaf]):
-                        sealed(ring).evaluator.add_inplace(leaves[leaf], leaves[leaf])
-            held.append(merge(ring, leaves, block.spacing(self.length), self.public.galois))
+        packing = Packing(matrix.shape[0], self.shape[1], self.public.ring.degree)
+        terms = Terms(self.public.ring, self._seal)
+        held = multiply(self.public, terms, matrix, packing, self.length)
         bits = self.range.bits + matrix.bits + padded(self.shape[0]).bit_length()
         found = Range(self.range.fraction_bits + matrix.fraction_bits, bits)
         return RlweSum(self.public, packing, found, held=held)
@@ -406,73 +388,6 @@ class RlweMask(Mask):
 def _repeated(c1: Words) -> int:
     """Ciphertexts with the same c1 share their randomness."""
     return len(c1) - len({block.tobytes() for block in c1})
-
-
-def _leaves(block: Block, length: int) -> tuple[list[bool], list[int]]:
-    """Which (column, unit) there is something for, and in how many merges each takes part."""
-    there = [len(rows) > 0 for rows in block.unit_rows(length)]
-    present = there * block.columns
-    return present, merges_of(present)
-
-
-def _inner(public: RlwePublicKey, terms: Sequence[Any], polynomials: Sequence[Any]) -> Any:
-    """The sum of ciphertexts times plaintexts. SEAL refuses products by 0; zero is encrypted for them."""
-    held, total = sealed(public.ring), None
-    for term, polynomial in zip(terms, polynomials, strict=True):
-        if polynomial.is_zero():
-            continue
-        product = held.apply("multiply_plain", term, polynomial)
-        if total is None:
-            total = product
-        else:
-            held.evaluator.add_inplace(total, product)
-    return public.zero() if total is None else total
-
-
-def _encoded(
-    ring: Ring, matrix: PlainMatrix, block: Block, length: int, pieces_: int, merges: Sequence[int]
-) -> Any:
-    """(unit, SEAL plaintexts for the pieces of a column) for every unit that has rows."""
-    units = block.unit_rows(length)
-    key = (ring.name, block, length, pieces_)
-    kept = matrix.encodings.get(key)
-    if kept is not None:
-        yield from kept
-        return
-    spent = sum(len(found) * pieces_ for found in matrix.encodings.values()) + len(units) * pieces_
-    keep = matrix.keep and spent * len(ring.data_primes) * ring.degree * 8 <= MOST_KEPT_BYTES
-    made: list[tuple[int, list[Any]]] = []
-    for unit, rows in enumerate(units):
-        if not len(rows):
-            continue
-        chosen = matrix.values[block.first_row + rows]
-        integers = np.rint(np.ldexp(chosen, matrix.fraction_bits)).astype(np.int64)
-        polynomials = _polynomials(ring, integers, block.spacing(length), length, pieces_)
-        halved = ring.scaled(ring.from_small(polynomials), pow(2, -merges[unit], ring.modulus))
-        plain = [sealed(ring).plaintext(words) for words in sealed(ring).to_ntt(halved)]
-        if keep:
-            made.append((unit, plain))
-        yield unit, plain
-    if keep:
-        matrix.encodings[key] = made
-
-
-def _polynomials(
-    ring: Ring, integers: np.ndarray[Any, Any], spacing: int, length: int, pieces_: int
-) -> np.ndarray[Any, Any]:
-    """(pieces, N): A(X) of the module on packing, for the rows of one unit and every piece of the operand."""
-    rows, inputs = integers.shape
-    table = np.zeros((ring.degree // spacing, pieces_ * length), dtype=np.int64)
-    table[:rows, :inputs] = integers
-    result = np.zeros((pieces_, ring.degree // spacing, spacing), dtype=np.int64)
-    for piece in range(pieces_):
-        part = table[:, piece * length : (piece + 1) * length]
-        result[piece, :, 0] = part[:, 0]
-        if length > 1:
-            turned = np.roll(part[:, :0:-1], -1, axis=0)
-            turned[-1] *= -1
-            result[piece, :, spacing - length + 1 :] = turned
-    return result.reshape(pieces_, ring.degree)
 
 
 def pieces(integers: Wide, length: int, ring: Ring) -> Wide:

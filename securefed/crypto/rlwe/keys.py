@@ -39,7 +39,7 @@ from securefed.crypto.rlwe.layout import RlweLayout
 from securefed.crypto.rlwe.packing import Packing, operand_length
 from securefed.crypto.rlwe.ring import HIDDEN, SEED_BYTES, Ring, Words
 from securefed.crypto.rlwe.sealed import sealed
-from securefed.crypto.scheme import Floats, PublicKey, SecretKey
+from securefed.crypto.scheme import Floats, Mapper, PublicKey, SecretKey, Shared
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
 __all__ = ["FLOOD_BITS", "RlwePublicKey", "RlweSecretKey", "generate_secret_key"]
@@ -68,6 +68,19 @@ class RlwePublicKey(RlweLayout, PublicKey):
         self._key = sealed(ring).public_key(np.stack([part, a]))
         self.galois: Any = None
         self.strides: tuple[int, ...] = ()
+        self._switching = b""
+        self._shared: tuple[Mapper, Shared[RlwePublicKey]] | None = None
+
+    def shared(self) -> Shared[RlwePublicKey]:
+        """This key, placed where other processes of this party get it."""
+        if self._shared is None or self._shared[0] is not self.mapper:
+            self._shared = self.mapper, self.mapper.share(self)
+        return self._shared[1]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For a party's own workers: what is public, and nothing that SEAL made of it."""
+        frame = np.frombuffer(self._switching, dtype=np.uint8)
+        return _rebuilt, (self._seed, self._part, self.ring, frame, self.strides)
 
     def payload(self) -> bytes:
         return self._seed + self.ring.to_bytes(self._part)
@@ -109,6 +122,7 @@ class RlwePublicKey(RlweLayout, PublicKey):
         elements = [ring.galois_element(stride) for stride in strides]
         self.galois = sealed(ring).galois_keys(dict(zip(elements, pairs, strict=True)))
         self.strides = tuple(strides)
+        self._switching, self._shared = blob, None
 
     def encrypts_zero_under(self, secret: Words) -> bool:
         """Whether a secret key, in NTT form modulo all primes, is the one that this key was made from."""
@@ -161,6 +175,15 @@ class RlwePublicKey(RlweLayout, PublicKey):
 
     def _load_opened(self, frame: Frame) -> RlweOpened:
         return RlweOpened.from_frame(self, frame)
+
+
+def _rebuilt(
+    seed: bytes, part: Words, ring: Ring, switching: np.ndarray[Any, Any], strides: tuple[int, ...]
+) -> RlwePublicKey:
+    key = RlwePublicKey(seed, part, ring)
+    if len(switching):
+        key.load_switching(switching.tobytes(), strides)
+    return key
 
 
 class RlweSecretKey(SecretKey):

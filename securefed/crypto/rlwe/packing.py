@@ -72,12 +72,15 @@ class Block:
         """R: from one row of a unit to the next, for operands of that length."""
         return max(length, self.stride)
 
+    def unit_starts(self, length: int) -> list[int]:
+        """The first row of every unit, whether the block has it or not."""
+        spacing = self.spacing(length)
+        return [_offset(unit, spacing) // self.stride for unit in range(spacing // self.stride)]
+
     def unit_rows(self, length: int) -> list[NDArray[np.intp]]:
         """The rows of every unit; empty where a unit has none."""
-        spacing = self.spacing(length)
-        units = spacing // self.stride
-        starts = [_offset(unit, spacing) // self.stride for unit in range(units)]
-        return [np.arange(start, self.rows, units, dtype=np.intp) for start in starts]
+        starts = self.unit_starts(length)
+        return [np.arange(start, self.rows, len(starts), dtype=np.intp) for start in starts]
 
 
 @dataclass(frozen=True)
