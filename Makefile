@@ -6,6 +6,7 @@
 #   make lint                     ruff and mypy --strict
 #   make coverage                 which lines of the package `make test` runs, in parties' processes too
 #   make demo                     the main job, end to end
+#   make docs                     the guide and the API reference as a site: site/index.html; a warning is an error
 #   make bench-crypto             our operations beside other libraries' (BENCH_ARGS="--quick --json out.json")
 #   make test EXTRAS=dev,torch    with more of pyproject's extras installed
 #   make test PYTHON=/path/python with a Python of your choice
@@ -22,12 +23,13 @@ comma := ,
 # One stamp for each set of extras: asking for another one installs it, asking again does nothing.
 INSTALLED := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 WITH_PEERS := $(VENV)/.installed-peers
+WITH_DOCS := $(VENV)/.installed-docs
 
 # Runs each candidate, because a name on PATH can be a shim for a version that is not there.
 FIND_PYTHON = for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v "$$p"; break; }; done
 
-.PHONY: help test test-all test-slow coverage lint demo bench-crypto install clean
+.PHONY: help test test-all test-slow coverage lint demo docs bench-crypto install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -53,13 +55,18 @@ lint: $(INSTALLED)
 demo: $(INSTALLED)
 	$(BIN)/securefed demo
 
+# The theme's word about its successor is no warning about these pages.
+docs: $(INSTALLED) $(WITH_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	@echo "site/index.html"
+
 bench-crypto: $(INSTALLED) $(WITH_PEERS)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench crypto $(BENCH_ARGS)
 
 install: $(INSTALLED)
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -82,4 +89,8 @@ $(INSTALLED): $(BIN)/python pyproject.toml constraints.txt
 # What the bench compares with; where it cannot be installed the bench says so and goes on.
 $(WITH_PEERS): $(INSTALLED)
 	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[peers]" || echo "note: the extra 'peers' could not be installed"
+	@touch $@
+
+$(WITH_DOCS): $(INSTALLED)
+	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[docs]"
 	@touch $@
