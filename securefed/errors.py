@@ -6,12 +6,18 @@
     |-- MissingExtra    an optional dependency is not installed      (also an ImportError)
     `-- CryptoError     securefed.crypto.errors: keys, ciphertexts, masks, openings
 
-Every message is one line that names what was given and what is allowed.
+Every message is one line that names what was given and what is allowed; data with several faults has one
+line for each.
 """
 
 from __future__ import annotations
 
-__all__ = ["DataError", "MissingExtra", "SecurefedError", "SettingError"]
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+__all__ = ["DataError", "MissingExtra", "Problems", "SecurefedError", "SettingError"]
+
+MOST_SHOWN = 20
 
 
 class SecurefedError(Exception):
@@ -23,7 +29,41 @@ class SettingError(SecurefedError, ValueError):
 
 
 class DataError(SecurefedError, ValueError):
-    """A party's data cannot be used as given."""
+    """A party's data cannot be used as given. `problems`: one line for each thing that is wrong."""
+
+    def __init__(self, text: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.problems = tuple(problems) or (text,)
+
+
+class Problems:
+    """Everything that is wrong with somebody's data, so that nobody mends one thing to hear of the next."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner, self._found = owner, list[str]()
+
+    def add(self, text: str) -> None:
+        if text not in self._found:
+            self._found.append(text)
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """What the block refuses is kept, and the next thing is looked at."""
+        try:
+            yield
+        except DataError as error:
+            for text in error.problems:
+                self.add(text)
+
+    def check(self) -> None:
+        """DataError with all of them, if there are any."""
+        if len(self._found) == 1:
+            raise DataError(self._found[0])
+        if self._found:
+            listed = "".join(f"\n  - {text}" for text in self._found[:MOST_SHOWN])
+            if len(self._found) > MOST_SHOWN:
+                listed += f"\n  - and {len(self._found) - MOST_SHOWN} more"
+            raise DataError(f"{self._owner}: {len(self._found)} problems in the data{listed}", self._found)
 
 
 class MissingExtra(SecurefedError, ImportError):

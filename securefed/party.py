@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from securefed.checks import check_choice
 from securefed.data.columns import Columns
-from securefed.errors import DataError, SettingError
+from securefed.data.fields import field_kind, typed
+from securefed.data.ids import ID_FORMS, id_hint, id_shape, normalise_ids
+from securefed.data.policy import Policy
+from securefed.errors import DataError, Problems, SettingError
 
 __all__ = ["Fitted", "Party", "align", "label_party"]
 
@@ -43,10 +47,15 @@ class Party:
 
     features: rows x columns of finite numbers, or whatever `transform` takes. labels: one per row (transfer
     learning: NaN or None where unknown). ids: one per row, to align rows with the other parties'; without
-    ids all parties must have the same people in the same order. transform: "auto" (splines for numbers,
-    one-hot for words with rare ones together, indicators for what is missing), or a scikit-learn transformer
-    or pipeline; the party fits it on its own columns alone. Strong columns make a linear model strong, and
-    nobody else learns how they came about.
+    ids all parties must have the same people in the same order; `id_form` says what counts as the same id
+    (securefed.data.ids), alike at all parties. transform: "auto" (splines for numbers, one-hot for words with
+    rare ones together, indicators for what is missing), or a scikit-learn transformer or pipeline; the party
+    fits it on its own columns alone. Strong columns make a linear model strong, and nobody else learns how
+    they came about.
+
+    impute, dates, missing, rare, unknown: gaps, dates and categories, as [data] of party.toml has them
+    (securefed.data.policy); with one of them given, words are one-hot encoded. What they fit is fitted on
+    this party's own training rows.
     """
 
     def __init__(
@@ -57,6 +66,12 @@ class Party:
         ids: ArrayLike | None = None,
         *,
         transform: Any = None,
+        impute: str | Mapping[str, str] | None = None,
+        dates: Mapping[str, str] | None = None,
+        missing: Sequence[str] = (),
+        rare: int | None = None,
+        unknown: str = "ignore",
+        id_form: str = "exact",
     ) -> None:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise SettingError(f"name: {name!r} given, letters, digits and - _ . are allowed")
@@ -69,10 +84,22 @@ class Party:
             raise SettingError(
                 f"{name}: transform is {transform!r}, 'auto' or a scikit-learn transformer is allowed"
             )
-        self.transform = transform
-        self.features: Any = self._features(features) if transform is None else _table(name, features)
-        self.ids = None if ids is None else self._ids(ids)
-        self.labels = None if labels is None else self._labels(labels)
+        try:
+            self.policy = Policy(impute, dates or {}, missing, rare, unknown)  # type: ignore[arg-type]
+        except SettingError as error:
+            raise SettingError(f"{name}: {error}") from None
+        if foreign and not self.policy.plain:
+            raise SettingError(f"{name}: a scikit-learn transformer decides on gaps, dates and words itself")
+        self.transform, self.id_form = transform, check_choice("id_form", id_form, ID_FORMS)
+        raw = transform is None and self.policy.plain
+        self.features: Any = self._features(features) if raw else _table(name, features)
+        problems = Problems(name)
+        self.ids = self.labels = None
+        with problems.gathered():
+            self.ids = None if ids is None else self._ids(ids)
+        with problems.gathered():
+            self.labels = None if labels is None else self._labels(labels)
+        problems.check()
 
     @property
     def rows(self) -> int:
@@ -82,6 +109,7 @@ class Party:
         try:
             array = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError) as error:
+            self._explain(given)
             raise DataError(
                 f"{self.name}: features have to be numbers ({error}); transform='auto' encodes words"
             ) from None
@@ -93,24 +121,44 @@ class Party:
             )
         bad = ~np.isfinite(array)
         if bad.any():
-            column = int(np.flatnonzero(bad.any(axis=0))[0])
-            named = self.columns[column] if self.columns else f"number {column}"
-            raise DataError(
-                f"{self.name}: {int(bad.sum())} features are NaN or infinite, the first in column {named};"
-                " fill or drop them"
-            )
+            self._explain(array)
         return array
+
+    def _explain(self, given: Any) -> None:
+        """Everything about a table that is no numbers, if it is a table."""
+        try:
+            shape = np.shape(given)
+        except ValueError:  # rows of different lengths
+            return
+        if len(shape) != 2 or 0 in shape:
+            return
+        problems = Problems(self.name)
+        for name, values in as_table(self.name, given, self.columns, problems=problems).items():
+            named = repr(name) if self.columns else f"number {name}"
+            if (kind := field_kind(values)) == "number":
+                bad = int((~np.isfinite(values)).sum())
+                if bad:
+                    problems.add(
+                        f"{self.name}: {bad} of {len(values)} features of column {named} are NaN or infinite;"
+                        " fill or drop them, or say impute='median', 'most-frequent' or 'indicator'"
+                    )
+            elif kind == "date":
+                problems.add(
+                    f"{self.name}: column {named} holds dates; say dates={{{name!r}: 'age'}} or 'parts'"
+                )
+            else:
+                few = ", ".join(repr(str(word)) for word in np.unique(values)[:3])
+                problems.add(
+                    f"{self.name}: features have to be numbers, column {named} holds {few}; transform='auto'"
+                    " or a policy such as impute='indicator' encodes words"
+                )
+        problems.check()
 
     def _ids(self, given: Any) -> NDArray[Any]:
         array = np.asarray(given)
         if array.shape != (self.rows,):
             raise DataError(f"{self.name}: {array.shape} ids given for {self.rows} rows")
-        repeated = [value for value, count in Counter(array.tolist()).items() if count > 1]
-        if repeated:
-            few = ", ".join(str(value) for value in repeated[:3])
-            raise DataError(
-                f"{self.name}: {len(repeated)} ids occur more than once ({few}); each may occur once"
-            )
+        normalise_ids(array, self.name, self.id_form)
         return array
 
     def _labels(self, given: Any) -> NDArray[Any]:
@@ -147,8 +195,13 @@ class Party:
             rows = self._through(foreign)
         kind = "auto" if self.transform is not None and foreign is None else "none"
         names = self.columns if foreign is None else None
-        table = as_table(self.name, rows, names)
-        columns, numbers = Columns.fit(table, transform=kind, standardise=standardise, owner=self.name)
+        policy = self.policy if foreign is None else Policy()
+        problems = Problems(self.name)
+        table = as_table(self.name, rows, names, policy=policy, problems=problems)
+        problems.check()
+        columns, numbers = Columns.fit(
+            table, transform=kind, standardise=standardise, owner=self.name, policy=policy
+        )
         return self._with(numbers), Fitted(foreign, columns, names is not None)
 
     def transformed(self, fitted: Fitted | None) -> Party:
@@ -157,7 +210,7 @@ class Party:
             return self._with(self._features(self.features))
         rows = self.features if fitted.transform is None else self._through(fitted.transform)
         names = self.columns if fitted.transform is None else None
-        given, due = np.shape(rows)[1], len(fitted.columns.source)
+        given, due = np.shape(rows)[1], len(fitted.columns.given)
         if given != due:
             raise DataError(f"{self.name}: {given} columns given, the model has {due}")
         if fitted.named != (names is not None) and fitted.transform is None:
@@ -173,7 +226,10 @@ class Party:
                 raise DataError(
                     f"{self.name}: column {strange[0]!r} given, training had {_few(fitted.columns.given)}"
                 )
-        table = as_table(self.name, rows, names or fitted.columns.given)
+        kinds, gaps = fitted.columns.kinds, Policy(missing=fitted.columns.missing)
+        problems = Problems(self.name)
+        table = as_table(self.name, rows, names or fitted.columns.given, gaps, kinds, problems)
+        problems.check()
         numbers, unknown = fitted.columns.apply(table, self.name)
         for column, count in unknown.items():
             warnings.warn(
@@ -184,7 +240,8 @@ class Party:
 
     def _with(self, numbers: Array) -> Party:
         party = copy(self)
-        party.transform, party.columns, party.features = None, None, party._features(numbers)
+        party.transform, party.columns, party.policy = None, None, Policy()
+        party.features = party._features(numbers)
         return party
 
     def _through(self, transform: Any) -> Any:
@@ -209,8 +266,19 @@ def _table(name: str, features: Any) -> Any:
     return table
 
 
-def as_table(name: str, rows: Any, names: Sequence[str] | None) -> dict[str, NDArray[Any]]:
-    """Columns by name (by number where they have none): floats with NaN for what is missing, or words."""
+def as_table(
+    name: str,
+    rows: Any,
+    names: Sequence[str] | None,
+    policy: Policy | None = None,
+    kinds: Mapping[str, str] | None = None,
+    problems: Problems | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Columns by name (by number where they have none): floats, days or words, what is missing marked.
+
+    `kinds`: what they were in training. What cannot be read is left out and told to `problems`.
+    """
+    policy, problems = policy or Policy(), problems or Problems(name)
     frame = hasattr(rows, "iloc")
     array = None if frame else np.asarray(rows)
     keys = list(names) if names is not None else [str(i) for i in range(np.shape(rows)[1])]
@@ -219,21 +287,22 @@ def as_table(name: str, rows: Any, names: Sequence[str] | None) -> dict[str, NDA
     made = {}
     for place, key in enumerate(keys):
         column = rows.iloc[:, place].to_numpy() if array is None else array[:, place]
-        made[key] = _typed(column)
+        kind = (kinds or {}).get(key, "date" if key in policy.dates else None)
+        with problems.gathered():
+            made[key] = _typed(column, key, name, kind, policy.missing)
     return made
 
 
-def _typed(column: NDArray[Any]) -> NDArray[Any]:
-    """Floats, or words where a value is no number; what is missing is NaN or the empty word."""
-    if column.dtype.kind in "fiub":
+def _typed(
+    column: NDArray[Any], name: str, owner: str, kind: str | None, missing: Sequence[str]
+) -> NDArray[Any]:
+    if column.dtype.kind in "fiub" and kind in (None, "number"):
         return column.astype(np.float64)
-    values = [None if value is None or value != value else value for value in column.tolist()]
-    if not any(isinstance(value, str) for value in values):
-        try:
-            return np.array([np.nan if value is None else float(value) for value in values])
-        except (TypeError, ValueError):
-            pass
-    return np.array(["" if value is None else str(value) for value in values])
+    if column.dtype.kind == "M" and kind in (None, "date"):
+        return column.astype("datetime64[D]")
+    if kind == "number" and column.dtype.kind != "O":
+        kind = None  # words where numbers were: refused by name, with what training had
+    return typed(column.tolist(), name, owner, missing=missing, kind=kind, texts=False)
 
 
 def _few(names: Sequence[str]) -> str:
@@ -272,12 +341,18 @@ def align(parties: Sequence[Party], first: str) -> list[Party]:
     if len(with_ids) < len(parties):
         missing = ", ".join(p.name for p in parties if p.ids is None)
         raise DataError(f"ids: {missing} has none while others have; give ids to all parties or to none")
+    forms = {party.id_form for party in parties}
+    if len(forms) > 1:
+        raise SettingError(f"id_form: {', '.join(sorted(forms))} given, all parties take the same")
     places = {
-        p.name: {value: row for row, value in enumerate(p.ids.tolist())} for p in parties if p.ids is not None
+        p.name: {value: row for row, value in enumerate(normalise_ids(p.ids, p.name, p.id_form))}
+        for p in parties
+        if p.ids is not None
     }
     order = [value for value in places[first] if all(value in place for place in places.values())]
     if not order:
-        raise DataError(f"ids: {', '.join(p.name for p in parties)} have no id in common")
+        hint = id_hint({name: id_shape(place) for name, place in places.items()}, forms.pop())
+        raise DataError(f"ids: {', '.join(p.name for p in parties)} have no id in common: {hint}")
     return [
         party.take(np.array([places[party.name][value] for value in order], dtype=np.intp))
         for party in parties

@@ -113,7 +113,7 @@ def _session(
         session: Session = KeyHolderSession(party, keys, mapper, follow=follow, events=events)
     else:
         session = DataSession(party, keys, mapper, *data, follow=follow, events=events)
-    session.following = display.begin
+    session.following, session.note = display.begin, display.note
     return session
 
 
@@ -216,6 +216,9 @@ class _Display:
             f"{metric}sent {size(point.sent)}  comp {seconds(point.computation)}  "
             f"comm {seconds(point.communication)}",
         )
+
+    def note(self, text: str) -> None:
+        self._terminal.warn(text)
 
     def waiting(self, waiting: Waiting) -> None:
         self._line().note(waiting_note(waiting))

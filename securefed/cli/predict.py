@@ -110,7 +110,7 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal
     ids = None
     if party.data.id is not None:
         ids = rows.ids(party.data.id)
-        normalise_ids(ids, party.own.name)
+        normalise_ids(ids, party.own.name, party.shared.id_form)
     wanted_alone = party.shared.objective == "transfer" and party.is_label_party
     features, unknown = None, dict[str, int]()
     if not wanted_alone:
@@ -141,6 +141,8 @@ def _meet(
                 raise
             terminal.warn(f"{why_it_ended(gone)}; beginning again and waiting for it")
         else:
+            if scoring.refused is not None:
+                raise scoring.refused
             scored: Scored = done.outcome
             return scored
 

@@ -32,6 +32,11 @@ id = "id"                      # the column that says who a row is about; aligne
 # standardise = true           # mean 0 and variance 1 on this party's rows
 # threshold = "half"           # label party: where classes part; "accuracy", "f1", "balanced", or a number
 # transform = "auto"           # splines for numbers, rare categories together, what is missing is marked
+# impute = "indicator"         # gaps: "median", "most-frequent", "indicator" (marked too); default: refused
+# dates = {{ born = "age" }}     # years before the newest date; or "parts": year, month, weekday
+# missing = ["NA", "unknown"]  # words that mean that a value is not known
+# rare = 10                    # categories of fewer rows are put together
+# unknown = "ignore"           # categories that training did not have: counted and told, or "refuse"
 # peer_ids = 100000            # ids that a peer may put in; default: ten times this party's, 100000 at least
 """
 
@@ -63,6 +68,7 @@ learning_rate = "auto"         # every party's own, from its own columns: cannot
 l2 = 0.01
 batch_size = 0                 # 0: all rows in every round, the surest; or rows a round
 seed = 0                       # of the batches; no secret
+# id_form = "exact"            # "caseless": Ann is ann; "loose": also without spaces, signs, leading zeros
 # fixed_batches = false        # cut the rows into batches once: repeats give less away than new mixtures
 # loss = "logistic"            # "logistic", "linear", "squared_hinge"
 # order = "parallel"           # FedBCD-p; "sequential" is FedBCD-s

@@ -1,31 +1,68 @@
 """Identifiers in one agreed form, so that the same person has the same id at every party.
 
 The form: text in Unicode NFC, without white space at its ends, each run of white space inside as one space.
-Integers are their decimal digits, so that 17 and "17" are the same person, and so is 17.0, which is what a
-table reader makes of a whole-number column with gaps. Nothing else is folded: upper and lower case, leading
-zeros and look-alike characters (NFKC would make "x²" and "x2" one person) stay apart. What is empty, no
-id at all, or occurs twice in that form is refused, with the count and a few examples.
+Integers are their decimal digits, so that 17 and "17" are the same person, and so are 17.0 and "17.0", which
+is what a table reader makes of a whole-number column with gaps. What else is folded is agreed (`id_form`):
+
+    exact       nothing: case, leading zeros and look-alike characters (NFKC would make "x²" and "x2" one
+                person) stay apart
+    caseless    upper and lower case are the same
+    loose       also without spaces, punctuation and leading zeros: "AB-007" and "ab 7" are one
+
+What is empty, no id at all, or occurs twice in that form is refused, with the count and a few examples.
+
+Where little or nothing is in common, each party says in one word of a fixed list of what shape its ids are as
+a whole (`id_shape`): that is all that the others hear of ids that they do not have themselves.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
+from securefed.checks import check_choice
 from securefed.errors import DataError
 
-__all__ = ["normalise_id", "normalise_ids"]
+__all__ = ["ID_FORMS", "ID_SHAPES", "id_hint", "id_shape", "normalise_id", "normalise_ids"]
+
+ID_FORMS = ("exact", "caseless", "loose")
+ID_SHAPES = (
+    "whole numbers",
+    "numbers with leading zeros",
+    "numbers with a point",
+    "hashes",
+    "e-mail addresses",
+    "upper-case words",
+    "lower-case words",
+    "words of mixed case",
+)
+"""In one of these words a party says of what shape its ids are."""
 
 _SHOWN = 3
+_POINT_ZERO = re.compile(r"-?[0-9]+\.0+")
+_HASH = re.compile(r"(?=.*[a-fA-F])(?=.*[0-9])[0-9a-fA-F]{32,128}")
 _EXACT = 2**53
 """Whole numbers beyond this are not all different as floating-point numbers."""
 
 
-def normalise_id(value: object) -> str:
+def normalise_id(value: object, form: str = "exact") -> str:
     """The agreed form of one id, "" where there is none; what cannot be an id is refused."""
+    text = _text(value)
+    if _POINT_ZERO.fullmatch(text):
+        text = text.partition(".")[0]
+    if form != "exact":
+        text = unicodedata.normalize("NFC", text.casefold())
+    if form == "loose":
+        text = "".join(c for c in text if unicodedata.category(c)[0] in "LNM")
+        text = re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)
+    return text
+
+
+def _text(value: object) -> str:
     if isinstance(value, str):
         text = " ".join(unicodedata.normalize("NFC", value).split())
         if not text.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs") for c in text):
@@ -46,8 +83,9 @@ def normalise_id(value: object) -> str:
     raise DataError(f"{_shown(value)} is neither text nor a whole number")
 
 
-def normalise_ids(values: Iterable[object], owner: str) -> list[str]:
+def normalise_ids(values: Iterable[object], owner: str, form: str = "exact") -> list[str]:
     """All ids of `owner` in the agreed form, in their order; each occurs once."""
+    check_choice("id_form", form, ID_FORMS)
     given: list[Any] = list(values.tolist() if hasattr(values, "tolist") else values)
     if not given:
         raise DataError(f"{owner}: no ids given")
@@ -55,7 +93,7 @@ def normalise_ids(values: Iterable[object], owner: str) -> list[str]:
     refused: list[str] = []
     for row, value in enumerate(given):
         try:
-            found.append(normalise_id(value))
+            found.append(normalise_id(value, form))
         except DataError as error:
             refused.append(f"row {row}: {error}")
     if refused:
@@ -67,6 +105,33 @@ def normalise_ids(values: Iterable[object], owner: str) -> list[str]:
         repeated = [_shown(text) for text, count in Counter(found).items() if count > 1]
         raise DataError(f"{owner}: {len(repeated)} ids occur more than once ({_few(repeated)})")
     return found
+
+
+def id_shape(ids: Iterable[str]) -> str:
+    """Of what shape most of these ids are: one word of `ID_SHAPES`."""
+    return Counter(map(_shape, ids)).most_common(1)[0][0]
+
+
+def id_hint(shapes: Mapping[str, str], form: str) -> str:
+    """What all parties may be told where ids do not meet; `shapes` by party, as each said itself."""
+    told = ", ".join(f"{name} has {shape}" for name, shape in shapes.items() if shape)
+    if len(set(shapes.values())) > 1 and form != "loose":
+        return f"{told}; do all name the same kind of id, and would id_form = 'caseless' or 'loose' help?"
+    return f"{told}; do all name the same kind of id under id?"
+
+
+def _shape(text: str) -> str:
+    if _HASH.fullmatch(text):
+        return "hashes"
+    if re.fullmatch(r"-?[0-9]+", text):
+        return "numbers with leading zeros" if text.startswith("0") and len(text) > 1 else "whole numbers"
+    if re.fullmatch(r"-?[0-9]+[.,][0-9]+", text):
+        return "numbers with a point"
+    if "@" in text:
+        return "e-mail addresses"
+    if text == text.lower():
+        return "lower-case words"
+    return "upper-case words" if text == text.upper() else "words of mixed case"
 
 
 def _of(bad: list[str], count: int) -> str:

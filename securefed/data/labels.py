@@ -45,10 +45,12 @@ def binary_labels(
     missing = missing_labels(labels)
     known = np.array([value for value, gone in zip(labels.tolist(), missing, strict=True) if not gone])
     found = np.unique(known)
-    few = ", ".join(str(value) for value in found[:5])
+    few = ", ".join(str(value) for value in found[:5]) + (", ..." if len(found) > 5 else "")
     if classes is None:
         if len(found) != 2:
-            raise DataError(f"{party}: labels have {len(found)} classes ({few}), two are allowed")
+            raise DataError(
+                f"{party}: labels have {len(found)} classes ({few}), two are allowed{_kinds(found)}"
+            )
         classes = found
     elif not set(found.tolist()) <= set(classes.tolist()):
         due = ", ".join(str(value) for value in classes)
@@ -56,6 +58,18 @@ def binary_labels(
     signs = np.full(len(labels), np.nan)
     signs[~missing] = np.where(known == classes[1], 1.0, -1.0)
     return signs, classes
+
+
+def _kinds(found: NDArray[Any]) -> str:
+    """What labels may be, where they are not two classes."""
+    if len(found) < 2:
+        return "; with one class there is nothing to learn"
+    if found.dtype.kind in "iuf":
+        return (
+            "; numbers that are to be predicted as numbers take loss = 'linear', and several classes one "
+            "run for each (in Python: MultiClass)"
+        )
+    return "; several classes take one run for each, this one or not (in Python: MultiClass)"
 
 
 def accuracy(labels: NDArray[Any], predicted: NDArray[Any], party: str) -> float:

@@ -7,7 +7,7 @@ exception from somewhere inside.
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError
 
-__all__ = ["Table", "as_integers", "read_table"]
+__all__ = ["Table", "as_integers", "few", "read_table"]
 
 Array = NDArray[np.float64]
 _OTHERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -38,7 +38,7 @@ class Table:
         repeated = sorted({name for name in self.header if self.header.count(name) > 1})
         if repeated:
             self._check_header()
-            raise DataError(f"{self.name}: column {_few(repeated)} occurs more than once")
+            raise DataError(f"{self.name}: column {few(repeated)} occurs more than once")
         for line, row in enumerate(self.body, self.first_line):
             if len(row) != len(self.header):
                 raise DataError(
@@ -55,10 +55,10 @@ class Table:
                 raise DataError(f"{self.name}: its columns are separated by {other}, commas are expected")
         if missing:
             self._check_header()
-            raise DataError(f"{self.name}: no column {_few(missing)}; {len(columns)} columns are expected")
+            raise DataError(f"{self.name}: no column {few(missing)}; {len(columns)} columns are expected")
         extra = [name for name in self.header if name not in columns]
         if extra:
-            raise DataError(f"{self.name}: unknown column {_few(extra)}; {len(columns)} columns are expected")
+            raise DataError(f"{self.name}: unknown column {few(extra)}; {len(columns)} columns are expected")
 
     def _check_header(self) -> None:
         """Where names are wrong, say so if the first line has none at all."""
@@ -136,5 +136,9 @@ def as_integers(
     return whole
 
 
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def few(names: Iterable[str], most: int = 30) -> str:
+    """Names of columns in a message: all of them unless there are very many, since one that is left out may
+    be the one that is looked for.
+    """
+    listed = list(names)
+    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")

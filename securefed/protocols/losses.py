@@ -85,9 +85,10 @@ class Loss(ABC):
         try:
             labels = np.asarray(y, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise DataError(f"labels must be numbers: {error}") from None
+            hint = "; two classes take loss = 'logistic'"
+            raise DataError(f"labels must be numbers for the loss {self.name!r}: {error}{hint}") from None
         if not np.isfinite(labels).all():
-            raise DataError("labels must be finite, but some are missing or infinite")
+            raise DataError("labels must be finite, but some are missing or infinite; leave such rows out")
         if self.binary and not np.isin(labels, (-1.0, 1.0)).all():
             found = ", ".join(f"{label:g}" for label in np.unique(labels)[:5])
             raise DataError(f"labels must be -1 or +1 for the loss {self.name!r}; found {found}")

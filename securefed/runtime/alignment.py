@@ -10,7 +10,7 @@ Each party with data learns which of its people all have. The key-holder learns 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import Mapper
+from securefed.data.ids import normalise_ids
 from securefed.data.psi import PSI_KINDS, intersect
 from securefed.errors import DataError
 from securefed.runtime.shared import SharedSettings
 from securefed.transport import Link
 from securefed.transport.message import IllegalMessage
 
-__all__ = ["ALIGNMENT_KINDS", "Alignment", "align", "hear_count"]
+__all__ = ["ALIGNMENT_KINDS", "Alignment", "NothingInCommon", "align", "hear_count"]
 
 ALIGNMENT_KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -37,6 +38,10 @@ ALIGNMENT_KINDS: Mapping[str, str] = MappingProxyType(
 
 PHASE = "alignment"
 COUNT_BYTES = 8
+
+
+class NothingInCommon(DataError):
+    """No id is in common. Every party comes to that by itself, the key-holder by the number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +58,7 @@ class Alignment:
 async def align(
     link: Link,
     shared: SharedSettings,
-    ids: list[object] | None,
+    ids: Sequence[object] | None,
     count: int,
     known: NDArray[np.bool_] | None,
     mapper: Mapper,
@@ -68,11 +73,12 @@ async def align(
         if shared.alignment == "rows" or ids is None:
             rows: NDArray[np.intp] = np.arange(count, dtype=np.intp)
         else:
-            rows = await intersect(link, shared.parties, ids, mapper, peer_ids=peer_ids)
+            texts = normalise_ids(ids, link.name, shared.id_form)
+            rows = await intersect(link, shared.parties, texts, mapper, peer_ids=peer_ids)
         if shared.key_holder is not None and link.name == shared.label_party:
             link.send(shared.key_holder, "aligned", len(rows).to_bytes(COUNT_BYTES, "big"))
         if len(rows) == 0:
-            raise DataError(f"ids: {', '.join(shared.parties)} have no id in common")
+            raise NothingInCommon(f"ids: {', '.join(shared.parties)} have no id in common")
         labelled = np.ones(len(rows), dtype=np.bool_) if known is None else known[rows]
         if shared.objective == "transfer" and labels:
             labelled = await _share_labelled(link, shared, labelled)
@@ -106,5 +112,5 @@ async def hear_count(link: Link, label_party: str) -> int:
         raise IllegalMessage(f"{label_party} sent {len(blob)} bytes of 'aligned', {COUNT_BYTES} are due")
     count = int.from_bytes(blob, "big")
     if count == 0:
-        raise DataError("ids: the parties have no id in common")
+        raise NothingInCommon("ids: the parties have no id in common")
     return count

@@ -19,19 +19,21 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from securefed.data.ids import normalise_ids
+from securefed.data.ids import id_shape, normalise_ids
 from securefed.engine import get_engine
-from securefed.errors import SecurefedError, SettingError
+from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.measure.files import check_writable
+from securefed.measure.labels import LabelSide
 from securefed.measure.rundir import RunDirectory
 from securefed.protocols.recipe import LinearRecipe
 from securefed.runtime.checkpoints import CheckpointStore
 from securefed.runtime.endpoint import SOON, load_keys
 from securefed.runtime.keys import PartyKeys
 from securefed.runtime.own_data import check_labels
-from securefed.runtime.preparation import prepare
+from securefed.runtime.preparation import decided, prepare, prepared
 from securefed.runtime.rows import Rows, read_rows
 from securefed.runtime.settings import PartyFile, read_party_file, settings_problems
+from securefed.runtime.shards import read_shard
 from securefed.transport.identity import Certificate, parse_address
 
 __all__ = ["GOOD", "NOTE", "PROBLEM", "Check", "check_party"]
@@ -73,6 +75,9 @@ class _List:
     def of(self, about: str) -> Iterator[None]:
         try:
             yield
+        except DataError as error:
+            for text in error.problems:
+                self.problem(about, text)
         except SecurefedError as error:
             self.problem(about, error)
         except OSError as error:
@@ -134,17 +139,30 @@ def _check_data(found: _List, party: PartyFile) -> None:
         name = settings.id
         with found.of("ids"):
             ids = rows.ids(name)
-            normalise_ids(ids, party.own.name)
-            found.good("ids", f"{name}: {len(ids):,}, each once")
+            texts = normalise_ids(ids, party.own.name, party.shared.id_form)
+            found.good("ids", f"{name}: {len(ids):,}, each once; {id_shape(texts)}, such as {texts[0]!r}")
     if settings.label is not None:
         label = settings.label
         with found.of("label"):
-            check_labels(rows.column(label, "label"), party.own.name, party.shared)
-            found.good("label", f"{label}: as the objective takes it")
+            labels = rows.column(label, "label", missing=settings.missing)
+            targets, side = check_labels(labels, party.own.name, party.shared)
+            found.good("label", f"{label}: {_told(targets, side)}")
     with found.of("columns"):
         preparation, features = prepare(rows, settings)
-        found.good("columns", f"{preparation.count} numbers a row, none missing")
+        found.good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
+        for text in decided(preparation, rows):
+            found.note("columns", text)
         _check_bound(party, features)
+
+
+def _told(targets: Any, side: LabelSide) -> str:
+    """Labels in words."""
+    if side.classes is None:
+        return f"numbers from {np.nanmin(targets) * side.scale + side.mean:g} to " + (
+            f"{np.nanmax(targets) * side.scale + side.mean:g}, mean {side.mean:g}"
+        )
+    pairs = zip((-1, 1), side.classes.tolist(), strict=True)
+    return "two classes, " + " and ".join(f"{(targets == sign).sum():,} times {each}" for sign, each in pairs)
 
 
 def _check_bound(party: PartyFile, features: Any) -> None:
@@ -255,8 +273,17 @@ def _check_prediction(found: _List, party: PartyFile, file: Path, out: Path | No
         name = party.data.id if party.data is not None else None
         with found.of("rows"):
             if name is not None:
-                normalise_ids(rows.ids(name), party.own.name)
+                normalise_ids(rows.ids(name), party.own.name, party.shared.id_form)
             found.good("rows", f"{file}: {rows.count:,} rows")
+        directory = RunDirectory(party.run_folder, party.own.name)
+        wanted_alone = party.shared.objective == "transfer" and party.is_label_party
+        if not party.is_key_holder and not wanted_alone and directory.shard.exists():
+            with found.of("rows"):
+                shard = read_shard(directory.shard, directory.preparation, party.shared)
+                for column, count in prepared(shard.preparation, rows)[1].items():
+                    found.note(
+                        "rows", f"{count} of {rows.count} values of {column!r} were not there in training"
+                    )
     if party.is_label_party:
         target = out or party.run_folder / "scores.csv"
         with found.of("out"):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from securefed.data.columns import Columns
 from securefed.data.ids import normalise_ids
 from securefed.data.labels import binary_labels
-from securefed.errors import SettingError
+from securefed.errors import DataError, Problems, SettingError
 from securefed.measure.labels import LabelSide
 from securefed.protocols.losses import get_loss
 from securefed.protocols.recipe import LinearRecipe
@@ -30,7 +30,8 @@ class OwnData:
     """A party's rows: numbers, who they are about, and labels if it has them."""
 
     features: Array
-    ids: list[object] | None
+    ids: list[str] | None
+    """In the agreed form."""
     targets: Array | None = None
     """-1 and +1 (NaN where unknown), or numbers for the linear loss."""
     labels: LabelSide | None = None
@@ -62,13 +63,19 @@ def load_data(party: PartyFile) -> tuple[OwnData, Columns, str]:
     settings, path = party.data, party.folder / party.data.file
     rows = read_rows(path)
     digest = file_digest(path)
-    ids = None
-    if settings.id is not None:
-        ids = rows.ids(settings.id)
-        normalise_ids(ids, party.own.name)  # what cannot be aligned is refused before anybody is called
-    targets = side = None
-    if settings.label is not None:
-        labels = rows.column(settings.label, "label")
-        targets, side = check_labels(labels, party.own.name, party.shared)
-    preparation, features = prepare(rows, settings)
+    problems, fitted = Problems(settings.file), None
+    ids = targets = side = None
+    with problems.gathered():
+        if settings.id is not None:  # what cannot be aligned is refused before anybody is called
+            ids = normalise_ids(rows.ids(settings.id), party.own.name, party.shared.id_form)
+    with problems.gathered():
+        if settings.label is not None:
+            labels = rows.column(settings.label, "label", missing=settings.missing)
+            targets, side = check_labels(labels, party.own.name, party.shared)
+    with problems.gathered():
+        fitted = prepare(rows, settings)
+    problems.check()
+    if fitted is None:
+        raise DataError(f"{settings.file}: no feature columns are left")
+    preparation, features = fitted
     return OwnData(features, ids, targets, side), preparation, digest

@@ -6,7 +6,8 @@ round that they have in common. A party's program ends only when its part is on 
 when all programs have: who is let go knows that everybody is done.
 
 What the others get to know of this party besides the protocol's messages: its name, how many numbers its
-model has, and the rounds that it has checkpoints of.
+model has, the rounds that it has checkpoints of, and in one word of a fixed list of what shape its ids are
+(whole numbers, e-mail addresses, ...), so that all can be told why ids do not meet.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from securefed.crypto import Mapper
 from securefed.data.columns import Columns
 from securefed.data.entropy import column_bits
-from securefed.data.ids import normalise_ids
+from securefed.data.ids import id_hint, id_shape
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.measure.forecast import ledger_after, refusal
 from securefed.measure.quality import Holdout
@@ -36,7 +37,7 @@ from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.schedules import Reason
 from securefed.protocols.training import Outcome, Round
-from securefed.runtime.alignment import Alignment, align, hear_count
+from securefed.runtime.alignment import Alignment, NothingInCommon, align, hear_count
 from securefed.runtime.bookkeeping import Keeper, Tally
 from securefed.runtime.building import Measured, agreement_of, build, make_model
 from securefed.runtime.checkpoints import Checkpoint, CheckpointStore
@@ -51,6 +52,9 @@ from securefed.transport import Link, Path, Transcript
 from securefed.transport.grpc import NetworkLink
 
 __all__ = ["DataSession", "KeyHolderSession", "Session"]
+
+LITTLE = 0.05
+"""A smaller part of the own people in common is told, with what may be said of the ids."""
 
 T = TypeVar("T")
 Follow = Callable[[RoundPoint], None]
@@ -81,10 +85,12 @@ class Session(ABC):
         """Once the run is over here."""
         self.refused: SecurefedError | None = None
         """Why this run cannot be. All parties see it alike; each ends its program well and says it itself."""
+        self.note: Callable[[str], None] = lambda text: None
+        """Told what a person may want to know before the run is over."""
         self.following: Callable[[int, int], None] | None = None
         """Told (rounds done, rows) when the training of an attempt begins."""
         self._keys, self._mapper, self._follow, self._events = keys, mapper, follow, events
-        self._said = Standing(0)
+        self._said, self._shapes = Standing(0), dict[str, str]()
 
     @abstractmethod
     def standing(self) -> Standing:
@@ -118,9 +124,12 @@ class Session(ABC):
             self._keys.holder.memory.keep(self.directory.openings)
         try:
             decision = self._together(decide, standings, self.shared.label_party, self.shared.alignment)
+            self._shapes = {name: standing.ids for name, standing in standings.items()}
             await self._part(link, decision, standings)
         except _AllRefuse as refusal:
             self.refused = refusal.error
+        except NothingInCommon as nothing:
+            self.refused = DataError(f"{nothing}: {id_hint(self._shapes, self.shared.id_form)}")
         finally:
             if isinstance(link.transcript, FileTranscript):
                 link.transcript.abandon()
@@ -259,8 +268,9 @@ class DataSession(Session):
     def standing(self) -> Standing:
         proposal = token_hex(8) if self.party.is_label_party else ""
         rows = len(self._data.features) if self.shared.alignment == "rows" else 0
+        shape = "" if self._data.ids is None else id_shape(self._data.ids)
         if not self.store.aligned:
-            return Standing(self._equations, self._affine, rows, proposal=proposal)
+            return Standing(self._equations, self._affine, rows, proposal=proposal, ids=shape)
         meta, rounds = self.store.read_alignment().meta, self.store.rounds()
         ended: Reason | None = self.store.read(rounds[-1]).meta["ended"] if rounds else None
         return Standing(
@@ -271,6 +281,7 @@ class DataSession(Session):
             (0, *rounds),
             ended,
             proposal,
+            shape,
         )
 
     def check_unchanged(self) -> None:
@@ -299,7 +310,7 @@ class DataSession(Session):
         """Rows are known to it by their ids, where there are any."""
         data, guard = self._data, score_guard(self.party, self._keys, column_bits(self._data.features))
         if data.ids is not None:
-            guard.know(data.features, [each.encode() for each in normalise_ids(data.ids, self.name)])
+            guard.know(data.features, [each.encode() for each in data.ids])
         return guard
 
     async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
@@ -381,6 +392,11 @@ class DataSession(Session):
         arrays = {"rows": alignment.rows, "labelled": alignment.labelled}
         self.store.write_alignment(Checkpoint(arrays, meta))
         self._events.tell("aligned", rows=len(alignment))
+        if data.ids is not None and len(alignment) < LITTLE * len(data.ids):
+            self.note(
+                f"only {len(alignment):,} of {len(data.ids):,} ids of {self.name} are in common: "
+                f"{id_hint(self._shapes, self.shared.id_form)}"
+            )
         return alignment
 
     def _judge(self, measured: Measured | None) -> None:

@@ -1,7 +1,8 @@
 """Where the parties stand when they meet, and what follows from it: start, go on, or refuse.
 
 Each party tells all others, in its hello, how many numbers its model has and which rounds it has checkpoints
-of. Nothing of that is secret. From the same statements everybody draws the same conclusion:
+of, and in one word of a fixed list of what shape its ids are (securefed.data.ids: a hint where none meet).
+Nothing of that is secret. From the same statements everybody draws the same conclusion:
 
     all have a round of the same instance in common    go on after the latest such round
     nobody has got beyond the first round              start anew; at most one round is lost
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from securefed.data.ids import ID_SHAPES
 from securefed.errors import SettingError
 from securefed.protocols.schedules import Reason
 from securefed.transport.grpc import Malformed
@@ -45,6 +47,8 @@ class Standing:
     """Why the training was over at the last of them (label party)."""
     proposal: str = ""
     """The name of a new instance, if there has to be one (label party)."""
+    ids: str = ""
+    """Of what shape its ids are, where it has any."""
 
     def to_facts(self) -> dict[str, Any]:
         return {
@@ -55,6 +59,7 @@ class Standing:
             "rounds": list(self.rounds),
             "ended": self.ended,
             "proposal": self.proposal,
+            "ids": self.ids,
         }
 
     @classmethod
@@ -72,6 +77,7 @@ class Standing:
             and isinstance(facts.get("affine"), bool)
             and _token(facts.get("instance"), None)
             and _token(facts.get("proposal"), "")
+            and facts.get("ids") in ("", *ID_SHAPES)
             and facts.get("ended") in (None, *REASONS)
             and isinstance(rounds, list)
             and len(rounds) < 100
@@ -87,6 +93,7 @@ class Standing:
             tuple(rounds),
             facts["ended"],
             facts["proposal"],
+            facts["ids"],
         )
 
 

@@ -1,22 +1,22 @@
 """A party's own file: CSV or Parquet, as named columns of numbers or words.
 
 Nothing is guessed that matters: which column says who, which one is the label and which ones are features is
-in party.toml; a column of words is one-hot encoded, and what is missing or not a number is refused by name.
+in party.toml; securefed.data.fields says what the fields of a column are.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.tables import read_table
+from securefed.data.fields import typed
+from securefed.data.tables import few, read_table
 from securefed.errors import DataError
 from securefed.extras import require
 
@@ -32,27 +32,27 @@ class Rows:
     name: str
     fields: dict[str, list[object]]
 
-    @cached_property
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Each column as floats, or as words where one of its fields is none."""
-        return {name: _typed(values) for name, values in self.fields.items()}
-
     @property
     def count(self) -> int:
         return len(next(iter(self.fields.values())))
 
-    def column(self, name: str, purpose: str) -> NDArray[Any]:
+    def require(self, name: str, purpose: str) -> list[object]:
+        """A column as it stands there."""
         if name not in self.fields:
-            raise DataError(f"{self.name}: no column {name!r} ({purpose}); it has {_few(tuple(self.fields))}")
-        return self.columns[name]
+            near = get_close_matches(name, self.fields, 1, cutoff=0.7)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise DataError(f"{self.name}: no column {name!r} ({purpose}); {hint}it has {few(self.fields)}")
+        return self.fields[name]
+
+    def column(
+        self, name: str, purpose: str, *, kind: str | None = None, missing: Collection[str] = ()
+    ) -> NDArray[Any]:
+        """A column as numbers, words or days."""
+        return typed(self.require(name, purpose), name, self.name, kind=kind, missing=missing)
 
     def ids(self, name: str) -> list[object]:
         """Ids as they stand there: leading zeros and digits beyond a float's stay."""
-        self.column(name, "id")
-        return list(self.fields[name])
-
-    def is_words(self, name: str) -> bool:
-        return self.columns[name].dtype.kind != "f"
+        return list(self.require(name, "id"))
 
 
 def read_rows(path: Path) -> Rows:
@@ -79,28 +79,8 @@ def _read_parquet(path: Path) -> Rows:
     return Rows(path.name, {name: table.column(name).to_pylist() for name in table.column_names})
 
 
-def _typed(fields: Sequence[object]) -> NDArray[Any]:
-    """Numbers if all fields are; an empty field is NaN among numbers and an empty word among words."""
-    try:
-        return np.array([_number(value) for value in fields], dtype=np.float64)
-    except (TypeError, ValueError):
-        return np.array(["" if value is None else str(value).strip() for value in fields])
-
-
-def _number(value: object) -> float:
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return float("nan")
-    if not isinstance(value, str | int | float):
-        raise TypeError(type(value).__name__)
-    return float(value)
-
-
 def _first(error: BaseException) -> str:
     return str(error).strip().split("\n", 1)[0]
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def file_digest(path: Path) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper
-from securefed.data.ids import normalise_ids
+from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
 from securefed.errors import DataError, SettingError
 from securefed.measure.files import write_atomically
 from securefed.measure.rundir import RunDirectory
@@ -29,7 +29,7 @@ from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.prediction_run import BlindShard, predict_programs
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.scorers import Scorer, TransferScorer
-from securefed.runtime.alignment import align, hear_count
+from securefed.runtime.alignment import NothingInCommon, align, hear_count
 from securefed.runtime.shards import Shard, prediction_agreement
 from securefed.runtime.shared import SharedSettings
 from securefed.runtime.transcripts import start_transcript
@@ -83,10 +83,16 @@ class Scoring:
         self._shared, self._name, self._directory = shared, name, directory
         self._holder, self._mapper, self._shard, self._rows = holder, mapper, shard, rows
         self._guard, self.begun = guard, False
+        self.refused: DataError | None = None
+        """Why there is nothing to score; all parties see it alike."""
 
     def facts(self) -> dict[str, Any]:
-        self.begun = False
-        return {"rows": self._rows.count if self._rows is not None else None}
+        self.begun, rows = False, self._rows
+        shape = "" if rows is None or rows.ids is None else id_shape(self._normal(rows.ids))
+        return {"rows": rows.count if rows is not None else None, "ids": shape}
+
+    def _normal(self, ids: Sequence[object]) -> list[str]:
+        return normalise_ids(ids, self._name, self._shared.id_form)
 
     async def program(self, link: Link) -> Scored:
         self.begun = True
@@ -95,13 +101,26 @@ class Scoring:
         link.transcript = start_transcript(
             self._directory.folder / f"prediction-alignment-{self._name}.jsonl", self._name, link.run
         )
-        rows = await self._align(link)
-        link.transcript.close()
+        try:
+            rows = await self._align(link)
+        except NothingInCommon as nothing:
+            self.refused = DataError(f"{nothing}: {id_hint(self._shapes(link), self._shared.id_form)}")
+            return Scored(np.zeros(0, dtype=np.intp), None, link.path, link.paused)
+        finally:
+            link.transcript.close()
         link.transcript = start_transcript(self._directory.prediction, self._name, link.run)
         aligned = link.paused
         scores = await self._score(link, rows)
         link.transcript.close()
         return Scored(rows, scores, link.path, aligned)
+
+    def _shapes(self, link: Link) -> dict[str, str]:
+        """What each party said of its ids, where it is one of the words that may be said."""
+        told = link.hello if isinstance(link, NetworkLink) else {}
+        said = {name: str(told.get(name, {}).get("ids", "")) for name in self._shared.parties}
+        if self._rows is not None and self._rows.ids is not None:
+            said[self._name] = id_shape(self._normal(self._rows.ids))
+        return {name: shape for name, shape in said.items() if shape in ID_SHAPES}
 
     async def _align(self, link: Link) -> NDArray[np.intp]:
         shared, rows = self._shared, self._rows
@@ -133,7 +152,7 @@ class Scoring:
                 chosen = self._columns(self._rows.features[rows])
                 features[self._name] = chosen
                 if self._rows.ids is not None:
-                    names = normalise_ids(self._rows.ids, self._name)
+                    names = self._normal(self._rows.ids)
                     self._guard.know(chosen, [names[row].encode() for row in rows])
         holders = {} if self._holder is None else {self._name: self._holder}
         guards = {self._name: self._guard}

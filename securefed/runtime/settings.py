@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
 from securefed.data.columns import TRANSFORMS
+from securefed.data.policy import Policy
 from securefed.data.psi import check_peer_ids
 from securefed.errors import SecurefedError, SettingError
 from securefed.measure.quality import check_threshold
@@ -73,6 +74,11 @@ class DataSettings:
     one_hot: tuple[str, ...] | None = None
     standardise: bool = True
     transform: str = "none"
+    impute: str | Mapping[str, str] | None = None
+    dates: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    rare: int | None = None
+    unknown: str = "ignore"
     threshold: str | float = "half"
     peer_ids: int | None = None
     """How many ids a peer may put into the private intersection (securefed.data.psi has the default)."""
@@ -82,7 +88,7 @@ class DataSettings:
         for name in ("id", "label"):
             if getattr(self, name) is not None:
                 check_text(name, getattr(self, name))
-        for name in ("columns", "drop", "one_hot"):
+        for name in ("columns", "drop", "one_hot", "missing"):
             value = getattr(self, name)
             if isinstance(value, list):
                 object.__setattr__(self, name, check_names(name, value))
@@ -91,12 +97,18 @@ class DataSettings:
         check_flag("standardise", self.standardise)
         check_choice("transform", self.transform, TRANSFORMS)
         check_threshold(self.threshold)
+        _ = self.policy
         if self.peer_ids is not None:
             check_peer_ids(self.peer_ids)
         if self.columns is not None and not self.columns:
             raise SettingError("columns must name at least one column, or be left out for all")
         if self.columns is not None and self.drop:
             raise SettingError("columns and drop exclude each other: name what to take, or what to leave")
+
+    @property
+    def policy(self) -> Policy:
+        """What was decided about gaps, dates and categories."""
+        return Policy(self.impute, self.dates, self.missing, self.rare, self.unknown)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from securefed.checks import check_choice, check_integer, check_number
 from securefed.crypto import DEFAULT_SCHEME, key_kind
+from securefed.data.ids import ID_FORMS
 from securefed.errors import SettingError
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
@@ -35,6 +36,7 @@ COMMON: dict[str, Any] = {
     "allow_determined": False,
     "seed": 0,
     "alignment": "psi",
+    "id_form": "exact",
 }
 DEFAULTS: dict[str, dict[str, Any]] = {
     "linear": {
@@ -78,7 +80,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 IDENTITY = ("name", "parties", "key_holder", "objective")
 """Who and what; the rest is how."""
-OUTSIDE = ("local_steps", "order", "proximal", "decay", "batch_size", "holdout", "alignment")
+OUTSIDE = ("local_steps", "order", "proximal", "decay", "batch_size", "holdout", "alignment", "id_form")
 """Settings that a recipe takes in another form or not at all."""
 OBJECTIVES = ("linear", "transfer")
 
@@ -130,6 +132,7 @@ class SharedSettings:
             if self.key_holder in self.parties:
                 raise SettingError(f"key_holder: {self.key_holder} is one of the parties with data")
         check_choice("alignment", self.values["alignment"], ("psi", "rows"))
+        check_choice("id_form", self.values["id_form"], ID_FORMS)
         check_choice("decay", self.values["decay"], ("none", "sqrt", "sqrt-parties"))
         check_number("holdout", self.values["holdout"], least=0.0, below=1.0)
         check_integer("batch_size", self.values["batch_size"], least=0)
@@ -161,6 +164,10 @@ class SharedSettings:
     @property
     def alignment(self) -> str:
         return str(self.values["alignment"])
+
+    @property
+    def id_form(self) -> str:
+        return str(self.values["id_form"])
 
     @property
     def holdout(self) -> float:

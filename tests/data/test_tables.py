@@ -76,7 +76,7 @@ def test_another_delimiter_is_named(data: Path, sign: str, word: str) -> None:
 def test_missing_and_unknown_columns(data: Path) -> None:
     read = read_table(table(data, "x,y\n1,2\n"))
     read.require(["y", "x"])
-    with pytest.raises(DataError, match=r"no column a, b, c and 1 more; 5 columns are expected"):
+    with pytest.raises(DataError, match=r"no column a, b, c, d; 5 columns are expected"):
         read.require(["x", "a", "b", "c", "d"])
     with pytest.raises(DataError, match="unknown column y"):
         read.require(["x"])

@@ -147,7 +147,7 @@ FITS: dict[str, tuple[Callable[[], Any], str]] = {
     "ids of two types": (
         lambda: [
             Party("shop", BLOCKS[0], ids=range(30)),
-            labelled(LABELS, ids=[str(i) for i in range(30)]),
+            labelled(LABELS, ids=[f"x{i}" for i in range(30)]),
         ],
         "have no id in common",
     ),

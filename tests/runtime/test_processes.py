@@ -149,6 +149,21 @@ def test_what_cannot_be_run_is_said_by_everybody(change: dict[str, Any], words: 
 
 
 @pytest.mark.slow
+def test_that_no_id_is_in_common_is_said_by_everybody_with_what_shape_ids_are(fleet: Make) -> None:
+    made = fleet({"a": 3, "b": 3, "c": 3}, scheme="plain", **OPEN)
+    file = made.folder / "a" / "data.csv"
+    head, *rows = file.read_text().splitlines()
+    file.write_text(
+        "\n".join([head, *(f"X-{place}{row[row.index(',') :]}" for place, row in enumerate(rows))])
+    )
+    made.start_all()
+    assert set(made.finish().values()) == {2}, {name: made.log(name) for name in made.everybody}
+    for name in made.everybody:
+        last = made.log(name).strip().split("\n")[-1]
+        assert "no id in common: a has upper-case words, b has " in last and "X-" not in last
+
+
+@pytest.mark.slow
 def test_four_parties_and_a_key_holder_survive_the_kill_of_one(fleet: Make) -> None:
     """Plain, so that it is quick; the parameters are those of an unbroken run, bit for bit."""
     made = fleet(FOUR, scheme="plain", **{**OPEN, "rounds": 40})

@@ -78,7 +78,7 @@ REFUSED = {
     "a gap": (PEOPLE.replace(",40,", ",,"), {}, "1 of 3 values of column 'age' are missing"),
     "no number": (PEOPLE.replace(",40,", ",inf,"), {}, "missing or infinite"),
     "too many words": (MANY, {}, f"at most {MOST_CATEGORIES}"),
-    "one-hot of what is no feature": (PEOPLE, {"one_hot": ("late",)}, "is not a feature"),
+    "one-hot of what is no feature": (PEOPLE, {"one_hot": ("late", "region")}, "is not a feature"),
 }
 
 
@@ -117,7 +117,7 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     rows = read_rows(tmp_path / "data.parquet")
     assert rows.ids("id") == ["007", "7"]
     assert rows.column("age", "a feature").tolist() == [30.0, 40.0]
-    assert rows.is_words("region") and rows.column("region", "a feature").tolist() == ["north", ""]
+    assert rows.column("region", "a feature").tolist() == ["north", ""]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 and nothing more")
     with pytest.raises(DataError, match="not a Parquet file"):
         read_rows(tmp_path / "bad.parquet")

@@ -1,0 +1,260 @@
+"""One column of a party's table, and the numbers that it becomes: fitted on the party's own training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.preprocessing import SplineTransformer
+
+from securefed.checks import check_choice
+from securefed.data.dates import DATE_FORMS, date_part
+from securefed.data.policy import IMPUTES, UNKNOWNS, Policy
+from securefed.errors import DataError
+
+__all__ = ["FEW", "MOST_CATEGORIES", "POLICY", "Column", "gaps"]
+
+Array = NDArray[np.float64]
+
+MOST_CATEGORIES = 256
+"""A column with more different words than this is an id or a text, not a category."""
+FEW = 12
+"""A number with at most so many different values is taken as categories too."""
+KNOTS, DEGREE = 4, 2
+RARE_ROWS, RARE_SHARE = 10, 0.005
+"""Categories with fewer rows than either are put together."""
+REST = "\x00rest"
+"""The name of rare categories together; no file has it."""
+POLICY = Policy()
+DECIDED = ("common", "impute", "unknown", "put_together", "given", "part", "newest")
+"""What a column's list ends with, by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column of the source, and what becomes of it."""
+
+    name: str
+    kind: str
+    """"number" or "words"."""
+    levels: tuple[str, ...] = ()
+    """One-hot, in this order; REST last if there are rare ones."""
+    linear: bool = True
+    knots: Array = field(default_factory=lambda: np.zeros(0))
+    missing: bool = False
+    """Missing numbers were there in training: they have an indicator."""
+    fill: float = 0.0
+    common: str = ""
+    """The most frequent word, in place of a missing one."""
+    impute: str = "refuse"
+    unknown: str = "ignore"
+    put_together: tuple[str, ...] = ()
+    """The rare words, where unknown ones are refused."""
+    given: str = ""
+    """The source's column, where one column became several."""
+    part: str = ""
+    """Of a date."""
+    newest: float = 0.0
+
+    @property
+    def origin(self) -> str:
+        """The source's column."""
+        return self.given or self.name
+
+    @property
+    def taken(self) -> str:
+        """What the source's column holds: "number", "words" or "date"."""
+        return "date" if self.part else self.kind
+
+    @property
+    def names(self) -> list[str]:
+        """Of the numbers that it becomes."""
+        made = [self.name] if self.linear and self.kind == "number" else []
+        made += [f"{self.name}~{i + 1}" for i in range(_width(self.knots))]
+        made += [f"{self.name}={'(rare)' if level == REST else level}" for level in self.levels]
+        return made + ([f"{self.name}?"] if self.missing else [])
+
+    def numbers(self, values: NDArray[Any], owner: str) -> tuple[Array, int]:
+        """Its part of the table, and how many values were not known in training."""
+        if self.part:
+            values = date_part(values, self.part, self.newest)
+        if self.kind == "words":
+            words = values.astype(str)
+            gone = words == ""
+            if gone.any() and self.impute == "refuse":
+                raise DataError(gaps(owner, self.origin, gone))
+            return self._one_hot(np.where(gone, self.common, words) if self.common else words, owner)
+        gone = ~np.isfinite(values)
+        if gone.any() and not self.missing and self.impute == "refuse":
+            raise DataError(gaps(owner, self.origin, gone))
+        filled = np.where(gone, self.fill, values).astype(np.float64)
+        parts: list[Array] = [filled[:, None]] if self.linear else []
+        if len(self.knots):
+            parts.append(_spline(filled, self.knots))
+        unknown = int(gone.sum()) if self.impute == "indicator" and not self.missing else 0
+        if self.levels:
+            hot, strange = self._one_hot(np.array([word(value) for value in filled.tolist()]), owner)
+            parts.append(hot)
+            unknown += strange
+        if self.missing:
+            parts.append(gone.astype(np.float64)[:, None])
+        return np.hstack(parts), unknown
+
+    def _one_hot(self, words: NDArray[Any], owner: str) -> tuple[Array, int]:
+        place = {level: i for i, level in enumerate(self.levels)}
+        if self.unknown == "refuse":
+            strange = sorted(set(words.tolist()) - place.keys() - set(self.put_together))
+            if strange:
+                few = ", ".join(map(repr, strange[:3])) + (" ..." if len(strange) > 3 else "")
+                raise DataError(f"{owner}: column {self.origin!r} has {few}, which training did not have")
+        rest = place.get(REST, -1)
+        found = np.array([place.get(each, rest) for each in words.tolist()])
+        hot = np.zeros((len(words), len(self.levels)))
+        known = found >= 0
+        hot[np.flatnonzero(known), found[known]] = 1.0
+        return hot, int((found == rest).sum()) if rest < 0 else 0
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        values: NDArray[Any],
+        transform: str,
+        *,
+        one_hot: bool,
+        owner: str,
+        policy: Policy = POLICY,
+        **dated: Any,
+    ) -> Self:
+        """From a column of the training rows. `dated`: which part of which column's date it is."""
+        given = dated.get("given", name)
+        way = policy.way(given, transform)
+        kept: dict[str, Any] = {"impute": way, "unknown": policy.unknown, **dated}
+        number = values.dtype.kind == "f"
+        gone = ~np.isfinite(values) if number else values == ""
+        if gone.all() or (number and np.isinf(values).any()) or (gone.any() and way == "refuse"):
+            raise DataError(gaps(owner, given, gone))
+        fill, common = 0.0, ""
+        if number and way != "refuse":
+            found, counts = np.unique(values[~gone], return_counts=True)
+            fill = float(found[counts.argmax()] if way == "most-frequent" else np.median(values[~gone]))
+        elif way in ("median", "most-frequent"):
+            found, counts = np.unique(values[~gone], return_counts=True)
+            common = str(found[counts.argmax()])
+        kept |= {"fill": fill, "common": common}
+
+        def levels() -> dict[str, Any]:
+            words = np.where(gone, common, values).astype(str)
+            if number:
+                words = np.array([word(value) for value in np.where(gone, fill, values).tolist()])
+            made = _levels(given, words, transform, owner, policy.rare)
+            rest = sorted(set(words.tolist()) - set(made)) if policy.unknown == "refuse" else []
+            return {"levels": made, "put_together": tuple(rest)}
+
+        if not number:
+            return cls(name, "words", **levels(), **kept)
+        kept["missing"] = way == "indicator" and bool(gone.any())
+        if one_hot:
+            return cls(name, "number", linear=False, **levels(), **kept)
+        known = values[~gone]
+        distinct = np.unique(known)
+        if transform == "none" or len(distinct) <= 2:
+            return cls(name, "number", **kept)
+        if len(distinct) <= FEW:
+            return cls(name, "number", **levels(), **kept)
+        knots = np.unique(np.quantile(known, np.linspace(0.0, 1.0, KNOTS)))
+        if len(knots) < 3:  # most rows have one value; what matters is the rest
+            knots = np.unique([known.min(), *np.quantile(distinct, [0.5]), known.max()])
+        return cls(name, "number", knots=knots, **kept)
+
+    def to_list(self) -> list[Any]:
+        return [
+            self.name,
+            self.kind,
+            list(self.levels),
+            self.linear,
+            self.knots.tolist(),
+            self.missing,
+            self.fill,
+            {name: getattr(self, name) for name in DECIDED},
+        ]
+
+    @classmethod
+    def from_list(cls, found: Sequence[Any]) -> Self:
+        name, kind, levels, linear, knots, missing, fill, *decided = found
+        more: dict[str, Any] = (
+            decided[0] if decided else {"impute": "indicator" if kind == "words" else "refuse"}
+        )
+        if not set(more) <= set(DECIDED):
+            raise ValueError(f"{name}: {', '.join(sorted(set(more) - set(DECIDED)))} is not known")
+        made = cls(
+            str(name),
+            check_choice("kind", kind, ("number", "words")),
+            tuple(str(level) for level in levels),
+            bool(linear),
+            np.array(knots, dtype=np.float64),
+            bool(missing),
+            float(fill),
+            str(more.get("common", "")),
+            check_choice("impute", more.get("impute", "refuse"), IMPUTES),
+            check_choice("unknown", more.get("unknown", "ignore"), UNKNOWNS),
+            tuple(str(each) for each in more.get("put_together", ())),
+            str(more.get("given", "")),
+            check_choice(
+                "part", more.get("part", ""), ("", *(p for form in DATE_FORMS.values() for p in form))
+            ),
+            float(more.get("newest", 0.0)),
+        )
+        if len(made.knots) and (len(made.knots) < 2 or not (np.diff(made.knots) > 0).all()):
+            raise ValueError(f"knots of {name} do not rise")
+        return made
+
+
+def word(value: float) -> str:
+    """A number as a category; whole numbers without a point, so that 3 and 3.0 are one."""
+    if value != value:
+        return ""
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def gaps(owner: str, name: str, gone: NDArray[np.bool_]) -> str:
+    if gone.all():
+        return f"{owner}: column {name!r} has no values at all; drop it"
+    return (
+        f"{owner}: {int(gone.sum())} of {len(gone)} values of column {name!r} are missing or infinite, the "
+        f"first in row {int(np.flatnonzero(gone)[0]) + 1}; fill or drop them, or say impute = 'median', "
+        "'most-frequent' or 'indicator'"
+    )
+
+
+def _levels(
+    name: str, words: NDArray[Any], transform: str, owner: str, rare: int | None = None
+) -> tuple[str, ...]:
+    found, counts = np.unique(words, return_counts=True)
+    kept = found
+    if transform == "auto" or rare is not None:
+        kept = found[counts >= (max(RARE_ROWS, RARE_SHARE * len(words)) if rare is None else rare)]
+        kept = kept if len(kept) else found[np.argsort(-counts)[:1]]
+    if len(kept) > MOST_CATEGORIES:
+        raise DataError(
+            f"{owner}: column {name!r} has {len(found)} different words, at most {MOST_CATEGORIES} can be "
+            "one-hot encoded; drop it, make it the id, or say rare = N: words of fewer rows are put together"
+        )
+    rest = (REST,) if len(kept) < len(found) else ()
+    return (*(str(each) for each in kept), *rest)
+
+
+def _width(knots: Array) -> int:
+    """Columns of a spline: one less than the basis has, since a constant is there already."""
+    return len(knots) + DEGREE - 2 if len(knots) else 0
+
+
+def _spline(values: Array, knots: Array) -> Array:
+    basis = SplineTransformer(
+        degree=DEGREE, knots=knots[:, None], extrapolation="constant", include_bias=False
+    )
+    made: Array = basis.fit(knots[:, None]).transform(values[:, None])
+    return made
