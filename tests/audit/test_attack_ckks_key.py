@@ -66,10 +66,11 @@ def symmetric(phase: Residues) -> Residues:
 
 @pytest.mark.parametrize(
     ("chain", "mask"),
-    [(Chain((60, 40, 60), 40), 2.0**14), (Chain((60, 50, 60), 50), 2.0**4)],
+    [(Chain((60, 40, 60), 40), 2.0**11), (Chain((60, 50, 60), 50), 2.0**2)],
     ids=["40 bits", "50 bits"],
 )
 def test_two_float_replies_give_the_whole_key(chain: Chain, mask: float) -> None:
+    """Masks leave a float's last digits room: at 2^14 times the scale a run in a hundred rounds wrong."""
     generator = np.random.default_rng(1)
     holder, prime = FloatHolder(chain), chain.primes[0]
     residuals = generator.uniform(-1, 1, DEGREE // 2)
