@@ -23,6 +23,7 @@ from securefed.data.columns import Columns
 from securefed.data.fields import field_kind, typed
 from securefed.data.ids import ID_FORMS, id_hint, id_shape, normalise_ids
 from securefed.data.policy import Policy
+from securefed.data.storage import row_blocks, take_rows
 from securefed.errors import DataError, Problems, SettingError
 
 __all__ = ["Fitted", "Party", "align", "label_party"]
@@ -119,8 +120,7 @@ class Party:
             raise DataError(
                 f"{self.name}: features have shape {array.shape}, (rows, columns), none of them 0, is allowed"
             )
-        bad = ~np.isfinite(array)
-        if bad.any():
+        if not all(np.isfinite(array[block]).all() for block in row_blocks(len(array))):
             self._explain(array)
         return array
 
@@ -178,7 +178,8 @@ class Party:
     def take(self, rows: NDArray[np.intp]) -> Party:
         """The party with these rows only, in this order."""
         party = copy(self)
-        party.features = self.features.iloc[rows] if hasattr(self.features, "iloc") else self.features[rows]
+        frame = hasattr(self.features, "iloc")
+        party.features = self.features.iloc[rows] if frame else take_rows(self.features, rows)
         party.ids = None if self.ids is None else self.ids[rows]
         party.labels = None if self.labels is None else self.labels[rows]
         return party

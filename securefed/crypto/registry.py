@@ -114,6 +114,7 @@ SCHEMES: dict[str, SchemeEntry] = {
     "ckks": SchemeEntry(
         opens="ckks",
         hides="rlwe",
+        parallel=True,
         trust="ckks with own gradients: the peers must be trusted not to cheat, since one crafted request "
         "shows a peer the whole secret key (docs/threat-model.md); reveal='nothing' opens nothing, and "
         "scheme='paillier' shows no key",

@@ -27,6 +27,7 @@ from securefed.data.column import FEW, MOST_CATEGORIES, POLICY, Column, gaps
 from securefed.data.dates import DATE_FORMS, date_part
 from securefed.data.fields import field_kind
 from securefed.data.policy import Policy
+from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, Problems
 
 __all__ = ["FARTHEST", "FEW", "MOST_CATEGORIES", "TRANSFORMS", "Column", "Columns", "Table"]
@@ -101,7 +102,9 @@ class Columns:
         if standardise:
             mean, scale = _moments(numbers)
         made = cls(source, mean, scale, policy.missing)
-        return made, made._scaled(numbers, standardise)
+        if standardise:
+            made._scale(numbers)
+        return made, numbers
 
     def apply(self, table: Table, owner: str = "table") -> tuple[Array, dict[str, int]]:
         """Other rows by the same measure; and the columns with values that training did not know, counted."""
@@ -118,25 +121,29 @@ class Columns:
                 )
         problems.check()
         numbers, unknown = self._numbers(table, owner)
-        return self._scaled(numbers, bool((self.scale != 1).any() or self.mean.any())), unknown
+        if (self.scale != 1).any() or self.mean.any():
+            self._scale(numbers)
+        return numbers, unknown
 
     def _numbers(self, table: Table, owner: str) -> tuple[Array, dict[str, int]]:
-        parts, unknown, problems = [], dict[str, int](), Problems(owner)
+        """A column after the other, into a table of their own."""
+        rows, unknown, problems = len(next(iter(table.values()))), dict[str, int](), Problems(owner)
+        numbers, first = new_table(rows, len(self.names)), 0
         for column in self.source:
             with problems.gathered():
                 part, strange = column.numbers(table[column.origin], owner)
-                parts.append(part)
+                numbers[:, first : first + part.shape[1]] = part
+                first += part.shape[1]
                 if strange:
                     unknown[column.origin] = max(strange, unknown.get(column.origin, 0))
         problems.check()
-        return np.hstack(parts), unknown
+        return numbers, unknown
 
-    def _scaled(self, numbers: Array, standardise: bool) -> Array:
-        if not standardise:
-            return numbers
-        with np.errstate(over="ignore"):
-            scaled: Array = np.clip((numbers - self.mean) / self.scale, -FARTHEST, FARTHEST)
-        return scaled
+    def _scale(self, numbers: Array) -> None:
+        for block in row_blocks(len(numbers)):
+            with np.errstate(over="ignore"):
+                scaled = (numbers[block] - self.mean) / self.scale
+            numbers[block] = np.clip(scaled, -FARTHEST, FARTHEST)
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         listed = json.dumps([column.to_list() for column in self.source])
@@ -186,9 +193,11 @@ def _moments(numbers: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of each column, also where squares would leave a float's range; 1 in place
     of what is no more than rounding.
     """
-    size = np.abs(numbers).max(axis=0)
+    blocks = list(row_blocks(len(numbers)))
+    size = np.max([np.abs(numbers[block]).max(axis=0) for block in blocks], axis=0)
     size = np.where(size > 0, size, 1.0)
-    relative = numbers / size
-    mean, scale = relative.mean(axis=0), relative.std(axis=0)
+    mean = np.sum([(numbers[block] / size).sum(axis=0) for block in blocks], axis=0) / len(numbers)
+    squares = [((numbers[block] / size - mean) ** 2).sum(axis=0) for block in blocks]
+    scale = np.sqrt(np.sum(squares, axis=0) / len(numbers))
     constant = scale <= 1e-12
     return mean * size, np.where(constant, size, scale * size)

@@ -7,8 +7,10 @@ exception from somewhere inside.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +18,11 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError
 
-__all__ = ["Table", "as_integers", "few", "read_table"]
+__all__ = ["BLOCK_ROWS", "Table", "as_integers", "few", "read_blocks", "read_table"]
 
 Array = NDArray[np.float64]
+BLOCK_ROWS = 1 << 13
+"""Rows that are read as text at once."""
 _OTHERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -106,18 +110,38 @@ def read_table(path: Path, header: Sequence[str] | None = None) -> Table:
 
 def read_lines(path: Path) -> list[list[str]]:
     """The fields of each line that is not empty."""
+    with _translated(path), path.open(encoding="utf-8-sig", newline="") as stream:
+        lines = [row for row in csv.reader(stream, strict=True) if row]
+    if not lines:
+        raise DataError(f"{path.name}: the file is empty")
+    return lines
+
+
+def read_blocks(path: Path, rows: int = BLOCK_ROWS) -> Iterator[Table]:
+    """A comma-separated file with a header, so many rows at a time."""
+    with _translated(path), path.open(encoding="utf-8-sig", newline="") as stream:
+        lines = (row for row in csv.reader(stream, strict=True) if row)
+        first = next(lines, None)
+        if first is None:
+            raise DataError(f"{path.name}: the file is empty")
+        header, line = tuple(name.strip() for name in first), 2
+        while body := list(islice(lines, rows)):
+            yield Table(path.name, header, body, line)
+            line += len(body)
+        if line == 2:
+            raise DataError(f"{path.name}: a header and no rows")
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            lines = [row for row in csv.reader(stream, strict=True) if row]
+        yield
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise DataError(f"{path.name}: not a text file in UTF-8") from None
     except csv.Error as error:
         raise DataError(f"{path.name}: not a table of comma-separated values ({error})") from None
-    if not lines:
-        raise DataError(f"{path.name}: the file is empty")
-    return lines
 
 
 def as_integers(

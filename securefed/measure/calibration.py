@@ -315,5 +315,5 @@ def calibrate(kind: str, key_bits: int, mapper: Mapper | None = None) -> Costs |
     if kind == "paillier":
         return PaillierCosts(key_bits, mapper)
     if kind == "rlwe":
-        return RlweCosts()
+        return RlweCosts(1 if mapper is None else mapper.workers)
     return CkksCosts() if kind == "ckks" else PlainCosts()

@@ -16,8 +16,9 @@ from securefed.crypto.hidden import HiddenArray, PlainMatrix, Range, Result, Wid
 from securefed.crypto.rlwe import generate_secret_key
 from securefed.crypto.rlwe.arrays import RlweArray, RlweSum
 from securefed.crypto.rlwe.packing import Packing, operand_length
-from securefed.crypto.rlwe.products import kept_encodings
+from securefed.crypto.rlwe.products import WORTH_SHARING, kept_encodings
 from securefed.crypto.scheme import SecretKey
+from securefed.engine.local import cores
 from securefed.measure.dry import Operation
 from securefed.measure.stopwatch import timed
 
@@ -31,12 +32,15 @@ BITS = 30
 """Of multipliers."""
 STRIDES = (4, 2)
 REPEATS = 3
+EFFICIENCY = 0.85
+"""Of a worker process, beside work in this one."""
 
 
 class RlweCosts:
     """Seconds for each operation at each shape."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 1) -> None:
+        self._workers = workers
         self._secret = generate_secret_key()
         self._public = self._secret.public
         self._known: dict[Operation, float] = {}
@@ -58,15 +62,26 @@ class RlweCosts:
         )
         if met not in self._known:
             self._measure(met)
-        return (scale or 1.0) * self._known[met]
+        return (scale or 1.0) * self._known[met] / self._spread(operation)
+
+    def _spread(self, operation: Operation) -> float:
+        """By how much other processes shorten a product."""
+        if self._workers == 1 or operation.name != "multiply" or self._encodings(operation) < WORTH_SHARING:
+            return 1.0
+        return max(1.0, EFFICIENCY * min(self._workers, cores()))
 
     def _kept(self, operation: Operation) -> bool:
         """Whether what was encoded for a product fits into memory until the next one."""
         ring = self._public.ring
-        length = operand_length(operation.inner, operation.blocks, ring.degree)
-        units = sum(len(b.unit_rows(length)) for b in Packing(*operation.shape, ring.degree).blocks)
-        pieces = -(-operation.inner // length)
-        return units * pieces * len(ring.data_primes) * ring.degree * 8 <= kept_encodings.limit
+        each = len(ring.data_primes) * ring.degree * 8
+        return self._encodings(operation) * each <= kept_encodings.limit
+
+    def _encodings(self, operation: Operation) -> int:
+        """Plaintexts that a product takes."""
+        degree = self._public.ring.degree
+        length = operand_length(operation.inner, operation.blocks, degree)
+        units = sum(len(b.unit_rows(length)) for b in Packing(*operation.shape, degree).blocks)
+        return units * -(-operation.inner // length)
 
     def _measure(self, operation: Operation) -> None:
         if operation.name in ("multiply", "flatten"):

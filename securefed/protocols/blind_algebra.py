@@ -30,7 +30,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.losses import Loss
 from securefed.protocols.range_check import SUMS
 
-__all__ = ["BlindPlan", "hidden_entries"]
+__all__ = ["BlindPlan", "hidden_entries", "largest_of"]
 
 Array = NDArray[np.float64]
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from securefed.checks import check_choice, check_flag, check_integer, check_number
 from securefed.crypto import SCHEMES, KeyHolder, Mapper, load_public_key, protects, schemes_that
 from securefed.data.entropy import column_bits
+from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, SettingError
 from securefed.models import Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
@@ -294,7 +295,10 @@ class LinearRecipe(Recipe):
     def augmented(self, features: Array, *, last: bool) -> Array:
         """The columns with the label party's intercept, a column of ones."""
         if last and self.fit_intercept:
-            return np.hstack([features, np.ones((len(features), 1))])
+            made = new_table(len(features), features.shape[1] + 1)
+            for block in row_blocks(len(features)):
+                made[block, :-1], made[block, -1] = features[block], 1.0
+            return made
         return features
 
     def party(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.data.labels import auc
+from securefed.data.storage import take_rows
 from securefed.errors import DataError
 from securefed.measure.quality import HeldOut
 from securefed.models import HiddenLayer, LocalModel, Network
@@ -110,20 +111,22 @@ def build(
     if not isinstance(recipe, LinearRecipe) or isinstance(model, HiddenLayer):
         raise DataError(f"{name}: a {type(model).__name__} does not fit the objective {shared.objective}")
     targets = None if data.targets is None else data.targets[train]
+    columns = take_rows(data.features, train)
     measured: Measured | None = None
     if agreement.evaluate_every or agreement.holdout:
         rows = held if len(held) else train
+        seen_columns = take_rows(data.features, held) if len(held) else columns
         metric: HeldOut | None = None
         if data.targets is not None and targets is not None:
             metric = HeldOut(data.targets[rows], binary=recipe.loss_function.binary)
             if len(held):
-                measured = Measured(metric, (data.features[train], targets, data.features[held]))
-        around = replace(around, evaluation=Evaluation(data.features[rows], metric))
-    program = recipe.party(agreement, name, model, data.features[train], targets, around)
+                measured = Measured(metric, (columns, targets, seen_columns))
+        around = replace(around, evaluation=Evaluation(seen_columns, metric))
+    program = recipe.party(agreement, name, model, columns, targets, around)
     return Trained(program, model, measured=measured)
 
 
 def _transfer_evaluation(data: OwnData, rows: NDArray[np.intp]) -> Evaluation:
     if data.targets is not None:
         return Evaluation(None, auc(data.targets[rows]))
-    return Evaluation(data.features[rows])
+    return Evaluation(take_rows(data.features, rows))

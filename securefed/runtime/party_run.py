@@ -33,6 +33,7 @@ from securefed.measure.summary import PartyAccount
 from securefed.measure.timeline import RoundPoint, Timeline
 from securefed.models import HiddenLayer
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.blind_algebra import largest_of
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.schedules import Reason
@@ -258,7 +259,7 @@ class DataSession(Session):
         self._affine = not isinstance(model, HiddenLayer) and model.is_linear
         recipe = self.shared.recipe()
         if isinstance(recipe, LinearRecipe) and recipe.blind:
-            largest = float(np.max(np.abs(data.features)))
+            largest = largest_of(data.features)
             if largest > recipe.feature_bound:
                 raise SettingError(
                     f"feature_bound: a feature of magnitude {largest:.4g} in the data, at most "

@@ -1,4 +1,6 @@
-"""A party's own file: CSV or Parquet, as named columns of numbers or words.
+"""A party's own file: CSV, Parquet or numpy's .npy, as named columns of numbers or words.
+
+It is read a block of rows at a time: in memory are the numbers, and the text of one block.
 
 Nothing is guessed that matters: which column says who, which one is the label and which ones are features is
 in party.toml; securefed.data.fields says what the fields of a column are.
@@ -7,22 +9,87 @@ in party.toml; securefed.data.fields says what the fields of a column are.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from securefed.data.fields import typed
-from securefed.data.tables import few, read_table
+from securefed.data.tables import BLOCK_ROWS, few, read_blocks
 from securefed.errors import DataError
 from securefed.extras import require
 
-__all__ = ["Rows", "file_digest", "read_rows"]
+__all__ = ["Fields", "Rows", "file_digest", "read_rows"]
 
 PARQUET = (".parquet", ".pq")
+
+
+Blocks = Iterator[Mapping[str, Sequence[object]]]
+MOST_DIFFERENT = 1 << 16
+"""Texts of a column that are kept once each."""
+
+
+class Fields(Mapping[str, list[object]]):
+    """The columns of a file: those of numbers alone as numbers, the others as their texts. The texts of a
+    column of numbers (ids, codes) are read again when somebody asks for them.
+    """
+
+    def __init__(self, name: str, blocks: Callable[[Collection[str]], Blocks]) -> None:
+        self._name, self._blocks = name, blocks
+        parts: dict[str, list[NDArray[np.float64]]] = {}
+        others: dict[str, None] = {}
+        for block in blocks(()):
+            for column, fields in block.items():
+                if column in others:
+                    continue
+                try:
+                    parts.setdefault(column, []).append(np.asarray(fields, dtype=np.float64))
+                except (TypeError, ValueError):
+                    parts[column], others[column] = [], None
+        self._texts = self._read(others) if others else {}
+        self._numbers = {column: np.concatenate(found) for column, found in parts.items() if found}
+        self._names = list(parts)
+        sizes = {len(found) for found in self._numbers.values()}
+        sizes |= {len(found) for found in self._texts.values()}
+        if len(sizes) != 1:
+            raise DataError(f"{name}: changed while it was read")
+        self.rows = sizes.pop()
+
+    def _read(self, columns: Collection[str]) -> dict[str, list[object]]:
+        found: dict[str, list[object]] = {column: [] for column in columns}
+        known: dict[object, object] = {}
+        for block in self._blocks(columns):
+            for column, texts in found.items():
+                for text in block[column]:
+                    texts.append(known.setdefault(text, text) if len(known) < MOST_DIFFERENT else text)
+        return found
+
+    def numbers(self, column: str) -> NDArray[np.float64] | None:
+        return self._numbers.get(column)
+
+    def __getitem__(self, column: str) -> list[object]:
+        if column in self._texts:
+            return self._texts[column]
+        if column not in self._numbers:
+            raise KeyError(column)
+        found = self._read([column])[column]
+        if len(found) != self.rows:
+            raise DataError(f"{self._name}: changed while it was read")
+        return found
+
+    def __contains__(self, column: object) -> bool:
+        return column in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,53 +97,92 @@ class Rows:
     """Fields by column as the file has them."""
 
     name: str
-    fields: dict[str, list[object]]
+    fields: Fields
 
     @property
     def count(self) -> int:
-        return len(next(iter(self.fields.values())))
+        return self.fields.rows
 
-    def require(self, name: str, purpose: str) -> list[object]:
-        """A column as it stands there."""
+    def require(self, name: str, purpose: str) -> None:
+        """Refuse a name that the file does not have."""
         if name not in self.fields:
             near = get_close_matches(name, self.fields, 1, cutoff=0.7)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise DataError(f"{self.name}: no column {name!r} ({purpose}); {hint}it has {few(self.fields)}")
-        return self.fields[name]
 
     def column(
         self, name: str, purpose: str, *, kind: str | None = None, missing: Collection[str] = ()
     ) -> NDArray[Any]:
         """A column as numbers, words or days."""
-        return typed(self.require(name, purpose), name, self.name, kind=kind, missing=missing)
+        self.require(name, purpose)
+        numbers = self.fields.numbers(name)
+        if numbers is not None and not missing and kind in (None, "number"):
+            return numbers
+        return typed(self.fields[name], name, self.name, kind=kind, missing=missing)
 
     def ids(self, name: str) -> list[object]:
         """Ids as they stand there: leading zeros and digits beyond a float's stay."""
-        return list(self.require(name, "id"))
+        self.require(name, "id")
+        return list(self.fields[name])
 
 
 def read_rows(path: Path) -> Rows:
     """The table in a file, by its ending."""
     if not path.exists():
         raise DataError(f"{path}: no such file")
-    return _read_parquet(path) if path.suffix.lower() in PARQUET else _read_csv(path)
+    ending = path.suffix.lower()
+    blocks = _parquet_blocks if ending in PARQUET else _npy_blocks if ending == ".npy" else _csv_blocks
+    return Rows(path.name, Fields(path.name, partial(blocks, path)))
 
 
-def _read_csv(path: Path) -> Rows:
-    table = read_table(path)
-    return Rows(path.name, {name: list(table.column(name)) for name in table.header})
+def _csv_blocks(path: Path, chosen: Collection[str]) -> Blocks:
+    for table in read_blocks(path):
+        columns = dict(zip(table.header, zip(*table.body, strict=True), strict=True))
+        yield {name: columns[name] for name in chosen or table.header}
 
 
-def _read_parquet(path: Path) -> Rows:
+def _parquet_blocks(path: Path, chosen: Collection[str]) -> Blocks:
     parquet = require("pyarrow.parquet", extra="parquet")
     arrow = require("pyarrow", extra="parquet")
     try:
-        table = parquet.read_table(path)
+        with parquet.ParquetFile(path) as file:
+            if file.metadata.num_rows == 0 or file.metadata.num_columns == 0:
+                raise DataError(f"{path.name}: no rows")
+            for batch in file.iter_batches(columns=list(chosen) or None):
+                columns = zip(batch.schema.names, batch.columns, strict=True)
+                yield {name: _python(column) for name, column in columns}
     except (OSError, arrow.ArrowException) as error:
         raise DataError(f"{path}: not a Parquet file that can be read ({_first(error)})") from None
-    if table.num_rows == 0 or table.num_columns == 0:
+
+
+def _python(column: Any) -> Sequence[object]:
+    """Floats as they are; all else as Python has it, so that no digit of an id is lost."""
+    if str(column.type) in ("double", "float"):
+        floats: Sequence[object] = column.to_numpy(zero_copy_only=False)
+        return floats
+    fields: list[object] = column.to_pylist()
+    return fields
+
+
+def _npy_blocks(path: Path, chosen: Collection[str]) -> Blocks:
+    """A matrix, whose columns are called by their numbers, or a table with named fields."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not a numpy file that can be read ({_first(error)})") from None
+    named = array.dtype.names
+    if not (array.ndim == 1 if named else array.ndim == 2 and array.dtype.kind in "fiub"):
+        raise DataError(f"{path.name}: an array of shape {array.shape}, rows and columns are expected")
+    if array.size == 0:
         raise DataError(f"{path.name}: no rows")
-    return Rows(path.name, {name: table.column(name).to_pylist() for name in table.column_names})
+    for start in range(0, len(array), BLOCK_ROWS):
+        rows = array[start : start + BLOCK_ROWS]
+        columns = named or [str(place) for place in range(array.shape[1])]
+        found = {name: rows[name] if named else rows[:, int(name)] for name in chosen or columns}
+        made: dict[str, Any] = {
+            name: part.tolist() if chosen else np.array(part) for name, part in found.items()
+        }
+        yield made
 
 
 def _first(error: BaseException) -> str:

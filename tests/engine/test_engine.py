@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from securefed.crypto.scheme import Shared
 from securefed.engine import Processes, Ray, SerialEngine, WorkerDied, get_engine
+from securefed.engine.placing import Places
 from securefed.errors import MissingExtra, SettingError
 
 
@@ -65,7 +69,8 @@ def test_workers_end_with_a_killed_party() -> None:
 
 def test_engines_by_name() -> None:
     assert isinstance(get_engine("serial", "paillier"), SerialEngine)
-    assert isinstance(get_engine(None, "ckks"), SerialEngine)
+    assert isinstance(get_engine(None, "plain"), SerialEngine)
+    assert get_engine(None, "ckks").workers == get_engine(None, "paillier").workers
     assert get_engine(3, "ckks").workers == 3
     assert isinstance(get_engine(1, "ckks"), SerialEngine)
     for bad in ("threads", 0, 2.5, True):
@@ -124,3 +129,61 @@ def test_whoever_stops_a_party_stops_it_and_not_its_workers() -> None:
     with Processes(1) as engine:
         (pid,) = {pid for _, pid in engine.map(square, range(2))}
         assert engine.map(signals_itself, [signal.SIGINT, signal.SIGTERM]) == [pid, pid]
+
+
+def total(pair: tuple[Shared[np.ndarray], int]) -> tuple[float, bool]:
+    values = pair[0].get()
+    return float(values[pair[1] :].sum()), values.flags.writeable
+
+
+@pytest.mark.parametrize("make", [SerialEngine, lambda: Processes(2)])
+def test_what_is_shared_is_placed_once_and_survives_a_worker(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    values = np.arange(20_000.0)
+    with make() as engine:
+        shared = engine.share(values)
+        assert [value for value, _ in engine.map(total, [(shared, i) for i in range(4)])] == [
+            values[i:].sum() for i in range(4)
+        ]
+        if isinstance(engine, Processes):
+            engine.map(dies_once, [tmp_path / "a"])
+            (found, writeable), *_ = engine.map(total, [(shared, 0)])
+            assert found == values.sum() and not writeable
+            assert len(pickle.dumps((shared, 0))) < 1000, "pieces name it, and do not carry it"
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="looks into /proc")
+def test_places_are_given_back() -> None:
+    def places() -> int:
+        paths = list(Path("/proc/self/fd").iterdir())  # the listing itself is one, and gone by now
+        return sum("memfd:securefed" in os.readlink(path) for path in paths if os.path.lexists(path))
+
+    before = places()
+    with Processes(2) as engine:
+        values = np.zeros(20_000)
+        one, other = engine.share([values]), engine.share({"again": values})
+        assert places() == before + 1, "one array, one place"
+        del one, other, values
+        assert places() == before
+        kept = engine.share(np.zeros(20_000))
+        assert places() == before + 1
+    assert places() == before
+    del kept
+
+
+def test_arrays_that_are_files_are_named_and_not_copied(tmp_path: Path) -> None:
+    np.save(tmp_path / "columns.npy", np.arange(20_000.0))
+    on_disk = np.load(tmp_path / "columns.npy", mmap_mode="r")
+    places = Places()
+    found = places.place(np.asarray(on_disk))
+    assert found.path == str(tmp_path / "columns.npy") and (found.load() == on_disk).all()
+    assert places.place(on_disk[1:]).path != found.path, "a part of a file is another array"
+    places.close()
+
+
+def test_what_a_piece_asks_a_cluster_for() -> None:
+    engine = Ray("ray://head:1?cpus=2&memory_gib=4&resource=ours")
+    assert engine._request == {"num_cpus": 2.0, "memory": 4 << 30, "resources": {"ours": 0.001}}
+    assert isinstance(get_engine("ray?cpus=0.5", "ckks"), Ray)
+    for bad in ("ray://head:1?cpus=0", "ray?gpus=1", "ray?memory_gib=much"):
+        with pytest.raises(SettingError, match="cpus, memory_gib and resource are allowed"):
+            get_engine(bad, "ckks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
+from securefed.data import storage
 from securefed.data.columns import MOST_CATEGORIES, Columns
+from securefed.data.tables import BLOCK_ROWS
 from securefed.errors import DataError, MissingExtra
 from securefed.runtime.own_data import check_labels
 from securefed.runtime.preparation import prepare
@@ -154,3 +157,50 @@ def test_labels_of_the_linear_loss_are_numbers_in_any_unit() -> None:
     outlier = np.append(np.zeros(9999), 1.0)
     with pytest.raises(DataError, match="margin_bound"):
         check_labels(outlier, "bank", shared(loss="linear"))
+
+
+def test_a_column_that_turns_to_words_after_many_rows_is_read_again(tmp_path: Path) -> None:
+    """Numbers for more rows than are read at once, then a word: every field is as it stands there."""
+    codes = [f"{place:05d}" for place in range(BLOCK_ROWS)] + ["north"] * 5
+    rows = table(tmp_path, "code,x\n" + "".join(f"{code},{place}\n" for place, code in enumerate(codes)))
+    assert rows.fields["code"] == codes
+    assert rows.fields.numbers("code") is None
+    assert rows.column("x", "a feature").tolist() == list(range(len(codes)))
+    assert rows.ids("x")[:2] == ["0", "1"], "the texts of a column of numbers"
+
+
+def test_numpy_files_are_tables(tmp_path: Path) -> None:
+    path = tmp_path / "data.npy"
+    np.save(path, np.array([[1, 2**60 + 1], [3, 4]]))
+    rows = read_rows(path)
+    assert list(rows.fields) == ["0", "1"]
+    assert rows.column("0", "a feature").tolist() == [1.0, 3.0]
+    assert rows.ids("1") == [2**60 + 1, 4], "no digit of an id is lost"
+    np.save(path, np.array([(7, 0.5), (8, 1.5)], dtype=[("id", "i8"), ("x", "f4")]))
+    assert read_rows(path).column("x", "a feature").tolist() == [0.5, 1.5]
+    np.save(path, np.zeros(3))
+    with pytest.raises(
+        DataError, match=r"data\.npy: an array of shape \(3,\), rows and columns are expected"
+    ):
+        read_rows(path)
+    path.write_bytes(b"no array")
+    with pytest.raises(DataError, match="not a numpy file"):
+        read_rows(path)
+
+
+def test_a_large_table_is_a_file_that_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(storage, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    values = np.random.default_rng(0).normal(3.0, 2.0, (50, 2))
+    given = "a,b\n" + "".join(f"{float(a)!r},{float(b)!r}\n" for a, b in values)
+    _, features = prepare(table(tmp_path, given), DataSettings(file="data.csv"))
+    (file,) = (tmp_path / "scratch").iterdir()
+    assert file.stat().st_mode & 0o077 == 0
+    assert np.allclose(features, StandardScaler().fit_transform(values))
+    chosen = storage.take_rows(features, np.array([4, 2]))
+    assert (chosen == features[[4, 2]]).all()
+    assert storage.take_rows(features, np.arange(50)) is features
+    del features
+    assert not list((tmp_path / "scratch").iterdir())

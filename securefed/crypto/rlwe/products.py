@@ -35,8 +35,8 @@ __all__ = ["Terms", "kept_encodings", "multiply"]
 Integers = NDArray[np.int64]
 PARTS = 8
 """Parts that a product is cut into, where there is so much to do."""
-WORTH_SHARING = 64
-"""Products of ciphertexts from which on other processes are asked."""
+WORTH_SHARING = 256
+"""Products of ciphertexts, some tenths of a second, from which on other processes are asked."""
 
 
 class Terms:
