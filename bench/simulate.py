@@ -124,7 +124,7 @@ class Transfer:
         hidden = layer.forward(shared_b)
         scores = hidden @ phi
         distance = np.sum((hidden - self.layers["A"].forward(shared_a)) ** 2, axis=1)
-        loss = np.log(2.0) - labels * scores / 2 + scores**2 / 8 + self.recipe.gamma * distance
+        loss = np.log(2.0) - labels * scores / 2 + scores**2 / 8 + self.recipe.pull * distance
         return {
             "held_out_auc": float(roc_auc_score(signs, layer.forward(features) @ phi)),
             "overlap_auc": area(labels, scores),

@@ -283,6 +283,13 @@ class HidingLayout(Protocol):
     lending_slack: int
     """Bits that masks of lent values are wider by (0: they are uniform)."""
 
+    @property
+    def wraps(self) -> int:
+        """What hidden integers are reduced by, the same under all keys of the kind; 0: they are not, while
+        they stay in their range.
+        """
+        ...
+
     def room(self, range_: Range, slack: int) -> int:
         """Bits that are left above values of this range and their masks; negative where they do not fit."""
         ...

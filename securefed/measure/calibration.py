@@ -305,7 +305,7 @@ class ModelCosts:
 
 def _columns(scenario: Scenario) -> int:
     recipe = scenario.recipe
-    return 1 if isinstance(recipe, LinearRecipe) else recipe.hidden
+    return 1 if isinstance(recipe, LinearRecipe) else recipe.width
 
 
 def calibrate(kind: str, key_bits: int, mapper: Mapper | None = None) -> Costs | HiddenCosts:

@@ -85,7 +85,7 @@ class Scenario:
         members = []
         for place, (name, columns) in enumerate(self.columns.items()):
             if isinstance(self.recipe, TransferRecipe):
-                members.append(Member(name, (columns + 1) * self.recipe.hidden, False))
+                members.append(Member(name, (columns + 1) * self.recipe.width, False))
             else:
                 model = self.recipe.model(name, columns, last=name == names[-1], index=place)
                 members.append(Member(name, model.size, model.is_linear))
@@ -186,7 +186,7 @@ class _OwnGradient:
         s = self.scenario
         rows, columns = s.batch, 2 if self.agreement.exact else 1
         if isinstance(s.recipe, TransferRecipe):
-            rows, columns = rows + s.recipe.hidden, s.recipe.hidden
+            rows, columns = rows + s.recipe.width, s.recipe.width
         return Held(rows, columns, s.fixed(name), arrived=1)
 
     def held(self, name: str, *, turn: bool) -> Held:

@@ -104,9 +104,7 @@ class Agreement:
             allowed = schemes_that(lambda entry: not entry.protects)
             raise SettingError(f"exact: only possible with scheme {allowed}, {self.scheme!r} given")
         check_choice("reveal", self.reveal, ("own-gradient", "nothing"))
-        if self.reveal == "nothing" and (
-            self.objective != "linear" or not all(m.affine for m in self.members)
-        ):
+        if self.reveal == "nothing" and not all(m.affine for m in self.members):
             raise SettingError("reveal: 'nothing' takes linear local models; 'own-gradient' takes all")
         if self.reveal == "nothing" and SCHEMES[self.scheme].hides is None:
             allowed = schemes_that(lambda entry: entry.hides)
@@ -158,6 +156,11 @@ class Agreement:
     def turns(self) -> list[tuple[str, ...]]:
         """Who makes local steps at the same time: all at once, or one after the other (FedBCD-s)."""
         return [self.names] if self.algorithm.order == "parallel" else [(name,) for name in self.names]
+
+    @property
+    def outputs(self) -> int:
+        """Scores of a row."""
+        return self.columns if self.objective == "linear" else 1
 
     @property
     def watched(self) -> bool:

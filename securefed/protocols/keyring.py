@@ -126,10 +126,10 @@ async def ask_switching(link: Link, agreement: Agreement, keys: Keyring, size: i
             blob = await link.receive("columns", name)
             if len(blob) != COUNT.size:
                 raise SettingError(f"columns: {len(blob)} bytes given by {name}, {COUNT.size} are allowed")
-            strides = keys.public.strides_for([Result(0, agreement.columns, _size(blob, name))])
+            strides = keys.public.strides_for([Result(0, agreement.outputs, _size(blob, name))])
             link.send(name, "switching-keys", keys.own.switching(strides))
     if size is not None:
-        strides = keys.public.strides_for([Result(0, agreement.columns, size)])
+        strides = keys.public.strides_for([Result(0, agreement.outputs, size)])
         keys.public.load_switching(await link.receive("switching-keys", keys.opener), strides)
         checked(link, "switching-keys", keys.opener, 0, 0, "as many as agreed")
 

@@ -151,8 +151,7 @@ class PartyLoop(ABC):
         scored = agreement.blurs and name != agreement.label_party
         if scored and evaluation is not None and evaluation.features is not None:
             due = agreement.evaluations_from(self.first_round)
-            outputs = agreement.columns if agreement.objective == "linear" else 1
-            self.guard.expect(evaluation.features, due, agreement.score_precision, outputs)
+            self.guard.expect(evaluation.features, due, agreement.score_precision, agreement.outputs)
 
     async def _metric(self, link: Link, keys: Keyring, t: int) -> float | None:
         evaluation = self._evaluation

@@ -9,14 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_choice, check_integer, check_number
+from securefed.errors import SettingError
 from securefed.models import ACTIVATIONS, HiddenLayer
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
+from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blind_transfer import BlindTransferParty
+from securefed.protocols.losses import get_loss
 from securefed.protocols.optimisers import get_optimiser
 from securefed.protocols.recipe import Recipe, Surroundings
-from securefed.protocols.schedules import as_learning_rate
+from securefed.protocols.schedules import Automatic, Constant, InverseSqrt, as_learning_rate
 from securefed.protocols.scorers import TransferScorer
-from securefed.protocols.training import DataParty
+from securefed.protocols.training import DataParty, Evaluation
 from securefed.protocols.transfer import TransferSide
+from securefed.protocols.transfer_algebra import TransferPlan, TransferRows, largest_step, with_ones
 
 __all__ = ["TransferRecipe"]
 
@@ -29,28 +34,55 @@ TRANSFER_RATE = 0.01
 class TransferRecipe(Recipe):
     """Federated transfer learning between two parties."""
 
-    hidden: int = 32
+    reveal: str = "own-gradient"
+    hidden: int | None = None
+    """Width of the representation; None: 1 where nothing is revealed (transfer_algebra says why), else 32."""
     activation: str = "sigmoid"
-    gamma: float = 0.05 / 32
+    gamma: float | None = None
+    """None: 0.005 where nothing is revealed, else 0.05 / 32."""
     activation_bound: float = 64.0
+    feature_bound: float = 64.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_integer("hidden", self.hidden, least=1, most=4096)
+        check_choice("reveal", self.reveal, ("nothing", "own-gradient"))
+        check_integer("hidden", self.width, least=1, most=4096)
         check_choice("activation", self.activation, ACTIVATIONS)
-        check_number("gamma", self.gamma, least=0.0)
+        check_number("gamma", self.pull, least=0.0)
         check_number("activation_bound", self.activation_bound, above=0.0)
+        check_number("feature_bound", self.feature_bound, above=0.0)
+        if self.blind and self.batch_size is not None:
+            raise SettingError(
+                f"batch_size: {self.batch_size} given; reveal='nothing' takes all shared rows at once"
+                " (its cost does not depend on them), reveal='own-gradient' takes batches"
+            )
+
+    @property
+    def blind(self) -> bool:
+        return self.reveal == "nothing" and self.scheme != "plain"
+
+    @property
+    def width(self) -> int:
+        """h."""
+        return self.hidden if self.hidden is not None else 1 if self.reveal == "nothing" else 32
+
+    @property
+    def pull(self) -> float:
+        """gamma."""
+        return self.gamma if self.gamma is not None else 0.005 if self.reveal == "nothing" else 0.05 / 32
 
     def layer(self, columns: int, index: int) -> HiddenLayer:
         """A party's hidden layer before training; index 0 is B, 1 is A."""
-        return HiddenLayer(columns, self.hidden, self.activation, seed=self.seed * 1000 + index)
+        return HiddenLayer(columns, self.width, self.activation, seed=self.seed * 1000 + index)
 
     def member(self, name: str, layer: HiddenLayer) -> Member:
         return Member(name, layer.size, False)
 
     def agreement(self, members: tuple[Member, ...], overlap: int) -> Agreement:
         """B first, then A, which has the labels."""
-        rate = as_learning_rate(TRANSFER_RATE if self.learning_rate == "auto" else self.learning_rate)
+        rate = as_learning_rate(self.learning_rate)
+        if isinstance(rate, Automatic):
+            rate = InverseSqrt(largest_step(self.pull, self.l2)) if self.blind else Constant(TRANSFER_RATE)
         return Agreement(
             objective="transfer",
             scheme=self.scheme,
@@ -59,23 +91,32 @@ class TransferRecipe(Recipe):
             learning_rate=rate,
             batches=self.batches(overlap),
             stopping=self.stopping(),
-            columns=self.hidden,
+            columns=self.width,
             evaluate_every=self.evaluations(),
             score_precision=self.score_precision,
             allow_determined=self.allow_determined,
-            value_bits=self._value_bits(overlap),
+            value_bits=0 if self.blind else self._value_bits(overlap),
+            reveal="nothing" if self.blind else "own-gradient",
             details=(
                 ("activation", self.activation),
-                ("gamma", self.gamma),
+                ("gamma", self.pull),
                 ("l2", self.l2),
-                ("activation_bound", self.activation_bound),
+                (
+                    "feature_bound" if self.blind else "activation_bound",
+                    self.feature_bound if self.blind else self.activation_bound,
+                ),
             ),
         )
+
+    def _bound(self) -> tuple[str, float]:
+        if self.blind:
+            return "feature_bound", self.feature_bound
+        return "activation_bound", self.activation_bound
 
     def _value_bits(self, overlap: int) -> int:
         """Of the largest number that either party sends (TransferSide.fixed)."""
         u = self.activation_bound
-        return encoded_bits(2.0 * max(u * (0.5 + 2.0 * self.gamma), sqrt(overlap) * u * u, 1.0))
+        return encoded_bits(2.0 * max(u * (0.5 + 2.0 * self.pull), sqrt(overlap) * u * u, 1.0))
 
     def side(
         self,
@@ -91,10 +132,73 @@ class TransferRecipe(Recipe):
             overlap,
             labelled,
             labels,
-            gamma=self.gamma,
+            gamma=self.pull,
             l2=self.l2,
             activation_bound=self.activation_bound,
         )
+
+    # Blind: linear maps over fixed features, which nobody sees
+
+    def blind_member(self, name: str, columns: int) -> Member:
+        """`columns`: of the party's features; the ones come on top."""
+        return Member(name, columns + 1, True)
+
+    def blind_plan(self, agreement: Agreement) -> TransferPlan:
+        b, a = agreement.members
+        algorithm = agreement.algorithm
+        return TransferPlan(
+            a.equations,
+            b.equations,
+            self.width,
+            agreement.batches.rows,
+            self.pull,
+            self.l2,
+            algorithm.proximal,
+            algorithm.local_steps,
+            algorithm.order != "parallel",
+        )
+
+    def scoring_plan(self, agreement: Agreement) -> BlindPlan:
+        """B's part of a score is all of it."""
+        loss = get_loss("logistic")
+        return BlindPlan(loss, 2, agreement.members[0].equations, self.l2, self.feature_bound, 64.0, 64.0)
+
+    def blind_party(
+        self,
+        agreement: Agreement,
+        features: Array,
+        overlap: NDArray[np.intp],
+        labelled: NDArray[np.bool_],
+        labels: Array | None,
+        around: Surroundings,
+    ) -> BlindTransferParty:
+        """One party's program; A is the one with labels."""
+        name = agreement.names[labels is not None]
+        scoring, evaluation = self.scoring_plan(agreement), around.evaluation
+        scoring.check_features(features, name)
+        if evaluation is not None and evaluation.features is not None:
+            scoring.check_features(evaluation.features, name)
+            evaluation = Evaluation(
+                self.scored(evaluation.features, label_party=labels is not None), evaluation.metric
+            )
+        return BlindTransferParty(
+            agreement,
+            self.blind_plan(agreement),
+            scoring,
+            TransferRows(with_ones(features), overlap, labelled, labels),
+            seed=self.seed * 1000 + (labels is not None),
+            holder=around.holder,
+            evaluation=evaluation,
+            mapper=around.mapper,
+            on_round=around.on_round,
+            guard=around.guarded(name, features),
+            read_key=around.read_key,
+        )
+
+    @staticmethod
+    def scored(features: Array, *, label_party: bool) -> Array:
+        """What stands for rows in a score: B's columns and ones; of A's nothing but their number."""
+        return np.zeros((len(features), 1)) if label_party else with_ones(features)
 
     def party(self, agreement: Agreement, side: TransferSide, around: Surroundings) -> DataParty:
         """One party's program."""

@@ -62,7 +62,7 @@ def make_model(shared: SharedSettings, name: str, columns: int, seed: int) -> Mo
     """The party's part of the model before training."""
     recipe = shared.recipe()
     if isinstance(recipe, TransferRecipe):
-        return HiddenLayer(columns, recipe.hidden, recipe.activation, seed=seed)
+        return HiddenLayer(columns, recipe.width, recipe.activation, seed=seed)
     last = name == shared.label_party
     model = recipe.model(name, columns, last=last, index=shared.parties.index(name))
     if isinstance(model, Network):

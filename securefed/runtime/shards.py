@@ -102,7 +102,7 @@ def save_shard(
     if isinstance(recipe, TransferRecipe) and isinstance(trained.model, HiddenLayer):
         public |= {
             "estimator": "transfer",
-            "hidden": recipe.hidden,
+            "hidden": recipe.width,
             "activation": recipe.activation,
             "activation_bound": recipe.activation_bound,
         }

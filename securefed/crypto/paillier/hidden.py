@@ -72,6 +72,10 @@ class PaillierLayout:
     """Of the modulus."""
 
     @property
+    def wraps(self) -> int:
+        return 0
+
+    @property
     def plaintext_bytes(self) -> int:
         return (self.bits + 7) // 8
 

@@ -23,6 +23,10 @@ class RlweLayout:
     lending_slack: int = 0
     ring: Ring = HIDDEN
 
+    @property
+    def wraps(self) -> int:
+        return self.ring.modulus
+
     def room(self, range_: Range, slack: int) -> int:
         return self.ring.capacity_bits - range_.masked(slack).bits
 

@@ -1,0 +1,324 @@
+"""Blind transfer learning, two parties: nobody sees a gradient, a representation or even its own map.
+
+W_A and W_B, and all that is computed of them, are shared between the two (securefed.crypto.shares): each
+party has numbers that are uniform by themselves. Products go through hidden arrays, each party under its own
+key (securefed.protocols.shared_products), so what travels are ciphertexts of the sender's key, and entries
+under the sender's masks. securefed.protocols.transfer_algebra has the objective and the steps.
+
+    once         K and c, the only numbers that take both parties' rows
+    each round   trip 1: K'W_A, K W_B, Phi, G W_B      trip 2: W_B Phi, K'W_A Phi, |Phi|^2, S, W_B'c
+                 trip 3: what Q steps make of W        then two trips a local step, and one to end
+    scores       v = W_B Phi; A hides its share of it, so that B has [[v]] under A's key, and scores rows as
+                 in securefed.protocols.blind_scores: A learns the scores, blurred by B, and nobody more
+
+A trip is one message each way and its answer, however many products it has. Nothing is opened but scores, so
+the ledger stays empty. FedBCD-s gives B its turn, then A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto import KeyHolder, Mapper, load_public_key
+from securefed.crypto.errors import CapacityError, RangeError
+from securefed.crypto.hidden import HiddenArray, Range, Result, Wide, slack_for, to_integers
+from securefed.crypto.shares import SHARE_BITS, reduced, truncated
+from securefed.errors import DataError, SettingError
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.blind_algebra import PARAMETER_BITS, BlindPlan
+from securefed.protocols.blind_scores import BlindScorer, blind_scores
+from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.evidence import checked, leaving
+from securefed.protocols.keyring import Keyring, ReadKey, exchange_switching
+from securefed.protocols.loop import Evaluation, PartyLoop, Round, State, checkpoint_array
+from securefed.protocols.refresh import hiding
+from securefed.protocols.shared_products import MATRIX_FRACTION, Factor, Product, Shape, exchange
+from securefed.protocols.transfer_algebra import VALUE_BITS, OwnMaps, TransferPlan, TransferRows
+from securefed.transport import Link
+
+__all__ = ["BlindTransferParty"]
+
+Array = NDArray[np.float64]
+SETUP_STEPS = 4
+SHARE_BYTES = SHARE_BITS // 8
+Move = Generator[list[Product], list[Wide], None]
+"""Local steps: yields the products that it wants, gets this party's shares of them."""
+
+
+class BlindTransferParty(PartyLoop):
+    """A (with labels) or B of a blind transfer run."""
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        plan: TransferPlan,
+        scoring: BlindPlan,
+        rows: TransferRows,
+        *,
+        seed: int,
+        holder: KeyHolder | None,
+        evaluation: Evaluation | None = None,
+        mapper: Mapper | None = None,
+        on_round: Callable[[Round], None] | None = None,
+        guard: ScoreGuard | None = None,
+        read_key: ReadKey = load_public_key,
+    ) -> None:
+        super().__init__(
+            agreement,
+            holder,
+            evaluation=evaluation,
+            mapper=mapper,
+            on_round=on_round,
+            guard=guard,
+            read_key=read_key,
+        )
+        self._plan, self._scoring, self._rows = plan, scoring, rows
+        self._is_a = rows.labels is not None
+        self._slack = slack_for(plan.entries(agreement))
+        start = to_integers(rows.start(plan.hidden, seed), VALUE_BITS)
+        none = _zeros(plan.size_b if self._is_a else plan.size_a, plan.hidden)
+        # At the start each map is its party's own: the other's share of it is 0.
+        self.share_a: Wide = reduced(start) if self._is_a else none
+        self.share_b: Wide = none if self._is_a else reduced(start)
+        self._own: dict[tuple[object, ...], Factor] = {}
+        """This party's matrices, by name and rate."""
+        self.lifted: HiddenArray
+        """The part of the finished model that scores rows."""
+
+    # Products
+
+    def _by(self, a: bool, rows: int, share: Wide, matrix: Callable[[], Array], *name: object) -> Product:
+        """A product by a matrix that A alone (or B alone) knows, of something shared; kept by its name."""
+        shape = Shape(rows, *share.shape)
+        if a != self._is_a:
+            return Product(shape, None, share, True)
+        if name not in self._own:
+            self._own[name] = _factor(matrix())
+        return Product(shape, self._own[name], share, False)
+
+    def _of(self, left: Wide | Factor, right: Wide) -> Product:
+        """A product of two shared matrices."""
+        factor = left if isinstance(left, Factor) else Factor.shared(left)
+        rows, inner = factor.integers.shape
+        return Product(Shape(rows, inner, right.shape[1], wide=True), factor, right, True)
+
+    def _phi(self) -> Product:
+        return self._by(True, 1, self.share_a, lambda: self._rows.pull.T, "q")
+
+    async def _trip(self, link: Link, keys: Keyring, t: int, products: list[Product]) -> list[Wide]:
+        """This party's shares of the products, at the scale of values."""
+        found = await exchange(link, keys, products, self._slack, t, self._step)
+        self._step += len(products)
+        cuts = [VALUE_BITS if product.shape.wide else MATRIX_FRACTION for product in products]
+        return [self._cut(share, cut) for share, cut in zip(found, cuts, strict=True)]
+
+    def _cut(self, share: Wide, bits: int) -> Wide:
+        return truncated(share, bits, first=self._is_a)
+
+    # The beginning
+
+    async def _begin(self, link: Link, keys: Keyring) -> None:
+        key, plan = hiding(keys), self._plan
+        shapes = plan.setup() + plan.round() + plan.scoring()
+        for shape in shapes:
+            if key.room(shape.range(key), shape.slack(key, self._slack)) < 0:
+                raise CapacityError(f"values of this run and their masks do not fit {key!r}: fewer rounds do")
+        results = [shape.result for shape in shapes]
+        await exchange_switching(link, self._agreement, keys, [*results, Result(0, 1, plan.size_b)])
+        k, c = await self._cross(link, keys)
+        self._k, self._kt, self._c = Factor.shared(k), Factor.shared(k.T), c
+
+    async def _cross(self, link: Link, keys: Keyring) -> tuple[Wide, Wide]:
+        """Shares of K and c."""
+        plan, rows = self._plan, self._rows
+        products: list[Product] = []
+        first, *more = plan.setup()
+        a_hides = not more
+        labels = to_integers(rows.targets(), VALUE_BITS)[:, None] if self._is_a else None
+        if self._is_a == a_hides:
+            columns = to_integers(rows.shared, VALUE_BITS)
+            held = columns if labels is None or more else np.hstack([columns, labels])
+            products.append(Product(first, None, reduced(held), True))
+        else:
+            products.append(Product(first, self._per_row(), None, False))
+        for shape in more:
+            products.append(
+                Product(shape, self._per_row(), None, False)
+                if labels is None
+                else Product(shape, None, reduced(labels), True)
+            )
+        found = [
+            self._cut(share, plan.row_bits)
+            for share in await exchange(link, keys, products, self._slack, 0, 0)
+        ]
+        self._step = len(products)
+        if a_hides:
+            return found[0][:, :-1].T, found[0][:, -1:]
+        return found[0], found[1]
+
+    def _per_row(self) -> Factor:
+        """F'/n."""
+        return _factor(self._rows.shared.T / self._plan.rows, self._plan.row_bits)
+
+    # A round
+
+    async def _round(self, link: Link, keys: Keyring, t: int) -> None:
+        self._step = SETUP_STEPS
+        eta = self._agreement.learning_rate(t)
+        self._own = {name: kept for name, kept in self._own.items() if len(name) == 1 or name[1] == eta}
+        for active in self._agreement.turns:
+            moves = [
+                self._steps_of_a(eta) if name == self._agreement.label_party else self._steps_of_b(eta)
+                for name in active
+            ]
+            wanted = [next(move) for move in moves]
+            while any(wanted):
+                found = await self._trip(link, keys, t, [each for part in wanted for each in part])
+                pairs = zip(moves, wanted, strict=True)
+                wanted = [_go_on(move, [found.pop(0) for _ in part]) for move, part in pairs]
+
+    def _steps_of_b(self, eta: float) -> Move:
+        """Q local steps of B on a Phi that stays; yields the products of each trip."""
+        w, size, steps = self.share_b, self._plan.size_b, self._plan.local_steps
+        own = OwnMaps(self._rows, self._plan, eta)
+        phi, u = yield [self._phi(), self._of(self._kt, self.share_a)]
+        (found,) = yield [self._of(np.vstack([w, u, phi]), phi.T)]
+        v, u_phi, rho = np.vsplit(found, [size, 2 * size])
+        base, constants = yield [
+            self._by(False, size, np.vstack([w, u]), lambda: own.base(steps), "base", eta),
+            self._by(False, 2 * size, np.vstack([u_phi, v, self._c]), own.constants, "constants", eta),
+        ]
+        n_t, n_c = np.vsplit(constants, 2)
+        z = _zeros(size, 1)
+        for left in reversed(range(steps)):
+            (found,) = yield [self._by(False, 3 * size, np.vstack([z, v]), own.step, "step", eta)]
+            z, v, felt = np.vsplit(found, 3)
+            x = reduced(n_c + felt)
+            z = reduced(z + x)
+            if left:
+                (found,) = yield [self._of(x, rho)]
+                v = reduced(v + n_t + found)
+        (found,) = yield [self._of(z, phi)]
+        self.share_b = reduced(base + found)
+
+    def _steps_of_a(self, eta: float) -> Move:
+        """Q local steps of A on a W_B that stays."""
+        w, size, steps = self.share_a, self._plan.size_a, self._plan.local_steps
+        w_b, size_b, hidden = self.share_b, self._plan.size_b, self._plan.hidden
+        own = OwnMaps(self._rows, self._plan, eta)
+        phi, u, g_w = yield [
+            self._phi(),
+            self._of(self._k, w_b),
+            self._by(False, size_b, w_b, lambda: self._rows.labelled_gram, "G"),
+        ]
+        (found,) = yield [self._of(w_b.T, np.hstack([g_w, self._c]))]
+        s, e = np.hsplit(found, [hidden])
+        (found,) = yield [self._by(True, size + steps - 1, np.vstack([w, u]), own.bases, "bases", eta)]
+        base, phis = np.vsplit(found, [size])
+        gs, now = _zeros(steps, hidden), phi.T
+        for step in range(steps):
+            (found,) = yield [self._of(s, now)]
+            gs[step] = self._cut(reduced(found - 2 * e), 2)[:, 0]
+            if step + 1 < steps:
+                weights = partial(own.weights, step + 1)
+                (found,) = yield [self._by(True, 1, gs.copy(), weights, "weights", eta, step)]
+                now = reduced(phis[step] - found[0])[:, None]
+        (found,) = yield [self._by(True, size, gs, lambda: own.pushes, "pushes", eta)]
+        self.share_a = reduced(base - found)
+
+    # Scores
+
+    async def _lift(self, link: Link, keys: Keyring, t: int) -> HiddenArray:
+        """v, at B under A's key, as blind scores take it; at A a part that is 0."""
+        plan, key, is_a = self._plan, hiding(keys), self._is_a
+        (phi,) = await self._trip(link, keys, t, [self._phi()])
+        (v,) = await self._trip(link, keys, t, [self._of(self.share_b, phi.T)])
+        step, shape = self._step, (plan.size_b, 1)
+        self._step += 1
+        lift = PARAMETER_BITS - VALUE_BITS + key.scoring_lift
+        if is_a:
+            own = keys.own
+            if own is None:
+                raise SettingError("scores: two parties hold keys for each other")
+            with link.activity("encrypt"):
+                hidden = own.conceal(v << lift, self._wide(lift))
+            link.send(keys.opener, "share", hidden.to_bytes(), round=t, step=step, facts=leaving(hidden))
+            return key.hidden_zeros((1, 1), self._scoring.lifted(key))
+        blob = await link.receive("share", keys.opener, round=t, step=step)
+        with link.activity("unmask"):
+            array = key.load_array(blob, shape, self._wide(lift))
+            checked(link, "share", keys.opener, t, step, "shape", "scale", "ciphertexts")
+            # Two shares add up to v + t, but for once in 2**(SHARE_BITS - bits of v).
+            return array.add_plain((v - (1 << SHARE_BITS)) << lift, self._scoring.lifted(key))
+
+    def _wide(self, lift: int) -> Range:
+        return Range(VALUE_BITS + lift, SHARE_BITS + lift)
+
+    @property
+    def model(self) -> bytes:
+        """A name for the maps as they are now."""
+        return sha256(_packed(self.share_a) + _packed(self.share_b)).digest()
+
+    def scorer(self) -> BlindScorer:
+        """This party's part of the finished model."""
+        return BlindScorer(self._scoring, self.lifted, self.model)
+
+    async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:
+        if rows is None:
+            raise SettingError("evaluation: no rows to evaluate on")
+        scorer = BlindScorer(self._scoring, await self._lift(link, keys, t), self.model)
+        return await blind_scores(link, self._agreement, keys, scorer, rows, t, self.guard)
+
+    async def _end(self, link: Link, keys: Keyring) -> None:
+        link.phase = "release"
+        self._step = SETUP_STEPS
+        self.lifted = await self._lift(link, keys, self._agreement.stopping.rounds)
+
+    # Checkpoints
+
+    def _model_state(self) -> State:
+        return {
+            name: np.frombuffer(_packed(share), dtype=np.uint8)
+            for name, share in (("share_a", self.share_a), ("share_b", self.share_b))
+        }
+
+    def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        plan = self._plan
+        self.share_a = _unpacked(checkpoint_array(state, "share_a"), (plan.size_a, plan.hidden))
+        self.share_b = _unpacked(checkpoint_array(state, "share_b"), (plan.size_b, plan.hidden))
+
+
+def _zeros(rows: int, columns: int) -> Wide:
+    return np.zeros((rows, columns), dtype=np.int64).astype(object)
+
+
+def _go_on(move: Move, found: list[Wide]) -> list[Product]:
+    """What it wants next; nothing once it is done."""
+    try:
+        return move.send(found)
+    except StopIteration:
+        return []
+
+
+def _factor(values: Array, fraction_bits: int = MATRIX_FRACTION) -> Factor:
+    try:
+        return Factor.own(values, fraction_bits)
+    except RangeError as error:
+        raise DataError(f"a party's columns make its steps too large ({error}); standardise them") from None
+
+
+def _packed(share: Wide) -> bytes:
+    return b"".join(int(value).to_bytes(SHARE_BYTES, "little") for value in share.ravel())
+
+
+def _unpacked(stored: NDArray[np.generic], shape: tuple[int, int]) -> Wide:
+    raw = np.asarray(stored, dtype=np.uint8).tobytes()
+    if len(raw) != shape[0] * shape[1] * SHARE_BYTES:
+        raise DataError(f"checkpoint: {len(raw)} bytes of shares, {shape} numbers of {SHARE_BYTES} are due")
+    values = [int.from_bytes(raw[i : i + SHARE_BYTES], "little") for i in range(0, len(raw), SHARE_BYTES)]
+    return np.array(values, dtype=object).reshape(shape)

@@ -1,0 +1,270 @@
+"""Blind transfer learning: the objective with linear maps over frozen local features, and each party's part.
+
+Each party's non-linearity is local and fixed (splines, one-hot, random features: F, with a column of ones);
+what is trained are linear maps, u = F W, of width h. With the loss of securefed.protocols.transfer,
+
+    Phi = W_A'q,  q = F_A'y / n_A over A's labelled rows        v = W_B Phi: a row of B's has the score f'v
+    dL/dW_B = (G v/4 - c/2) Phi' + 2 gamma (H_B W_B - K'W_A) + l2 W_B
+    dL/dW_A = q (S Phi/4 - W_B'c/2)' + 2 gamma (H_A W_A - K W_B) + l2 W_A,      S = W_B'G W_B,
+
+where H = F'F/n over the n shared rows, G the same over the labelled ones among them, K = F_A'F_B/n and
+c = F_B'(w y)/n. Only K and c take both parties' rows; they are computed once, hidden, and from then on
+nothing depends on the number of rows. (One hidden column loses nothing: turn the representation so that Phi
+lies along its first axis, and the other columns are only penalised. So h = 1 is the default.)
+
+*Steps.* W <- W - eta P gradient with P = (H + delta I)^-1, the party's own (A: H plus the same matrix over
+its labelled rows, so that q'P q <= 1). B's curvature is then below |Phi|^2/4 + 2 gamma + l2/delta and A's
+below |S|/4 + 2 gamma + l2/delta; where representations have second moments up to 2, eta = `largest_step` is
+the inverse of both. Q steps of B on a Phi that stays are, with N = eta P and M = I - N (2 gamma H + l2 + mu),
+
+    Z <- M Z + x,   v <- M v + N t + |Phi|^2 x,   x = N c/2 - N G v/4,     t = 2 gamma K'W_A Phi + mu v_0
+    W_B <- (M^Q + mu R N) W_B + 2 gamma R N K'W_A + Z Phi',                R = I + M + ... + M^(Q-1)
+
+and Q steps of A on a W_B that stays, with g = S Phi/4 - W_B'c/2,
+
+    Phi_j = q'((M^j + mu R_j N) W_A + 2 gamma R_j N K W_B)' - sum over i < j of (q'M^(j-1-i) N q) g_i
+    W_A <- (M^Q + mu R N) W_A + 2 gamma R N K W_B - sum over i of M^(Q-1-i) N q g_i'
+
+so a local step takes vectors only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.errors import DataError
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.shared_products import Shape
+
+__all__ = ["DAMPING", "OwnMaps", "TransferPlan", "TransferRows", "largest_step", "with_ones"]
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+VALUE_BITS = 32
+"""Fraction bits of everything shared."""
+DAMPING = 0.1
+"""delta, as a part of the mean second moment of a party's columns."""
+SECOND_MOMENT = 2.0
+"""Of u, that steps are sized for; representations start at 1."""
+START = 0.3
+"""Root mean square of the columns of u beyond the first, at the start."""
+
+
+def largest_step(gamma: float, l2: float) -> float:
+    """What learning_rate="auto" starts from: the inverse of the largest curvature after P."""
+    return 1.0 / (SECOND_MOMENT / 4.0 + 2.0 * gamma + l2 / DAMPING)
+
+
+def with_ones(features: Array) -> Array:
+    return np.hstack([features, np.ones((len(features), 1))])
+
+
+@dataclass(frozen=True)
+class TransferPlan:
+    """What is public: sizes and weights, and the products that follow from them."""
+
+    size_a: int
+    size_b: int
+    """Columns, with the ones."""
+    hidden: int
+    rows: int
+    gamma: float
+    l2: float
+    proximal: float
+    local_steps: int
+    sequential: bool
+
+    def setup(self) -> list[Shape]:
+        """K and c: whoever has fewer columns hides them; labels are A's."""
+        if self.size_a <= self.size_b:
+            return [Shape(self.size_b, self.rows, self.size_a + 1)]
+        return [Shape(self.size_a, self.rows, self.size_b), Shape(self.size_b, self.rows, 1)]
+
+    @property
+    def row_bits(self) -> int:
+        """Fraction bits of F'/n as a multiplier: finer the more rows there are."""
+        return 28 + max(0, self.rows.bit_length() - 5)
+
+    def turn(self, *, a: bool, b: bool) -> list[Shape]:
+        """All products of a turn of A, of B or of both."""
+        da, db, h, steps = self.size_a, self.size_b, self.hidden, self.local_steps
+        found: list[Shape] = []
+        if b:
+            found += [
+                Shape(1, da, h),
+                Shape(db, da, h, wide=True),
+                Shape(2 * db + 1, h, 1, wide=True),
+                Shape(db, 2 * db, h),
+                Shape(2 * db, 3 * db, 1),
+                *[Shape(3 * db, 2 * db, 1)] * steps,
+                *[Shape(db, 1, 1, wide=True)] * (steps - 1),
+                Shape(db, 1, h, wide=True),
+            ]
+        if a:
+            found += [
+                Shape(1, da, h),
+                Shape(da, db, h, wide=True),
+                Shape(db, db, h),
+                Shape(h, db, h + 1, wide=True),
+                Shape(da + steps - 1, 2 * da, h),
+                *[Shape(h, h, 1, wide=True)] * steps,
+                *[Shape(1, steps, h)] * (steps - 1),
+                Shape(da, steps, h),
+            ]
+        return found
+
+    def scoring(self) -> list[Shape]:
+        """v."""
+        return [Shape(1, self.size_a, self.hidden), Shape(self.size_b, self.hidden, 1, wide=True)]
+
+    def round(self) -> list[Shape]:
+        if self.sequential:
+            return self.turn(a=False, b=True) + self.turn(a=True, b=False)
+        return self.turn(a=True, b=True)
+
+    def entries(self, agreement: Agreement) -> int:
+        """Entries that key-holders read under masks in a whole run."""
+
+        def count(shapes: list[Shape]) -> int:
+            return sum(shape.entries * (2 if shape.wide else 1) for shape in shapes)
+
+        rounds = agreement.stopping.rounds
+        return count(self.setup()) + rounds * (count(self.round()) + count(self.scoring()))
+
+
+@dataclass(frozen=True, eq=False)
+class TransferRows:
+    """A party's rows: features with ones, the shared rows' numbers in the agreed order, which of them are
+    labelled, and A's labels (-1, +1, NaN where unknown).
+    """
+
+    features: Array
+    overlap: Rows
+    labelled: NDArray[np.bool_]
+    labels: Array | None
+
+    @cached_property
+    def shared(self) -> Array:
+        return self.features[self.overlap]
+
+    def targets(self) -> Array:
+        """w y, of the shared rows."""
+        if self.labels is None:
+            raise DataError("no labels")
+        return np.where(self.labelled, np.nan_to_num(self.labels[self.overlap]), 0.0)
+
+    @cached_property
+    def pull(self) -> Array:
+        """q, as a column."""
+        if self.labels is None:
+            raise DataError("no labels")
+        known = ~np.isnan(self.labels)
+        found: Array = self.features[known].T @ self.labels[known] / known.sum()
+        return found[:, None]
+
+    @cached_property
+    def gram(self) -> Array:
+        """H."""
+        found: Array = self.shared.T @ self.shared / len(self.overlap)
+        return found
+
+    @cached_property
+    def labelled_gram(self) -> Array:
+        """G."""
+        chosen = self.shared[self.labelled]
+        found: Array = chosen.T @ chosen / len(self.overlap)
+        return found
+
+    @cached_property
+    def inverse(self) -> Array:
+        """P."""
+        total = self.gram
+        if self.labels is not None:
+            known = self.features[~np.isnan(self.labels)]
+            total = total + known.T @ known / len(known)
+        size = len(total)
+        found: Array = np.linalg.inv(total + DAMPING * np.trace(self.gram) / size * np.eye(size))
+        return found
+
+    def start(self, hidden: int, seed: int) -> Array:
+        """W before training: A's first column tells its own labelled rows apart, B's is 0; the others are
+        random, from the public seed.
+        """
+        rng = np.random.default_rng(seed)
+        size = self.features.shape[1]
+        maps: Array = rng.normal(size=(size, hidden)) * START / sqrt(float(np.trace(self.gram)))
+        maps[:, 0] = 0.0
+        if self.labels is not None:
+            told = (self.inverse @ self.pull)[:, 0]
+            moment = float(told @ self.gram @ told)
+            maps[:, 0] = told / sqrt(moment) if moment > 0 else 0.0
+        return maps
+
+
+@dataclass(frozen=True, eq=False)
+class OwnMaps:
+    """The matrices of a party's Q local steps with one rate."""
+
+    rows: TransferRows
+    plan: TransferPlan
+    eta: float
+
+    @cached_property
+    def scaled(self) -> Array:
+        """N."""
+        return self.eta * self.rows.inverse
+
+    @cached_property
+    def powers(self) -> list[tuple[Array, Array]]:
+        """M^j and R_j, j from 0 to Q."""
+        plan, size = self.plan, len(self.rows.gram)
+        pull = 2.0 * plan.gamma * self.rows.gram + (plan.l2 + plan.proximal) * np.eye(size)
+        step = np.eye(size) - self.scaled @ pull
+        found = [(np.eye(size), np.zeros((size, size)))]
+        for _ in range(plan.local_steps):
+            power, total = found[-1]
+            found.append((step @ power, total + power))
+        return found
+
+    def base(self, steps: int) -> Array:
+        """(d, 2d): what `steps` steps make of W, and of the peer's part of the alignment."""
+        power, total = self.powers[steps]
+        moved = total @ self.scaled
+        return np.hstack([power + self.plan.proximal * moved, 2.0 * self.plan.gamma * moved])
+
+    # B's
+
+    def constants(self) -> Array:
+        """(2d, 3d): N t and N c/2 from K'W_A Phi, v_0 and c."""
+        n, none = self.scaled, np.zeros_like(self.scaled)
+        return np.block([[2.0 * self.plan.gamma * n, self.plan.proximal * n, none], [none, none, 0.5 * n]])
+
+    def step(self) -> Array:
+        """(3d, 2d): M Z, M v and -N G v/4 from Z and v."""
+        once, none = self.powers[1][0], np.zeros_like(self.scaled)
+        return np.block([[once, none], [none, once], [none, -0.25 * self.scaled @ self.rows.labelled_gram]])
+
+    # A's
+
+    def bases(self) -> Array:
+        """(d + Q - 1, 2d): W after Q steps, and Phi after 1 to Q - 1 of them, but for the g."""
+        q = self.rows.pull.T
+        phis = [q @ self.base(steps) for steps in range(1, self.plan.local_steps)]
+        return np.vstack([self.base(self.plan.local_steps), *phis])
+
+    @cached_property
+    def pushes(self) -> Array:
+        """(d, Q): M^(Q-1-i) N q."""
+        pulled = self.scaled @ self.rows.pull
+        return np.hstack([power @ pulled for power, _ in reversed(self.powers[:-1])])
+
+    def weights(self, steps: int) -> Array:
+        """(1, Q): of the g so far in Phi after `steps` of them."""
+        found = np.zeros((1, self.plan.local_steps))
+        found[:, :steps] = self.rows.pull.T @ self.pushes[:, self.plan.local_steps - steps :]
+        return found

@@ -1,0 +1,253 @@
+"""Blind transfer learning follows the plain trajectory, shows nobody anything, and does not depend on rows.
+
+How far it may be from the plain run. A party's own matrix is rounded to 2^-29, so a product with `inner`
+numbers of size up to X is off by inner X 2^-29; sharing and truncating add at most 4 units of 2^-32 to any
+product, and products of two shared factors carry each factor's error on, times the other. A turn has 4 + 2Q
+trips, so it adds at most
+
+    E = (4 + 2Q) A (3d X 2^-29 + 4 * 2^-32)
+
+to the maps, with A the largest factor that an error meets within the turn (row sums of the own matrices, of
+K, and X). Errors of earlier turns are carried on by the turn's map, whose Jacobian the test takes by
+differences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from securefed.crypto import key_kind
+from securefed.crypto.shares import centred
+from securefed.errors import DataError, SettingError
+from securefed.protocols.blind_transfer import BlindTransferParty
+from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.recipe import Surroundings
+from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
+from securefed.protocols.training import Evaluation
+from securefed.protocols.transfer_algebra import OwnMaps, TransferRows
+from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.transport import LocalRun
+from tests.protocols.federation import KEYS, MUCH, run_parties
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class Blind:
+    """A blind run, after it."""
+
+    recipe: TransferRecipe
+    parties: dict[str, BlindTransferParty]
+    run: LocalRun
+
+    @property
+    def maps(self) -> tuple[Array, Array]:
+        """What only this test can see: both shares added up."""
+        a, b = self.parties["A"], self.parties["B"]
+        return _value(a.share_a + b.share_a), _value(a.share_b + b.share_b)
+
+
+def _value(total: Any) -> Array:
+    return np.asarray(centred(total).astype(np.float64) / 2.0**32)
+
+
+def data(rows: int = 40, columns: tuple[int, int] = (3, 4), seed: int = 0) -> tuple[Any, ...]:
+    """A's and B's columns and A's labels; the first `rows` are shared, both have others, and two of A's
+    labels are missing.
+    """
+    rng = np.random.default_rng(seed)
+    all_ = np.clip(rng.normal(size=(rows + 20, sum(columns))), -4, 4)
+    labels = np.where(all_.sum(axis=1) + rng.normal(size=len(all_)) > 0, 1.0, -1.0)
+    labels[[3, rows + 3]] = np.nan
+    return all_[:, : columns[0]], all_[: rows + 5, columns[0] :], labels, np.arange(rows)
+
+
+def recipe(**settings: Any) -> TransferRecipe:
+    common = {"scheme": "ckks", "reveal": "nothing", "algorithm": FedBCD(3), "rounds": 2, "l2": 1e-3}
+    return TransferRecipe(**{**common, **settings})
+
+
+def blind(made: TransferRecipe, given: tuple[Any, ...], states: Any = None, metric: Any = None) -> Blind:
+    features_a, features_b, labels, shared = given
+    labelled = ~np.isnan(labels[shared])
+    members = (made.blind_member("B", features_b.shape[1]), made.blind_member("A", features_a.shape[1]))
+    agreement = made.agreement(members, len(shared))
+    parties = {}
+    for place, (name, columns, known) in enumerate((("B", features_b, None), ("A", features_a, labels))):
+        holder = KEYS.holder(key_kind(made.scheme, "nothing"), place)
+        seen = Evaluation(columns[shared], None if known is None else metric) if metric else None
+        guard = ScoreGuard(party=name, column_bits=MUCH)
+        around = Surroundings(holder, None, seen, None, guard)
+        parties[name] = made.blind_party(agreement, columns, shared, labelled, known, around)
+        if states is not None:
+            parties[name].restore(states[name])
+    return Blind(made, parties, run_parties(parties))  # type: ignore[arg-type]
+
+
+def gradients(made: TransferRecipe, a: TransferRows, b: TransferRows, w_a: Array, w_b: Array) -> Any:
+    """Of the loss of securefed.protocols.transfer, row by row: the naive oracle."""
+    n, known = len(a.overlap), ~np.isnan(a.labels)
+    y, w = a.targets(), a.labelled.astype(np.float64)
+    rows, signs = a.features[known], a.labels[known]
+    u_a, u_b, phi = a.shared @ w_a, b.shared @ w_b, signs @ (rows @ w_a) / len(signs)
+    residual = w * (-y / 2 + (u_b @ phi) / 4)
+    by_a = np.outer(rows.T @ signs / len(signs), u_b.T @ residual / n)
+    by_a = by_a + 2 * made.pull * a.shared.T @ (u_a - u_b) / n + made.l2 * w_a
+    by_b = b.shared.T @ (np.outer(residual, phi) + 2 * made.pull * (u_b - u_a)) / n + made.l2 * w_b
+    return by_a, by_b
+
+
+def turn(made: TransferRecipe, rows: Any, w_a: Array, w_b: Array, eta: float, active: str) -> Any:
+    """Q plain local steps of whoever is active, on what the other had."""
+    a, b = rows
+    new_a, new_b, mu = w_a, w_b, made.algorithm.proximal
+    for _ in range(made.algorithm.local_steps):
+        if "A" in active:
+            by_a, _ = gradients(made, a, b, new_a, w_b)
+            new_a = new_a - eta * a.inverse @ (by_a + mu * (new_a - w_a))
+        if "B" in active:
+            _, by_b = gradients(made, a, b, w_a, new_b)
+            new_b = new_b - eta * b.inverse @ (by_b + mu * (new_b - w_b))
+    return new_a, new_b
+
+
+def plain_and_bound(done: Blind) -> tuple[Array, Array, float]:
+    made, a, b = done.recipe, done.parties["A"]._rows, done.parties["B"]._rows
+    starts = a.start(made.width, made.seed * 1000 + 1), b.start(made.width, made.seed * 1000)
+    plan, rate = done.parties["A"]._plan, done.parties["A"]._agreement.learning_rate
+    shapes, cut = [start.shape for start in starts], starts[0].size
+
+    def parts(flat: Array) -> tuple[Array, Array]:
+        return flat[:cut].reshape(shapes[0]), flat[cut:].reshape(shapes[1])
+
+    def move(flat: Array, eta: float, active: str) -> Array:
+        return np.concatenate([x.ravel() for x in turn(made, (a, b), *parts(flat), eta, active)])
+
+    flat = np.concatenate([start.ravel() for start in starts])
+    errors, nudges = np.zeros(len(flat)), 1e-6 * np.eye(len(flat))
+    for t in range(made.rounds):
+        eta = rate(t)
+        for active in ("AB",) if made.algorithm.order == "parallel" else ("B", "A"):
+            columns = [(move(flat + e, eta, active) - move(flat - e, eta, active)) / 2e-6 for e in nudges]
+            moved = move(flat, eta, active)
+            size = 2 * max(float(np.abs(flat).max()), float(np.abs(moved).max()), 1.0)
+            own_a, own_b = (OwnMaps(rows, plan, eta) for rows in (a, b))
+            matrices = [own_a.bases(), own_a.pushes, own_b.step(), own_b.constants(), own_b.base(1)]
+            largest = max([float(np.abs(m).sum(axis=1).max()) for m in matrices] + [size])
+            inner = 3 * max(plan.size_a, plan.size_b)
+            added = (4 + 2 * plan.local_steps) * largest * (inner * size * 2.0**-29 + 4 * 2.0**-32)
+            errors = np.abs(np.array(columns).T) @ errors + added
+            flat = moved
+    return *parts(flat), float(errors.max())
+
+
+CASES: list[tuple[str, Algorithm, int]] = [
+    ("ckks", FedBCD(3), 1),
+    ("ckks", FedBCD(2, order="sequential", proximal=0.1), 2),
+    ("ckks", FedSGD(), 1),
+    ("paillier", FedBCD(2), 1),
+    ("paillier", FedBCD(2, order="sequential", proximal=0.1), 2),
+    ("paillier", FedSGD(), 1),
+]
+FAST = 2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "algorithm", "hidden"),
+    [pytest.param(*case, marks=[pytest.mark.slow] * (place >= FAST)) for place, case in enumerate(CASES)],
+)
+def test_the_hidden_maps_follow_the_plain_ones(scheme: str, algorithm: Algorithm, hidden: int) -> None:
+    done = blind(recipe(scheme=scheme, algorithm=algorithm, hidden=hidden), data())
+    plain_a, plain_b, bound = plain_and_bound(done)
+    assert bound < 1e-3  # so that it says something
+    for found, plain in zip(done.maps, (plain_a, plain_b), strict=True):
+        assert np.abs(found - plain).max() < bound
+    assert np.abs(plain_b).max() > 100 * bound
+
+
+def test_nothing_is_opened_and_a_share_tells_nothing() -> None:
+    """Labels from c = F_B'(w y)/n by least squares: found where c is in the clear, chance in B's share of it.
+
+    And everything that a key-holder reads is uniform: of the top bits of what A and B read half are set.
+    """
+    done = blind(recipe(rounds=1), data(rows=40, columns=(3, 30)))
+    a, b = done.parties["A"]._rows, done.parties["B"]._rows
+    y = a.targets()[b.labelled]
+    rows = b.shared[b.labelled]
+
+    def guess(c: Array) -> float:
+        return float(roc_auc_score(y, rows @ np.linalg.lstsq(b.labelled_gram, c, rcond=None)[0]))
+
+    naive = b.shared.T @ a.targets() / len(a.overlap)
+    assert guess(naive) > 0.95
+    held = np.asarray(done.parties["B"]._c[:, 0].astype(np.float64))
+    # 20 positives and 19 negatives or so: the standard error of an AUC by chance is 0.094; four of them.
+    assert abs(guess(held) - 0.5) < 0.38
+    assert all(not outcome.ledger.entries for outcome in done.run.outcomes.values())
+    for link in done.run.links.values():
+        assert not {"opening", "opening-request", "scores"} & set(link.transcript.count("sent"))
+    plan = done.parties["A"]._plan
+    due = sum(2 if shape.wide else 1 for shape in plan.setup() + plan.round() + plan.scoring())
+    assert sum(link.transcript.count("sent")["share-product"] for link in done.run.links.values()) == due
+    shares = [done.parties[name] for name in "AB"]
+    bits = [int(v) >> 111 for party in shares for x in (party.share_a, party.share_b) for v in x.ravel()]
+    assert abs(np.mean(bits) - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
+
+
+def test_a_round_takes_the_same_products_whatever_the_rows() -> None:
+    """Exactly: entries that pass a key-holder in a local step, O(d h); none of them a row."""
+    plans = []
+    for rows in (100, 2000):
+        made = recipe(algorithm=FedBCD(4), hidden=2)
+        agreement = made.agreement((made.blind_member("B", 30), made.blind_member("A", 20)), rows)
+        plans.append(made.blind_plan(agreement))
+    assert plans[0].round() == plans[1].round()
+
+    def entries(steps: int) -> int:
+        plan = recipe(algorithm=FedBCD(steps), hidden=2).blind_plan(
+            recipe(algorithm=FedBCD(steps), hidden=2).agreement(agreement.members, 100)
+        )
+        return sum(shape.entries * (2 if shape.wide else 1) for shape in plan.round())
+
+    d, h = 31, 2
+    # B: M Z, M v, N G v, and the product of two hidden factors |Phi|^2 x. A: S Phi, Phi's sum, one base.
+    assert entries(5) - entries(4) == 3 * d + 2 * d + 2 * h + h + h
+
+
+def test_scores_go_to_the_label_party_and_are_those_of_the_model() -> None:
+    seen: list[Array] = []
+
+    def metric(scores: Array) -> float:
+        seen.append(scores)
+        return 0.5
+
+    done = blind(recipe(evaluate_every=2), data(), metric=metric)
+    w_a, w_b = done.maps
+    due = done.parties["B"]._rows.shared @ w_b @ (w_a.T @ done.parties["A"]._rows.pull)
+    assert len(seen) == 1 and np.abs(seen[0] - due[:, 0]).max() < 2.0**-9  # the blur
+    assert done.run.outcomes["B"].history == []
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_goes_on_from_its_shares() -> None:
+    whole = blind(recipe(rounds=3, algorithm=FedSGD()), data()).maps
+    first = blind(recipe(rounds=1, algorithm=FedSGD()), data())
+    states = {name: party.state() for name, party in first.parties.items()}
+    resumed = blind(recipe(rounds=3, algorithm=FedSGD()), data(), states=states).maps
+    assert max(np.abs(x - y).max() for x, y in zip(whole, resumed, strict=True)) < 2.0**-20
+    broken = {**states["A"], "share_a": states["A"]["share_a"][:-1]}
+    with pytest.raises(DataError, match="bytes of shares"):
+        first.parties["A"].restore(broken)
+
+
+def test_what_cannot_be_done_is_refused_by_name() -> None:
+    with pytest.raises(SettingError, match="batch_size: 8 given"):
+        recipe(batch_size=8)
+    with pytest.raises(DataError, match="feature_bound"):
+        blind(recipe(feature_bound=0.5), data())
