@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from securefed.crypto import KEY_KINDS, SCHEMES
+
 ROOT = Path(__file__).parent.parent
 
 # Lowest first. Layers on one line do not import each other; what lies directly under securefed/ and is not
@@ -41,6 +43,16 @@ HOMES = {
     "tenseal": ("securefed.crypto.ckks", "securefed.crypto.rlwe"),
     "zstandard": "securefed.crypto.rlwe",
     "gmpy2": "securefed.crypto",
+}
+# Where schemes are told apart outside of crypto: what a user writes, and what one costs.
+BY_NAME = {
+    "securefed.estimators.generalised_linear": "the default in its signature",
+    "securefed.estimators.transfer_learner": "the default in its signature",
+    "securefed.measure.calibration": "what an operation costs",
+    "securefed.measure.dry": "sizes of hidden arrays",
+    "securefed.measure.lattice": "what an operation costs",
+    "securefed.measure.sizes": "sizes of ciphertexts",
+    "securefed.protocols.range_check": "whole numbers under a mask, and how many sums",
 }
 LOADS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 WEAK_RANDOM = {"random", "numpy.random"}
@@ -144,6 +156,19 @@ def undeclared(source: str, name: str) -> list[str]:
     return [] if len(names) == len(set(names)) else [f"{name} declares a name twice"]
 
 
+def named_schemes(source: str, name: str) -> list[str]:
+    """Schemes and kinds of keys that code goes by: as a word of its own, or by an import of their package."""
+    tree = ast.parse(source)
+    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+    words = {
+        str(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in (*SCHEMES, *KEY_KINDS) and id(node) not in texts
+    }
+    homes = tuple(kind.module for kind in KEY_KINDS.values())
+    return sorted(words | {target for target in imports(source, name) if within(target, homes)})
+
+
 # One test a rule: what breaks it is in the list that should be empty, by name.
 
 
@@ -174,6 +199,13 @@ def test_randomness_that_protects_comes_from_the_operating_system() -> None:
 
 def test_the_public_surface_is_declared() -> None:
     assert [line for name, source in OURS.items() for line in undeclared(source, name)] == []
+
+
+def test_outside_of_crypto_no_scheme_goes_by_its_name() -> None:
+    found = {
+        name for name, source in OF_PACKAGE.items() if layer(name) != "crypto" and named_schemes(source, name)
+    }
+    assert found == set(BY_NAME)
 
 
 @pytest.mark.slow
@@ -268,6 +300,8 @@ def test_the_other_checks_find_what_they_look_for() -> None:
     assert weak_randomness("from numpy.random import default_rng") == ["numpy.random.default_rng"]
     assert weak_randomness("import numpy as np\nnp.random.normal()") == ["np.random"]
     assert weak_randomness("import secrets\nsecrets.randbits(8)") == []
+    assert named_schemes('"ckks, in words"\nif scheme != "plain": pass', "m") == ["plain"]
+    assert named_schemes("from securefed.crypto.ckks.layout import Rows", "m") != []
     assert undeclared("x = 1", "m") == ["m needs one __all__"]
     assert undeclared("__all__ = ['a', 'a']", "m") == ["m declares a name twice"]
     assert undeclared("__all__: list[str] = []", "m") == []

@@ -19,10 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from securefed.crypto.errors import RangeError, ShapeError
 
-__all__ = ["FixedPoint", "checked_addend", "checked_array", "quantise"]
+__all__ = ["PRIVATE_BITS", "FixedPoint", "checked_addend", "checked_array", "quantise"]
 
 # Encoded values are held in int64 arrays; one bit for the sign and one to spare.
 MOST_BITS = 62
+PRIVATE_BITS = 24
+"""Significant bits of multipliers whose scale stays with their party, relative to the largest of them."""
 
 
 def checked_array(values: ArrayLike, what: str = "values") -> NDArray[np.float64]:

@@ -8,13 +8,14 @@ of such a run carries that word.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from securefed.crypto.errors import BadKey, FormatError, MaskError, RangeError
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.scheme import Encrypted, Floats, Mask, Masked, Opened, PublicKey, SecretKey
+from securefed.crypto.scheme import Bare, Floats, Mask, Masked, Opened, PublicKey, SecretKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
 __all__ = ["PlainEncrypted", "PlainPublicKey", "PlainSecretKey", "generate_secret_key", "strong_parameters"]
@@ -72,7 +73,7 @@ def _array_and_bound(frame: Frame) -> tuple[Floats, float]:
     return numbers[1:].reshape(shape), float(numbers[0])
 
 
-class PlainEncrypted(Encrypted):
+class PlainEncrypted(Bare):
     """Values in the clear."""
 
     def __init__(self, public: PlainPublicKey, values: Floats, bound: float) -> None:
@@ -148,6 +149,10 @@ class PlainReply(Opened):
         self.public = public
         self.values = values
         self.shape = values.shape
+
+    def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> PlainReply:
+        noise = np.ldexp(np.array(units, dtype=np.float64), -fraction_bits)
+        return PlainReply(self.public, self.values + noise.reshape(self.shape))
 
     def to_bytes(self) -> bytes:
         return self.public.frame(Kind.OPENED, _payload(self.values, 1.0), self.shape).to_bytes()

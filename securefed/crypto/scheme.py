@@ -19,8 +19,9 @@ declared ranges, keys. The schemes implement the methods with a leading undersco
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from math import prod
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -33,6 +34,7 @@ from securefed.crypto.wire import Frame, Kind, Scheme
 
 __all__ = [
     "SERIAL",
+    "Bare",
     "Encrypted",
     "Mapper",
     "Mask",
@@ -49,6 +51,8 @@ Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
 """Where a ciphertext's randomness comes from. What leaves a party is fresh or re-randomised: whoever knows
 the randomness of what was computed on (its sender, its key-holder) reads multipliers out of "computed" ones.
 """
+FLOAT_BITS = 52
+"""Of whole numbers in units of 2**-52, floats hold all that are small enough to be added."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -294,6 +298,21 @@ class Encrypted(ABC):
         to keep.
         """
 
+    def mask_slots(self, width: int) -> tuple[Masked, Mask]:
+        """As `mask`; where values are packed, in slots of that many bits, which both sides then know."""
+        return self.mask()
+
+    @property
+    def unit_bits(self) -> int:
+        """Bits after the point of what `add_units` adds."""
+        return FLOAT_BITS
+
+    def add_units(self, units: Sequence[int]) -> Encrypted:
+        """Whole numbers of 2**-unit_bits added, one to each value of a vector: exactly where a scheme is
+        exact, else far below what is opened of it.
+        """
+        return self + np.ldexp(np.array(units, dtype=np.float64), -self.unit_bits)
+
     @abstractmethod
     def to_bytes(self) -> bytes:
         """A frame of kind ENCRYPTED. What was computed has to be re-randomised before: see `rerandomise`."""
@@ -328,6 +347,14 @@ class Encrypted(ABC):
         return f"<{self.public.scheme.name} encrypted {self.shape} under {self.public.key_id.hex()[:8]}>"
 
 
+class Bare(Encrypted):
+    """What a scheme that protects nothing computes on: anybody may look."""
+
+    @property
+    @abstractmethod
+    def values(self) -> Floats: ...
+
+
 class Masked(ABC):
     """A re-randomised ciphertext block of value + mask: the only thing that a key-holder opens."""
 
@@ -343,6 +370,20 @@ class Masked(ABC):
         """As of an encrypted array."""
         return 0
 
+    def check_room(self, width: int) -> None:
+        """Raise ShapeError where there are more ciphertexts than its values take, of at most `width` bits
+        each: without packing, one a value.
+        """
+        if self.ciphertexts > prod(self.shape):
+            raise ShapeError(f"{self.ciphertexts} ciphertexts to open for {prod(self.shape)} values")
+
+    def check_sums(self, held: tuple[int, ...], outputs: int) -> None:
+        """Raise ShapeError unless it is laid out as `outputs` sums over the rows of an array of that shape.
+        A scheme whose requests say which coefficients are opened looks at those too.
+        """
+        if self.shape != (outputs, *held[1:]):
+            raise ShapeError(f"sums of shape {self.shape} to open, {(outputs, *held[1:])} expected")
+
     @abstractmethod
     def to_bytes(self) -> bytes:
         """A frame of kind MASKED. It shows shapes and counts, nothing of scales or values."""
@@ -353,6 +394,10 @@ class Opened(ABC):
 
     public: PublicKey
     shape: tuple[int, ...]
+
+    def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> Opened:
+        """The same with noise: whole numbers of 2**-fraction_bits added to values in slots of that width."""
+        raise RangeError(f"openings of {self.public.scheme.name} take no noise")
 
     @abstractmethod
     def to_bytes(self) -> bytes:

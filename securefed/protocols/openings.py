@@ -21,14 +21,9 @@ import numpy as np
 
 from securefed.crypto import Encrypted, FixedPoint, KeyHolder
 from securefed.crypto.errors import ShapeError
+from securefed.crypto.fixed import PRIVATE_BITS
 from securefed.crypto.memory import OpeningMemory
-from securefed.crypto.packing import slots_for
-from securefed.crypto.paillier.encrypted import PaillierEncrypted
-from securefed.crypto.paillier.extent import PRIVATE_BITS
-from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened
-from securefed.crypto.plain import PlainReply
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
-from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member
 from securefed.protocols.evidence import checked, hidden, row_by_row, spent
 from securefed.protocols.exchange import Held
@@ -111,7 +106,7 @@ def ask(
 ) -> Mask:
     """Send an opening request; keep the mask. `single`: the values are of single rows, for the transcript."""
     with link.activity("mask"):
-        masked, mask = encrypted.mask(width) if isinstance(encrypted, PaillierEncrypted) else encrypted.mask()
+        masked, mask = encrypted.mask() if width is None else encrypted.mask_slots(width)
     shape, count = masked.shape, masked.ciphertexts
     link.transcript.note(
         "requested", "opening", keys.opener, round_, step, link.phase, shape=list(shape), ciphertexts=count
@@ -174,12 +169,7 @@ def with_noise(opened: Opened, agreement: Agreement) -> Opened:
     """What was opened, each sum with Gaussian noise for the labels' privacy; it is under its mask still."""
     bits = FRACTION_BITS + PRIVATE_BITS
     units = noise_units(agreement.dp_noise, agreement.label_change, prod(opened.shape), bits)
-    if isinstance(opened, PaillierOpened):
-        return opened.plus(units, sums_width(agreement))
-    if isinstance(opened, PlainReply):
-        noise = np.ldexp(np.array(units, dtype=np.float64), -bits)
-        return PlainReply(opened.public, opened.values + noise.reshape(opened.shape))
-    raise SettingError(f"dp_noise: no noise for openings of {agreement.scheme}")
+    return opened.plus(units, bits, sums_width(agreement))
 
 
 def check_sums(masked: Masked, agreement: Agreement, member: Member) -> None:
@@ -189,18 +179,9 @@ def check_sums(masked: Masked, agreement: Agreement, member: Member) -> None:
         raise ShapeError(f"{member.name} asks to open {entries} sums, {member.equations} were agreed")
     rows, columns = _rows(agreement), agreement.columns
     check_room(masked, agreement, PRIVATE_BITS + rows.bit_length())
-    layout = getattr(masked, "layout", None)  # of CKKS: which coefficients are returned
-    if layout is not None and agreement.value_bits:
+    if agreement.value_bits:
         wide = agreement.objective == "transfer" or columns > 1
-        held = (rows, columns) if wide else (rows,)
-        if layout != _sums_layout(held, entries // columns):
-            raise ShapeError(f"{member.name} asks for coefficients that its {entries} sums do not lie in")
-
-
-def _sums_layout(held: tuple[int, ...], outputs: int) -> object:
-    from securefed.crypto.ckks.layout import Rows  # there, where a CKKS block has arrived
-
-    return Rows(held).contracted(outputs)
+        masked.check_sums((rows, columns) if wide else (rows,), entries // columns)
 
 
 def _rows(agreement: Agreement) -> int:
@@ -220,18 +201,11 @@ def _width(agreement: Agreement, more_bits: int) -> int:
 
 
 def check_room(masked: Masked, agreement: Agreement, more_bits: int) -> None:
-    """Raise ShapeError for more Paillier ciphertexts than so many values take, each of the agreed size and
+    """Raise ShapeError for more ciphertexts than so many values take, each of the agreed size and
     `more_bits`.
     """
-    if not isinstance(masked, PaillierMasked) or not agreement.value_bits:
-        return
-    entries = prod(masked.shape)
-    most = -(-entries // slots_for(masked.public.bits, _width(agreement, more_bits)))
-    if masked.ciphertexts > most:
-        raise ShapeError(
-            f"{masked.ciphertexts} ciphertexts to open for {entries} values, "
-            f"as agreed they take at most {most}"
-        )
+    if agreement.value_bits:
+        masked.check_room(_width(agreement, more_bits))
 
 
 def fix_ledger(ledger: Ledger, agreement: Agreement, party: str) -> None:

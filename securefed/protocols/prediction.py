@@ -26,11 +26,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-import numpy as np
-
-from securefed.crypto import Encrypted, FixedPoint, KeyHolder
+from securefed.crypto import FixedPoint, KeyHolder
 from securefed.crypto.errors import FormatError, ShapeError
-from securefed.crypto.paillier import PaillierEncrypted
 from securefed.crypto.scheme import Floats, Mask, Masked
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
@@ -44,8 +41,6 @@ from securefed.transport import Link
 __all__ = ["note_scores_opened", "open_scores", "scores", "serve_scores"]
 
 SIZES = struct.Struct("<Q")
-FLOAT_BITS = 52
-"""Fraction bits of noise that is added as floats: all of them are exact."""
 
 
 async def scores(
@@ -184,22 +179,15 @@ async def _transfer_answer(
     result = model.contract(scorer.hidden(features)[None], scorer.fixed)
     more: dict[str, Any] = {}
     if agreement.blurs:
-        bits = result.fraction_bits if isinstance(result, PaillierEncrypted) else FLOAT_BITS
         noise, more = guard.noise(
-            features, scorer.content() + asked, precision_bits=agreement.score_precision, fraction_bits=bits
+            features,
+            scorer.content() + asked,
+            precision_bits=agreement.score_precision,
+            fraction_bits=result.unit_bits,
         )
-        result = _added(result, noise, bits)
+        result = result.add_units(noise)
     masked, mask = result.mask()
     facts, pieces = hidden(link, masked, mask, **more), mask.material()
     request = masked.to_bytes()
     link.send(a, "scores", SIZES.pack(len(request)) + request + mask.disclose(), round=round_, facts=facts)
     spent(link, "scores", a, round_, 0, mask, pieces)
-
-
-def _added(result: Encrypted, noise: list[int], bits: int) -> Encrypted:
-    """Noise in units of 2**-bits added to every score. Paillier is exact, and so is its noise; in CKKS the
-    flood of the disclosure is far above the last bits of a float.
-    """
-    if isinstance(result, PaillierEncrypted):
-        return result.add_integers(noise)
-    return result + np.ldexp(np.array(noise, dtype=np.float64), -bits)

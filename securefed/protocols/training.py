@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper
-from securefed.crypto.plain import PlainEncrypted
+from securefed.crypto.scheme import Bare
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blur import ScoreGuard
@@ -171,8 +171,8 @@ class DataParty(PartyLoop):
     def _gradient(self, held: Held, sums: Array | None) -> Array:
         if sums is not None:
             return self._side.gradient(sums, held.included)
-        if not isinstance(held.encrypted, PlainEncrypted):
-            raise SettingError("exact: only possible with scheme 'plain'")
+        if not isinstance(held.encrypted, Bare):
+            raise SettingError("exact: only possible where nothing is encrypted")
         return self._side.exact_gradient(held.encrypted.values, held.included)
 
     async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:

@@ -21,17 +21,18 @@ one party alone computed. SEAL's product by a plaintext does not run in constant
 from __future__ import annotations
 
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from securefed.crypto.ckks.layout import Layout, layout_of
+from securefed.crypto.ckks.layout import Layout, Rows, layout_of
 from securefed.crypto.ckks.noise import Noise, flood_deviation
 from securefed.crypto.ckks.parameters import RING
 from securefed.crypto.ckks.residues import Words, add, centred, subtract
 from securefed.crypto.ckks.sampling import gaussian
 from securefed.crypto.ckks.sealbytes import check_residues
-from securefed.crypto.errors import FormatError, MaskError
+from securefed.crypto.errors import FormatError, MaskError, ShapeError
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.crypto.wire import Frame, Kind, fingerprint
 
@@ -78,6 +79,11 @@ class CkksMasked(Masked):
 
     def repeated(self) -> int:
         return repeated(self.c1)
+
+    def check_sums(self, held: tuple[int, ...], outputs: int) -> None:
+        super().check_sums(held, outputs)
+        if self.layout != Rows(held).contracted(outputs):
+            raise ShapeError(f"a request for coefficients that its {prod(self.shape)} sums do not lie in")
 
     def _payload(self) -> bytes:
         return self.c1.astype("<u8").tobytes() + self.c0.astype("<u8").tobytes()

@@ -102,6 +102,9 @@ class PaillierEncrypted(Encrypted):
         count = layout.ciphertexts
         return self._mask_with(layout, uniform_many_below(self.public.n, count), self.public.draw(count))
 
+    def mask_slots(self, width: int) -> tuple[PaillierMasked, PaillierMask]:
+        return self.mask(width)
+
     def _mask_with(
         self, layout: Layout, masks: Sequence[mpz], residues: Sequence[mpz]
     ) -> tuple[PaillierMasked, PaillierMask]:
@@ -136,6 +139,13 @@ class PaillierEncrypted(Encrypted):
         n, square = self.public.n, self.public.square
         sums = [c * (1 + n * m) % square for c, m in zip(self._ciphertexts, integers, strict=True)]
         return PaillierEncrypted(self.public, self.shape, sums, extent)
+
+    @property
+    def unit_bits(self) -> int:
+        return self.fraction_bits
+
+    def add_units(self, units: Sequence[int]) -> PaillierEncrypted:
+        return self.add_integers(units)
 
     def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> PaillierEncrypted:
         multipliers = multipliers_of(factors, fixed)

@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.errors import CapacityError, FormatError, RangeError
-from securefed.crypto.fixed import FixedPoint, quantise
+from securefed.crypto.fixed import PRIVATE_BITS, FixedPoint, quantise
 from securefed.crypto.scheme import Floats
 
-__all__ = ["PRIVATE_BITS", "Extent", "Multipliers", "from_integers", "multipliers_of", "to_integers"]
+__all__ = ["Extent", "Multipliers", "from_integers", "multipliers_of", "to_integers"]
 
-PRIVATE_BITS = 24
-"""Significant bits of multipliers whose scale stays private."""
 MOST_FRACTION_BITS = 8192
 MOST_MAGNITUDE_BITS = 1 << 15
 

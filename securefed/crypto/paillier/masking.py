@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 import gmpy2
@@ -143,6 +144,15 @@ class PaillierMasked(Masked):
     def repeated(self) -> int:
         return repeated(self._ciphertexts, self.public.n)
 
+    def check_room(self, width: int) -> None:
+        entries = prod(self.shape)
+        most = -(-entries // slots_for(self.public.bits, width))
+        if self.ciphertexts > most:
+            raise ShapeError(
+                f"{self.ciphertexts} ciphertexts to open for {entries} values, "
+                f"as agreed they take at most {most}"
+            )
+
     def integers(self) -> list[int]:
         """The ciphertexts as whole numbers mod n**2."""
         return [int(c) for c in self._ciphertexts]
@@ -176,12 +186,12 @@ class PaillierOpened(Opened):
         """The opened plaintexts mod n."""
         return [int(m) for m in self._plaintexts]
 
-    def plus(self, integers: Sequence[int], width: int) -> PaillierOpened:
-        """The same with integers added to the values, which lie in slots of that width."""
+    def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> PaillierOpened:
+        """The values lie in slots of that width, at the scale that both sides agreed on."""
         slots, n = slots_for(self.public.bits, width), self.public.n
-        addends = [pack(integers[i : i + slots], width) for i in range(0, len(integers), slots)]
+        addends = [pack(units[i : i + slots], width) for i in range(0, len(units), slots)]
         if len(addends) != len(self._plaintexts):
-            raise ShapeError(f"{len(self._plaintexts)} plaintexts for {len(integers)} values of {width} bits")
+            raise ShapeError(f"{len(self._plaintexts)} plaintexts for {len(units)} values of {width} bits")
         total = [(p + addend) % n for p, addend in zip(self._plaintexts, addends, strict=True)]
         return PaillierOpened(self.public, self.shape, total)
 
