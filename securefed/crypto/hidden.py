@@ -33,7 +33,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log2
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,7 @@ __all__ = [
     "Result",
     "Wide",
     "draw_masks",
+    "hides",
     "slack_for",
     "to_integers",
 ]
@@ -103,8 +104,9 @@ def draw_masks(shape: tuple[int, int], bits: int) -> Wide:
     total: Wide = np.empty(count, dtype=object)
     for start in range(0, count, MASK_BLOCK):
         size = min(MASK_BLOCK, count - start)
-        drawn = np.array(uniform_integers(size * MASK_TERMS, bits), dtype=object)
-        total[start : start + size] = drawn.reshape(size, MASK_TERMS).sum(axis=1)
+        drawn = uniform_integers(size * MASK_TERMS, bits)
+        terms = (drawn[term::MASK_TERMS] for term in range(MASK_TERMS))
+        total[start : start + size] = [sum(three) for three in zip(*terms, strict=True)]
     return total.reshape(shape)
 
 
@@ -262,7 +264,7 @@ class HiddenBlock(Masked):
 
     def narrow(self, masks: Wide) -> int:
         """How many masks are no wider than the values: a good one is once in 2**slack."""
-        return sum(int(mask).bit_length() <= self.range.bits for mask in masks.ravel())
+        return int(np.count_nonzero(masks < 1 << self.range.bits))
 
 
 @dataclass(frozen=True)
@@ -295,7 +297,7 @@ class HidingLayout(Protocol):
         ...
 
     def blocks_for(self, size: int, rows: int) -> int:
-        """Into how many pieces parameters are cut that many rows are multiplied with: a matter of cost."""
+        """Into how many pieces an operand is cut that `rows` results are computed from: a matter of cost."""
         ...
 
     def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
@@ -344,6 +346,17 @@ class HidingKey(HidingLayout, Protocol):
         ...
 
     def load_switching(self, blob: bytes, strides: Sequence[int]) -> None: ...
+
+
+def hides(key: object) -> TypeGuard[HidingKey]:
+    """Whether arrays can be hidden under a public key; looked at once for each kind."""
+    kind = type(key)
+    if kind not in _HIDING:
+        _HIDING[kind] = isinstance(key, HidingKey)
+    return _HIDING[kind]
+
+
+_HIDING: dict[type, bool] = {}
 
 
 @runtime_checkable

@@ -10,7 +10,9 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
+from typing import cast
 
 from numpy.typing import ArrayLike
 
@@ -69,7 +71,7 @@ class KeyHolder:
         with self._admitted(masked, "received"):
             return self._secret.receive(masked, disclosure)
 
-    @property
+    @cached_property
     def hides(self) -> bool:
         """Whether arrays can be hidden under this key."""
         return isinstance(self._secret, HidingSecret)
@@ -91,9 +93,9 @@ class KeyHolder:
         return self._hiding().conceal(integers, range_, blocks)
 
     def _hiding(self) -> HidingSecret:
-        if not isinstance(self._secret, HidingSecret):
+        if not self.hides:
             raise OpeningRefused(f"{self.public!r} hides no arrays")
-        return self._secret
+        return cast(HidingSecret, self._secret)
 
     def switching(self, strides: Sequence[int]) -> bytes:
         """Keys for merging hidden sums, where the scheme needs them; nothing secret."""

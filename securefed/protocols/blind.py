@@ -86,8 +86,9 @@ class _Refreshes:
         self.rows, self.outputs = agreement.batches.effective_size, agreement.columns
         self.lift_step = 2 * len(agreement.turns)
 
-    def residuals(self) -> Refresh:
-        return Refresh((self.rows, self.outputs), self._plan.margins, self._plan.slack, CUT)
+    def residuals(self, key: HidingKey) -> Refresh:
+        shape, blocks = (self.rows, self.outputs), self._plan.residual_blocks(key, self._agreement)
+        return Refresh(shape, self._plan.margins, self._plan.slack, CUT, blocks)
 
     def parameters(self, key: HidingKey, name: str) -> Refresh:
         """Moved parameters, back to their scale."""
@@ -259,7 +260,7 @@ class BlindParty(PartyLoop):
         active: tuple[str, ...],
     ) -> HiddenArray | None:
         plan, label_party, key = self._plan, self._agreement.label_party, hiding(keys)
-        due = self._refreshes.residuals()
+        due = self._refreshes.residuals(key)
         if link.name != label_party:
             if link.name in senders:
                 with link.activity("products"):
@@ -270,7 +271,7 @@ class BlindParty(PartyLoop):
                 return None
             blob = await link.receive("residual", label_party, round=t, step=position)
             with link.activity("unmask"):
-                g = key.load_array(blob, due.shape, plan.residuals)
+                g = key.load_array(blob, due.shape, plan.residuals, due.blocks)
             checked(link, "residual", label_party, t, position, "shape", "scale", "ciphertexts")
             return g
         with link.activity("products"):
@@ -297,7 +298,8 @@ class BlindParty(PartyLoop):
 
     async def _pair_residuals(self, link: Link, keys: Keyring, t: int, position: int) -> HiddenArray:
         """[[g]] under the peer's key; the exchange is symmetric but for the labels."""
-        plan, peer, refresher, due = self._plan, keys.opener, self._refresher, self._refreshes.residuals()
+        plan, peer, refresher = self._plan, keys.opener, self._refresher
+        due = self._refreshes.residuals(hiding(keys))
         if refresher is None:
             raise SettingError("two parties hold keys for each other")
         with link.activity("products"):
@@ -312,12 +314,12 @@ class BlindParty(PartyLoop):
         spent_entries(link, "masked-margin", peer, t, position, masks)
         wide = due.wide.masked(0)
         with link.activity("encrypt"):
-            converted = refresher.holder.conceal(own, wide)
+            converted = refresher.holder.conceal(own, wide, due.blocks)
             message = converted.to_bytes()
         link.send(peer, "converted", message, round=t, step=position, facts=leaving(converted))
         blob = await link.receive("converted", peer, round=t, step=position)
         with link.activity("unmask"):
-            array = hiding(keys).load_array(blob, due.shape, wide)
+            array = hiding(keys).load_array(blob, due.shape, wide, due.blocks)
             g = array.add_plain(own, plan.residuals)
         checked(link, "converted", peer, t, position, "shape", "scale", "ciphertexts")
         check = self._check(link, keys, t, 2 * position)
@@ -393,7 +395,7 @@ class BlindKeyHolder(PartyLoop):
     async def _round(self, link: Link, keys: Keyring, t: int) -> None:
         agreement, refreshes = self._agreement, self._refreshes
         for position, active in enumerate(agreement.turns):
-            due, label_party = refreshes.residuals(), agreement.label_party
+            due, label_party = refreshes.residuals(hiding(keys)), agreement.label_party
             await self._checked(await self._refresher.serve(link, label_party, due, t, 2 * position))
             for name in active:
                 due = refreshes.parameters(hiding(keys), name)

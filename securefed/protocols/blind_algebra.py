@@ -129,23 +129,30 @@ class BlindPlan:
                 f" ({self.parameter_bound:g}) or rounds"
             )
 
+    @staticmethod
+    def residual_blocks(key: HidingKey, agreement: Agreement) -> int:
+        """Pieces of residuals, for whoever makes most of them."""
+        most = max(member.equations for member in agreement.members)
+        return key.blocks_for(agreement.batches.effective_size, most)
+
     # What a run computes, for the keys that merges take
 
     def results(self, key: HidingKey, agreement: Agreement, *, scoring: bool) -> list[Result]:
         rows, outputs = agreement.batches.effective_size, agreement.columns
+        residual_blocks = self.residual_blocks(key, agreement)
         found: list[Result] = []
         for member in agreement.members:
             size = member.equations
             blocks = key.blocks_for(size, rows)
             found += [
                 Result(rows, outputs, size, blocks),
-                Result(size, outputs, rows),
+                Result(size, outputs, rows, residual_blocks),
                 Result(size, outputs, size, blocks),
             ]
             if scoring:
                 found += [Result(0, outputs, size)]
             if agreement.check_every:
-                found += [Result(SUMS, outputs, size, blocks), Result(SUMS, outputs, rows)]
+                found += [Result(SUMS, outputs, size, blocks), Result(SUMS, outputs, rows, residual_blocks)]
         return found
 
     # Matrices

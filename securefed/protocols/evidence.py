@@ -65,9 +65,9 @@ def hidden(link: Link, masked: Masked, mask: Mask | Wide, **more: Any) -> dict[s
 
 def mask_pieces(masks: Wide) -> list[bytes]:
     """The masks of entries, as the pieces of a fingerprint: one each, or several where there are many."""
-    flat = [int(mask) for mask in masks.ravel()]
+    flat: list[int] = masks.ravel().tolist()
     each = -(-len(flat) // MOST_PIECES)
-    size = max((abs(mask).bit_length() + 8) // 8 for mask in flat)
+    size = (max(max(flat), -min(flat)).bit_length() + 8) // 8
     found = [mask.to_bytes(size, "big", signed=True) for mask in flat]
     return [b"".join(found[i : i + each]) for i in range(0, len(found), each)]
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from securefed.crypto import KeyHolder
 from securefed.crypto.errors import Diverged
-from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, Range, Wide
+from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, Range, Wide, hides
 from securefed.errors import SettingError
 from securefed.protocols.evidence import checked, hidden, leaving, spent_entries
 from securefed.protocols.keyring import Keyring
@@ -32,7 +32,7 @@ __all__ = ["Refresh", "Refresher", "ask_refresh", "hear_report", "hiding", "shif
 
 def hiding(keys: Keyring) -> HidingKey:
     """The key of what this party works on."""
-    if not isinstance(keys.public, HidingKey):
+    if not hides(keys.public):
         raise SettingError(f"reveal: 'nothing' takes keys that hide arrays, {keys.public!r} given")
     return keys.public
 
@@ -104,7 +104,7 @@ class Refresher:
 
     @property
     def public(self) -> HidingKey:
-        if not isinstance(self.holder.public, HidingKey):
+        if not hides(self.holder.public):
             raise SettingError(f"reveal: 'nothing' takes keys that hide arrays, {self.holder.public!r} given")
         return self.holder.public
 

@@ -38,7 +38,7 @@ def product(holder: KeyHolder, features: Any, theta: Any) -> tuple[Any, Any]:
 def multipliers(made: Any, sums: Any) -> Any:
     """The polynomial that c1 was multiplied by: c1 of the result over c1 of what was sent, at every root."""
     ring, prime = HIDDEN, HIDDEN.data_primes[0]
-    before, after = made._words()[1][0], sealed(ring).to_ntt(sums.words[1])[0]
+    before, after = (sealed(ring).to_ntt(c1)[0] for c1 in (made._words()[1], sums.words[1]))
     inverse = np.array([pow(int(v), -1, prime) for v in before[0]], dtype=np.uint64)
     ratio = np.stack([inverse, *before[1:]])
     quotient = ring.multiply(after, ratio)

@@ -28,16 +28,16 @@ from securefed.crypto.wire import Frame, Kind
 if TYPE_CHECKING:
     from securefed.crypto.rlwe.keys import RlwePublicKey
 
-__all__ = ["RlweArray", "RlweBlock", "RlweMask", "RlweMasked", "RlweOpened", "RlweSum", "pieces"]
+__all__ = ["RlweArray", "RlweBlock", "RlweMask", "RlweMasked", "RlweOpened", "RlweSum", "coefficients"]
 
 SHORT = 64
 
 
 class RlweArray(HiddenArray):
-    """Operands: for each column, and each block of it, a ciphertext in NTT form.
+    """Operands: for each column, and each block of it, a ciphertext.
 
-    They are residues while they travel (c0, and c1 or its public seed) and SEAL's objects while they are
-    worked on; each form is made from the other when it is needed.
+    They are coefficients while they travel (c0, and c1 or its public seed) and take plain numbers, and SEAL's
+    objects in NTT form while they are multiplied; each form is made from the other when it is needed.
     """
 
     def __init__(
@@ -71,7 +71,8 @@ class RlweArray(HiddenArray):
     def _words(self) -> tuple[Words, Words]:
         """c0 and c1, (ciphertexts, primes, N) each."""
         if self._c0 is None:
-            found = np.stack([sealed(self.public.ring).read(item) for item in self._held or ()])
+            held = sealed(self.public.ring)
+            found = np.stack([held.read(held.apply("transform_from_ntt", item)) for item in self._held or ()])
             self._c0, self._c1 = found[:, 0], found[:, 1]
         if self._c1 is None:
             self._c1 = self.public.ring.expand(self._seed, len(self._c0))
@@ -80,18 +81,19 @@ class RlweArray(HiddenArray):
     @property
     def _seal(self) -> Sequence[Any]:
         if self._held is None:
-            pairs = np.stack(self._words(), axis=1)
-            self._held = [sealed(self.public.ring).ciphertext(pair) for pair in pairs]
+            held = sealed(self.public.ring)
+            self._held = [held.ciphertext(pair, ntt=False) for pair in np.stack(self._words(), axis=1)]
+            for item in self._held:
+                held.evaluator.transform_to_ntt_inplace(item)
         return self._held
 
     def add_plain(self, integers: Wide, range_: Range) -> Self:
         if integers.shape != self.shape:
             raise ShapeError(f"integers of shape {integers.shape} given, {self.shape} expected")
-        ring = self.public.ring
-        addends = ring.from_wide(pieces(integers, self.length, ring))
-        held = [sealed(ring).added(item, words) for item, words in zip(self._seal, addends, strict=True)]
+        ring, (c0, c1) = self.public.ring, self._words()
+        total = ring.add(c0, coefficients(ring, integers, self.length))
         # c1 stays what it was, so its seed still gives it.
-        result = type(self)(self.public, self.shape, range_, self.blocks, held=held, seed=self._seed)
+        result = type(self)(self.public, self.shape, range_, self.blocks, c0=total, c1=c1, seed=self._seed)
         result.origin = "arrived" if self.origin == "arrived" else "computed"
         return result
 
@@ -304,7 +306,7 @@ class RlweBlock(HiddenBlock):
             return super().narrow(masks)
         # Lent values are under masks uniform modulo q: one that is this small is once in 2**SHORT.
         least = self.public.ring.capacity_bits - SHORT
-        return sum(int(mask).bit_length() < least for mask in masks.ravel())
+        return int(np.count_nonzero(np.abs(masks) < 1 << (least - 1)))
 
     def to_bytes(self) -> bytes:
         numbers = (self.range.fraction_bits, self.range.bits, self.slack, 0)
@@ -387,18 +389,18 @@ class RlweMask(Mask):
 
 def _repeated(c1: Words) -> int:
     """Ciphertexts with the same c1 share their randomness."""
-    return len(c1) - len({block.tobytes() for block in c1})
+    return 0 if len(c1) == 1 else len(c1) - len({block.tobytes() for block in c1})
 
 
-def pieces(integers: Wide, length: int, ring: Ring) -> Wide:
-    """(ciphertexts, N) coefficients of operands, by columns, then by blocks."""
+def coefficients(ring: Ring, integers: Wide, length: int) -> Words:
+    """(ciphertexts, data primes, N) residues of operands, by columns, then by blocks."""
     rows, columns = integers.shape
-    count = -(-rows // length)
-    padded_ = np.zeros((count * length, columns), dtype=object)
-    padded_[:rows] = integers
-    result = np.zeros((columns * count, ring.degree), dtype=object)
-    result[:, :length] = padded_.T.reshape(columns * count, length)
-    return result
+    count, primes = -(-rows // length), len(ring.data_primes)
+    entries = np.zeros((columns, primes, count * length), dtype=np.uint64)
+    entries[..., :rows] = ring.from_wide(integers.T)
+    result = np.zeros((columns, count, primes, ring.degree), dtype=np.uint64)
+    result[..., :length] = entries.reshape(columns, primes, count, length).swapaxes(1, 2)
+    return result.reshape(columns * count, primes, ring.degree)
 
 
 def flat(packing: Packing, integers: Wide) -> Wide:

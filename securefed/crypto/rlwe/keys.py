@@ -31,14 +31,14 @@ from securefed.crypto.rlwe.arrays import (
     RlweMasked,
     RlweOpened,
     RlweSum,
+    coefficients,
     flat,
-    pieces,
     unflat,
 )
 from securefed.crypto.rlwe.layout import RlweLayout
 from securefed.crypto.rlwe.packing import Packing, operand_length
 from securefed.crypto.rlwe.ring import HIDDEN, SEED_BYTES, Ring, Words
-from securefed.crypto.rlwe.sealed import sealed
+from securefed.crypto.rlwe.sealed import Linear, sealed
 from securefed.crypto.scheme import Floats, Mapper, PublicKey, SecretKey, Shared
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
@@ -196,11 +196,13 @@ class RlweSecretKey(SecretKey):
         ring = public.ring
         self._secret = secret
         self._key = sealed(ring).to_ntt(ring.from_small(secret[None], len(ring.primes)))[0]
+        self._prepared: list[tuple[int, bytes, Words]] = []
+        """A process, a fresh seed, and c1 s for the c1 that it gives: used there, once."""
 
     @cached_property
-    def _factor(self) -> Any:
-        """s as a plaintext to multiply with; SEAL's classes for secret keys and decryption are not used."""
-        return sealed(self.public.ring).plaintext(self._key[: len(self.public.ring.data_primes)])
+    def _times_secret(self) -> Linear:
+        """Products by s; SEAL's classes for secret keys and decryption are not used."""
+        return sealed(self.public.ring).multiplication(self._key[: len(self.public.ring.data_primes)])
 
     def switching(self, strides: Sequence[int]) -> bytes:
         """Fresh keys for merging at these strides; a frame of kind SWITCHING."""
@@ -229,11 +231,15 @@ class RlweSecretKey(SecretKey):
         """c1 from a fresh public seed, c0 = m + e - c1 s."""
         ring, seed = self.public.ring, os.urandom(SEED_BYTES)
         shape = (integers.shape[0], integers.shape[1])
-        length = operand_length(shape[0], blocks, ring.degree)
-        messages = pieces(integers, length, ring)
+        messages = coefficients(ring, integers, operand_length(shape[0], blocks, ring.degree))
+        prepared = self._prepared.pop() if len(messages) == 1 and self._prepared else None
+        if prepared is not None and prepared[0] == os.getpid():  # a copy in another process has it too
+            _, seed, products = prepared
+        else:
+            products = self._times_secret(ring.expand(seed, len(messages)))
         noise = np.stack([errors(ring.degree) for _ in messages])
-        noisy = ring.add(ring.from_wide(messages), ring.from_small(noise))
-        c0 = sealed(ring).products(ring.expand(seed, len(messages)), self._factor, less=noisy)
+        noisy = ring.add(messages, ring.from_small(noise))
+        c0 = ring.subtract(noisy, products)
         array = RlweArray(self.public, shape, range_, blocks, c0=c0, seed=seed)
         array.origin = "fresh"
         return array
@@ -267,7 +273,13 @@ class RlweSecretKey(SecretKey):
     def _phase(self, packing: Packing, c0: Words, c1: Words) -> Words:
         """c0 + c1 s at the places of the entries, and at no others."""
         ring = self.public.ring
-        products = sealed(ring).products(c1, self._factor)
+        if len(c1) == 1:
+            # SEAL works on two polynomials at least: the second is c1 of the next array that is concealed.
+            seed = os.urandom(SEED_BYTES)
+            products = self._times_secret(np.concatenate([c1, ring.expand(seed, 1)]))
+            self._prepared, products = [(os.getpid(), seed, products[1:])], products[:1]
+        else:
+            products = self._times_secret(c1)
         chosen = [
             product[:, block.places.ravel()] for product, block in zip(products, packing.blocks, strict=True)
         ]

@@ -6,6 +6,7 @@ The keys compute with it, and so does whoever plans a run and has no key (secure
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from securefed.crypto.hidden import Range, Result
 from securefed.crypto.rlwe.packing import Packing, operand_length, padded, strides_of
@@ -14,6 +15,8 @@ from securefed.crypto.rlwe.ring import HIDDEN, SEED_BYTES, Ring
 __all__ = ["RlweLayout"]
 
 SCORING_LIFT = 44
+PIECE = 8
+"""What a piece of an operand costs, in merges: about two of work, and the rest for its bytes."""
 
 
 class RlweLayout:
@@ -31,8 +34,7 @@ class RlweLayout:
         return self.ring.capacity_bits - range_.masked(slack).bits
 
     def blocks_for(self, size: int, rows: int) -> int:
-        """Pieces save merges of margins, and each costs a ciphertext: as many as residuals have."""
-        return min(1 << max(0, (rows // self.ring.degree).bit_length() - 1), padded(size))
+        return _cheapest(size, rows, self.ring.degree)
 
     def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
         degree = self.ring.degree
@@ -73,3 +75,16 @@ class RlweLayout:
         return SEED_BYTES + ring.byte_count(
             len(strides) * len(ring.data_primes) * len(ring.primes) * ring.degree
         )
+
+
+@cache
+def _cheapest(size: int, rows: int, degree: int) -> int:
+    """Shorter pieces of an operand save merges of the `rows` results, and each costs a ciphertext."""
+    packing = Packing(rows, 1, degree)
+
+    def cost(blocks: int) -> int:
+        length = operand_length(size, blocks, degree)
+        merges = sum(min(b.spacing(length) // b.stride, b.rows) - 1 for b in packing.blocks)
+        return merges + PIECE * -(-size // length)
+
+    return min((1 << k for k in range(padded(size).bit_length())), key=cost)

@@ -21,7 +21,7 @@ import os
 import struct
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from typing import Any
@@ -33,7 +33,7 @@ import zstandard
 from securefed.crypto.errors import BadKey, FormatError
 from securefed.crypto.rlwe.ring import Ring, Words
 
-__all__ = ["Sealed", "sealed"]
+__all__ = ["Linear", "Sealed", "sealed"]
 
 # Where the count of words stands: after the id (32), the fields (41) and the array's header (16).
 _WORDS_AT = 89
@@ -98,11 +98,18 @@ class Sealed:
         spare = _prime_below(min(ring.primes), ring.degree)
         return _Context(ring.name, ring.degree, (*ring.primes, spare), seal.SEC_LEVEL_TYPE.NONE)
 
+    def evaluator_of(self, item: Any) -> Any:
+        """SEAL's evaluator for a ciphertext, by its primes."""
+        return self._chain(item.coeff_modulus_size()).evaluator
+
+    def _chain(self, primes: int) -> _Context:
+        return self._data if primes == len(self.ring.data_primes) else self._wide
+
     # Objects from residues
 
     def ciphertext(self, residues: Words, ntt: bool = True) -> Any:
         """A SEAL ciphertext of validated residues, (polynomials, primes, N)."""
-        used = self._data if residues.shape[1] == len(self.ring.data_primes) else self._wide
+        used = self._chain(residues.shape[1])
         return _load(seal.Ciphertext(), self._parts(residues, ntt, used.data_id), used.context)
 
     def plaintext(self, residues: Words) -> Any:
@@ -154,68 +161,34 @@ class Sealed:
         words = np.frombuffer(body, dtype="<u8", offset=_WORDS_AT + 8)
         if words.size != shape[0] * shape[1] * shape[2]:
             raise FormatError(f"SEAL saved {words.size} words of a ciphertext of shape {shape}")
-        return words.astype(np.uint64).reshape(shape)
+        return words.astype(np.uint64, copy=False).reshape(shape)
 
-    # Transforms
+    # Operations on polynomials
 
     def to_ntt(self, polynomials: Words) -> Words:
         """(k, primes, N) coefficients to values at the roots, in SEAL's order."""
-        return self._transform(polynomials, True)
+        return self._transform(True, polynomials.shape[1])(polynomials)
 
     def from_ntt(self, polynomials: Words) -> Words:
         """The inverse of `to_ntt`."""
-        return self._transform(polynomials, False)
+        return self._transform(False, polynomials.shape[1])(polynomials)
 
-    def _transform(self, polynomials: Words, forward: bool) -> Words:
-        primes = polynomials.shape[1]
-        used = self._data if primes == len(self.ring.data_primes) else self._wide
-        evaluator = used.evaluator
+    @cache  # noqa: B019  # there is one of these for each ring, for ever
+    def _transform(self, forward: bool, primes: int) -> Linear:
+        evaluator = self._chain(primes).evaluator
         change = evaluator.transform_to_ntt_inplace if forward else evaluator.transform_from_ntt_inplace
-        results: list[Words] = []
-        for chunk in _chunks(polynomials):
-            held = self.ciphertext(_filled(chunk), ntt=not forward)
-            change(held)
-            results.append(self.read(held)[: len(chunk)])
-        return np.concatenate(results) if len(results) > 1 else results[0]
+        return Linear(self, change, before=not forward, after=forward)
 
-    def products(self, polynomials: Words, factor: Any, *, less: Words | None = None) -> Words:
-        """(k, data primes, N) coefficients times one plaintext, as coefficients.
+    def multiplication(self, factor: Words) -> Linear:
+        """By one polynomial, (data primes, N) in NTT form: coefficients to coefficients."""
+        plain, evaluator = self.plaintext(factor), self.evaluator
 
-        With `less`, coefficients of as many polynomials: those less the products of `polynomials`, which are
-        then given in NTT form, and so is the result.
-        """
-        evaluator, results = self.evaluator, []
-        for place, chunk in enumerate(_chunks(polynomials)):
-            held = self.ciphertext(_filled(chunk), ntt=less is not None)
-            if less is None:
-                evaluator.transform_to_ntt_inplace(held)
-            evaluator.multiply_plain_inplace(held, factor)
-            if less is None:
-                evaluator.transform_from_ntt_inplace(held)
-            else:
-                start = place * (_MOST_POLYNOMIALS - 1)
-                other = self.ciphertext(_filled(less[start : start + len(chunk)]), ntt=False)
-                evaluator.transform_to_ntt_inplace(other)
-                held = self.apply("sub", other, held)
-            results.append(self.read(held)[: len(chunk)])
-        return np.concatenate(results) if len(results) > 1 else results[0]
+        def work(held: Any) -> None:
+            evaluator.transform_to_ntt_inplace(held)
+            evaluator.multiply_plain_inplace(held, plain)
+            evaluator.transform_from_ntt_inplace(held)
 
-    @cached_property
-    def _second(self) -> Any:
-        """(0, u) in NTT form, u the polynomial that `added` puts beside its addend."""
-        ones = _ones(len(self.ring.data_primes), self.ring.degree)
-        held = self.ciphertext(np.concatenate([np.zeros_like(ones), ones]), ntt=False)
-        self.evaluator.transform_to_ntt_inplace(held)
-        return held
-
-    def added(self, held: Any, addend: Words) -> Any:
-        """A ciphertext in NTT form with (data primes, N) coefficients added to its first polynomial."""
-        ones = _ones(len(self.ring.data_primes), self.ring.degree)
-        plain = self.ciphertext(np.concatenate([addend[None], ones]), ntt=False)
-        self.evaluator.transform_to_ntt_inplace(plain)
-        total = self.apply("add", held, plain)
-        self.evaluator.sub_inplace(total, self._second)
-        return total
+        return Linear(self, work, before=False, after=False)
 
     # Operations on ciphertexts
 
@@ -238,16 +211,40 @@ def sealed(ring: Ring) -> Sealed:
     return Sealed(ring)
 
 
-def _chunks(polynomials: Words) -> Iterator[Words]:
-    for start in range(0, len(polynomials), _MOST_POLYNOMIALS - 1):
-        yield polynomials[start : start + _MOST_POLYNOMIALS - 1]
+class Linear:
+    """A linear operation on polynomials, (k, primes, N), done by SEAL on ciphertexts made of them.
 
+    SEAL takes two polynomials at least and refuses to work where all but the first are zero, so a polynomial
+    by itself gets a companion. What becomes of that one is taken off again: saving compresses, which takes
+    longest for numbers that are neither random nor constant.
+    """
 
-def _filled(polynomials: Words) -> Words:
-    """SEAL takes two polynomials at least, and refuses to work when all but the first are zero."""
-    if polynomials[1:].any():
-        return polynomials
-    return np.concatenate([polynomials, _ones(*polynomials.shape[1:])])
+    def __init__(self, held: Sealed, work: Callable[[Any], None], *, before: bool, after: bool) -> None:
+        """`before` and `after`: whether polynomials are in NTT form."""
+        self._held, self._work, self._before, self._after = held, work, before, after
+        self._companion: Any = None
+
+    def __call__(self, polynomials: Words) -> Words:
+        found = [
+            self._some(polynomials[start : start + _MOST_POLYNOMIALS - 1])
+            for start in range(0, len(polynomials), _MOST_POLYNOMIALS - 1)
+        ]
+        return np.concatenate(found) if len(found) > 1 else found[0]
+
+    def _some(self, polynomials: Words) -> Words:
+        held, ones = self._held, _ones(*polynomials.shape[1:])
+        if len(polynomials) > 1:
+            whole = polynomials if polynomials[1:].any() else np.concatenate([polynomials, ones])
+            item = held.ciphertext(whole, self._before)
+            self._work(item)
+            return held.read(item)[: len(polynomials)]
+        item = held.ciphertext(np.concatenate([polynomials, ones]), self._before)
+        self._work(item)
+        if self._companion is None:
+            rest = held.ring.subtract(held.read(item)[1:], ones)
+            self._companion = held.ciphertext(np.concatenate([np.zeros_like(rest), rest]), self._after)
+        held.evaluator_of(item).sub_inplace(item, self._companion)
+        return held.read(item)[:1]
 
 
 @cache
