@@ -18,7 +18,8 @@ from typing import Any
 from securefed.errors import DataError
 from securefed.protocols.ledger import LedgerEntry
 from securefed.protocols.messages import KINDS, MessageKind
-from securefed.protocols.openings import ALL_LABELS, block_of
+from securefed.protocols.objectives import OBJECTIVES, get_objective
+from securefed.protocols.openings import ALL_LABELS
 from securefed.transport import Entry, Transcript
 from securefed.transport.contents import Part
 
@@ -122,7 +123,8 @@ class Recorded:
     @property
     def outputs(self) -> int:
         """Columns of labels and scores."""
-        return int(self.settings.get("columns", 1)) if self.settings.get("objective") == "linear" else 1
+        objective = OBJECTIVES.get(str(self.settings.get("objective")))
+        return 1 if objective is None else objective.outputs(int(self.settings.get("columns", 1)))
 
     @staticmethod
     def agreement_digest(agreed: Mapping[str, Any]) -> str:
@@ -201,7 +203,7 @@ class Recorded:
     def ledger(self) -> list[LedgerEntry]:
         """Equations against unknowns, at the worst exchange, as securefed.protocols.ledger counts them."""
         agreed = self.agreed(next(iter(self.transcripts)))
-        objective = str(self.settings["objective"])
+        objective = get_objective(str(self.settings["objective"]))
         entries: list[LedgerEntry] = []
         for party, opened in self.openings().items():
             rounds: dict[int, int] = {}
@@ -210,7 +212,7 @@ class Recorded:
             if not rounds:
                 continue
             labels = party == self.label_party
-            block = block_of(objective, labels)
+            block = objective.block(labels)
             entries.append(LedgerEntry(party, block, max(rounds.values()), int(agreed["unknowns"]), False))
             if not labels:
                 total = sum(rounds.values())

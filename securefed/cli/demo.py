@@ -27,6 +27,7 @@ from securefed.crypto import DEFAULT_SCHEME, SCHEMES
 from securefed.errors import SettingError
 from securefed.measure.files import make_folder, read_json, write_json
 from securefed.measure.report import seconds, size
+from securefed.protocols.objectives import OBJECTIVES
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parties", type=int, default=2, metavar="K", help="with data; default %(default)s")
     parser.add_argument("--scheme", choices=SCHEMES, help=f"default {DEFAULT_SCHEME}")
     parser.add_argument("--local-steps", type=int, metavar="Q", help="updates between two exchanges")
-    parser.add_argument("--objective", choices=("linear", "transfer"), default="linear")
+    parser.add_argument("--objective", choices=OBJECTIVES, default=next(iter(OBJECTIVES)))
     parser.add_argument("--data", choices=DATA, default="breast", help="default %(default)s")
     parser.add_argument(
         "--reveal", choices=("nothing", "own-gradient"), help="of training; default nothing where possible"

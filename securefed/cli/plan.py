@@ -17,6 +17,7 @@ from securefed.measure.files import write_json
 from securefed.measure.plan import Estimate, RoundsModel, best, estimate
 from securefed.measure.report import seconds, size
 from securefed.measure.workload import Scenario
+from securefed.protocols.objectives import OBJECTIVES
 from securefed.protocols.trust import needed_trust
 from securefed.runtime.own_data import load_data
 from securefed.runtime.settings import PartyFile, read_party_file
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("instead of, or on top of, party.toml")
     group.add_argument("--rows", type=int, metavar="N", help="people in common; default: the file's rows")
     group.add_argument("--columns", metavar="NAME=D,...", help="columns of each party, the label party last")
-    group.add_argument("--objective", choices=("linear", "transfer"))
+    group.add_argument("--objective", choices=OBJECTIVES)
     group.add_argument("--scheme", choices=SCHEMES, action="append", help="default: all that fit")
     group.add_argument("--batch-size", type=int, metavar="S")
     group.add_argument("--rounds", type=int, metavar="R", help="that you expect at --local-steps")

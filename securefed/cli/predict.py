@@ -111,7 +111,7 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal
     if party.data.id is not None:
         ids = rows.ids(party.data.id)
         normalise_ids(ids, party.own.name, party.shared.id_form)
-    wanted_alone = party.shared.objective == "transfer" and party.is_label_party
+    wanted_alone = not party.shared.same_people and party.is_label_party
     features, unknown = None, dict[str, int]()
     if not wanted_alone:
         features, unknown = prepared(shard.preparation, rows)

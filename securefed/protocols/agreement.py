@@ -16,6 +16,7 @@ from securefed.checks import check_choice, check_integer, check_number
 from securefed.crypto import SCHEMES, protects, schemes_that
 from securefed.errors import SettingError
 from securefed.protocols.blur import MOST_PRECISION, PRECISION
+from securefed.protocols.objectives import get_objective
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
 
 __all__ = ["Agreement", "Member", "encoded_bits"]
@@ -46,7 +47,7 @@ class Agreement:
     party last.
     """
 
-    objective: Literal["linear", "transfer"]
+    objective: str
     scheme: str
     members: tuple[Member, ...]
     algorithm: Algorithm
@@ -95,8 +96,7 @@ class Agreement:
             raise SettingError(
                 f"parties: names have to differ, {', '.join(names)} and {self.key_holder} given"
             )
-        if self.objective == "transfer" and len(names) != 2:
-            raise SettingError(f"parties: {len(names)} given, the transfer objective takes exactly 2")
+        get_objective(self.objective).check_parties(self.objective, len(names))
         if self.key_holder is None and len(names) > 2:
             raise SettingError(f"key_holder: none given, {len(names)} parties need one")
         check_choice("scheme", self.scheme, SCHEMES)
@@ -124,7 +124,7 @@ class Agreement:
         """What the derivation in securefed.protocols.privacy needs."""
         noisy = schemes_that(lambda entry: entry.noise and entry.protects)
         needed = (
-            (self.objective == "linear" and all(m.affine for m in self.members), "takes linear local models"),
+            (all(m.affine for m in self.members), "takes linear local models"),
             (self.reveal == "own-gradient", "is for reveal='own-gradient'; blind training opens nothing"),
             (SCHEMES[self.scheme].noise and not self.exact, f"takes scheme {noisy}"),
             (self.label_change > 0.0 and self.columns == 1, "takes a loss of two classes, and one output"),
@@ -160,7 +160,7 @@ class Agreement:
     @property
     def outputs(self) -> int:
         """Scores of a row."""
-        return self.columns if self.objective == "linear" else 1
+        return get_objective(self.objective).outputs(self.columns)
 
     @property
     def watched(self) -> bool:
@@ -189,10 +189,7 @@ class Agreement:
 
     def unknowns(self) -> int:
         """Secrets that stay fixed between two exchanges, for whoever opens sums over them."""
-        rows = self.batches.effective_size
-        if self.objective == "linear":
-            return rows
-        return rows * self.columns + self.columns * (self.columns + 1) // 2
+        return get_objective(self.objective).unknowns(self.batches.effective_size, self.columns)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, for reports and for telling a peer what differs."""

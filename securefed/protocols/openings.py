@@ -29,6 +29,7 @@ from securefed.protocols.evidence import checked, hidden, row_by_row, spent
 from securefed.protocols.exchange import Held
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.ledger import Ledger
+from securefed.protocols.objectives import get_objective
 from securefed.protocols.privacy import noise_units
 from securefed.transport import Link
 
@@ -36,7 +37,6 @@ __all__ = [
     "ALL_LABELS",
     "ask",
     "ask_sums",
-    "block_of",
     "book",
     "check_room",
     "check_sums",
@@ -177,22 +177,20 @@ def check_sums(masked: Masked, agreement: Agreement, member: Member) -> None:
     entries = prod(masked.shape)
     if entries != member.equations:
         raise ShapeError(f"{member.name} asks to open {entries} sums, {member.equations} were agreed")
-    rows, columns = _rows(agreement), agreement.columns
-    check_room(masked, agreement, PRIVATE_BITS + rows.bit_length())
+    check_room(masked, agreement, PRIVATE_BITS + _held(agreement)[0].bit_length())
     if agreement.value_bits:
-        wide = agreement.objective == "transfer" or columns > 1
-        masked.check_sums((rows, columns) if wide else (rows,), entries // columns)
+        masked.check_sums(_held(agreement), entries // agreement.columns)
 
 
-def _rows(agreement: Agreement) -> int:
-    """Of what a party holds encrypted: the batch, and for transfer learning the outer products."""
-    more = agreement.columns if agreement.objective == "transfer" else 0
-    return agreement.batches.effective_size + more
+def _held(agreement: Agreement) -> tuple[int, ...]:
+    """The shape of what a party holds encrypted."""
+    objective = get_objective(agreement.objective)
+    return objective.held(agreement.batches.effective_size, agreement.columns)
 
 
 def sums_width(agreement: Agreement) -> int:
     """Bits that an opened sum takes at most."""
-    return _width(agreement, PRIVATE_BITS + _rows(agreement).bit_length())
+    return _width(agreement, PRIVATE_BITS + _held(agreement)[0].bit_length())
 
 
 def _width(agreement: Agreement, more_bits: int) -> int:
@@ -210,7 +208,7 @@ def check_room(masked: Masked, agreement: Agreement, more_bits: int) -> None:
 
 def fix_ledger(ledger: Ledger, agreement: Agreement, party: str) -> None:
     """An exchange gave `party` new values to open sums of."""
-    ledger.fix(party, block_of(agreement.objective, party == agreement.label_party))
+    ledger.fix(party, get_objective(agreement.objective).block(party == agreement.label_party))
 
 
 def book(
@@ -221,7 +219,7 @@ def book(
     """
     member = next(m for m in agreement.members if m.name == party)
     labels = party == agreement.label_party
-    block, equations = block_of(agreement.objective, labels), member.equations
+    block, equations = get_objective(agreement.objective).block(labels), member.equations
     memory = OpeningMemory() if memory is None else memory
     before = memory.count(f"{party}: {block}, round {round_}", equations)
     ledger.count(party, block, equations, agreement.unknowns(), over_attempts=before)
@@ -229,10 +227,3 @@ def book(
         before = memory.count(f"{party}: {ALL_LABELS}", equations)
         rows = agreement.batches.rows
         ledger.count(party, ALL_LABELS, equations, rows, advisory=True, over_attempts=before)
-
-
-def block_of(objective: str, labels: bool) -> str:
-    """The secrets that a party (`labels`: the label party) opens sums of."""
-    if objective == "linear":
-        return "residuals of a batch"
-    return "u and its outer products" if labels else "C and M of the label party"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_choice, check_integer, check_number
+from securefed.crypto import protects
 from securefed.errors import SettingError
 from securefed.models import ACTIVATIONS, HiddenLayer
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
@@ -59,7 +60,7 @@ class TransferRecipe(Recipe):
 
     @property
     def blind(self) -> bool:
-        return self.reveal == "nothing" and self.scheme != "plain"
+        return self.reveal == "nothing" and protects(self.scheme)
 
     @property
     def width(self) -> int:

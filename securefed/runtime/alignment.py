@@ -80,7 +80,7 @@ async def align(
         if len(rows) == 0:
             raise NothingInCommon(f"ids: {', '.join(shared.parties)} have no id in common")
         labelled = np.ones(len(rows), dtype=np.bool_) if known is None else known[rows]
-        if shared.objective == "transfer" and labels:
+        if not shared.same_people and labels:
             labelled = await _share_labelled(link, shared, labelled)
     return Alignment(rows, labelled)
 

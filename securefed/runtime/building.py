@@ -83,7 +83,7 @@ def agreement_of(shared: SharedSettings, standings: Mapping[str, Standing], comm
     )
     train, held = divided(shared, common)
     agreement = recipe.agreement(members, len(train))
-    measured = len(held) if shared.objective == "linear" else 0
+    measured = len(held) if shared.same_people else 0
     return replace(agreement, key_holder=shared.key_holder, holdout=measured)
 
 

@@ -276,7 +276,7 @@ def _check_prediction(found: _List, party: PartyFile, file: Path, out: Path | No
                 normalise_ids(rows.ids(name), party.own.name, party.shared.id_form)
             found.good("rows", f"{file}: {rows.count:,} rows")
         directory = RunDirectory(party.run_folder, party.own.name)
-        wanted_alone = party.shared.objective == "transfer" and party.is_label_party
+        wanted_alone = not party.shared.same_people and party.is_label_party
         if not party.is_key_holder and not wanted_alone and directory.shard.exists():
             with found.of("rows"):
                 shard = read_shard(directory.shard, directory.preparation, party.shared)

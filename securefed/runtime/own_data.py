@@ -50,7 +50,7 @@ def check_labels(labels: NDArray[Any], party: str, shared: SharedSettings) -> tu
         return side.targets(labels, party, recipe.margin_bound), side
     if labels.dtype.kind != "f":
         labels = np.array([None if word == "" else word for word in labels.tolist()], dtype=object)
-    signs, classes = binary_labels(labels, party, allow_missing=shared.objective == "transfer")
+    signs, classes = binary_labels(labels, party, allow_missing=not shared.same_people)
     if not isinstance(recipe, LinearRecipe):
         return signs, LabelSide(get_loss("logistic"), classes, taylor=False)
     return signs, LabelSide(recipe.loss_function, classes, taylor=not recipe.exact)

@@ -14,6 +14,7 @@ from securefed.checks import check_choice, check_integer, check_number
 from securefed.crypto import DEFAULT_SCHEME, key_kind
 from securefed.data.ids import ID_FORMS
 from securefed.errors import SettingError
+from securefed.protocols.objectives import get_objective
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
 from securefed.protocols.transfer_recipe import TransferRecipe
@@ -82,7 +83,6 @@ IDENTITY = ("name", "parties", "key_holder", "objective")
 """Who and what; the rest is how."""
 OUTSIDE = ("local_steps", "order", "proximal", "decay", "batch_size", "holdout", "alignment", "id_form")
 """Settings that a recipe takes in another form or not at all."""
-OBJECTIVES = ("linear", "transfer")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class SharedSettings:
         for key in ("name", "parties"):
             if key not in table:
                 raise SettingError(f"[run]: {key} is missing")
-        objective = check_choice("objective", table.get("objective", "linear"), OBJECTIVES)
+        objective = check_choice("objective", table.get("objective", next(iter(DEFAULTS))), DEFAULTS)
         defaults = DEFAULTS[objective]
         check_keys("[run]", table, (*IDENTITY, *defaults))
         values = {**defaults, **{key: value for key, value in table.items() if key in defaults}}
@@ -120,8 +120,7 @@ class SharedSettings:
             check_party_name(name)
         if len(self.parties) < 2:
             raise SettingError(f"parties: {len(self.parties)} given, at least 2 are needed")
-        if self.objective == "transfer" and len(self.parties) != 2:
-            raise SettingError(f"parties: {len(self.parties)} given, the transfer objective takes exactly 2")
+        get_objective(self.objective).check_parties(self.objective, len(self.parties))
         if (self.key_holder is None) != (len(self.parties) == 2):
             raise SettingError(
                 f"key_holder: {self.key_holder!r} given for {len(self.parties)} parties; two hold keys for "
@@ -137,8 +136,8 @@ class SharedSettings:
         check_number("holdout", self.values["holdout"], least=0.0, below=1.0)
         check_integer("batch_size", self.values["batch_size"], least=0)
         check_integer("evaluate_every", self.values["evaluate_every"], least=0)
-        if self.values["alignment"] == "rows" and self.objective == "transfer":
-            raise SettingError("alignment: 'rows' given, the transfer objective takes 'psi'")
+        if self.values["alignment"] == "rows" and not self.same_people:
+            raise SettingError(f"alignment: 'rows' given, the {self.objective} objective takes 'psi'")
         watched = self.values["target"] is not None or self.values["patience"] is not None
         if watched and not self.values["evaluate_every"]:
             raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
@@ -151,6 +150,11 @@ class SharedSettings:
     @property
     def label_party(self) -> str:
         return self.parties[-1]
+
+    @property
+    def same_people(self) -> bool:
+        """Whether the parties have the same people, each with a label."""
+        return get_objective(self.objective).same_people
 
     @property
     def scheme(self) -> str:

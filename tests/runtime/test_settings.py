@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from securefed import GeneralisedLinear, TransferLearner
 from securefed.cli.template import party_toml
 from securefed.errors import SettingError
 from securefed.protocols.recipe import LinearRecipe
@@ -193,3 +197,32 @@ def test_every_line_of_the_template_that_is_commented_out_is_a_setting(tmp_path:
             read(tmp_path, changed)
         except SettingError as error:
             assert "unknown key" not in str(error), line
+
+
+@pytest.mark.parametrize(
+    ("objective", "estimator"), [("linear", GeneralisedLinear), ("transfer", TransferLearner)]
+)
+def test_a_run_file_and_an_estimator_have_the_same_defaults(objective: str, estimator: type) -> None:
+    signature = {name: word.default for name, word in inspect.signature(estimator).parameters.items()}
+    algorithm = signature["algorithm"]
+    signature |= {name: getattr(algorithm, name) for name in ("local_steps", "order", "proximal")}
+    signature |= {name: signature[name] or 0 for name in ("batch_size", "evaluate_every")}
+    shared = DEFAULTS[objective].keys() & signature.keys()
+    assert len(shared) > 15
+    differ = {
+        name: (DEFAULTS[objective][name], signature[name])
+        for name in shared
+        if DEFAULTS[objective][name] != (list(h) if isinstance(h := signature[name], tuple) else h)
+    }
+    assert differ == {}
+
+
+def test_the_template_shows_the_defaults() -> None:
+    text = party_toml("shop", key_holder=False, listen="0.0.0.0:7001")
+    run = text[text.index("[run]") :]
+    commented = re.sub(r"^# (?=[a-z_0-9]+ = )", "", run, flags=re.MULTILINE)
+    shown = tomllib.loads(commented.replace('key_holder = "notary"', 'key_holder = ""'))["run"]
+    examples = {"target"}  # has no default: an example of what to write
+    defaults = {key: value for key, value in DEFAULTS["linear"].items() if key in shown.keys() - examples}
+    assert len(defaults) > 15
+    assert {key: shown[key] for key in defaults} == defaults

@@ -1,0 +1,82 @@
+"""Every objective, one entry each: what those have to know of it who only exchange, open, count and align.
+
+What is optimised is a side's (securefed.protocols.sides, transfer), and its settings are a recipe's. Nothing
+goes by an objective's name: it asks its entry. docs/extending.md adds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from securefed.checks import check_choice
+from securefed.errors import SettingError
+
+__all__ = ["OBJECTIVES", "Objective", "get_objective", "register"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """`columns` is what the agreement says: the outputs of the model, or the width of what is exchanged."""
+
+    opened_by_label_party: str
+    """The secrets of others that the label party opens sums of."""
+    opened_by_others: str
+    unknowns: Callable[[int, int], int]
+    """(rows of a batch, columns): secrets that stay fixed between two exchanges."""
+    more_rows: Callable[[int], int] = lambda columns: 0
+    """(columns): rows of what a party holds encrypted, besides those of the batch."""
+    wide: bool = False
+    """What is exchanged is a matrix of so many columns; else one of as many as the model has outputs."""
+    parties: int | None = None
+    """Exactly so many; None: two or more."""
+    same_people: bool = True
+    """Everybody has all rows: the order of the rows may say who is who, and every row has a label. Else
+    parties share some people, of whom some have labels, and the label party's columns are not needed to
+    predict.
+    """
+
+    def block(self, label_party: bool) -> str:
+        return self.opened_by_label_party if label_party else self.opened_by_others
+
+    def outputs(self, columns: int) -> int:
+        """Scores of a row."""
+        return 1 if self.wide else columns
+
+    def held(self, rows: int, columns: int) -> tuple[int, ...]:
+        """The shape of what a party holds encrypted during a round."""
+        total = rows + self.more_rows(columns)
+        return (total, columns) if self.wide or columns > 1 else (total,)
+
+    def check_parties(self, name: str, count: int) -> None:
+        if self.parties is not None and count != self.parties:
+            raise SettingError(f"parties: {count} given, the {name} objective takes exactly {self.parties}")
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "linear": Objective(
+        opened_by_label_party="residuals of a batch",
+        opened_by_others="residuals of a batch",
+        unknowns=lambda rows, columns: rows,
+    ),
+    "transfer": Objective(
+        opened_by_label_party="u and its outer products",
+        opened_by_others="C and M of the label party",
+        unknowns=lambda rows, columns: rows * columns + columns * (columns + 1) // 2,
+        more_rows=lambda columns: columns,
+        wide=True,
+        parties=2,
+        same_people=False,
+    ),
+}
+"""The default first."""
+
+
+def get_objective(name: str) -> Objective:
+    return OBJECTIVES[check_choice("objective", name, OBJECTIVES)]
+
+
+def register(name: str, objective: Objective) -> None:
+    if name in OBJECTIVES:
+        raise SettingError(f"objective: {name!r} given, and there is one of that name")
+    OBJECTIVES[name] = objective
