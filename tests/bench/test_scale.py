@@ -1,4 +1,4 @@
-"""`python -m bench scale`: growth by arithmetic, and the command whole."""
+"""`python -m bench scale`: exponents and projection by arithmetic, and the command whole."""
 
 from __future__ import annotations
 
@@ -8,42 +8,65 @@ from pathlib import Path
 import pytest
 
 import bench.__main__ as dispatch
-from bench.scale import Row, cases, growth
+from bench.scale import bars, cases, exponent, growth, projection
+from bench.scale_case import Case, Row
 
 
-def row(sweep: str, rows: int, parties: int, seconds: float) -> Row:
-    return Row(sweep, "ckks", rows, parties, 1, seconds, 1, 1)
+def row(
+    sweep: str, seconds: float, rows: int = 10_000, columns: tuple[int, ...] = (50, 50), **more: int
+) -> Row:
+    return Row(Case(sweep, "ckks", rows, columns, **more), seconds, seconds, rows * 10, 8, 500.0, 0.0)
 
 
 def test_growth_is_the_exponent_between_neighbours() -> None:
-    first = row("rows", 100, 2, 1.0)
-    assert growth(first, row("rows", 400, 2, 4.0)) == 1.0
-    assert growth(first, row("rows", 400, 2, 16.0)) == 2.0
-    assert growth(first, row("rows", 400, 2, 1.0)) == 0.0
-    assert growth(row("parties", 100, 2, 1.0), row("parties", 100, 8, 2.0)) == 0.5
+    first = row("rows", 1.0, 100)
+    assert growth(first, row("rows", 4.0, 400)) == 1.0
+    assert growth(first, row("rows", 16.0, 400)) == 2.0
+    assert growth(row("parties", 1.0, columns=(5, 5)), row("parties", 2.0, columns=(5,) * 8)) == 0.5
+    assert growth(row("columns", 1.0, columns=(5, 5)), row("columns", 2.0, columns=(10, 10))) == 1.0
+    assert growth(row("classes", 1.0), row("classes", 6.0, classes=6)) == 1.0
     # Rows of different sweeps have nothing to do with each other.
-    assert growth(first, row("parties", 100, 2, 4.0)) is None
-    assert growth(row("workers", 100, 2, 1.0), row("workers", 100, 2, 0.5)) is None
+    assert growth(first, row("parties", 4.0)) is None
+    assert growth(row("workers", 1.0), row("workers", 0.5, workers=2)) is None
+    assert exponent([row("rows", 2.0 * n, n) for n in (10, 100, 1000)]) == 1.0
+
+
+def test_the_projection_follows_the_fits_and_says_what_it_is() -> None:
+    found = [row("rows", n / 1e4, n) for n in (1_000, 10_000, 100_000)]
+    found += [row("columns", n / 10, columns=(n, n)) for n in (50, 100)]
+    found += [row("workers", 5.0, workers=1), row("workers", 10.0, workers=2)]
+    made = projection(found)
+    assert made is not None and "not measured" in made["what"]
+    # A thousand times the rows and twice the columns, at half the efficiency, on 128 cores.
+    assert made["cpu_hours"] == pytest.approx(10 * 1000 * 2 / 3600, abs=0.06)
+    assert made["hours"] == pytest.approx(10 * 1000 * 2 / 3600 / 128 / 0.5, abs=0.01)
+
+
+def test_bars_say_what_is_missed() -> None:
+    found = [row("rows", 5.0, 100_000), row("rows", 400.0, 1_000_000)]
+    judged = {bar.name: bar for bar in bars(found)}
+    assert not judged["one pass over 1,000,000 x 50+50, s"].met
+    assert judged["peak memory at 1,000,000 x 50+50, MiB"].met
+    assert not judged["growth with rows, exponent"].met
 
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_every_sweep_has_something_to_compare(quick: bool) -> None:
     found = list(cases(quick))
-    assert {case.sweep for case in found} == {"rows", "parties", "workers"}
-    for sweep, form in {(case.sweep, case.form) for case in found if case.sweep != "workers"}:
-        assert len([case for case in found if (case.sweep, case.form) == (sweep, form)]) >= 2
+    assert {case.sweep for case in found} >= {"rows", "columns", "classes", "parties", "workers"}
+    for sweep, scheme in {(case.sweep, case.scheme) for case in found if case.sweep != "shape"}:
+        assert len([case for case in found if (case.sweep, case.scheme) == (sweep, scheme)]) >= 2
+    assert max(case.rows for case in cases(quick, 5_000)) <= 5_000
 
 
 @pytest.mark.slow
 def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "scale.json"
-    assert dispatch.main(["scale", "--quick", "--json", str(path)]) == 0
+    assert dispatch.main(["scale", "--quick", "--rows", "1000", "--json", str(path)]) == 0
     report = json.loads(path.read_text())
-    rows = report["rows"]
-    assert len(rows) == len(list(cases(True)))
-    assert all(found["computation_s"] > 0 and found["bytes"] > 0 for found in rows)
-    # The paper's counts: K - 1 parts and K - 1 sums a round, and an opening's two messages for each party.
-    stars = [found for found in rows if found["sweep"] == "parties" and found["form"] == "paillier"]
-    for found in stars:
-        assert found["messages"] == 2 * (found["parties"] - 1) + 2 * found["parties"]
-    assert "largest growth with rows" in capsys.readouterr().out
+    assert len(report["rows"]) == len(list(cases(True, 1000)))
+    assert all(
+        found["cpu_s"] > 0 and found["bytes"] > 0 and found["peak_mib"] > 50 for found in report["rows"]
+    )
+    assert all(set(bar) == {"name", "value", "bar", "better", "met", "note"} for bar in report["bars"])
+    assert "fitted exponents" in capsys.readouterr().out

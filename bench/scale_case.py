@@ -1,0 +1,132 @@
+"""One setting of `python -m bench scale`, in a process of its own, so that its peak memory is its own.
+
+`python -m bench.scale_case JSON`: all parties of a blind run of one round are in this process; it prints one
+JSON object. Processor seconds are of all parties together, keys and preparation included, and so are bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.memory import peak_rss_mib
+from securefed import FedBCD, GeneralisedLinear, Party
+from securefed.estimators.multiclass import MultiClass
+from securefed.protocols.ledger import LedgerWarning
+
+__all__ = ["Case", "Row", "measured"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One setting."""
+
+    sweep: str
+    scheme: str
+    rows: int
+    columns: tuple[int, ...]
+    """Of each party."""
+    classes: int = 2
+    workers: int = 1
+
+    @property
+    def parties(self) -> int:
+        return len(self.columns)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting, measured."""
+
+    case: Case
+    cpu_s: float
+    """Of all parties and their workers."""
+    wall_s: float
+    bytes: int
+    messages: int
+    peak_mib: float
+    """Of the process that holds all parties."""
+    worker_mib: float
+    """Of the largest worker."""
+
+    def to_dict(self) -> dict[str, Any]:
+        measured = {name: value for name, value in asdict(self).items() if name != "case"}
+        return {**asdict(self.case), "parties": self.case.parties, **measured}
+
+
+def measured(case: Case, seed: int) -> Row:
+    """Run this module in a fresh process and read what it says."""
+    given = json.dumps({**asdict(case), "seed": seed})
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.scale_case", given],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    return Row(case, **json.loads(done.stdout))
+
+
+def parties_of(case: Case, seed: int) -> list[Party]:
+    rng = np.random.default_rng(seed)
+    blocks = [rng.uniform(-1, 1, size=(case.rows, count)) for count in case.columns]
+    score = np.sum([block[:, 0] for block in blocks], axis=0) + 0.3 * rng.normal(size=case.rows)
+    cuts = np.quantile(score, np.linspace(0, 1, case.classes + 1)[1:-1])
+    labels = np.searchsorted(cuts, score)
+    last = len(blocks) - 1
+    return [
+        Party(f"p{place}", block, labels=labels if place == last else None)
+        for place, block in enumerate(blocks)
+    ]
+
+
+def main(given: dict[str, Any]) -> None:
+    seed = given.pop("seed")
+    case = Case(**{**given, "columns": tuple(given["columns"])})
+    parties = parties_of(case, seed)
+    model = GeneralisedLinear(
+        algorithm=FedBCD(local_steps=5),
+        scheme=case.scheme,
+        rounds=1,
+        key_bits=2048,
+        engine=case.workers,
+        holdout=0,
+        seed=seed,
+        progress=False,
+    )
+    began, spent = time.perf_counter(), _processor_seconds()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LedgerWarning)
+        results = list(MultiClass(model).fit(parties).results_.values())
+    json.dump(
+        {
+            "cpu_s": round(_processor_seconds() - spent, 3),
+            "wall_s": round(time.perf_counter() - began, 3),
+            "bytes": sum(sum(result.bytes().values()) for result in results),
+            "messages": sum(sum(result.messages().values()) for result in results),
+            "peak_mib": round(peak_rss_mib(), 1),
+            "worker_mib": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, 1),
+        },
+        sys.stdout,
+    )
+
+
+def _processor_seconds() -> float:
+    """Of this process and of the workers that have ended."""
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
