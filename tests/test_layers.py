@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 # named here is the API.
 LAYERS = [
     ("errors",),
-    ("checks", "extras"),
+    ("checks", "extras", "pages", "versions"),
     ("crypto",),
     ("transport", "engine"),
     ("models", "data"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from securefed.audit.files import read_run
+from securefed.audit.page import whole_page
 from securefed.audit.report import audit
 from securefed.errors import SettingError
 
@@ -30,6 +31,5 @@ def run(
     if json_path is not None:
         Path(json_path).write_text(json.dumps(report.to_dict(), indent=2) + "\n", encoding="utf-8")
     if html_path is not None:
-        page = f"<!doctype html><meta charset='utf-8'><title>Audit</title>\n{report.to_html()}\n"
-        Path(html_path).write_text(page, encoding="utf-8")
+        Path(html_path).write_text(whole_page(report), encoding="utf-8")
     return 0 if report.passed else 1

@@ -1,4 +1,4 @@
-"""The audit as a section of HTML, with a diagram of messages in SVG. No script, nothing from elsewhere."""
+"""The audit as a section of HTML, with a diagram of messages in SVG; and as a page of its own."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from securefed.audit.recorded import Recorded, Sent
+from securefed.pages import badge, glossary, page, table, term
 
 if TYPE_CHECKING:
     from securefed.audit.report import AuditReport
 
-__all__ = ["diagram", "section"]
+__all__ = ["diagram", "section", "whole_page"]
 
 COLOURS = {
-    "public-key": "#777777",
-    "bytes": "#777777",
-    "ciphertext": "#2b6cb0",
-    "masked": "#6b46c1",
-    "opened": "#b7791f",
-    "disclosure": "#b7791f",
-    "clear": "#c53030",
+    "public-key": "--public",
+    "bytes": "--public",
+    "ciphertext": "--cipher",
+    "masked": "--mask",
+    "opened": "--open",
+    "disclosure": "--open",
+    "clear": "--clear",
 }
 WORDS = {
     "public-key": "public",
@@ -30,82 +31,97 @@ WORDS = {
     "disclosure": "result and its mask",
     "clear": "IN THE CLEAR",
 }
-LANE, ROW, TOP = 220, 26, 46
+LANE, EDGE, ROW, TOP = 180, 80, 30, 40
 MOST_ARROWS = 60
-
-STYLE = """
-.securefed-audit { font-family: system-ui, sans-serif; font-size: 14px; color: #1a202c; max-width: 76rem; }
-.securefed-audit table { border-collapse: collapse; width: 100%; margin: 0.5rem 0 1.5rem; }
-.securefed-audit th, .securefed-audit td { text-align: left; padding: 0.3rem 0.6rem; vertical-align: top;
-  border-bottom: 1px solid #e2e8f0; }
-.securefed-audit td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.securefed-audit .pass { color: #276749; font-weight: 600; }
-.securefed-audit .fail { color: #fff; background: #c53030; font-weight: 600; padding: 0 0.4rem; }
-.securefed-audit .part { color: #975a16; font-weight: 600; }
-.securefed-audit .evidence { color: #4a5568; }
-.securefed-audit svg { max-width: 100%; height: auto; }
-"""
-
-
 MARKS = {"pass": "pass", "FAIL": "fail", "not checked": "part"}
+USED = ("claim", "key-holder", "ledger", "masked", "opened", "receipt", "round", "transcript")
 
 
 def section(report: AuditReport) -> str:
-    """The whole section."""
-    mark = "fail" if not report.passed else "pass" if report.unqualified else "part"
+    """The whole section; words are explained on the page that it stands on."""
+    mark = "bad" if not report.passed else "good" if report.unqualified else "part"
     pieces = [
-        f"<section class='securefed-audit' id='audit'><style>{STYLE}</style><h2>Audit</h2>",
-        f"<p><span class='{mark}'>{escape(report.verdict)}</span></p>",
-        _claims(report),
-        *(_seen(report, name) for name in report.seen),
-        _ledger(report),
-        "<h3>Receipts</h3><ul>",
-        *(f"<li>{escape(str(receipt))}</li>" for receipt in report.receipts),
-        "</ul><h3>Messages</h3>",
-        "<p>The start of the run, its first round and its first scores; (n): how often in the whole run.</p>",
+        f'<section id="audit"><h2>Audit</h2><p>{badge(report.verdict, mark)}</p>',
+        f'<h3 id="messages">One {term("round")}, message by message</h3>',
+        '<p class="soft">The start of the run, its first round and its first scores; (n): how often in the '
+        "whole run.</p>",
         diagram(report.recorded),
+        *(_seen(report, name) for name in report.seen),
+        _claims(report),
+        _left_out(report),
+        f'<h3 id="receipts">{term("receipt", "Receipts")}</h3><ul>',
+        *(f"<li>{escape(str(receipt))}</li>" for receipt in report.receipts),
+        "</ul>",
+        _ledger(report),
         "</section>",
     ]
     return "\n".join(pieces)
 
 
+def whole_page(report: AuditReport) -> str:
+    """The audit as a file of its own."""
+    run = str(report.recorded.run or "a run")
+    return page(f"Audit of {run}", f"<h1>Audit of {escape(run)}</h1>{section(report)}{glossary(USED)}")
+
+
 def _claims(report: AuditReport) -> str:
     rows = "".join(
-        f"<tr><td><span class='{MARKS[claim.word]}'>{claim.word}"
-        f"</span></td><td>{escape(claim.text)}<br><span class='evidence'>{escape(claim.evidence)}</span></td>"
-        "</tr>"
+        f'<tr><td><span class="{MARKS[claim.word]}">{claim.word}</span></td><td>{escape(claim.text)}<br/>'
+        f'<span class="evidence">{escape(claim.evidence)}</span></td></tr>'
         for claim in report.claims
     )
-    return f"<h3>Claims</h3><table>{_head('', 'claim and evidence')}{rows}</table>"
+    return f'<h3 id="claims">{term("claim", "Claims")}</h3><table><tbody>{rows}</tbody></table>'
 
 
-def _head(*names: str) -> str:
-    return f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>"
+def _left_out(report: AuditReport) -> str:
+    """What the verdict does not cover."""
+    lines = [f"{claim.text.rstrip('.')}: {claim.evidence}" for claim in report.claims if not claim.checked]
+    if report.recorded.missing:
+        lines.append(
+            f"The transcripts of {', '.join(report.recorded.missing)} are not here: their side is unseen."
+        )
+    lines.append(
+        "A party that lies about itself in a consistent way, and what anybody does outside of the run."
+    )
+    listed = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<h3 id="unchecked">Not checked</h3><ul>{listed}</ul>'
 
 
 def _seen(report: AuditReport, name: str) -> str:
-    rows = "".join(
-        f"<tr><td>{escape(row.peer)}</td><td>{escape(row.kind)}</td>"
-        f"<td class='number'>{row.messages:,}</td><td class='number'>{row.bytes:,}</td>"
-        f"<td>{escape(row.protection)}{escape(f' ({row.key})' if row.key else '')}</td>"
-        f"<td>{escape(row.reveals)}</td></tr>"
+    rows = [
+        (
+            row.peer,
+            row.kind,
+            f"{row.messages:,}",
+            f"{row.bytes:,}",
+            f"{row.protection}{f' (key of {row.key})' if row.key else ''}",
+            row.reveals,
+        )
         for row in report.seen[name]
-    )
-    head = _head("from", "kind", "messages", "bytes", "protection (key)", "reveals")
-    return f"<h3>What {escape(name)} saw</h3><table>{head}{rows}</table>"
+    ]
+    head = ("from", "message", "count", "bytes", "protection", "what it reveals")
+    return f"<h3>What {escape(name)} saw</h3>{table(head, rows, numbers=(2, 3))}"
 
 
 def _ledger(report: AuditReport) -> str:
-    if not report.ledger:
-        return "<h3>Ledger</h3><p>Empty: no gradient was opened to anybody.</p>"
-    rows = "".join(
-        f"<tr><td>{escape(e.party)}</td><td>{escape(e.block)}{' (estimate)' if e.advisory else ''}</td>"
-        f"<td class='number'>{e.equations:,}</td><td class='number'>{e.unknowns:,}</td>"
-        f"<td class='number'>{e.ratio:.2f}</td><td>{escape(e.verdict)}</td></tr>"
-        for e in report.ledger
+    title = (
+        f"<h3 id='ledger'>{term('ledger', 'Ledger')}: opened numbers against the secrets they depend on</h3>"
     )
-    head = _head("party", "secrets", "equations", "unknowns", "ratio", "verdict")
-    return f"<h3>Ledger: opened equations against unknowns</h3><table>{head}{rows}</table>"
+    if not report.ledger:
+        return f"{title}<p>Empty: no gradient was opened to anybody.</p>"
+    rows = [
+        (
+            e.party,
+            f"{e.block}{' (estimate)' if e.advisory else ''}",
+            f"{e.equations:,}",
+            f"{e.unknowns:,}",
+            f"{e.ratio:.2f}",
+            e.verdict,
+        )
+        for e in report.ledger
+    ]
+    head = ("party", "secrets", "numbers", "secrets, how many", "ratio", "verdict")
+    return title + table(head, rows, numbers=(2, 3, 4))
 
 
 def _protection(message: Sent) -> str:
@@ -160,35 +176,39 @@ def _in_order(recorded: Recorded) -> list[Sent]:
 
 
 def diagram(recorded: Recorded) -> str:
-    """Lifelines and arrows, coloured by what protects a message."""
+    """Lifelines and arrows, coloured by what protects a message. Wider than a telephone with three parties or
+    more: then it scrolls in a box of its own.
+    """
     names = list(recorded.everybody)
     arrows = _arrows(recorded)
-    lanes = {name: 110 + LANE * place for place, name in enumerate(names)}
-    width, legend = 220 + LANE * (len(names) - 1), 20 * len({_protection(m) for m, _ in arrows}) + 20
-    height = TOP + ROW * (len(arrows) + 1) + legend
-    lines = [
-        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' "
-        f"height='{height}' role='img' aria-label='messages between the parties' font-family='sans-serif' "
-        "font-size='11'>"
-    ]
+    found = {WORDS[_protection(message)]: COLOURS[_protection(message)] for message, _ in arrows}
+    used = [word for word in dict.fromkeys(WORDS.values()) if word in found]
+    lanes = {name: EDGE + LANE * place for place, name in enumerate(names)}
+    width = 2 * EDGE + LANE * (len(names) - 1)
     bottom = TOP + ROW * (len(arrows) + 1) - 10
+    height = bottom + 22 * len(used) + 16
+    lines = [
+        f'<div class="wide"><svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img" aria-label="messages between the parties">'
+    ]
     for name, x in lanes.items():
-        lines.append(f"<text x='{x}' y='20' text-anchor='middle' font-weight='bold'>{escape(name)}</text>")
-        lines.append(f"<line x1='{x}' y1='28' x2='{x}' y2='{bottom}' stroke='#cbd5e0'/>")
+        lines.append(f'<text x="{x}" y="18" text-anchor="middle" font-weight="bold">{escape(name)}</text>')
+        lines.append(f'<line x1="{x}" y1="28" x2="{x}" y2="{bottom}" class="grid"/>')
     for place, (message, total) in enumerate(arrows):
         y = TOP + ROW * (place + 1)
         start, end = lanes[message.sender], lanes[message.receiver]
-        colour = COLOURS[_protection(message)]
+        paint = f"var({COLOURS[_protection(message)]})"
         tip = end - 7 if end > start else end + 7
         label = f"{message.entry.kind} ({total})"
         lines += [
-            f"<line x1='{start}' y1='{y}' x2='{tip}' y2='{y}' stroke='{colour}' stroke-width='1.6'/>",
-            f"<polygon points='{end},{y} {tip},{y - 4} {tip},{y + 4}' fill='{colour}'/>",
-            f"<text x='{(start + end) / 2:.0f}' y='{y - 5}' text-anchor='middle' fill='{colour}'>"
+            f'<line x1="{start}" y1="{y}" x2="{tip}" y2="{y}" style="stroke:{paint};stroke-width:1.6"/>',
+            f'<polygon points="{end},{y} {tip},{y - 4} {tip},{y + 4}" style="fill:{paint}"/>',
+            f'<text x="{(start + end) / 2:.0f}" y="{y - 6}" text-anchor="middle" style="fill:{paint}">'
             f"{escape(label)}</text>",
         ]
-    for row, word in enumerate(sorted({_protection(m) for m, _ in arrows})):
-        y = bottom + 24 + 20 * row
-        lines.append(f"<line x1='20' y1='{y}' x2='50' y2='{y}' stroke='{COLOURS[word]}' stroke-width='3'/>")
-        lines.append(f"<text x='58' y='{y + 4}'>{escape(WORDS[word])}</text>")
-    return "\n".join([*lines, "</svg>"])
+    for row, word in enumerate(used):
+        y = bottom + 20 + 22 * row
+        paint = f"var({found[word]})"
+        lines.append(f'<line x1="4" y1="{y}" x2="34" y2="{y}" style="stroke:{paint};stroke-width:3"/>')
+        lines.append(f'<text x="42" y="{y + 4}">{escape(word)}</text>')
+    return "\n".join([*lines, "</svg></div>"])

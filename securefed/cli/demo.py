@@ -15,6 +15,7 @@ from shutil import copyfile
 from typing import Any
 
 from securefed.audit.files import read_run
+from securefed.audit.page import whole_page
 from securefed.audit.report import audit
 from securefed.checks import check_integer
 from securefed.cli.demo_data import DATA, Baselines, DemoData, demo_data
@@ -26,7 +27,8 @@ from securefed.cli.terminal import Terminal
 from securefed.crypto import DEFAULT_SCHEME, SCHEMES
 from securefed.errors import SettingError
 from securefed.measure.files import make_folder, read_json, write_json
-from securefed.measure.report import seconds, size
+from securefed.measure.report import render, seconds, size
+from securefed.measure.rundir import RunDirectory
 from securefed.protocols.objectives import OBJECTIVES
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
@@ -39,9 +41,9 @@ data."""
 
 EPILOGUE = """\
 examples:
-  securefed demo                                       two parties, Paillier, parameters stay encrypted
+  securefed demo                                       two parties, parameters stay encrypted
   securefed demo --parties 4                           three more and a key-holder
-  securefed demo --scheme ckks --reveal own-gradient   approximate encryption, the paper's protocol
+  securefed demo --reveal own-gradient                 the paper's protocol: own gradients are opened
   securefed demo --objective transfer                  two parties that share only some people"""
 
 
@@ -90,6 +92,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         except DemoFailed as error:
             raise DemoFailed(f"{error}; logs are in {folder}") from None
     facts = _facts(made, data, baselines)
+    _add_joined(made, facts)
     _table(facts, terminal)
     if args.json:
         write_json(args.json, facts)
@@ -152,7 +155,26 @@ def _audit(made: DemoRun) -> dict[str, Any]:
         transcript = f"transcript-{name}.jsonl"
         copyfile(made.run_folder(name) / transcript, together / transcript)
     report = audit(*read_run(together))
-    return {"verdict": report.verdict, "claims": len(report.claims), "folder": str(together)}
+    page = made.folder / "audit.html"
+    page.write_text(whole_page(report), encoding="utf-8")
+    return {
+        "verdict": report.verdict,
+        "claims": len(report.claims),
+        "folder": str(together),
+        "page": str(page),
+    }
+
+
+def _add_joined(made: DemoRun, facts: dict[str, Any]) -> None:
+    """To the label party's report, what all data in one place would give: only a demonstration knows."""
+    folder = made.run_folder(facts["label_party"])
+    directory = RunDirectory(folder, facts["label_party"])
+    result, timing = directory.read()
+    result["beside"] = [
+        [f"together, on {facts['new_people']} new people", facts["auc"]],
+        ["all data in one place, on the same", facts["auc_central"]],
+    ]
+    directory.write(result, timing, render(result, timing, audit(*read_run(folder)).to_html()))
 
 
 def _table(facts: dict[str, Any], terminal: Terminal) -> None:
@@ -173,8 +195,9 @@ def _table(facts: dict[str, Any], terminal: Terminal) -> None:
     chosen = facts["settings"]
     out(f"  {'rounds':<{width}} {facts['rounds']} of {chosen['algorithm']}, Q = {chosen['local_steps']}")
     out(
-        f"  {'time':<{width}} {seconds(facts['computation_seconds'])} computation + "
-        f"{seconds(facts['communication_seconds'])} communication = {seconds(facts['total_seconds'])}"
+        f"  {'time':<{width}} training {seconds(facts['computation_seconds'])} computation + "
+        f"{seconds(facts['communication_seconds'])} communication = {seconds(facts['total_seconds'])}; "
+        f"everything, with keys, start and prediction, {seconds(facts['wall_seconds'])}"
     )
     largest = sorted(facts["bytes_by_kind"].items(), key=lambda item: -item[1])[:3]
     words = ", ".join(f"{kind} {size(amount)}" for kind, amount in largest)
@@ -190,5 +213,5 @@ def _table(facts: dict[str, Any], terminal: Terminal) -> None:
     if facts["auc_alone"] is not None and facts["auc"] < facts["auc_alone"]:
         out(f"  WORSE THAN {facts['label_party'].upper()} ALONE on new people", colour="red")
     checked = facts["audit"]
-    out(f"  {'audit':<{width}} {checked['verdict']}: {checked['folder']}")
+    out(f"  {'audit':<{width}} {checked['verdict']}: {checked['page']}")
     out(f"  {'report':<{width}} {facts['reports'][facts['label_party']]}")

@@ -14,7 +14,7 @@ from securefed.crypto import Mapper
 from securefed.data.columns import Columns
 from securefed.engine import WorkerDied
 from securefed.measure.files import StorageError, check_writable, write_json
-from securefed.measure.report import seconds, size
+from securefed.measure.report import REASONS, seconds, size
 from securefed.measure.summary import PartyAccount
 from securefed.measure.timeline import RoundPoint
 from securefed.protocols.trust import warn_of_trust
@@ -155,9 +155,11 @@ def summary_lines(result: dict[str, Any], timing: dict[str, Any]) -> list[str]:
     lines = [
         f"run         {result['run']}: {settings['algorithm']} Q={settings['local_steps']}, "
         f"{settings['scheme']}{guard}",
-        f"rounds      {result['rounds']} ({result['reason']}), {result['rows']:,} rows in common",
-        f"time        {seconds(timing['computation_seconds'])} computation + "
-        f"{seconds(timing['communication_seconds'])} communication = {seconds(timing['total_seconds'])}",
+        f"rounds      {result['rounds']}, {REASONS.get(result['reason'], result['reason'])}; "
+        f"{result['rows']:,} rows in common",
+        f"time        training {seconds(timing['computation_seconds'])} computation + "
+        f"{seconds(timing['communication_seconds'])} communication = {seconds(timing['total_seconds'])}; "
+        f"everything since the start {seconds(timing['wall_seconds'])}",
         f"bytes       {size(result['bytes_sent'])} sent, {size(result['bytes_received'])} received",
         f"saw         {result['saw']}",
     ]

@@ -1,42 +1,27 @@
-"""A run as one HTML page: settings, result, metric per round, time per round and party, bytes by kind of
-message, and what this party saw. Self-contained: no script, no style sheet, no font and no picture from
-elsewhere.
+"""A run as one HTML page: how good it is, progress and time by round and party, bytes by kind of message,
+what this party saw, settings and versions, with words explained (securefed.pages).
 
-It is made from result.json and timing.json alone, so that it can be made again from them.
+It is made from result.json and timing.json alone, so that it can be made again from them; while a run goes on
+the same page shows what is there so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
 from securefed.measure import svg
+from securefed.pages import GLOSSARY, badge, glossary, page, table, term
 
-__all__ = ["render", "seconds", "size"]
+__all__ = ["REASONS", "render", "seconds", "size"]
 
-STYLE = """
-:root{--ink:#1d2433;--soft:#5c667a;--line:#d9dee8;--page:#fff;--card:#f5f7fa;--c0:#2f6fde;--c1:#e08a2e;
---c2:#3d9970;--bad:#b3261e;--good:#1e7d4f}
-@media(prefers-color-scheme:dark){:root{--ink:#e6e9f0;--soft:#98a2b6;--line:#333b4d;--page:#141821;
---card:#1c2230;--c0:#6ea0ff;--c1:#f0a956;--c2:#62c79a;--bad:#ff8a80;--good:#6fd3a0}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);margin:0 auto;max-width:920px;
-padding:28px 20px 60px}
-h1{font-size:24px;margin:0 0 2px}h2{font-size:17px;margin:34px 0 10px}p{margin:6px 0}.soft{color:var(--soft)}
-.cards{display:flex;flex-wrap:wrap;gap:10px;margin:18px 0}.card{background:var(--card);border-radius:8px;
-padding:10px 14px;min-width:118px}.card b{display:block;font-size:20px}
-.card span{color:var(--soft);font-size:13px}
-table{border-collapse:collapse;width:100%;font-size:14px}th,td{text-align:left;padding:5px 10px 5px 0;
-border-bottom:1px solid var(--line);vertical-align:top}th{color:var(--soft);font-weight:600}
-td.n,th.n{text-align:right}
-.badge{border-radius:5px;padding:2px 8px;font-size:13px;font-weight:600;color:var(--page)}
-.good{background:var(--good)}.bad{background:var(--bad)}
-svg{width:100%;height:auto;display:block;margin:6px 0}
-svg .axis{fill:var(--soft);font:11px system-ui,sans-serif}
-svg .grid{stroke:var(--line)}svg .line{fill:none;stroke:var(--c0);stroke-width:2}svg .dot{fill:var(--c0)}
-svg .s0{fill:var(--c0)}svg .s1{fill:var(--c1)}svg .s2{fill:var(--c2)}
-code{background:var(--card);padding:1px 4px;border-radius:4px}
-"""
+REASONS = {
+    "rounds": "as many as agreed",
+    "target": "the target was reached",
+    "no progress": "no more progress",
+}
+"""Why a training was over, in words."""
 
 
 def seconds(value: float) -> str:
@@ -58,42 +43,45 @@ def size(value: float) -> str:
     return f"{value:.1f} GB"
 
 
-def render(result: dict[str, Any], timing: dict[str, Any], more: str = "") -> str:
-    """The page. `more`: a section of HTML to put before the settings, such as an audit."""
+def render(result: dict[str, Any], timing: dict[str, Any], more: str = "", *, live: str = "") -> str:
+    """The page. `more`: a section of HTML with what was seen and checked, such as an audit; `live`: one with
+    how far the run is, on a page that renews itself.
+    """
     run, party = str(result["run"]), str(result["party"])
     parts = [
         f"<h1>{escape(run)}</h1>",
-        f'<p class="soft">as {escape(party)} saw it, {escape(str(result.get("finished", "")))}</p>',
-        f"<p>{_badge(result)} {escape(_sentence(result))}</p>",
+        f'<p class="soft">as {escape(party)} saw it{", " * bool(result.get("finished"))}'
+        f"{escape(str(result.get('finished', '')))}</p>",
+        f"<p>{_badge(result)} {_sentence(result)}</p>",
+        live,
+        _quality(result),
         _cards(result, timing),
         *_plots(result, timing),
-        *_seen(result),
-        *_ledger(result),
-        more,
-        "<h2>Settings</h2>",
-        _table(("setting", "value"), sorted((k, _value(v)) for k, v in result["settings"].items())),
+        more or "".join([*_seen(result), *_ledger(result)]),
+        *_compared(result),
+        '<h2 id="settings">Settings</h2>',
+        table(("setting", "value"), sorted((k, _value(v)) for k, v in result["settings"].items())),
+        *_versions(result),
+        glossary(sorted(GLOSSARY, key=str.lower)),
     ]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(run)}: {escape(party)}</title><style>{STYLE}</style></head><body>"
-        f"{''.join(parts)}</body></html>\n"
-    )
+    return page(f"{run}: {party}", "".join(parts), refresh=2 if live else None)
 
 
 def _badge(result: dict[str, Any]) -> str:
     if result["protected"]:
-        return '<span class="badge good">encrypted</span>'
-    return '<span class="badge bad">NOT PROTECTED: scheme plain</span>'
+        return badge("encrypted", "good")
+    return badge("NOT PROTECTED: scheme plain", "bad")
 
 
 def _sentence(result: dict[str, Any]) -> str:
     settings = result["settings"]
+    holder = f" and the {term('key-holder')}" if settings.get("key_holder") else ""
     return (
-        f"{settings['algorithm']}, Q = {settings['local_steps']}, {settings['scheme']}, "
-        f"{len(settings['parties'])} parties, {result['rows']:,} rows in common; "
-        f"reveals {'nothing' if settings['reveal'] == 'nothing' else 'own gradients'} during training."
-        f"{_privacy(result)}"
+        f"{escape(str(settings['algorithm']))} with Q = {settings['local_steps']} {term('local steps')}, "
+        f"{escape(str(settings['scheme']))}, {len(settings['parties'])} parties{holder}, {result['rows']:,} "
+        f"rows in common; reveals {'nothing' if settings['reveal'] == 'nothing' else 'own gradients'} during "
+        "training."
+        f"{escape(_privacy(result))}"
     )
 
 
@@ -104,87 +92,111 @@ def _privacy(result: dict[str, Any]) -> str:
     return f" Labels: differential privacy of epsilon {found['epsilon']:.2f} at delta {found['delta']:.1e}."
 
 
+def _quality(result: dict[str, Any]) -> str:
+    """Together, beside what else there is to compare with."""
+    held, last = result.get("holdout"), result["settings"]["parties"][-1][0]
+    if held is None:
+        if last != result["party"] or result.get("metric") is not None:
+            return ""
+        return "<p>Quality not measured: no rows were held out, or too few are in common.</p>"
+    rows = [("together", held["value"]), (f"{last} alone", held["alone"]), ("chance", held["chance"])]
+    rows += [(str(name), float(value)) for name, value in result.get("beside", [])]
+    low = min(0.0, *(value for _, value in rows))
+    most = max(1.0, *(value for _, value in rows)) - low
+    lines = "".join(
+        f"<div class='{'own' if name.startswith('together') else 'other'}'><span>{escape(name)}</span>"
+        f'<b>{value:.4f}</b><i style="width:{100 * (value - low) / most:.1f}%"></i></div>'
+        for name, value in rows
+    )
+    loud = f"<p>{badge(held['warning'], 'bad')}</p>" if held.get("warning") else ""
+    name = str(held["metric"])
+    shown = term(name) if name in GLOSSARY else escape(name)
+    return (
+        f'<h2 id="quality">{shown} on {held["rows"]:,} {term("held-out rows")}</h2>{loud}'
+        f'<div class="scale">{lines}</div>'
+    )
+
+
 def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:
+    reason = REASONS.get(str(result["reason"]), str(result["reason"]))
     cards = [
-        (str(result["rounds"]), f"rounds ({result['reason']})"),
-        (seconds(timing["computation_seconds"]), "computation"),
-        (seconds(timing["communication_seconds"]), "communication"),
-        (seconds(timing["total_seconds"]), "total (sum of both)"),
+        (str(result["rounds"]), f"rounds: {reason}" if reason else "rounds"),
+        (seconds(timing["computation_seconds"]), "computing"),
+        (seconds(timing["communication_seconds"]), "communicating"),
+        (seconds(timing["total_seconds"]), "training, both together"),
         (size(result["bytes_sent"]), "sent"),
         (size(result["bytes_received"]), "received"),
     ]
-    held = result.get("holdout")
-    if held is not None:
-        cards.insert(0, (f"{held['alone']:.4f}", "the label party alone"))
-        cards.insert(0, (f"{held['value']:.4f}", f"{held['metric']} on {held['rows']:,} held-out rows"))
-    elif result.get("metric") is not None:
+    beside = timing.get("alignment", {}).get("total_seconds", 0.0)
+    if beside:
+        cards.insert(4, (seconds(beside), "finding common people"))
+    if timing.get("wall_seconds"):
+        cards.insert(4, (seconds(timing["wall_seconds"]), "from start to end"))
+    if result.get("holdout") is None and result.get("metric") is not None:
         cards.insert(0, (f"{result['metric']:.4f}", f"{result['metric_name']} at the end"))
     if result.get("interruptions"):
         cards.append((str(result["interruptions"]), "times resumed"))
     inner = "".join(f'<div class="card"><b>{escape(a)}</b><span>{escape(b)}</span></div>' for a, b in cards)
-    loud = ""
-    if held is not None and held.get("warning"):
-        loud = f'<p><span class="badge bad">{escape(held["warning"])}</span></p>'
-    elif held is None and result["settings"]["parties"][-1][0] == result["party"]:
-        loud = "<p>Quality not measured.</p>"
-    return f'{loud}<div class="cards">{inner}</div>'
+    return f'<div class="cards">{inner}</div>'
 
 
 def _plots(result: dict[str, Any], timing: dict[str, Any]) -> Iterable[str]:
-    if result["history"]:
+    yield f'<h2 id="time">Progress, {term("computation")} and {term("communication")}</h2><div class="plots">'
+    if len(result["history"]) > 1:
         name = result["metric_name"]
-        yield f"<h2>{escape(name)} after each round</h2>"
         points = [(float(number) + 1, float(value)) for number, value in result["history"]]
-        yield svg.line(points, f"{name} after each round", "round", name)
+        yield _plot(f"{name} after each round", svg.line(points, f"{name} after each round", "round", name))
     each = timing["each_round"]
     if each:
-        yield "<h2>Time of each round</h2>"
-        yield svg.columns(
-            {
-                "computation": [row["computation"] for row in each],
-                "communication": [row["communication"] for row in each],
-            },
-            [str(row["number"] + 1) for row in each],
-            "seconds of each round",
-            "round",
-            "seconds",
-        )
+        work = {name: [row[name] for row in each] for name in ("computation", "communication")}
+        numbers = [str(row["number"] + 1) for row in each]
+        drawn = svg.columns(work, numbers, "seconds of each round", "round", "seconds")
+        yield _plot("Seconds of each round", drawn)
     paths = timing["parties"]
     if paths:
-        yield "<h2>Computation and communication at each party</h2>"
         rows = [(name, (p["computation_seconds"], p["communication_seconds"])) for name, p in paths.items()]
-        yield svg.bars(rows, ("computation", "communication"), "seconds at each party", "s")
+        drawn = svg.bars(rows, ("computation", "communication"), "seconds at each party", seconds)
+        yield _plot("At each party", drawn)
     if timing["activities"]:
-        yield f"<h2>What {escape(result['party'])} computed</h2>"
-        work = sorted(timing["activities"].items(), key=lambda item: -item[1])
-        yield svg.bars([(name, (value,)) for name, value in work], ("seconds",), "seconds by activity", "s")
+        work_done = sorted(timing["activities"].items(), key=lambda item: -item[1])
+        listed = [(name, (value,)) for name, value in work_done]
+        drawn = svg.bars(listed, ("seconds",), "seconds by activity", seconds)
+        yield _plot(f"What {result['party']} computed", drawn)
     kinds = {**result["sent"], **result["received"]}
     if kinds:
-        yield "<h2>Bytes by kind of message</h2>"
         totals = {
-            kind: [result[way].get(kind, {}).get("bytes", 0) / 1e6 for way in ("sent", "received")]
+            kind: [result[way].get(kind, {}).get("bytes", 0) for way in ("sent", "received")]
             for kind in kinds
         }
-        rows = [(kind, tuple(pair)) for kind, pair in sorted(totals.items(), key=lambda item: -sum(item[1]))]
-        yield svg.bars(rows, ("sent", "received"), "megabytes by kind of message", "MB")
+        rows = [(kind, (s, r)) for kind, (s, r) in sorted(totals.items(), key=lambda item: -sum(item[1]))]
+        drawn = svg.bars(rows, ("sent", "received"), "bytes by kind of message", size)
+        yield _plot("Bytes by kind of message", drawn)
+    yield "</div>"
+
+
+def _plot(title: str, drawing: str) -> str:
+    return f'<div class="plot"><h3>{escape(title)}</h3>{drawing}</div>'
 
 
 def _seen(result: dict[str, Any]) -> Iterable[str]:
-    yield f"<h2>What {escape(result['party'])} saw</h2>"
+    yield f'<h2 id="seen">What {escape(result["party"])} saw</h2>'
     yield f"<p>{escape(result['saw'])}</p>"
     rows = [
         (row["kind"], f"{row['messages']:,}", size(row["bytes"]), row["protection"], row["reveals"])
         for row in result["seen"]
     ]
-    yield _table(("message", "count", "bytes", "protection", "what it reveals"), rows, numbers=(1, 2))
+    yield table(("message", "count", "bytes", "protection", "what it reveals"), rows, numbers=(1, 2))
+
+
+def _compared(result: dict[str, Any]) -> Iterable[str]:
     compared = [(name, peer["transcripts"]) for name, peer in result.get("peers", {}).items()]
     if compared:
-        yield "<h2>Transcripts compared with the peers</h2>"
-        yield _table(("peer", "what one sent is what the other received"), compared)
+        yield f"<h2>{term('transcript', 'Transcripts')} compared with the peers</h2>"
+        yield table(("peer", "what one sent is what the other received"), compared)
 
 
 def _ledger(result: dict[str, Any]) -> Iterable[str]:
-    yield "<h2>Solvability ledger</h2>"
+    yield f"<h2>{term('ledger', 'Ledger')}: opened numbers against the secrets they depend on</h2>"
     if not result["ledger_of_all"]:
         yield "<p>Empty: nothing was opened to anybody during training.</p>"
         return
@@ -192,21 +204,16 @@ def _ledger(result: dict[str, Any]) -> Iterable[str]:
         (e["party"], e["block"], e["equations"], e["unknowns"], f"{e['ratio']:.2f}", e["verdict"])
         for e in result["ledger_of_all"]
     ]
-    yield _table(("party", "about", "equations", "unknowns", "ratio", "verdict"), rows, numbers=(2, 3, 4))
+    yield table(("party", "about", "numbers", "secrets", "ratio", "verdict"), rows, numbers=(2, 3, 4))
+
+
+def _versions(result: dict[str, Any]) -> Iterable[str]:
+    if result.get("versions"):
+        yield '<h2 id="versions">Versions</h2>'
+        yield table(("package", "version"), result["versions"].items())
 
 
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_value(item) for item in value)
     return str(value)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int] = ()) -> str:
-    def cells(row: Sequence[Any], tag: str) -> str:
-        return "".join(
-            f"<{tag}{' class=n' if place in numbers else ''}>{escape(str(cell))}</{tag}>"
-            for place, cell in enumerate(row)
-        )
-
-    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in rows)
-    return f"<table><thead><tr>{cells(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"

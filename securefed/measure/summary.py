@@ -17,6 +17,7 @@ from securefed.protocols.ledger import LedgerEntry
 from securefed.protocols.messages import KINDS
 from securefed.protocols.privacy import label_privacy
 from securefed.transport import Path, Transcript
+from securefed.versions import versions
 
 __all__ = ["PartyAccount", "saw"]
 
@@ -46,6 +47,8 @@ class PartyAccount:
     """At the label party: how good the model is on rows that were held out (securefed.measure.quality)."""
     interruptions: int = 0
     finished: str = ""
+    wall: float = 0.0
+    """Seconds of this process from its start to the end of the run: meeting, alignment and waiting too."""
     peers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -80,6 +83,7 @@ class PartyAccount:
             "determined": any(entry.verdict == "determined" for entry in self.ledger),
             "privacy": None if privacy is None else privacy.to_dict(),
             "interruptions": self.interruptions,
+            "versions": versions(),
             "transcript": {"entries": len(self.transcript), "head": self.transcript.head},
             "peers": {name: dict(peer) for name, peer in self.peers.items()},
         }
@@ -94,6 +98,7 @@ class PartyAccount:
             "party": self.party,
             "run": self.run,
             **_path(self.path),
+            "wall_seconds": self.wall,
             "evaluation": _path(self.evaluation),
             "alignment": _path(self.alignment),
             "activities": dict(self.activities),

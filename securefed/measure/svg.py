@@ -6,16 +6,17 @@ network. Colours are the page's (CSS variables), so that they follow its light o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
 
 __all__ = ["bars", "columns", "line", "ticks"]
 
-WIDTH, HEIGHT = 640, 260
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 14, 42
-BAR, GAP, NAMES = 20, 10, 150
-LETTER = 6.4
+WIDTH, HEIGHT = 440, 230
+"""As wide as half a page or a whole telephone, so that words are neither huge nor tiny on either."""
+LEFT, RIGHT, TOP, BOTTOM = 62, 12, 26, 44
+BAR, GAP, NAME = 14, 12, 19
+LETTER = 7.4
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -42,13 +43,11 @@ def label(value: float) -> str:
 class _Frame:
     """Axes: data coordinates to the drawing's, grid lines and words."""
 
-    def __init__(self, x: tuple[float, float], y: Sequence[float], x_name: str, y_name: str) -> None:
+    def __init__(self, x: tuple[float, float], y: Sequence[float], x_name: str) -> None:
         self._x, self._y = x, (y[0], y[-1])
         self.parts = [
             f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2:.1f}" y="{HEIGHT - 6}" '
             f'text-anchor="middle">{escape(x_name)}</text>',
-            f'<text class="axis" transform="translate(13 {(TOP + HEIGHT - BOTTOM) / 2:.1f}) rotate(-90)" '
-            f'text-anchor="middle">{escape(y_name)}</text>',
         ]
         for value in y:
             place = self.down(value)
@@ -68,7 +67,7 @@ class _Frame:
 
     def x_tick(self, place: float, text: str) -> None:
         self.parts.append(
-            f'<text class="axis" x="{place:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">'
+            f'<text class="axis" x="{place:.1f}" y="{HEIGHT - BOTTOM + 17}" text-anchor="middle">'
             f"{escape(text)}</text>"
         )
 
@@ -80,7 +79,7 @@ def _svg(width: float, height: float, parts: Sequence[str], title: str) -> str:
     )
 
 
-def _some(count: int, most: int = 12) -> list[int]:
+def _some(count: int, most: int = 10) -> list[int]:
     """Places for at most `most` words among so many."""
     step = max(1, ceil(count / most))
     return list(range(0, count, step))
@@ -89,14 +88,14 @@ def _some(count: int, most: int = 12) -> list[int]:
 def line(points: Sequence[tuple[float, float]], title: str, x_name: str, y_name: str) -> str:
     """One line with its points."""
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    frame = _Frame((min(xs), max(xs)), ticks(min(ys), max(ys)), x_name, y_name)
+    frame = _Frame((min(xs), max(xs)), ticks(min(ys), max(ys)), x_name)
     places = [(frame.right(x), frame.down(y)) for x, y in points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     frame.parts.append(f'<polyline class="line" points="{path}"/>')
     for (x, y), (at, down) in zip(points, places, strict=True):
         frame.parts.append(
             f'<circle class="dot" cx="{at:.1f}" cy="{down:.1f}" r="2.6">'
-            f"<title>{escape(x_name)} {x:g}: {y:.4f}</title></circle>"
+            f"<title>{escape(x_name)} {x:g}: {escape(y_name)} {y:.4f}</title></circle>"
         )
     for place in _some(len(points)):
         frame.x_tick(places[place][0], f"{xs[place]:g}")
@@ -110,7 +109,7 @@ def _legend(series: Sequence[str], left: float, top: float) -> list[str]:
             f'<rect class="s{number}" x="{left:.1f}" y="{top:.1f}" width="10" height="10" rx="2"/>'
             f'<text class="axis" x="{left + 14:.1f}" y="{top + 9:.1f}">{escape(name)}</text>'
         )
-        left += 28 + LETTER * len(name)
+        left += 30 + LETTER * len(name)
     return parts
 
 
@@ -119,7 +118,7 @@ def columns(
 ) -> str:
     """Stacked columns, one for each name."""
     totals = [sum(values) for values in zip(*series.values(), strict=True)]
-    frame = _Frame((0.0, float(len(names))), ticks(0.0, max(totals) or 1.0), x_name, y_name)
+    frame = _Frame((0.0, float(len(names))), ticks(0.0, max(totals) or 1.0), x_name)
     width = max(1.0, 0.72 * (frame.right(1.0) - frame.right(0.0)))
     for place, name in enumerate(names):
         middle, height = frame.right(place + 0.5), 0.0
@@ -128,39 +127,39 @@ def columns(
             frame.parts.append(
                 f'<rect class="s{number}" x="{middle - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
                 f'height="{max(0.0, bottom - top):.2f}"><title>{escape(name)}: {escape(word)} '
-                f"{values[place]:.4g}</title></rect>"
+                f"{values[place]:.4g} {escape(y_name)}</title></rect>"
             )
             height += values[place]
     for place in _some(len(names)):
         frame.x_tick(frame.right(place + 0.5), names[place])
-    frame.parts += _legend(list(series), LEFT + 8, 1.0)
+    frame.parts += _legend(list(series), LEFT, 2.0)
     return _svg(WIDTH, HEIGHT, frame.parts, title)
 
 
-def bars(rows: Sequence[tuple[str, Sequence[float]]], series: Sequence[str], title: str, unit: str) -> str:
-    """Stacked horizontal bars with a name before and the total after each."""
-    names = min(260.0, max(NAMES, LETTER * max(len(name) for name, _ in rows) + 14))
+def bars(
+    rows: Sequence[tuple[str, Sequence[float]]],
+    series: Sequence[str],
+    title: str,
+    show: Callable[[float], str] = label,
+) -> str:
+    """Stacked horizontal bars, with a name and the total, as `show` writes it, above each."""
     most = max((sum(values) for _, values in rows), default=0.0) or 1.0
-    room = WIDTH - names - 110
-    top = 20.0 if len(series) > 1 else 4.0
-    parts = _legend(series, names, 2.0) if len(series) > 1 else []
+    top = 24.0 if len(series) > 1 else 2.0
+    parts = _legend(series, 0.0, 2.0) if len(series) > 1 else []
     for name, values in rows:
-        left = names
         parts.append(
-            f'<text class="axis" x="{names - 8:.1f}" y="{top + BAR - 6:.1f}" text-anchor="end">'
-            f"{escape(name)}</text>"
+            f'<text x="0" y="{top + NAME - 6:.1f}">{escape(name)}</text>'
+            f'<text class="axis" x="{WIDTH}" y="{top + NAME - 6:.1f}" text-anchor="end">'
+            f"{escape(show(sum(values)))}</text>"
         )
+        top, left = top + NAME, 0.0
         for number, value in enumerate(values):
-            width = value / most * room
+            width = value / most * WIDTH
             parts.append(
                 f'<rect class="s{number}" x="{left:.1f}" y="{top:.1f}" width="{max(0.0, width):.1f}" '
-                f'height="{BAR}" rx="2"><title>{escape(name)}: {escape(series[number])} {value:.4g} '
-                f"{escape(unit)}</title></rect>"
+                f'height="{BAR}" rx="2"><title>{escape(name)}: {escape(series[number])} '
+                f"{escape(show(value))}</title></rect>"
             )
             left += width
-        total = label(round(sum(values), 6))
-        parts.append(
-            f'<text class="axis" x="{left + 6:.1f}" y="{top + BAR - 6:.1f}">{total} {escape(unit)}</text>'
-        )
         top += BAR + GAP
     return _svg(WIDTH, top, parts, title)

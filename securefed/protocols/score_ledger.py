@@ -117,7 +117,7 @@ class ScoringState:
             return "shown"
         if self.scorings > 1 and self.ratio > 1.0:
             return "past"
-        return "near" if self.ratio > 0.5 else "open"
+        return "near" if self.ratio > 0.5 else "below the line"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -201,7 +201,7 @@ class ScoreLedger:
         return state
 
     def _judge(self, party: str, state: ScoringState, why: str) -> None:
-        if state.verdict == "open" or (state.verdict == "near" and state.scorings <= 1):
+        if state.verdict == "below the line" or (state.verdict == "near" and state.scorings <= 1):
             return
         allowed = allowed_scorings(state.column_bits, state.precision_bits, state.outputs)
         numbers = (

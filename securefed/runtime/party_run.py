@@ -13,6 +13,7 @@ model has, the rounds that it has checkpoints of, and in one word of a fixed lis
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -92,6 +93,7 @@ class Session(ABC):
         """Told (rounds done, rows) when the training of an attempt begins."""
         self._keys, self._mapper, self._follow, self._events = keys, mapper, follow, events
         self._said, self._shapes = Standing(0), dict[str, str]()
+        self._started = time.monotonic()
 
     @abstractmethod
     def standing(self) -> Standing:
@@ -212,6 +214,7 @@ class Session(ABC):
             metric_name=self.shared.metric_name,
             holdout=self._holdout(),
             interruptions=tally.interruptions,
+            wall=time.monotonic() - self._started,
             finished=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )
 

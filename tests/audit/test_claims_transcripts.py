@@ -375,7 +375,7 @@ def test_one_side_says_that_it_is_one_side() -> None:
     assert alone.verdict == f"all claims hold of those that one side can check ({count})"
     assert "not checked  Both ends of every link wrote down the same messages." in alone.to_text()
     assert alone.claim("receipts").word == "not checked"
-    assert "class='part'>not checked" in alone.to_html()
+    assert 'class="part">not checked' in alone.to_html()
     both = audit(transcripts, None)
     count = f"{len(CLAIMS) - 1} of {len(CLAIMS)}; not checked: result"
     assert both.verdict == f"all claims hold that could be checked ({count})"

@@ -49,13 +49,13 @@ def test_columns_are_stacked_to_scale() -> None:
 
 
 def test_bars_are_to_scale_and_say_their_total() -> None:
-    drawing = svg.bars([("x", (1.0, 1.0)), ("y", (4.0, 0.0))], ("a", "b"), "t", "MB")
+    drawing = svg.bars([("x", (1.0, 1.0)), ("y", (4.0, 0.0))], ("a", "b"), "t", "{:g} MB".format)
     widths = [w for w in numbers(drawing, "rect", "width") if w != 10]
     assert widths[2] / widths[0] == pytest.approx(4.0, rel=0.01) and widths[3] == 0.0
     assert re.findall(r">([\d.]+) MB<", drawing) == ["2", "4"]
 
 
 def test_words_are_escaped() -> None:
-    drawing = svg.bars([('<b>&"', (1.0,))], ("a",), "<t>", "s")
+    drawing = svg.bars([('<b>&"', (1.0,))], ("a",), "<t>")
     parsed(drawing)
     assert "<b>" not in drawing

@@ -54,8 +54,8 @@ def test_it_warns_and_then_refuses_in_one_line() -> None:
     ledger = ScoreLedger(KEY)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert ask(ledger, b"1").verdict == "open"
-        assert ask(ledger, b"2").verdict == "open"
+        assert ask(ledger, b"1").verdict == "below the line"
+        assert ask(ledger, b"2").verdict == "below the line"
     with pytest.warns(ScoreWarning, match="scored 3 times, 36 bits of the 100 .* at most 4 are allowed"):
         assert ask(ledger, b"3").verdict == "near"
     assert ask(ledger, b"4").scorings == 4

@@ -1,0 +1,140 @@
+"""What all HTML pages have in common: one file that needs nothing else, light and dark, phone and paper.
+
+No script, no style sheet, no font and no picture from elsewhere. Colours are CSS variables, chosen so that
+text has a contrast of 4.5 or more on its ground in both themes (WCAG AA; a test computes it in a browser).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+__all__ = ["GLOSSARY", "badge", "glossary", "page", "table", "term"]
+
+LIGHT = """--ink:#1d2433;--soft:#525c70;--line:#d9dee8;--page:#fff;--card:#f4f6fa;--link:#1f5fc4;
+--c0:#2f6fde;--c1:#c96f12;--c2:#2f8561;--good:#18693f;--part:#7a4f00;--bad:#a8201a;--on:#fff;
+--public:#5f6673;--cipher:#1f5fa8;--mask:#6b46c1;--open:#8a5a00;--clear:#b3261e"""
+DARK = """--ink:#e6e9f0;--soft:#a3adc0;--line:#353e51;--page:#141821;--card:#1c2230;--link:#8ab4ff;
+--c0:#6ea0ff;--c1:#f0a956;--c2:#62c79a;--good:#6fd3a0;--part:#f0c36a;--bad:#ff8a80;--on:#141821;
+--public:#a3adc0;--cipher:#7ab5ff;--mask:#b9a3ff;--open:#f0b95a;--clear:#ff8a80"""
+
+STYLE = f"""
+:root{{color-scheme:light dark;{LIGHT}}}
+@media(prefers-color-scheme:dark){{:root{{{DARK}}}}}
+@media print{{:root{{color-scheme:light;{LIGHT}}}body{{max-width:none;padding:0}}h2{{break-after:avoid}}
+.plot,tr,.card{{break-inside:avoid}}nav{{display:none}}}}
+*{{box-sizing:border-box}}
+body{{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);margin:0 auto;
+max-width:920px;padding:28px 20px 60px;overflow-wrap:anywhere}}
+h1{{font-size:24px;margin:0 0 2px}}h2{{font-size:18px;margin:38px 0 10px}}
+h3{{font-size:15px;margin:22px 0 6px}}
+p{{margin:6px 0}}ul{{padding-left:20px}}a{{color:var(--link)}}.soft{{color:var(--soft)}}
+nav a{{margin-right:14px;white-space:nowrap}}
+.cards{{display:flex;flex-wrap:wrap;gap:10px;margin:18px 0}}
+.card{{background:var(--card);border-radius:8px;padding:10px 14px;min-width:118px;flex:1 0 auto}}
+.card b{{display:block;font-size:20px}}.card span{{color:var(--soft);font-size:13px}}
+.plots{{columns:2 340px;column-gap:28px}}
+.plot{{break-inside:avoid}}.plot h3{{margin:14px 0 2px}}
+table{{border-collapse:collapse;width:100%;font-size:14px;margin:6px 0 14px}}
+th,td{{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}}
+th{{color:var(--soft);font-weight:600}}
+td.n,th.n{{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}
+.badge{{border-radius:5px;padding:2px 8px;font-size:13px;font-weight:600;color:var(--on);
+display:inline-block}}
+.badge.good{{background:var(--good)}}.badge.bad{{background:var(--bad)}}.badge.part{{background:var(--part)}}
+.pass{{color:var(--good);font-weight:600}}.fail{{color:var(--bad);font-weight:700}}
+.part{{color:var(--part);font-weight:600}}
+.badge.good,.badge.bad,.badge.part{{color:var(--on)}}
+.evidence{{color:var(--soft);font-size:13px}}
+.scale{{margin:14px 0;max-width:640px}}
+.scale div{{display:grid;grid-template-columns:1fr max-content;gap:0 12px;margin:8px 0}}
+.scale i{{grid-column:1/3;display:block;height:10px;border-radius:3px;background:var(--c0);min-width:2px}}
+.scale .other i{{background:var(--soft);opacity:.55}}.scale .own{{font-weight:600}}
+.scale b{{font-variant-numeric:tabular-nums;font-weight:inherit}}
+.bar{{background:var(--card);border-radius:6px;height:14px;margin:12px 0;overflow:hidden}}
+.bar i{{display:block;height:100%;background:var(--c0)}}
+.wide{{overflow-x:auto;max-width:100%}}
+.plot svg{{width:100%;height:auto;display:block;margin:6px 0}}
+svg text{{fill:var(--ink);font:13px system-ui,sans-serif}}
+svg .axis{{fill:var(--soft)}}svg .grid{{stroke:var(--line)}}
+svg .line{{fill:none;stroke:var(--c0);stroke-width:2}}svg .dot{{fill:var(--c0)}}
+svg .s0{{fill:var(--c0)}}svg .s1{{fill:var(--c1)}}svg .s2{{fill:var(--c2)}}
+code{{background:var(--card);padding:1px 4px;border-radius:4px}}
+dt{{font-weight:600;margin-top:8px}}dd{{margin:0 0 4px;color:var(--soft)}}
+a.term{{color:inherit;text-decoration:underline dotted;text-underline-offset:3px}}
+@media(max-width:600px){{body{{padding:18px 14px 40px}}
+table.cells thead{{display:none}}
+table.cells tr{{display:block;border-bottom:1px solid var(--line);padding:6px 0}}
+table.cells td{{display:flex;gap:10px;justify-content:space-between;border:0;padding:2px 0;text-align:left;
+white-space:normal}}
+table.cells td::before{{content:attr(data-name);color:var(--soft);flex:0 0 34%}}
+table.cells td>span{{flex:1 1 0;min-width:0}}}}
+"""
+
+GLOSSARY: dict[str, str] = {
+    "AUC": "How well scores put people of one class above those of the other: 0.5 is chance, 1 is perfect.",
+    "R2": "The part of a number's variation that the model explains: 0 is the mean alone, 1 is perfect.",
+    "alone": "The label party's own columns, without anybody else's, on the same rows.",
+    "claim": "A sentence about what nobody saw, checked message by message against the transcripts.",
+    "communication": "Seconds on the path to the end that messages took, waiting for them included.",
+    "computation": "Seconds on the path to the end that somebody calculated.",
+    "held-out rows": "People that the model was not trained on, set aside to measure it.",
+    "key-holder": "Who has the secret key: it opens only what comes to it masked.",
+    "label party": "The party that has what is to be predicted.",
+    "ledger": "Counts the numbers that were opened against the secrets they depend on: with as many of the "
+    "one as of the other, the secrets could be calculated.",
+    "local steps": "Updates that a party makes by itself between two exchanges (Q in the paper).",
+    "masked": "With a secret random number added: whoever opens it sees noise.",
+    "opened": "Decrypted for its owner by the key-holder, still masked on the way.",
+    "receipt": "Two parties compare fingerprints of all that they sent each other: both saw the same run.",
+    "round": "One exchange of encrypted contributions between the parties, and the local steps after it.",
+    "transcript": "A party's own record of everything that it sent, received and opened; it holds no data.",
+}
+
+
+def term(word: str, shown: str | None = None) -> str:
+    """A word with its explanation: on the pointer, and as a footnote."""
+    name = word.replace(" ", "-").lower()
+    tip = escape(GLOSSARY[word], quote=True)
+    return f'<a class="term" href="#term-{name}" title="{tip}">{escape(shown or word)}</a>'
+
+
+def glossary(words: Iterable[str] = tuple(GLOSSARY)) -> str:
+    """The footnotes."""
+    listed = "".join(
+        f'<dt id="term-{word.replace(" ", "-").lower()}">{escape(word)}</dt><dd>{escape(GLOSSARY[word])}</dd>'
+        for word in words
+    )
+    return f'<h2 id="glossary">Words</h2><dl>{listed}</dl>'
+
+
+def badge(text: str, kind: str) -> str:
+    """`kind`: "good", "part" or "bad"."""
+    return f'<span class="badge {kind}">{escape(text)}</span>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int] = ()) -> str:
+    """Cells are text; on a phone each row is a list of names and values."""
+
+    def kind(place: int) -> str:
+        return ' class="n"' if place in numbers else ""
+
+    def cell(place: int, value: Any) -> str:
+        name = escape(head[place], quote=True)
+        return f'<td{kind(place)} data-name="{name}"><span>{escape(str(value))}</span></td>'
+
+    top = "".join(f"<th{kind(place)}>{escape(name)}</th>" for place, name in enumerate(head))
+    body = "".join(f"<tr>{''.join(cell(*each) for each in enumerate(row))}</tr>" for row in rows)
+    return f'<table class="cells"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def page(title: str, body: str, *, refresh: int | None = None) -> str:
+    """The whole file. `refresh`: seconds until a browser asks again."""
+    again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh}">'
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}'
+        f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{STYLE}</style></head>'
+        f"<body>{body}</body></html>\n"
+    )
