@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from securefed.checks import check_choice
-from securefed.errors import DataError
+from securefed.errors import DataError, SettingError
 from securefed.models.activations import sigmoid
 
-__all__ = ["LOSSES", "LeastSquares", "Logistic", "Loss", "SquaredHinge", "get_loss"]
+__all__ = ["LOSSES", "LeastSquares", "Logistic", "Loss", "SquaredHinge", "get_loss", "register"]
 
 Array = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ class Loss(ABC):
     """One loss, row by row: nothing here sums or divides. Losses carry no state and compare by type.
 
     `binary` says that labels are -1 and +1. `margin_weight` is also the polynomial's curvature in H and, for
-    all three losses, the largest curvature of the exact loss.
+    all losses, the largest curvature of the exact loss.
     """
 
     name: ClassVar[str]
@@ -168,13 +168,21 @@ class SquaredHinge(Loss):
         return np.ones(y.shape)
 
 
-LOSSES: Mapping[str, Loss] = MappingProxyType(
-    {loss.name: loss for loss in (Logistic(), LeastSquares(), SquaredHinge())}
-)
+_LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), LeastSquares(), SquaredHinge())}
+LOSSES: Mapping[str, Loss] = MappingProxyType(_LOSSES)
+
+
+def register(loss: Loss) -> None:
+    """Add a loss (docs/extending.md): everything finds it by its name."""
+    if loss.name in LOSSES:
+        raise SettingError(f"loss: {loss.name!r} given, and there is one of that name")
+    if not loss.margin_weight > 0:
+        raise SettingError(f"margin_weight: {loss.margin_weight} given, a loss bends upwards: more than 0")
+    _LOSSES[loss.name] = loss
 
 
 def get_loss(name: str) -> Loss:
-    """The loss of that name: "logistic", "linear" or "squared_hinge"."""
+    """The loss of that name."""
     return LOSSES[check_choice("loss", name, LOSSES)]
 
 

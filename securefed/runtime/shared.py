@@ -14,6 +14,7 @@ from securefed.checks import check_choice, check_integer, check_number
 from securefed.crypto import DEFAULT_SCHEME, key_kind
 from securefed.data.ids import ID_FORMS
 from securefed.errors import SettingError
+from securefed.protocols.losses import get_loss
 from securefed.protocols.objectives import get_objective
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
@@ -184,7 +185,7 @@ class SharedSettings:
 
     @property
     def metric_name(self) -> str:
-        return "R2" if self.values.get("loss") == "linear" else "AUC"
+        return "AUC" if get_loss(str(self.values.get("loss", "logistic"))).binary else "R2"
 
     def to_dict(self) -> dict[str, Any]:
         """For the peers: everything, defaults included."""

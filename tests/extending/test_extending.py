@@ -1,0 +1,169 @@
+"""What docs/extending.md says, done from outside of the package: a loss, a scheme and an objective."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from securefed import GeneralisedLinear, Party
+from securefed.audit import audit
+from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
+from securefed.crypto import register as register_scheme
+from securefed.crypto.errors import BadKey
+from securefed.crypto.wire import Scheme
+from securefed.errors import SettingError
+from securefed.models.activations import sigmoid
+from securefed.protocols import losses
+from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.messages import KINDS
+from securefed.protocols.objectives import OBJECTIVES
+from securefed.protocols.objectives import register as register_objective
+from securefed.protocols.optimisers import SGD
+from securefed.protocols.schedules import Batches, Constant, FedBCD, FedSGD, Stopping
+from securefed.protocols.training import DataParty
+from securefed.transport import get_network, run_local
+from tests.extending import toy, weighted
+
+Array = NDArray[np.float64]
+ROWS = 240
+
+
+class Tempered(losses.Loss):
+    """log(1 + exp(-yH / 1.5)): logistic regression that is slower to be sure."""
+
+    name, binary = "tempered", True
+    label_weight, margin_weight = -0.5 / 1.5, 0.25 / 1.5**2
+
+    def _value(self, H: Array, y: Array) -> Array:
+        return np.asarray(np.logaddexp(0.0, -y * H / 1.5))
+
+    def _residual(self, H: Array, y: Array) -> Array:
+        return np.asarray(-y / 1.5 * sigmoid(-y * H / 1.5))
+
+    def _at_zero(self, y: Array) -> Array:
+        return np.full(y.shape, np.log(2.0))
+
+
+@pytest.fixture
+def tempered() -> Iterator[None]:
+    losses.register(Tempered())
+    yield
+    losses._LOSSES.pop("tempered")
+
+
+@pytest.fixture
+def toy_scheme() -> Iterator[None]:
+    kind = KeyKind("tests.extending.toy", "ToyPublicKey", "ToySecretKey", protects=False)
+    register_scheme("toy", SchemeEntry(opens="toy"), {"toy": kind}, {"toy": toy.NUMBER})
+    yield
+    for table in (SCHEMES, KEY_KINDS):
+        table.pop("toy")
+    Scheme.known.pop(toy.NUMBER)
+
+
+@pytest.fixture
+def weighted_objective() -> Iterator[None]:
+    register_objective("weighted", weighted.WEIGHTED)
+    yield
+    OBJECTIVES.pop("weighted")
+
+
+def parties() -> tuple[list[Party], Array]:
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(ROWS, 4))
+    labels = np.where(features @ [1.0, -1.0, 0.5, 0.0] + 0.3 * rng.normal(size=ROWS) > 0, 1.0, -1.0)
+    return [Party("shop", features[:, :2]), Party("bank", features[:, 2:], labels=labels)], features
+
+
+def trained(**settings: object) -> GeneralisedLinear:
+    options: dict[str, object] = {"rounds": 3, "holdout": 0.0, "algorithm": FedBCD(4), **settings}
+    return GeneralisedLinear(**options).fit(parties()[0])  # type: ignore[arg-type]
+
+
+def weights(model: GeneralisedLinear) -> Array:
+    return np.array([weight for found in model.coef_.values() for weight in found.values()])
+
+
+@pytest.mark.usefixtures("tempered")
+def test_a_loss_is_one_class_and_one_line() -> None:
+    """In the clear with the polynomial, and blind: the weight of its margin is no power of two."""
+    clear = trained(loss="tempered", scheme="plain", loss_form="taylor")
+    assert not np.allclose(weights(clear), weights(trained(scheme="plain", loss_form="taylor")), atol=1e-3)
+    blind = trained(loss="tempered", scheme="ckks", release=True)
+    np.testing.assert_allclose(weights(blind), weights(clear), atol=2e-3)
+    with pytest.raises(SettingError, match="there is one of that name"):
+        losses.register(Tempered())
+
+
+@pytest.mark.usefixtures("toy_scheme")
+def test_a_scheme_is_a_module_and_one_entry(tmp_path: Path) -> None:
+    model = trained(scheme="toy", loss_form="taylor")
+    np.testing.assert_allclose(
+        weights(model), weights(trained(scheme="plain", loss_form="taylor")), atol=1e-6
+    )
+    assert not model.result_.protected  # its entry says that it protects nothing, and so do results
+    claims = {claim.name: claim for claim in audit(model.result_.transcripts).claims}
+    assert not claims["encrypted"].passed
+    holder = generate("toy")
+    save_key(tmp_path / "he-toy.skf", holder, "correct horse battery")
+    assert load_key(tmp_path / "he-toy.skf", "correct horse battery").public.key_id == holder.public.key_id
+    with pytest.raises(BadKey, match="names are new, and each kind has a number from 128 to 255"):
+        register_scheme("toy", SchemeEntry(opens="toy"), {}, {})
+
+
+def test_a_scheme_that_is_not_registered_is_refused() -> None:
+    with pytest.raises(SettingError, match="scheme must be one of 'ckks', 'paillier', 'plain', not 'toy'"):
+        trained(scheme="toy")
+
+
+def test_a_scheme_that_hides_no_arrays_does_not_train_blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And does not fall back to showing gradients either."""
+    monkeypatch.setitem(SCHEMES, "half", SchemeEntry(opens="paillier"))
+    with pytest.raises(
+        SettingError, match="reveal: 'nothing' takes scheme 'ckks' or 'paillier', 'half' given"
+    ):
+        trained(scheme="half")
+
+
+@pytest.mark.usefixtures("weighted_objective")
+@pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+@pytest.mark.parametrize("scheme", ["plain", "ckks"])
+def test_an_objective_is_a_side_and_one_entry(scheme: str) -> None:
+    rng = np.random.default_rng(5)
+    (shop, bank), features = parties()
+    labels, rows_weight = np.asarray(bank.labels), rng.uniform(0.5, 2.0, ROWS)
+    sides = {
+        "shop": weighted.WeightedSide(np.asarray(shop.features), rows_weight, None),
+        "bank": weighted.WeightedSide(np.asarray(bank.features), rows_weight, labels),
+    }
+    agreement = Agreement(
+        "weighted",
+        scheme,
+        tuple(Member(name, side.equations, side.affine) for name, side in sides.items()),
+        FedSGD(),
+        Constant(0.2),
+        Batches(ROWS, None, 0),
+        Stopping(4),
+    )
+    programs = {
+        name: DataParty(
+            agreement, side, SGD(), holder=generate(scheme), guard=ScoreGuard(party=name, column_bits=1e6)
+        )
+        for name, side in sides.items()
+    }
+    run_local(
+        {name: program.run for name, program in programs.items()},
+        run="weighted",
+        kinds=KINDS,
+        network=get_network("lan"),
+    )
+    theta = np.zeros(4)
+    for _ in range(4):
+        theta -= 0.2 * features.T @ (rows_weight * (features @ theta - labels)) / ROWS
+    found = np.concatenate([side.parameters for side in sides.values()])
+    np.testing.assert_allclose(found, theta, atol=1e-9 if scheme == "plain" else 1e-3)

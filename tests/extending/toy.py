@@ -1,0 +1,54 @@
+"""A scheme from outside the package, a toy: whole numbers in the clear under a name of their own. It shows
+where a scheme meets the package, not how to encrypt.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.plain import PlainEncrypted, PlainPublicKey, PlainSecretKey
+from securefed.crypto.scheme import Floats
+from securefed.crypto.wire import Frame, Scheme, fingerprint
+
+NUMBER = 200
+
+
+def on_grid(values: Floats, fixed: FixedPoint) -> Floats:
+    return np.asarray(np.rint(values * fixed.scale) / fixed.scale)
+
+
+class ToyPublicKey(PlainPublicKey):
+    """Encodes in fixed point, as a scheme of whole numbers does."""
+
+    parameters = fingerprint(b"toy")
+    scheme: ClassVar[Scheme] = Scheme(NUMBER, "toy")
+
+    def _encrypt(self, values: Floats, fixed: FixedPoint) -> PlainEncrypted:
+        return PlainEncrypted(self, on_grid(values, fixed), fixed.bound)
+
+
+class ToySecretKey(PlainSecretKey):
+    def __init__(self, token: bytes | None = None) -> None:
+        super().__init__(token)
+        self.public = ToyPublicKey(self._token)
+
+    def encrypt(self, values: Floats, fixed: FixedPoint) -> PlainEncrypted:
+        return PlainEncrypted(self.public, on_grid(values, fixed), fixed.bound)
+
+    @classmethod
+    def from_frame(cls, frame: Frame) -> ToySecretKey:
+        key = cls(frame.payload)
+        frame.expect(ToyPublicKey.scheme, ToyPublicKey.parameters, key.public.key_id)
+        return key
+
+
+def generate_secret_key() -> ToySecretKey:
+    return ToySecretKey()
+
+
+def strong_parameters() -> dict[str, str]:
+    """None: it protects nothing."""
+    return {}
