@@ -70,7 +70,7 @@ def symmetric(phase: Residues) -> Residues:
     ids=["40 bits", "50 bits"],
 )
 def test_two_float_replies_give_the_whole_key(chain: Chain, mask: float) -> None:
-    """Masks leave a float's last digits room: at 2^14 times the scale a run in a hundred rounds wrong."""
+    """Masks leave a float's last digits room: at 2^14 times the scale rounding came near to going wrong."""
     generator = np.random.default_rng(1)
     holder, prime = FloatHolder(chain), chain.primes[0]
     residuals = generator.uniform(-1, 1, DEGREE // 2)
