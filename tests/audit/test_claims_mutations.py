@@ -28,6 +28,7 @@ from securefed.crypto.paillier import encrypted as paillier_encrypted
 from securefed.crypto.paillier.hidden import PaillierSum
 from securefed.crypto.paillier.public import PaillierPublicKey
 from securefed.crypto.paillier.residues import OwnerResidues
+from securefed.crypto.registry import find_kind
 from securefed.crypto.rlwe.arrays import RlweSum
 from securefed.crypto.scheme import Encrypted, Mask
 from securefed.crypto.wire import Kind
@@ -120,7 +121,8 @@ def test_keys_that_are_too_small(monkeypatch: Patch) -> None:
 
 
 def test_a_key_that_is_taken_without_its_proof(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(keyring_module, "_key_checks", lambda agreement: ("key form and size",))
+    careless = replace(find_kind("paillier"), checks=("key form and size",))
+    monkeypatch.setattr(keyring_module, "find_kind", lambda name: careless)
     assert failed(made(PAIR)) == ["encrypted"]
 
 

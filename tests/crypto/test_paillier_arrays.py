@@ -411,6 +411,10 @@ class Processes:
     def __init__(self) -> None:
         self.pool = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
 
+    @property
+    def local(self) -> Processes:
+        return self
+
     def map(self, function, items):  # type: ignore[no-untyped-def]
         return list(self.pool.map(function, items))
 
