@@ -26,6 +26,7 @@ from securefed import FedBCD, GeneralisedLinear, Party, RunResult
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.errors import DataError
 from securefed.protocols.ledger import LedgerWarning
+from securefed.protocols.range_check import CHECK_EVERY
 
 __all__ = ["Bar", "Row", "add_arguments", "run"]
 
@@ -90,7 +91,8 @@ def fitted(
     parties: list[Party], keys: Keys, scheme: str, rounds: int, **more: Any
 ) -> tuple[float, RunResult, Any]:
     """Processor seconds, the result and the model of a blind run without a holdout."""
-    settings: dict[str, Any] = {"algorithm": FedBCD(10), "engine": "serial", "network": "lan", **more}
+    settings: dict[str, Any] = {"algorithm": FedBCD(10), "engine": "serial", "network": "lan"}
+    settings |= {"check_every": 0, **more}  # checks come at random: `_checks` measures them
     model = GeneralisedLinear(scheme=scheme, rounds=rounds, **settings)
     model.set_params(**{name: 0 for name in ("holdout",) if name in model.get_params()})
     began = time.process_time()
@@ -196,6 +198,9 @@ def run(args: argparse.Namespace) -> int:
         whole = wide.critical_seconds_per_round
         bars.append(Bar.of("100,000 rows x 30+300, one pass, s", whole, 30.0, "less", "critical path"))
         bars += _credit(args, keys)
+        bars.append(_checks(generated(8192, 50, 50, args.seed), keys, "ckks", large, 3))
+    bars.append(_checks(task, keys, "ckks", ours, 6))
+    bars.append(_checks(task, keys, "paillier", theirs, 1))
     bars += _scores(args, keys)
     print()
     for bar in bars:
@@ -243,6 +248,23 @@ def _credit(args: argparse.Namespace, keys: Keys) -> list[Bar]:
         Bar.of("Default-Credit, held-out AUC", auc, 0.775, "more", f"{result.rounds} rounds"),
         Bar.of("Default-Credit, training and 7,500 scores, s", wall, 60.0, "less", "wall, one core"),
     ]
+
+
+def _checks(parties: list[Party], keys: Keys, scheme: str, row: Row, rounds: int) -> Bar:
+    """What checks of key-holders add to a round at the default rate: half of all arrays are checked here."""
+    seconds, result, _ = fitted(parties, keys, scheme, 1 + rounds, check_every=2)
+    without, _, _ = fitted(parties, keys, scheme, 1 + rounds)
+    messages = result.messages()
+    each = (seconds - without) / max(1, messages["range-check"])
+    added = each * messages["range-choice"] / (1 + rounds) / CHECK_EVERY
+    note = f"one array in {CHECK_EVERY}, {1000 * each:.0f} ms a check; {row.rows:,} rows x {row.columns}"
+    return Bar.of(
+        f"checks of key-holders, share of a round, {scheme}",
+        added / row.cpu_seconds_per_round,
+        0.1,
+        "less",
+        note,
+    )
 
 
 def _scores(args: argparse.Namespace, keys: Keys) -> list[Bar]:

@@ -80,7 +80,7 @@ seed = 0                       # of the batches; no secret
                                # their scores and says how good the model is; 0: quality is not measured
 # target = 0.9                 # stop when the metric is there; needs evaluate_every
 # release = false              # after a blind training, open each party's own parameters to it
-# check_every = 0              # blind: check one array in so many that a key-holder sends back, at random
+# check_every = 32             # blind: check one array in so many that a key-holder sends back, at random
 # dp_noise = 0.0               # noise on opened gradients: differential privacy of labels (own-gradient)
 # allow_determined = false     # open even what determines another party's secrets (see the ledger)
 """

@@ -199,6 +199,10 @@ class HiddenArray(ABC):
     @abstractmethod
     def _product(self, matrix: PlainMatrix) -> HiddenSum: ...
 
+    def whole(self) -> HiddenArray:
+        """All numbers that its ciphertexts hold, also where no entry stands (`HidingLayout.places`)."""
+        return self
+
     @abstractmethod
     def packed(self) -> HiddenSum:
         """The same values, on their way to the key-holder."""
@@ -298,6 +302,10 @@ class HidingLayout(Protocol):
 
     def blocks_for(self, size: int, rows: int) -> int:
         """Into how many pieces an operand is cut that `rows` results are computed from: a matter of cost."""
+        ...
+
+    def places(self, rows: int, blocks: int) -> tuple[int, NDArray[np.intp]]:
+        """How many numbers the ciphertexts of one column hold, and where its entries stand among them."""
         ...
 
     def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:

@@ -49,6 +49,7 @@ from securefed.protocols.blind import BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.losses import get_loss
 from securefed.protocols.prediction_run import BlindShard, predict_programs
+from securefed.protocols.range_check import CHECK_EVERY
 from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
 from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, held_out
 from securefed.protocols.scorers import LinearScorer, Scorer
@@ -138,7 +139,7 @@ class GeneralisedLinear(Federated):
         feature_bound: float = 64.0,
         parameter_bound: float = 64.0,
         dp_noise: float = 0.0,
-        check_every: int = 0,
+        check_every: int = CHECK_EVERY,
         allow_determined: bool = False,
         allow_unstable: bool = False,
         standardise: bool = True,

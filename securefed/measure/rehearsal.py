@@ -12,17 +12,21 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from securefed.crypto import key_kind
+from securefed.crypto.hidden import PlainMatrix, Range
 from securefed.errors import SettingError
-from securefed.measure.dry import DryKeys, HiddenCosts, Meter, ciphertexts_in
+from securefed.measure.dry import DryKeys, HiddenCosts, Meter, Operation, ciphertexts_in
 from securefed.measure.workload import Scenario
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
+from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.loop import Evaluation, Round
 from securefed.protocols.messages import KINDS
+from securefed.protocols.range_check import SUMS
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.transport import LocalRun, Message, Network, Path, run_local
 
@@ -30,6 +34,8 @@ __all__ = ["Rehearsal", "rehearse"]
 
 STEADY = 3
 """Rounds that are rehearsed, where each is a new batch or the same one: the last is like all that follow."""
+NEVER = 1 << 62
+"""One check in so many arrays is none."""
 LARGEST = 4.0
 """Of the random columns, which are standardised."""
 
@@ -44,19 +50,23 @@ class Rehearsal:
     _paths: dict[int, Path]
     """The latest of all clocks at the end of each round."""
     _counts: Counter[tuple[str, str, int]]
+    checks: float = 0.0
+    """Seconds of a round for checks of what key-holders send back, on average."""
 
     @property
     def round(self) -> Path:
         """What a round takes once all are under way."""
-        return self._paths[self.last_round].since(self._paths.get(self.last_round - 1, Path()))
+        found = self._paths[self.last_round].since(self._paths.get(self.last_round - 1, Path()))
+        return Path(found.computation + self.checks, found.communication)
 
     @property
     def once(self) -> Path:
         """What the run takes besides its rounds: keys, the first round's preparations, the end."""
         rounds = self.last_round - self.first_round + 1
         all_, each = self.done.critical, self.round
+        checks = rounds * self.checks  # which were not rehearsed
         return Path(
-            max(0.0, all_.computation - rounds * each.computation),
+            max(0.0, all_.computation + checks - rounds * each.computation),
             max(0.0, all_.communication - rounds * each.communication),
         )
 
@@ -97,8 +107,10 @@ def rehearse(
     if not isinstance(scenario.recipe, LinearRecipe) or not scenario.blind:
         raise SettingError("plan: only blind runs are rehearsed")
     # A given rate was chosen for the real columns; on random ones only "auto" is sure not to diverge.
-    # Checks of what comes back are drawn at random, and dry keys hide nothing that could be checked.
-    recipe = replace(scenario.recipe, learning_rate="auto", check_every=0)
+    # Checks of what comes back are drawn at random: their choices are sent here, and none is drawn, since dry
+    # keys hide nothing that could be checked; what checks take is added.
+    every = scenario.recipe.check_every
+    recipe = replace(scenario.recipe, learning_rate="auto", check_every=every and NEVER)
     scenario = replace(scenario, recipe=recipe)
     agreement = scenario.agreement
     meter = Meter(costs, timer)
@@ -150,7 +162,25 @@ def rehearse(
         timer=meter.now,
         tap=tap,
     )
-    return Rehearsal(done, first, max(paths), dict(paths), counts)
+    checks = _check_seconds(scenario, keys.holder().public, costs) / every if every else 0.0
+    return Rehearsal(done, first, max(paths), dict(paths), counts, checks)
+
+
+def _check_seconds(scenario: Scenario, key: Any, costs: HiddenCosts) -> float:
+    """Checks of a round, if all arrays were checked: of the residuals, and of the most parameters."""
+    agreement, seconds = scenario.agreement, 0.0
+    outputs, rows = agreement.columns, agreement.batches.effective_size
+    most = max(member.equations for member in agreement.members)
+    residual_blocks = BlindPlan.residual_blocks(key, agreement)
+    for size, blocks in ((rows, residual_blocks), (most, key.blocks_for(most, rows))):
+        numbers, _ = key.places(size, blocks)
+        matrix = PlainMatrix(np.ones((SUMS, numbers)), 0, 1)
+        pieces, shape = key.array_ciphertexts((size, 1), blocks), (SUMS, outputs)
+        sent = SUMS * outputs if key.scheme.name == "PAILLIER" else key.sum_ciphertexts(shape, Range(0, 1), 0)
+        product = Operation("multiply", shape, blocks=pieces, inner=numbers, matrix=matrix)
+        others = (Operation(name, shape, sent) for name in ("rerandomise", "load sum", "open"))
+        seconds += sum(costs.hidden(operation) for operation in (product, *others))
+    return seconds * len(agreement.turns)
 
 
 def _due(scenario: Scenario) -> int:

@@ -27,7 +27,7 @@ the ledger stays empty. FedBCD-s runs the exchange once for each turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 
 import numpy as np
@@ -56,7 +56,7 @@ from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.evidence import checked, leaving, spent_entries
 from securefed.protocols.keyring import Keyring, ReadKey, exchange_switching
 from securefed.protocols.loop import Evaluation, PartyLoop, Round, State, checkpoint_array
-from securefed.protocols.range_check import Answer, Check, check_both
+from securefed.protocols.range_check import Answer, Check, Gate
 from securefed.protocols.refresh import (
     Refresh,
     Refresher,
@@ -161,7 +161,7 @@ class BlindParty(PartyLoop):
         await exchange_switching(
             link, self._agreement, keys, plan.results(key, self._agreement, scoring=scoring)
         )
-        self._refresher = None if keys.own is None else Refresher(keys.own)
+        self._refresher = None if keys.own is None else Refresher(keys.own, self._agreement.check_every)
         self._take_model(link, keys)
 
     def _take_model(self, link: Link, keys: Keyring) -> None:
@@ -174,35 +174,43 @@ class BlindParty(PartyLoop):
             self.theta = key.load_array(self._saved, shape, parameters, blocks)
 
     async def _round(self, link: Link, keys: Keyring, t: int) -> None:
-        agreement = self._agreement
+        agreement, rate = self._agreement, self._agreement.check_every
         for position, active in enumerate(agreement.turns):
+            step, masks, request, answer, gate = 2 * position + 1, None, None, None, Gate()
             if agreement.mutual:
-                g: HiddenArray | None = await self._pair_residuals(link, keys, t, position)
+                g, gate = await self._pair_residuals(link, keys, t, position)
             else:
                 senders = agreement.names[:-1] if position == 0 else agreement.turns[position - 1]
                 g = await self._star_residuals(link, keys, t, position, senders, active)
-            masks, step = None, 2 * position + 1
-            if link.name in active and g is not None:
-                due = self._refreshes.parameters(hiding(keys), link.name)
-                with link.activity("products"):
-                    moved, kept = self._update(t)
-                    theta = ((kept @ self.theta) + (moved @ g)).within(due.range, due.slack)
-                masks = ask_refresh(link, keys, theta, t, step)
-            answer, check = None, None
-            for peer in (name for name in active if name != link.name):
-                if agreement.mutual and self._refresher is not None:
-                    due = self._refreshes.parameters(self._refresher.public, peer)
-                    answer = await self._refresher.serve(link, peer, due, t, step)
+            peers = [name for name in active if name != link.name and agreement.mutual]
+
+            def ask(active: tuple[str, ...] = active, g: HiddenArray | None = g, step: int = step) -> None:
+                nonlocal masks
+                if link.name in active and g is not None:
+                    masks = self._ask_moved(link, keys, g, t, step)
+
+            async def hear(peers: list[str] = peers, step: int = step) -> None:
+                nonlocal request
+                for peer in peers:
+                    request = await link.receive("refresh-request", peer, round=t, step=step)
+
+            await gate.passed(ask, hear)
+            if request is not None and self._refresher is not None:
+                due = self._refreshes.parameters(self._refresher.public, peers[0])
+                answer = self._refresher.answer(link, peers[0], due, t, step, request)
+            check = None
             if masks is not None:
                 due = self._refreshes.parameters(hiding(keys), link.name)
-                check = self._check(link, keys, t, step)
-                self.theta = await take_refreshed(link, keys, masks, due, t, step, check)
-            if agreement.check_every:
-                await check_both(check, answer)
+                self.theta, check = await take_refreshed(link, keys, masks, due, t, step, rate)
+            await Gate(check, answer).passed()
 
-    def _check(self, link: Link, keys: Keyring, t: int, step: int) -> Check | None:
-        rate = self._agreement.check_every
-        return Check(link, keys, rate, t, step) if rate else None
+    def _ask_moved(self, link: Link, keys: Keyring, g: HiddenArray, t: int, step: int) -> NDArray[np.object_]:
+        """The local steps of a round, and the request to bring the parameters back to their scale."""
+        due = self._refreshes.parameters(hiding(keys), link.name)
+        with link.activity("products"):
+            moved, kept = self._update(t)
+            theta = ((kept @ self.theta) + (moved @ g)).within(due.range, due.slack)
+        return ask_refresh(link, keys, theta, t, step)
 
     # Plain matrices of this party's own columns
 
@@ -287,17 +295,21 @@ class BlindParty(PartyLoop):
         if isinstance(targets, int):
             raise SettingError(f"{label_party} has no labels")
         masks = ask_refresh(link, keys, total.add_plain(targets), t, 2 * position)
-        check = self._check(link, keys, t, 2 * position)
-        g = await take_refreshed(link, keys, masks, due, t, 2 * position, check)
-        await check_both(check, None)
+        rate = self._agreement.check_every
+        g, check = await take_refreshed(link, keys, masks, due, t, 2 * position, rate)
+        await Gate(check).passed()
         for name in active:
             if name != label_party:
                 facts = leaving(g, source=keys.opener)
                 link.send(name, "residual", g.to_bytes(), round=t, step=position, facts=facts)
         return g
 
-    async def _pair_residuals(self, link: Link, keys: Keyring, t: int, position: int) -> HiddenArray:
-        """[[g]] under the peer's key; the exchange is symmetric but for the labels."""
+    async def _pair_residuals(
+        self, link: Link, keys: Keyring, t: int, position: int
+    ) -> tuple[HiddenArray, Gate]:
+        """[[g]] under the peer's key, and the checks before it is used; the exchange is symmetric but for the
+        labels.
+        """
         plan, peer, refresher = self._plan, keys.opener, self._refresher
         due = self._refreshes.residuals(hiding(keys))
         if refresher is None:
@@ -322,11 +334,9 @@ class BlindParty(PartyLoop):
             array = hiding(keys).load_array(blob, due.shape, wide, due.blocks)
             g = array.add_plain(own, plan.residuals)
         checked(link, "converted", peer, t, position, "shape", "scale", "ciphertexts")
-        check = self._check(link, keys, t, 2 * position)
-        if check is not None:
-            check.begin(array, own)
-            await check_both(check, Answer(link, refresher.holder, peer, own, wide, t, 2 * position))
-        return g
+        rate, step = self._agreement.check_every, 2 * position
+        check = Check(link, keys, rate, t, step, array, own, due.blocks) if rate else None
+        return g, Gate(check, refresher.checkable(link, peer, own, wide, due.blocks, t, step))
 
     # Evaluation, the end of the run
 
@@ -349,7 +359,7 @@ class BlindParty(PartyLoop):
         if self._refresher is not None:
             theirs = self._refreshes.lifted(self._refresher.public, keys.opener)
             await self._refresher.serve(link, keys.opener, theirs, t, step)
-        return await take_refreshed(link, keys, masks, due, t, step)
+        return (await take_refreshed(link, keys, masks, due, t, step))[0]
 
     async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:
         if rows is None:
@@ -383,7 +393,7 @@ class BlindKeyHolder(PartyLoop):
     ) -> None:
         super().__init__(agreement, holder, mapper=mapper, on_round=on_round)
         self._plan, self._own = plan, holder
-        self._refresher = Refresher(holder)
+        self._refresher = Refresher(holder, agreement.check_every)
         self._refreshes = _Refreshes(agreement, plan)
 
     async def _begin(self, link: Link, keys: Keyring) -> None:
@@ -396,14 +406,12 @@ class BlindKeyHolder(PartyLoop):
         agreement, refreshes = self._agreement, self._refreshes
         for position, active in enumerate(agreement.turns):
             due, label_party = refreshes.residuals(hiding(keys)), agreement.label_party
-            await self._checked(await self._refresher.serve(link, label_party, due, t, 2 * position))
-            for name in active:
-                due = refreshes.parameters(hiding(keys), name)
-                await self._checked(await self._refresher.serve(link, name, due, t, 2 * position + 1))
-
-    async def _checked(self, answer: Answer) -> None:
-        if self._agreement.check_every:
-            await check_both(None, answer)
+            answers = [await self._refresher.serve(link, label_party, due, t, 2 * position)]
+            await _checked(answers)
+            # Everybody is served before anybody's choice is waited for.
+            dues = {name: refreshes.parameters(hiding(keys), name) for name in active}
+            answers = [await self._refresher.serve(link, n, d, t, 2 * position + 1) for n, d in dues.items()]
+            await _checked(answers)
 
     async def _lift(self, link: Link, keys: Keyring, t: int) -> None:
         if hiding(keys).scoring_lift:
@@ -424,3 +432,9 @@ class BlindKeyHolder(PartyLoop):
                 await serve_release(link, self._agreement, self._own, member.name, t)
         self._refresher.tell(link, list(self._agreement.names), t)
         self._refresher.check()
+
+
+async def _checked(answers: Iterable[Answer | None]) -> None:
+    for answer in answers:
+        if answer is not None:
+            await answer.serve()

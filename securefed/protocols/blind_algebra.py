@@ -28,7 +28,7 @@ from securefed.crypto.hidden import HidingKey, PlainMatrix, Range, Result, Wide,
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.losses import Loss
-from securefed.protocols.range_check import SUMS
+from securefed.protocols.range_check import sums_for
 
 __all__ = ["BlindPlan", "hidden_entries", "largest_of"]
 
@@ -151,8 +151,10 @@ class BlindPlan:
             ]
             if scoring:
                 found += [Result(0, outputs, size)]
-            if agreement.check_every:
-                found += [Result(SUMS, outputs, size, blocks), Result(SUMS, outputs, rows, residual_blocks)]
+            for entries, pieces in ((size, blocks), (rows, residual_blocks)) if agreement.check_every else ():
+                numbers, _ = key.places(entries, pieces)
+                count = key.array_ciphertexts((entries, 1), pieces)
+                found += [Result(sums_for(agreement.check_every), outputs, numbers, count)]
         return found
 
     # Matrices

@@ -29,6 +29,7 @@ from securefed.protocols.blur import MOST_PRECISION, PRECISION, ScoreGuard
 from securefed.protocols.keyring import ReadKey
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.optimisers import SGD, get_optimiser
+from securefed.protocols.range_check import CHECK_EVERY
 from securefed.protocols.schedules import (
     Algorithm,
     Automatic,
@@ -150,7 +151,7 @@ class LinearRecipe(Recipe):
     feature_bound: float = 64.0
     parameter_bound: float = 64.0
     dp_noise: float = 0.0
-    check_every: int = 0
+    check_every: int = CHECK_EVERY
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -79,19 +79,18 @@ async def take_refreshed(
     due: Refresh,
     t: int,
     step: int,
-    check: Check | None = None,
-) -> HiddenArray:
-    """The refreshed array, without the masks; `check` begins with it, if there is one."""
+    check_every: int = 0,
+) -> tuple[HiddenArray, Check | None]:
+    """The refreshed array, without the masks; and its check, where checks were agreed."""
     blob = await link.receive("refreshed", keys.opener, round=t, step=step)
     with link.activity("unmask"):
         array = hiding(keys).load_array(blob, due.shape, due.wide, due.blocks)
         checked(link, "refreshed", keys.opener, t, step, "shape", "scale", "ciphertexts")
         plain = -shifted(masks, due.shift)
         result = array.add_plain(plain, due.fresh)
-    if check is not None:
-        check.begin(array, plain)
+    check = Check(link, keys, check_every, t, step, array, plain, due.blocks) if check_every else None
     spent_entries(link, "refreshed", keys.opener, t, step, masks)
-    return result
+    return result, check
 
 
 @dataclass
@@ -99,6 +98,7 @@ class Refresher:
     """The key-holder's side."""
 
     holder: KeyHolder
+    check_every: int = 0
     left_range: bool = field(default=False, init=False)
     """Whether something that was read cannot come from values in their range."""
 
@@ -117,16 +117,30 @@ class Refresher:
         seen[out] = 0
         return seen
 
-    async def serve(self, link: Link, requester: str, due: Refresh, t: int, step: int) -> Answer:
+    async def serve(self, link: Link, requester: str, due: Refresh, t: int, step: int) -> Answer | None:
         """Answer one request; and what answers a check of it, where checks were agreed."""
         blob = await link.receive("refresh-request", requester, round=t, step=step)
+        return self.answer(link, requester, due, t, step, blob)
+
+    def answer(
+        self, link: Link, requester: str, due: Refresh, t: int, step: int, blob: bytes
+    ) -> Answer | None:
         with link.activity("refresh"):
             numbers = shifted(self.read(blob, due.shape, due.range, due.slack), due.shift)
             fresh = self.holder.conceal(numbers, due.wide, due.blocks)
             answer = fresh.to_bytes()
         checked(link, "refresh-request", requester, t, step, "as agreed", "ciphertexts", "not seen")
         link.send(requester, "refreshed", answer, round=t, step=step, facts=leaving(fresh))
-        return Answer(link, self.holder, requester, numbers, due.wide, t, step)
+        return self.checkable(link, requester, numbers, due.wide, due.blocks, t, step)
+
+    def checkable(
+        self, link: Link, requester: str, numbers: Wide, range_: Range, blocks: int, t: int, step: int
+    ) -> Answer | None:
+        """What answers a check of numbers that were hidden."""
+        if not self.check_every:
+            return None
+        rate, holder = self.check_every, self.holder
+        return Answer(link, holder, requester, rate, numbers, range_, blocks, t, step)
 
     def tell(self, link: Link, names: list[str], t: int) -> None:
         """At the end: whether values left their range."""

@@ -16,6 +16,7 @@ from securefed.data.ids import ID_FORMS
 from securefed.errors import SettingError
 from securefed.protocols.losses import get_loss
 from securefed.protocols.objectives import get_objective
+from securefed.protocols.range_check import CHECK_EVERY
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
 from securefed.protocols.transfer_recipe import TransferRecipe
@@ -64,7 +65,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "feature_bound": 64.0,
         "parameter_bound": 64.0,
         "dp_noise": 0.0,
-        "check_every": 0,
+        "check_every": CHECK_EVERY,
     },
     "transfer": {
         **COMMON,

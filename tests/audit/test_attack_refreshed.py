@@ -14,9 +14,10 @@ from securefed.audit import audit
 from securefed.crypto.errors import OpeningRefused
 from securefed.crypto.hidden import HiddenArray, PlainMatrix, Wide
 from securefed.crypto.keyholder import KeyHolder
+from securefed.crypto.rlwe import keys as rlwe_keys
 from securefed.protocols import range_check, refresh
 from securefed.protocols.blind_algebra import FEATURE_BITS
-from securefed.protocols.range_check import Check, RangeCheckFailed, chosen
+from securefed.protocols.range_check import Check, RangeCheckFailed, chosen, sums_for
 from securefed.protocols.refresh import Refresher
 from tests.protocols.test_blind import blind, recipe
 
@@ -24,13 +25,22 @@ Patch = pytest.MonkeyPatch
 SCHEMES = ["ckks", "paillier"]
 
 
-def data(parties: int = 2) -> tuple[list[np.ndarray], np.ndarray]:
+EVERY = range_check.CHECK_EVERY
+
+
+def data(parties: int = 2, rows: int = 12) -> tuple[list[np.ndarray], np.ndarray]:
     rng = np.random.default_rng(4)
-    return [rng.normal(size=(12, 3)) for _ in range(parties)], rng.choice([-1.0, 1.0], 12)
+    return [rng.normal(size=(rows, 3)) for _ in range(parties)], rng.choice([-1.0, 1.0], rows)
 
 
-def run(scheme: str, check_every: int, parties: int = 2) -> Any:
-    blocks, labels = data(parties)
+@pytest.fixture(autouse=True)
+def _all_are_drawn(monkeypatch: Patch) -> None:
+    """Every array is checked, with as many sums as where some are."""
+    monkeypatch.setattr(range_check, "drawn", lambda check_every: True)
+
+
+def run(scheme: str, check_every: int, parties: int = 2, rows: int = 12) -> Any:
+    blocks, labels = data(parties, rows)
     made = recipe(scheme=scheme, rounds=2, batch_size=None, check_every=check_every)
     return blind(made, blocks, labels)
 
@@ -84,7 +94,7 @@ def test_without_a_check_a_column_shows_above_the_mask(scheme: str, monkeypatch:
 def test_a_check_stops_the_run_and_names_its_maker(scheme: str, parties: int, monkeypatch: Patch) -> None:
     Cheat(monkeypatch, scheme)
     with pytest.raises(RangeCheckFailed, match="hid other values than it was sent"):
-        run(scheme, 1, parties)
+        run(scheme, EVERY, parties)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -100,19 +110,79 @@ def test_shifted_residuals_are_found_too(scheme: str, monkeypatch: Patch) -> Non
     monkeypatch.setattr(KeyHolder, "conceal", shifting)
     unscrupulous(monkeypatch)
     with pytest.raises(RangeCheckFailed):
-        run(scheme, 1)
+        run(scheme, EVERY)
+
+
+class OutsideEntries:
+    """Puts its shift where no entry stands: a product of 128 rows finds it there, one row further down."""
+
+    ROWS = 128
+
+    def __init__(self, patch: Patch) -> None:
+        plan = run("ckks", 0, rows=self.ROWS).parties["p0"]._plan
+        self.unit_bits = plan.margins.bits + plan.slack + 1
+        self.seen: list[Wide] = []
+        place, shift = 1 + 8192 // self.ROWS, 1 << (self.unit_bits - FEATURE_BITS + 2)
+        pieces = rlwe_keys.pieces
+
+        def shifting(integers: Wide, *rest: Any) -> Wide:
+            coefficients = pieces(integers, *rest)
+            if integers.shape == (3, 1):
+                coefficients[0, place] += shift
+            return coefficients
+
+        def keeping(refresher: Refresher, blob: bytes, shape: tuple[int, int], *rest: Any) -> Wide:
+            raw = refresher.holder.read(refresher.public.load_block(blob, shape, *rest))
+            if shape == (self.ROWS, 1):
+                self.seen.append(raw)
+            return raw
+
+        patch.setattr(rlwe_keys, "pieces", shifting)
+        patch.setattr(Refresher, "read", keeping)
+        unscrupulous(patch)
+
+
+def test_numbers_where_no_entry_stands_are_looked_at(monkeypatch: Patch) -> None:
+    """Sums of the entries alone, the naive check, do not see them, and a column shows."""
+    cheat = OutsideEntries(monkeypatch)
+    with pytest.raises(RangeCheckFailed, match="round 0"):
+        run("ckks", EVERY, rows=cheat.ROWS)
+    assert len(cheat.seen) == 2  # before it: nothing of the cheat was read
+    monkeypatch.setattr(range_check, "chosen", _entries_alone(range_check.chosen))
+    cheat.seen.clear()
+    with pytest.raises(RangeCheckFailed, match="round 1"):  # too late
+        run("ckks", EVERY, rows=cheat.ROWS)
+    blocks, _ = data(2, cheat.ROWS)
+    unit = 2.0**cheat.unit_bits
+    read = [np.array([float(v) / unit for v in seen.ravel()]) for seen in cheat.seen[2:4]]
+    for column in (blocks[0][:, 1], blocks[1][:, 1]):
+        assert max(float(np.corrcoef(found[1:], column[:-1])[0, 1]) for found in read) > 0.85
+
+
+def _entries_alone(chosen_: Callable[..., Wide]) -> Callable[..., Wide]:
+    def naive(seed: bytes, sums: int, numbers: int) -> Wide:
+        weights = chosen_(seed, sums, numbers)
+        weights[:, 4:] = 0  # of three parameters; of residuals, those of the first rows
+        return weights
+
+    return naive
+
+
+@pytest.mark.parametrize("check_every", [1, 2, 32])
+def test_how_many_sums_a_check_takes(check_every: int) -> None:
+    assert sums_for(check_every) == (40 if check_every == 1 else 4)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("parties", [2, 3])
 def test_honest_runs_pass_and_are_what_they_were(scheme: str, parties: int) -> None:
-    checked, plain = run(scheme, 1, parties), run(scheme, 0, parties)
+    checked, plain = run(scheme, EVERY, parties), run(scheme, 0, parties)
     for name in checked.parties:
         np.testing.assert_allclose(checked.opened(name), plain.opened(name), atol=1e-6)
 
 
 def test_the_audit_takes_a_checked_run() -> None:
-    made = run("ckks", 1, 3)
+    made = run("ckks", EVERY, 3)
     found = audit({name: link.transcript for name, link in made.run.links.items()})
     assert found.failed == []
     assert any(row.kind == "range-opening" for row in found.seen["p0"])
@@ -123,9 +193,9 @@ def test_a_holder_that_asks_for_something_else_gets_nothing(scheme: str, monkeyp
     """It multiplies what came back, so that the flood does not cover it; and the same for a wrong reveal."""
     begin = Check.begin
 
-    def greedy(check: Check, array: HiddenArray, plain: Wide) -> None:
+    def greedy(check: Check) -> bool:
         monkeypatch.setattr(range_check, "PlainMatrix", _scaled)
-        begin(check, array, plain)
+        return begin(check)
 
     def _scaled(values: np.ndarray, *rest: Any) -> PlainMatrix:
         return PlainMatrix(values * 2.0**10, 0, 12)
@@ -134,7 +204,7 @@ def test_a_holder_that_asks_for_something_else_gets_nothing(scheme: str, monkeyp
     answered: list[bytes] = []
     monkeypatch.setattr(range_check.Answer, "_send", _recording(range_check.Answer._send, answered))
     with pytest.raises(OpeningRefused, match="asks in a range check for other sums"):
-        run(scheme, 1)
+        run(scheme, EVERY)
     assert "range-opening" not in answered
 
 
@@ -154,7 +224,7 @@ def test_an_answer_that_was_not_committed_to(monkeypatch: Patch) -> None:
 
     monkeypatch.setattr(range_check.Answer, "_send", other)
     with pytest.raises(RangeCheckFailed, match="something else than it committed to"):
-        run("ckks", 1)
+        run("ckks", EVERY)
 
 
 @pytest.mark.parametrize("places", [1, 2])
@@ -171,7 +241,7 @@ def test_shifts_by_whole_slots_are_found(places: int, monkeypatch: Patch) -> Non
     monkeypatch.setattr(KeyHolder, "conceal", shifting)
     unscrupulous(monkeypatch)
     with pytest.raises(RangeCheckFailed):
-        run("paillier", 1)
+        run("paillier", EVERY)
 
 
 def test_signs_would_not_do_modulo_n() -> None:

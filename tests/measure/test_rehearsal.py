@@ -49,7 +49,7 @@ def still() -> float:
 
 
 def blind(scheme: str, **settings: Any) -> LinearRecipe:
-    return LinearRecipe(**{"scheme": scheme, "rounds": 2, **settings})
+    return LinearRecipe(**{"scheme": scheme, "rounds": 2, "check_every": 0, **settings})
 
 
 def dry(scenario: Scenario, costs: Costs | None = None, network: Network = LAN) -> Rehearsal:
@@ -249,7 +249,15 @@ def test_only_blind_runs_are_rehearsed_and_no_others_are_counted_by_hand() -> No
         scripts(Scenario(blind("ckks"), TWO, 40))
 
 
-def test_checks_at_random_are_left_out() -> None:
-    checked, plain = (dry(Scenario(blind("ckks", check_every=every), TWO, 19)) for every in (1, 0))
+def test_of_checks_at_random_the_choices_are_sent_and_the_time_is_added() -> None:
+    def rehearsed(every: int) -> Rehearsal:
+        return dry(Scenario(blind("ckks", check_every=every), TWO, 19), Costs(open=0.5))
+
+    checked, plain = rehearsed(10), rehearsed(0)
     for name, link in plain.done.links.items():
-        assert lines(checked.done.links[name]) == lines(link)
+        found = lines(checked.done.links[name])
+        rest = [line[:5] for line in found if line[1] not in ("range-choice", "switching-keys")]
+        assert rest == [line[:5] for line in lines(link)]
+        assert sum(line[1] == "range-choice" for line in found) == 2 * 2 * 2  # sent, taken; arrays; rounds
+    assert checked.round.computation - plain.round.computation == pytest.approx(2 * 0.5 / 10)
+    assert checked.once.computation == pytest.approx(plain.once.computation)

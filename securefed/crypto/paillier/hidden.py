@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from gmpy2 import mpz
+from numpy.typing import NDArray
 
 from securefed.crypto.errors import CapacityError, FormatError, ShapeError, WrongKey
 from securefed.crypto.fixed import FixedPoint
@@ -88,6 +89,9 @@ class PaillierLayout:
 
     def blocks_for(self, size: int, rows: int) -> int:
         return 1
+
+    def places(self, rows: int, blocks: int) -> tuple[int, NDArray[np.intp]]:
+        return rows, np.arange(rows)
 
     def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
         return ()

@@ -97,6 +97,12 @@ class RlweArray(HiddenArray):
         result.origin = "arrived" if self.origin == "arrived" else "computed"
         return result
 
+    def whole(self) -> RlweArray:
+        """Every coefficient of every piece."""
+        pieces_ = self.ciphertexts // self.shape[1]
+        shape = (pieces_ * self.public.ring.degree, self.shape[1])
+        return RlweArray(self.public, shape, self.range, pieces_, held=self._seal)
+
     def packed(self) -> RlweSum:
         size = self.shape[0]
         return self._product(PlainMatrix(np.eye(size), 0, 1))

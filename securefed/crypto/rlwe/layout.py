@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from securefed.crypto.hidden import Range, Result
 from securefed.crypto.rlwe.packing import Packing, operand_length, padded, strides_of
 from securefed.crypto.rlwe.ring import HIDDEN, SEED_BYTES, Ring
@@ -35,6 +38,11 @@ class RlweLayout:
 
     def blocks_for(self, size: int, rows: int) -> int:
         return _cheapest(size, rows, self.ring.degree)
+
+    def places(self, rows: int, blocks: int) -> tuple[int, NDArray[np.intp]]:
+        degree, length = self.ring.degree, operand_length(rows, blocks, self.ring.degree)
+        entries = np.arange(rows)
+        return -(-rows // length) * degree, entries // length * degree + entries % length
 
     def strides_for(self, results: Iterable[Result]) -> tuple[int, ...]:
         degree = self.ring.degree
