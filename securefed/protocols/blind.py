@@ -177,6 +177,7 @@ class BlindParty(PartyLoop):
         agreement, rate = self._agreement, self._agreement.check_every
         for position, active in enumerate(agreement.turns):
             step, masks, request, answer, gate = 2 * position + 1, None, None, None, Gate()
+            g: HiddenArray | None
             if agreement.mutual:
                 g, gate = await self._pair_residuals(link, keys, t, position)
             else:

@@ -266,7 +266,7 @@ async def _nothing() -> None:
 
 @dataclass
 class Gate:
-    """Checks of arrays that came back, before the messages in which they are used: a party that draws no check
+    """Checks of arrays that came back, before the messages in which they are used: a party that draws none
     waits for nobody before it goes on, so that choices cost no round trip.
     """
 

@@ -5,6 +5,7 @@ a holder that uses the check against it to have something else opened.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from securefed.protocols import range_check, refresh
 from securefed.protocols.blind_algebra import FEATURE_BITS
 from securefed.protocols.range_check import Check, RangeCheckFailed, chosen, sums_for
 from securefed.protocols.refresh import Refresher
+from securefed.protocols.schedules import FedBCD
 from tests.protocols.test_blind import blind, recipe
 
 Patch = pytest.MonkeyPatch
@@ -39,9 +41,11 @@ def _all_are_drawn(monkeypatch: Patch) -> None:
     monkeypatch.setattr(range_check, "drawn", lambda check_every: True)
 
 
-def run(scheme: str, check_every: int, parties: int = 2, rows: int = 12) -> Any:
+def run(scheme: str, check_every: int, parties: int = 2, rows: int = 12, order: str = "parallel") -> Any:
     blocks, labels = data(parties, rows)
-    made = recipe(scheme=scheme, rounds=2, batch_size=None, check_every=check_every)
+    made = recipe(
+        scheme=scheme, rounds=2, batch_size=None, check_every=check_every, algorithm=FedBCD(2, order)
+    )
     return blind(made, blocks, labels)
 
 
@@ -173,10 +177,25 @@ def test_how_many_sums_a_check_takes(check_every: int) -> None:
     assert sums_for(check_every) == (40 if check_every == 1 else 4)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("parties", [2, 3])
-def test_honest_runs_pass_and_are_what_they_were(scheme: str, parties: int) -> None:
-    checked, plain = run(scheme, EVERY, parties), run(scheme, 0, parties)
+@pytest.mark.parametrize(
+    ("scheme", "parties", "order", "pattern"),
+    [
+        ("ckks", 2, "parallel", (True,)),
+        ("ckks", 2, "parallel", (True, False, False)),
+        ("ckks", 2, "parallel", (False, True)),
+        ("ckks", 3, "parallel", (True, False, False)),
+        ("ckks", 2, "sequential", (False, True)),
+        ("ckks", 3, "sequential", (True, False, False)),
+        ("paillier", 2, "parallel", (True, False)),
+    ],
+)
+def test_honest_runs_pass_and_are_what_they_were(
+    scheme: str, parties: int, order: str, pattern: tuple[bool, ...], monkeypatch: Patch
+) -> None:
+    """Whichever arrays are drawn at which party."""
+    choices = cycle(pattern)
+    monkeypatch.setattr(range_check, "drawn", lambda check_every: next(choices))
+    checked, plain = (run(scheme, every, parties, order=order) for every in (EVERY, 0))
     for name in checked.parties:
         np.testing.assert_allclose(checked.opened(name), plain.opened(name), atol=1e-6)
 
