@@ -16,6 +16,7 @@ from securefed.crypto.errors import OpeningRefused
 from securefed.crypto.hidden import HiddenArray, PlainMatrix, Wide
 from securefed.crypto.keyholder import KeyHolder
 from securefed.crypto.rlwe import keys as rlwe_keys
+from securefed.crypto.rlwe.ring import Ring, Words
 from securefed.protocols import range_check, refresh
 from securefed.protocols.blind_algebra import FEATURE_BITS
 from securefed.protocols.range_check import Check, RangeCheckFailed, chosen, sums_for
@@ -127,13 +128,15 @@ class OutsideEntries:
         self.unit_bits = plan.margins.bits + plan.slack + 1
         self.seen: list[Wide] = []
         place, shift = 1 + 8192 // self.ROWS, 1 << (self.unit_bits - FEATURE_BITS + 2)
-        pieces = rlwe_keys.pieces
+        encode = rlwe_keys.coefficients
 
-        def shifting(integers: Wide, *rest: Any) -> Wide:
-            coefficients = pieces(integers, *rest)
+        def shifting(ring: Ring, integers: Wide, *rest: Any) -> Words:
+            words = encode(ring, integers, *rest)
             if integers.shape == (3, 1):
-                coefficients[0, place] += shift
-            return coefficients
+                extra = np.zeros((1, ring.degree), dtype=object)
+                extra[0, place] = shift
+                words = ring.add(words, ring.from_wide(extra))
+            return words
 
         def keeping(refresher: Refresher, blob: bytes, shape: tuple[int, int], *rest: Any) -> Wide:
             raw = refresher.holder.read(refresher.public.load_block(blob, shape, *rest))
@@ -141,7 +144,7 @@ class OutsideEntries:
                 self.seen.append(raw)
             return raw
 
-        patch.setattr(rlwe_keys, "pieces", shifting)
+        patch.setattr(rlwe_keys, "coefficients", shifting)
         patch.setattr(Refresher, "read", keeping)
         unscrupulous(patch)
 
