@@ -28,6 +28,7 @@ COMMANDS = {
     "predict": "score new rows together with the saved model",
     "plan": "how long and how much, for each number of local steps and scheme, before you start",
     "audit": "check what every party saw in a finished run",
+    "completion": "what your shell needs to complete commands and options",
 }
 
 DESCRIPTION = """\
@@ -37,7 +38,7 @@ same people train one model together, and nobody sees anybody else's data, label
 EPILOGUE = """\
 A first look:           securefed demo
 Two organisations:      securefed init NAME at each, exchange certificates, edit party.toml,
-                        then securefed party NAME/party.toml at each. docs/deploy.md has every step.
+                        securefed check NAME/party.toml, then securefed party NAME/party.toml at each.
 Exit codes:             0 good, 1 the run failed or was stopped, 2 something in what you gave is wrong."""
 
 USER_ERRORS = (SettingError, DataError, MissingExtra)
@@ -54,7 +55,11 @@ def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.Argument
     parser = argparse.ArgumentParser(
         prog="securefed", description=DESCRIPTION, epilog=EPILOGUE, formatter_class=raw
     )
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument(
+        "--version",
+        action="store_true",
+        help="print the versions of securefed and of what it runs on, and exit",
+    )
     subparsers = parser.add_subparsers(dest="command", metavar="command", title="commands")
     for name, summary in COMMANDS.items():
         command = subparsers.add_parser(name, help=summary, formatter_class=raw)
@@ -81,9 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     named = [word for word in given if word in COMMANDS][:1]
     args = build_parser(named).parse_args(given)
     if args.version:
-        from securefed import __version__
+        from securefed.versions import versions
 
-        print(f"securefed {__version__}")
+        found = versions()
+        print(f"securefed {found.pop('securefed')}")
+        print("\n".join(f"  {name:<14} {version}" for name, version in found.items()))
         return 0
     if args.command is None:
         build_parser([]).print_help()
@@ -96,7 +103,8 @@ def _guarded(args: argparse.Namespace, terminal: Terminal) -> int:
     try:
         return int(args.run(args, terminal))
     except SecurefedError as error:
-        terminal.error(f"securefed {args.command}: {one_line(error)}")
+        several = isinstance(error, DataError) and len(error.problems) > 1
+        terminal.error(f"securefed {args.command}: {error if several else one_line(error)}")
         return 2 if is_user_error(error) else 1
     except BrokenPipeError:
         return 1  # whoever read our output has gone

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from securefed.cli import passphrase as phrases
 from securefed.cli.entry import Stopped
@@ -29,6 +30,9 @@ from securefed.runtime.transcripts import Events
 from securefed.runtime.workers import workers
 from securefed.transport.grpc import PeerGone, Waiting
 
+if TYPE_CHECKING:
+    from securefed.cli.watch import Board
+
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
@@ -42,6 +46,7 @@ examples:
   securefed party bank/party.toml            at the bank
   securefed party bank/party.toml --resume   after an interruption; also where nothing has begun yet
   securefed party bank/party.toml --restart  throw the run away and begin anew (all parties have to)
+  securefed party bank/party.toml --watch    says at which address of this machine a browser sees how it goes
 
 The passphrase of the keys comes from --passphrase-file, SECUREFED_PASSPHRASE or a prompt."""
 
@@ -52,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--resume", action="store_true", help="go on after the last checkpoint, if any")
     group.add_argument("--restart", action="store_true", help="throw away what is there of this run")
     parser.add_argument("--events", type=Path, metavar="FILE", help="append what happens as lines of JSON")
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="show the report to a browser on this machine while the run goes on",
+    )
     phrases.add_argument(parser)
 
 
@@ -66,9 +76,17 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         in_foreground(terminal),
         workers(party.own.engine, party.shared.scheme) as mapper,
         Events(args.events) as events,
+        ExitStack() as watching,
     ):
         warn_of_trust(party.shared.scheme, "nothing" if party.shared.blind else "own-gradient")
-        display = _Display(terminal, party)
+        board = None
+        if args.watch:
+            from securefed.cli.watch import Board, serve
+
+            board = Board(party)
+            address = watching.enter_context(serve(board.page))
+            terminal.say(f"watch it at {address} (on this machine only, until the run is over)")
+        display = _Display(terminal, party, board)
         session = _session(party, keys, mapper, data, display, events)
         check_folder(session, args.resume, args.restart)
         try:
@@ -193,8 +211,8 @@ def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:
 class _Display:
     """The progress of a run, for a person."""
 
-    def __init__(self, terminal: Terminal, party: PartyFile) -> None:
-        self._terminal, self._party = terminal, party
+    def __init__(self, terminal: Terminal, party: PartyFile, board: Board | None) -> None:
+        self._terminal, self._party, self._board = terminal, party, board
         self._progress: Progress | None = None
 
     def _line(self) -> Progress:
@@ -205,6 +223,8 @@ class _Display:
 
     def begin(self, done: int, rows: int) -> None:
         settings = self._party.shared
+        if self._board is not None:
+            self._board.begin(done, rows)
         self._terminal.say(
             f"{'going on after round ' + str(done) if done else 'training'} on {rows:,} common rows, "
             f"{settings.scheme}, reveals {settings.values.get('reveal', 'own-gradient')}"
@@ -212,6 +232,8 @@ class _Display:
         self._line().begin(done)
 
     def on_round(self, point: RoundPoint) -> None:
+        if self._board is not None:
+            self._board.on_round(point)
         metric = "" if point.metric is None else f"{self._party.shared.metric_name} {point.metric:.4f}  "
         self._line().step(
             point.number + 1,
@@ -223,6 +245,8 @@ class _Display:
         self._terminal.warn(text)
 
     def waiting(self, waiting: Waiting) -> None:
+        if self._board is not None:
+            self._board.waiting(waiting)
         self._line().note(waiting_note(waiting))
 
     def close(self) -> None:

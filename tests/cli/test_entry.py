@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shutil import which
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 
 from securefed import __version__
 from securefed.cli import main
+from securefed.cli.completion import SHELLS
 from securefed.cli.entry import COMMANDS
 from securefed.cli.init import make_party_folder
 from securefed.cli.passphrase import VARIABLE
@@ -67,7 +69,20 @@ def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out.strip() == f"securefed {__version__}"
+    first, *rest = capsys.readouterr().out.strip().split("\n")
+    assert first == f"securefed {__version__}" and [line.split()[0] for line in rest][:2] == [
+        "python",
+        "numpy",
+    ]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_knows_every_command_and_option(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    assert all(command in text for command in COMMANDS) and "local-steps" in text and "watch" in text
+    if which(shell) is not None:
+        assert subprocess.run([shell, "-n"], input=text, text=True, check=False).returncode == 0
 
 
 def test_help_answers_without_the_heavy_packages() -> None:
