@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import gmpy2
 import numpy as np
 import phe
+import pytest
 from gmpy2 import mpz
 
 from securefed.crypto import FixedPoint, KeyHolder, load_public_key
@@ -114,6 +115,7 @@ def parities(pairs: Sequence[tuple[int, int, int]], n: int) -> tuple[int, int]:
     return sum(made), len(made)
 
 
+@pytest.mark.slow
 def test_parities_from_jacobi(naive_paillier: naive.Key, paillier: KeyHolder) -> None:
     n = naive_paillier.n
     h_s, sent = naive.djn_base(n), naive_paillier.encrypt(1)

@@ -114,6 +114,7 @@ def test_exact_scores_give_the_columns_to_the_last_bit_and_ours_do_not(
     assert nothing_found(columns_from_scores(rounded(ours, PRECISION), columns), truth)
 
 
+@pytest.mark.slow
 def test_own_columns_that_the_label_party_has_no_parameters_for_do_not_help() -> None:
     """A blind model: its own part of the scores is unknown to it as well, but not its column and constant."""
     truth, own = of_20_bits(40, 2), of_20_bits(40, 1, seed=5)

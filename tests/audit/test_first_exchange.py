@@ -62,6 +62,7 @@ def test_rare_labels_are_found_among_many_rows(scheme: str) -> None:
     assert other is not None and np.array_equal(other, -found.labels[opening.batch])
 
 
+@pytest.mark.slow
 def test_later_gradients_are_no_such_knapsack() -> None:
     """H is not 0 any more, and the others' part of it is nobody's to know."""
     found = scene("ckks", 48, 6, rounds=4)

@@ -62,6 +62,7 @@ def test_openings_of_paillier_are_uniform(small: KeyHolder, value: float) -> Non
     assert found(uniform(opened_paillier(small, value, OPENINGS))) == []
 
 
+@pytest.mark.slow
 def test_openings_of_two_secrets_under_paillier_are_the_same(small: KeyHolder) -> None:
     first, second = (opened_paillier(small, value, OPENINGS) for value in (0.0, 1.0))
     assert found(different(first, second)) == []
@@ -105,6 +106,7 @@ def test_hidden_entries_of_two_secrets_look_the_same(kind: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+@pytest.mark.slow
 def test_what_the_key_holder_sees_is_independent_of_the_gradient(scheme: str) -> None:
     """A whole run: the key-holder's opened numbers beside the gradients that lie under them."""
     scene = linear_scene(scheme, KEYS, rows=40, batch=10, rounds=40, columns=(4, 2))

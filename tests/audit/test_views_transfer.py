@@ -101,6 +101,7 @@ def test_past_the_line_one_exchange_determines_all() -> None:
     assert area(direction_scores(answer.rows, known), found.labels > 0) > 0.95
 
 
+@pytest.mark.slow
 def test_labels_over_the_rounds_are_found_with_few_shared_rows() -> None:
     """Below the line in every exchange, under CKKS, and every label is found: n = 30, 10 rounds.
 

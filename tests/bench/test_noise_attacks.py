@@ -9,6 +9,7 @@ from bench.scenes import Keys
 
 
 @pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+@pytest.mark.slow
 def test_noise_takes_the_labels_away() -> None:
     rows = list(noise_rows(Keys(), (120,), 1))
     assert [row.epsilon for row in rows] == list(EPSILONS)

@@ -34,6 +34,7 @@ def bench(*arguments: object) -> int:
     return dispatch.main(["table1", "--quick", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_a_row_has_the_median_and_a_run_that_never_arrives_counts_as_a_long_one() -> None:
     late, soon, never = record(0.5, 0.6, 0.8), record(0.81), record(0.5, 0.79)
     found = row_of(SMALL, "parallel", 5, [late, soon, never])

@@ -11,6 +11,7 @@ import pytest
 from bench import transport
 
 
+@pytest.mark.slow
 def test_a_small_payload_goes_every_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     transport.add_arguments(parser)

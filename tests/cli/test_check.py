@@ -30,6 +30,7 @@ def problems(made: Fleet, name: str = "bank", **given: object) -> dict[str, str]
     return {check.about: check.text for check in found if check.verdict == PROBLEM}
 
 
+@pytest.mark.slow
 def test_a_party_that_is_ready(made: Fleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report, file = tmp_path / "check.json", made.folder / "bank" / "party.toml"
     rows = ["--rows", str(made.folder / "bank" / "data.csv"), "--out", str(tmp_path / "scores.csv")]
@@ -88,6 +89,7 @@ def test_settings_do_not_hide_each_other(made: Fleet) -> None:
     assert "cannot read" in check_party(file.with_name("none.toml"), lambda: PASSPHRASE)[0].text
 
 
+@pytest.mark.slow
 def test_the_days_of_certificates_and_the_clock(made: Fleet) -> None:
     later = datetime.now(UTC) + timedelta(days=5000)
     assert set(problems(made, now=later)) == {"certificate of shop", "certificate of bank"}

@@ -51,6 +51,7 @@ def demo(tmp_path: Path, *words: str) -> tuple[str, dict[str, object]]:
     return done.stdout, json.loads((tmp_path / "demo.json").read_text())
 
 
+@pytest.mark.slow
 def test_it_shows_the_whole_way_in_plain(tmp_path: Path) -> None:
     text, facts = demo(tmp_path, "--scheme", "plain", "--rounds", "6")
     assert "NOT PROTECTED" in text

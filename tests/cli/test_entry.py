@@ -209,6 +209,7 @@ def test_nobody_there_is_a_failed_run_that_says_how_to_go_on(
     )
 
 
+@pytest.mark.slow
 def test_init_makes_a_party_and_says_what_to_send(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "clinic"
     words = [

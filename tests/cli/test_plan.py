@@ -34,6 +34,7 @@ def test_what_blind_training_does_not_take_is_offered_open_only(settings: dict[s
     assert [title for title, _ in _variants(shared, ["ckks"])] == ["ckks, own gradients"]
 
 
+@pytest.mark.slow
 def test_a_plan_for_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "plan.json"
     words = ["plan", "--rows", "60", "--columns", "shop=3,bank=2", "--scheme", "ckks", "--engine", "serial"]

@@ -180,6 +180,7 @@ def test_one_changed_value_is_noticed(real: Path, data: Path) -> None:
     assert load_credit(path, verify=False).rows == 30_000
 
 
+@pytest.mark.slow
 def test_reading_overlap(real: Path) -> None:
     task = credit_overlap(0)
     assert (task.a.rows, task.a.features.shape[1]) == (1000, 18)

@@ -26,6 +26,7 @@ class Away(LearningRate):
 
 
 @pytest.mark.parametrize("settings", [{"scheme": "plain", "loss_form": "taylor"}, {"score_ledger": "off"}])
+@pytest.mark.slow
 def test_the_best_model_is_kept(settings: dict[str, Any]) -> None:
     made, new = parties(rows=60), parties(rows=60, seed=3)
     model = GeneralisedLinear(

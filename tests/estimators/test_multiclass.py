@@ -44,6 +44,7 @@ def test_wine_is_as_good_as_the_joined_table(count: int) -> None:
     assert set(model.results_) == set(model.classes_.tolist())
 
 
+@pytest.mark.slow
 def test_held_out_scores_of_all_classes_make_ten_classes_better() -> None:
     table, labels = load_digits(return_X_y=True)
     train, test = train_test_split(np.arange(len(labels)), test_size=0.3, stratify=labels, random_state=0)

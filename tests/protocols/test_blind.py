@@ -291,6 +291,7 @@ def test_a_target_stops_everybody() -> None:
 
 
 @pytest.mark.parametrize("parties", [2, 3])
+@pytest.mark.slow
 def test_divergence_is_found_and_said_at_the_end(parties: int) -> None:
     """Nobody hears of it before: the last round is answered like the first."""
     blocks, labels = data(parties)
@@ -315,6 +316,7 @@ def test_what_blind_training_cannot_do_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_goes_on_from_its_hidden_parameters(scheme: str) -> None:
     blocks, labels = data(2)
     settings = {"algorithm": FedBCD(3), "l2": 1e-2, "scheme": scheme}

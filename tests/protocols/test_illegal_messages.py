@@ -179,6 +179,7 @@ def test_a_damaged_payload_is_refused(scenario: str, choose: Choice) -> None:
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
 @settings(max_examples=10)
 @given(data=st.data())
+@pytest.mark.slow
 def test_a_payload_damaged_anywhere_is_refused(scheme: str, data: st.DataObject) -> None:
     """Flipped bits and cuts at any place of any message of prediction runs, which are short."""
     name = data.draw(st.sampled_from(["prediction, pair", "prediction, transfer"]))

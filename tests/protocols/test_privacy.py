@@ -137,6 +137,7 @@ def test_a_run_with_noise_says_what_it_promises_and_still_learns() -> None:
     assert model.score(people(3000)) > 0.85
 
 
+@pytest.mark.slow
 def test_under_paillier_too() -> None:
     model = GeneralisedLinear(
         scheme="paillier", reveal="own-gradient", rounds=2, dp_noise=2.0, key_bits=2048

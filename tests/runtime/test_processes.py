@@ -69,6 +69,7 @@ def aligned_ids(fleet: Fleet) -> list[str]:
     return sorted(fleet.people.common, key=lambda id_: sha256(id_.encode()).digest())
 
 
+@pytest.mark.slow
 def test_two_parties_train_what_a_simulation_trains_and_predict(fleet: Make) -> None:
     made = fleet(TWO, scheme="paillier", **OPEN)
     made.start_all()

@@ -21,6 +21,7 @@ def children(pid: int) -> list[int]:
     return [int(word) for path in found for word in path.read_text().split()]
 
 
+@pytest.mark.slow
 def test_a_stop_for_all_processes_while_waiting_is_one_line(fleet: Make) -> None:
     """As systemd does: SIGTERM to the party and to each of its workers."""
     made = fleet({"shop": 2, "bank": 2}, scheme="plain", reveal="own-gradient", rounds=3)

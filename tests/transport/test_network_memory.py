@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
+import pytest
+
 from securefed.transport import Link
 from tests.transport.network import Town, result
 
@@ -21,6 +23,7 @@ def kept(link: Link) -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
+@pytest.mark.slow
 def test_nothing_of_a_message_is_left_but_its_line_in_the_transcript() -> None:
     sizes: dict[str, list[int]] = {"with": [], "without": []}
 

@@ -115,6 +115,7 @@ def test_processes_play_rounds(tmp_path: Path) -> None:
         assert communication > 0
 
 
+@pytest.mark.slow
 def test_a_killed_party_that_comes_back_changes_no_result(tmp_path: Path) -> None:
     names = ("bank", "shop", "mill")
     group = Group(tmp_path, names, rounds=12, size=50_000, work=0.05)
@@ -149,6 +150,7 @@ def test_killing_anybody_at_any_moment_changes_no_result(tmp_path: Path) -> None
     assert {name: run["state"] for name, run in found.items()} == expected(names, 60, 20_000)
 
 
+@pytest.mark.slow
 def test_a_worker_that_outlives_a_killed_party_does_not_hold_its_port(tmp_path: Path) -> None:
     """The pool was forked while the door was open."""
     group = Group(tmp_path, ("bank", "shop"), rounds=3, size=1000, fork=True)
