@@ -82,3 +82,24 @@ def test_the_health_of_a_party_is_whether_it_listens(tmp_path: Path) -> None:
         (tmp_path / "party.toml").write_text(f'[party]\nlisten = "0.0.0.0:{server.getsockname()[1]}"\n')
         assert healthy() == 0
     assert healthy() == 1
+
+
+def test_the_compose_file_starts_two_parties_that_reach_each_other_and_nothing_else() -> None:
+    yaml = pytest.importorskip("yaml")
+    text = (DEPLOY / "compose.yaml").read_text()
+    made = yaml.safe_load(text)
+    assert set(made["services"]) == {"bank", "shop"}
+    assert all(network["internal"] for network in made["networks"].values())
+    user = re.search(r"^USER (\d+:\d+)$", CONTAINER.read_text(), re.MULTILINE)
+    assert user is not None
+    for name, service in made["services"].items():
+        assert service["user"] == user.group(1)
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert (DEPLOY.parent / service["build"]["dockerfile"]).samefile(CONTAINER)
+        assert service["volumes"] == [f"./{name}:/party:rw"]
+        (secret,) = service["secrets"]
+        assert secret["source"] in made["secrets"]
+        assert f"/run/secrets/{secret['target']}" in CONTAINER.read_text()
+    for words in re.findall(r"^#   (securefed [^#;\n]+?)(?:  |$)", text, re.MULTILINE):
+        assert build_parser(words.split()[1:2]).parse_args(words.split()[1:])

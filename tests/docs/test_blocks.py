@@ -42,6 +42,8 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
 
 def parsed(command: str) -> None:
     """Refuse a command that its program would refuse."""
+    if command.startswith(("for ", "do ", "done", "[ ")):
+        return  # the shell's own
     words = [word for word in shlex.split(command) if word != "..."]
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         del words[0]
@@ -53,7 +55,7 @@ def parsed(command: str) -> None:
     elif words[:1] == ["make"]:
         assert {word for word in words[1:] if "=" not in word} <= TARGETS, command
     elif words[:1] == ["python"]:
-        assert words[1].startswith("make_data") or (ROOT / words[1]).exists(), command
+        assert words[1].startswith("make_") or (ROOT / words[1]).exists(), command
     else:
         assert words[0] in OTHERS, command
 

@@ -1,0 +1,48 @@
+"""The sessions of docs/deploy.md: every command ends well, and leaves what the page says."""
+
+from __future__ import annotations
+
+import csv
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.docs.session import PAGE, edited, kept, play, recorded
+
+
+def with_free_ports(text: str) -> str:
+    """The page with ports that nobody uses here in place of its own."""
+    held = {}
+    for port in sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", text))):
+        held[port] = socket.create_server(("127.0.0.1", 0))
+    for port, server in held.items():
+        text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{server.getsockname()[1]}")
+        server.close()
+    return text
+
+
+@pytest.mark.slow
+def test_every_command_of_the_page_ends_well(tmp_path: Path) -> None:
+    played = play(with_free_ports(PAGE.read_text()), tmp_path)
+    for each in (one for block in played for one in block):
+        assert each.code == 0, f"{each.at}$ {each.command}\n{each.printed}"
+    together = next(one for block in played for one in block if "audit together" in one.command)
+    assert "all claims hold that could be checked" in together.printed
+    for path, people in (("bank-machine/scores.csv", 80), ("messy/bank/scores.csv", 40)):
+        rows = list(csv.DictReader((tmp_path / path).read_text().splitlines()))
+        assert len(rows) == people
+        assert {row["predicted"] for row in rows} == {"yes", "no"}
+
+
+def test_blocks_are_edited_shortened_and_written_back(tmp_path: Path) -> None:
+    before = "\n# a = 1\n[x]\nb = 2\n[y]\nb = 3\n"
+    assert edited(before, "a = 4\n[y]\nb = 5\n") == "\na = 4\n[x]\nb = 2\n[y]\nb = 5\n"
+    with pytest.raises(LookupError, match="no c to replace"):
+        edited(before, "c = 1\n")
+    assert kept("1\n2\n3\n4\n", "1+1") == "1\n...\n4\n"
+    page = "text\n\n<!-- run: at=. -->\n\n```console\n$ echo new\nold\n$ exit 3\n```\n"
+    played = play(page, tmp_path)
+    assert [each.code for block in played for each in block] == [0, 3]
+    assert recorded(page, played) == page.replace("old", "new")
