@@ -126,7 +126,7 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
     holders = list(case.columns) if len(case.columns) == 2 else [KEY_HOLDER]
     keys = {name: generate(kind_of_keys, key_bits=key_bits) for name in holders}
     kind: Any = TransferLearner if case.transfer else GeneralisedLinear
-    more = {"allow_determined": True} if case.transfer else {}
+    more = {"allow_determined": True, "reveal": "own-gradient"} if case.transfer else {}
     model = kind(**settings, **more, key_bits=key_bits, network=network, engine=engine, progress=False)
     timer = time.thread_time if engine == "serial" else time.perf_counter
     with warnings.catch_warnings(), patch.object(common, "run_local", partial(run_local, timer=timer)):

@@ -130,6 +130,7 @@ def transfer_round(scheme: str, rows: int, width: int, steps: int, seed: int) ->
         width,
         FedBCD(local_steps=steps),
         scheme,
+        reveal="own-gradient",
         rounds=1,
         key_bits=2048,
         allow_determined=True,

@@ -31,7 +31,7 @@ def main(shared: int = 300, rounds: int = 6) -> dict[str, float]:
     bank, shop, defaulted = people(shared + 600, seed=3)
     ids = np.arange(len(bank))
     clients, customers = slice(shared + 300), np.r_[0:shared, shared + 300 : shared + 600]
-    model = TransferLearner(hidden=6, algorithm=FedBCD(local_steps=5), rounds=rounds, learning_rate=0.05)
+    model = TransferLearner(algorithm=FedBCD(local_steps=5), rounds=rounds)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         model.fit(

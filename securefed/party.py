@@ -184,6 +184,16 @@ class Party:
         party.labels = None if self.labels is None else self.labels[rows]
         return party
 
+    def with_transform(self, transform: Any) -> Party:
+        """The same party with another transform, where it has none yet."""
+        party = copy(self)
+        party.transform = transform
+        return party
+
+    def with_features(self, numbers: Array) -> Party:
+        """The same people with other numbers."""
+        return self._with(numbers)
+
     def fitted(self, *, standardise: bool = True) -> tuple[Party, Fitted]:
         """This party as numbers, with what it fitted on its own rows for that."""
         foreign, rows = None, self.features

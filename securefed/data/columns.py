@@ -62,6 +62,12 @@ class Columns:
         return [name for column in self.source for name in column.names]
 
     @property
+    def straight(self) -> NDArray[np.intp]:
+        """Which of those numbers are columns as they were given; all of them where none is."""
+        own = [name == column.name for column in self.source for name in column.names]
+        return np.flatnonzero(own) if any(own) else np.arange(len(own))
+
+    @property
     def given(self) -> list[str]:
         """The names of the source's columns."""
         return list(self.kinds)

@@ -36,6 +36,7 @@ from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.evidence import checked, leaving
 from securefed.protocols.keyring import Keyring, ReadKey, exchange_switching
 from securefed.protocols.loop import Evaluation, PartyLoop, Round, State, checkpoint_array
+from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.refresh import hiding
 from securefed.protocols.shared_products import MATRIX_FRACTION, Factor, Product, Shape, exchange
 from securefed.protocols.transfer_algebra import VALUE_BITS, OwnMaps, TransferPlan, TransferRows
@@ -267,6 +268,10 @@ class BlindTransferParty(PartyLoop):
     def scorer(self) -> BlindScorer:
         """This party's part of the finished model."""
         return BlindScorer(self._scoring, self.lifted, self.model)
+
+    def shard(self) -> BlindShard:
+        """The same to keep: ciphertexts under the peer's key."""
+        return BlindShard(self._scoring, self.lifted.to_bytes(), self.lifted.shape[0], self.model)
 
     async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:
         if rows is None:

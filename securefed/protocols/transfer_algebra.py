@@ -41,7 +41,16 @@ from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.shared_products import Shape
 
-__all__ = ["DAMPING", "OwnMaps", "TransferPlan", "TransferRows", "largest_step", "with_ones"]
+__all__ = [
+    "DAMPING",
+    "WAVES",
+    "OwnMaps",
+    "TransferPlan",
+    "TransferRows",
+    "largest_step",
+    "with_ones",
+    "with_waves",
+]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -51,6 +60,8 @@ DAMPING = 0.1
 """delta, as a part of the mean second moment of a party's columns."""
 SECOND_MOMENT = 2.0
 """Of u, that steps are sized for; representations start at 1."""
+WAVES = 64
+"""Random features that every party's columns get: cosines, so that a linear map can bend (Rahimi, Recht)."""
 START = 0.3
 """Root mean square of the columns of u beyond the first, at the start."""
 
@@ -62,6 +73,16 @@ def largest_step(gamma: float, l2: float) -> float:
 
 def with_ones(features: Array) -> Array:
     return np.hstack([features, np.ones((len(features), 1))])
+
+
+def with_waves(features: Array, straight: Rows) -> Array:
+    """The columns, and random waves of those that are `straight` (no splines): the same for all who have as
+    many, so there is nothing to keep.
+    """
+    rng = np.random.default_rng([WAVES, len(straight)])
+    directions = rng.normal(size=(len(straight), WAVES)) / sqrt(len(straight))
+    phases = rng.uniform(0.0, 2.0 * np.pi, size=WAVES)
+    return np.hstack([features, sqrt(2.0) * np.cos(features[:, straight] @ directions + phases)])
 
 
 @dataclass(frozen=True)

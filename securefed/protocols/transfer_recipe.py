@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,10 @@ class TransferRecipe(Recipe):
     """Federated transfer learning between two parties."""
 
     reveal: str = "own-gradient"
+    rounds: Any = None
+    """None: 10 where nothing is revealed, else 30."""
+    l2: Any = None
+    """None: 0.05 where nothing is revealed, else 1e-5."""
     hidden: int | None = None
     """Width of the representation; None: 1 where nothing is revealed (transfer_algebra says why), else 32."""
     activation: str = "sigmoid"
@@ -45,6 +50,9 @@ class TransferRecipe(Recipe):
     feature_bound: float = 64.0
 
     def __post_init__(self) -> None:
+        for name, (blind, open_) in {"rounds": (10, 30), "l2": (0.05, 1e-5)}.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, blind if self.blind else open_)
         super().__post_init__()
         check_choice("reveal", self.reveal, ("nothing", "own-gradient"))
         check_integer("hidden", self.width, least=1, most=4096)
@@ -65,12 +73,12 @@ class TransferRecipe(Recipe):
     @property
     def width(self) -> int:
         """h."""
-        return self.hidden if self.hidden is not None else 1 if self.reveal == "nothing" else 32
+        return self.hidden if self.hidden is not None else 1 if self.blind else 32
 
     @property
     def pull(self) -> float:
         """gamma."""
-        return self.gamma if self.gamma is not None else 0.005 if self.reveal == "nothing" else 0.05 / 32
+        return self.gamma if self.gamma is not None else 0.005 if self.blind else 0.05 / 32
 
     def layer(self, columns: int, index: int) -> HiddenLayer:
         """A party's hidden layer before training; index 0 is B, 1 is A."""
@@ -141,7 +149,7 @@ class TransferRecipe(Recipe):
     # Blind: linear maps over fixed features, which nobody sees
 
     def blind_member(self, name: str, columns: int) -> Member:
-        """`columns`: of the party's features; the ones come on top."""
+        """`columns`: of the party's features; a column of ones comes on top."""
         return Member(name, columns + 1, True)
 
     def blind_plan(self, agreement: Agreement) -> TransferPlan:
@@ -159,10 +167,9 @@ class TransferRecipe(Recipe):
             algorithm.order != "parallel",
         )
 
-    def scoring_plan(self, agreement: Agreement) -> BlindPlan:
-        """B's part of a score is all of it."""
-        loss = get_loss("logistic")
-        return BlindPlan(loss, 2, agreement.members[0].equations, self.l2, self.feature_bound, 64.0, 64.0)
+    def scoring_plan(self, columns: int) -> BlindPlan:
+        """B's part of a score is all of it; `columns` are B's, as they are scored."""
+        return BlindPlan(get_loss("logistic"), 2, columns, self.l2, self.feature_bound, 64.0, 64.0)
 
     def blind_party(
         self,
@@ -175,7 +182,8 @@ class TransferRecipe(Recipe):
     ) -> BlindTransferParty:
         """One party's program; A is the one with labels."""
         name = agreement.names[labels is not None]
-        scoring, evaluation = self.scoring_plan(agreement), around.evaluation
+        columns = agreement.members[0].equations
+        scoring, evaluation = self.scoring_plan(columns), around.evaluation
         scoring.check_features(features, name)
         if evaluation is not None and evaluation.features is not None:
             scoring.check_features(evaluation.features, name)

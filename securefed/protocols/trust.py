@@ -13,7 +13,7 @@ import warnings
 
 from securefed.crypto import SCHEMES
 
-__all__ = ["TrustWarning", "needed_trust", "warn_of_trust"]
+__all__ = ["TrustWarning", "given_away", "needed_trust", "warn_of_trust"]
 
 
 class TrustWarning(UserWarning):
@@ -26,7 +26,18 @@ def needed_trust(scheme: str, reveal: str) -> str | None:
     return entry.trust or None if entry is not None and reveal == "own-gradient" else None
 
 
-def warn_of_trust(scheme: str, reveal: str) -> None:
-    line = needed_trust(scheme, reveal)
-    if line is not None:
-        warnings.warn(line, TrustWarning, stacklevel=3)
+def given_away(scheme: str, reveal: str, objective: str) -> str | None:
+    """What a mode shows by design that a user may not expect, or None."""
+    entry = SCHEMES.get(scheme)
+    if objective != "transfer" or reveal != "own-gradient" or entry is None or scheme == "plain":
+        return None
+    return (
+        "reveal='own-gradient': each party sees the gradients of its own hidden layer, and from them the one"
+        " without labels finds the labels of the people they share; reveal='nothing' shows neither anything"
+    )
+
+
+def warn_of_trust(scheme: str, reveal: str, objective: str = "linear") -> None:
+    for line in (needed_trust(scheme, reveal), given_away(scheme, reveal, objective)):
+        if line is not None:
+            warnings.warn(line, TrustWarning, stacklevel=3)

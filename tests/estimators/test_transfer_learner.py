@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
 from securefed import FedBCD, FedSGD, Party, TransferLearner
+from securefed.errors import SettingError
 from securefed.protocols.ledger import LedgerRefusal
+from securefed.protocols.prediction_run import BlindShard
+from securefed.protocols.trust import TrustWarning
 from tests.estimators.cases import columns
 from tests.protocols import reference
 from tests.protocols.federation import Keys
@@ -66,8 +71,8 @@ def test_training_is_that_of_the_reference(activation: str) -> None:
         np.where(LABELS > 0, 1.0, -1.0),
         3,
         activation,
-        model.gamma,
-        model.l2,
+        0.05 / 32,
+        1e-5,
     )
     expected = reference.block_descent(
         [start.shards_[name].parameters for name in ("shop", "bank")],
@@ -102,10 +107,12 @@ def test_predictions() -> None:
 def test_an_encrypted_model_is_the_plain_one(scheme: str, keys: Keys) -> None:
     """To what the rounding of an opening makes of Adam's first steps (see protocols/test_encrypted.py)."""
     settings: dict[str, Any] = {"rounds": 2, "algorithm": FedBCD(2), "optimiser": "sgd", "hidden": 2}
+    settings["reveal"] = "own-gradient"
     shared = [Party("shop", BLOCKS[0][:8]), Party("bank", BLOCKS[1][:8], labels=LABELS[:8])]
     plain = learner(**settings).fit(shared)
     holders = {"shop": keys.holder(scheme, 0), "bank": keys.holder(scheme, 1)}
-    model = learner(**settings, scheme=scheme).fit(shared, keys=holders)
+    with pytest.warns(TrustWarning, match="finds the labels"):
+        model = learner(**settings, scheme=scheme).fit(shared, keys=holders)
     for name in ("shop", "bank"):
         distance = np.abs(model.shards_[name].parameters - plain.shards_[name].parameters).max()
         assert 0 < distance < 1e-5
@@ -188,3 +195,42 @@ def test_a_seed_gives_the_same_model_again_and_another_one_another() -> None:
     one, two, three = (learner(seed=seed).fit(people()) for seed in (1, 1, 2))
     assert np.array_equal(one.shards_["shop"].parameters, two.shards_["shop"].parameters)
     assert not np.allclose(one.shards_["shop"].parameters, three.shards_["shop"].parameters)
+
+
+@pytest.fixture(scope="module")
+def blind() -> tuple[TransferLearner, list[Party]]:
+    """Tumours: A has five measurements and the diagnosis, B five others; 120 patients are shared."""
+    table, labels = load_breast_cancer(return_X_y=True)
+    names = np.arange(len(table)).astype(str)
+    bank = Party("bank", table[:160, :5], labels=labels[:160], ids=names[:160])
+    shop = Party("shop", table[40:200, 20:25], ids=names[40:200])
+    model = TransferLearner(algorithm=FedSGD(), rounds=1, evaluate_every=1).fit([shop, bank])
+    return model, [
+        Party("shop", table[300:500, 20:25]),
+        Party("bank", table[300:500, :5], labels=labels[300:500]),
+    ]
+
+
+@pytest.mark.slow
+def test_by_default_nothing_is_revealed_and_it_learns(blind: tuple[TransferLearner, list[Party]]) -> None:
+    model, others = blind
+    scores = model.decision_function(others[0])
+    assert roc_auc_score(np.asarray(others[1].labels), scores) > 0.95
+    assert model.result_.protected and not model.result_.determined
+    assert {type(part) for part in model.shards_.values()} == {BlindShard}
+    assert set(model.predict(others[0])) <= {0, 1}
+    assert model.result_.settings["reveal"] == "nothing"
+
+
+@pytest.mark.slow
+def test_a_blind_model_is_saved_and_needs_its_keys(
+    blind: tuple[TransferLearner, list[Party]], tmp_path: Path
+) -> None:
+    model, others = blind
+    model.save(tmp_path)
+    with pytest.raises(SettingError, match="this model is encrypted"):
+        TransferLearner.load(tmp_path)
+    loaded = TransferLearner.load(tmp_path, keys=model.holders_)
+    few = Party("shop", others[0].features[:20])
+    # Each row is blurred by its content and the model's name, so the same question gets the same answer.
+    assert np.abs(loaded.decision_function(few) - model.decision_function(few)).max() < 2.0**-9
