@@ -29,6 +29,7 @@ uniform mask would only give T 2^-slack.) `slack_for` turns that round for a who
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.errors import RangeError, ShapeError
-from securefed.crypto.randomness import uniform_integers
+from securefed.crypto.randomness import ByteSource
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened, Origin
 
 __all__ = [
@@ -104,10 +105,22 @@ def draw_masks(shape: tuple[int, int], bits: int) -> Wide:
     total: Wide = np.empty(count, dtype=object)
     for start in range(0, count, MASK_BLOCK):
         size = min(MASK_BLOCK, count - start)
-        drawn = uniform_integers(size * MASK_TERMS, bits)
-        terms = (drawn[term::MASK_TERMS] for term in range(MASK_TERMS))
-        total[start : start + size] = [sum(three) for three in zip(*terms, strict=True)]
+        total[start : start + size] = _sums_from(os.urandom, size, bits)
     return total.reshape(shape)
+
+
+def _sums_from(source: ByteSource, count: int, bits: int) -> list[int]:
+    """Sums of three uniform numbers, added up as limbs of 32 bits: Python's integers are made once a sum."""
+    limbs = -(-bits // 32)
+    raw = np.frombuffer(source(count * MASK_TERMS * limbs * 4), dtype="<u4")
+    drawn = raw.reshape(count, MASK_TERMS, limbs).astype(np.uint64)
+    drawn[:, :, -1] >>= np.uint64(32 * limbs - bits)
+    sums = np.zeros((count, limbs + 1), dtype=np.uint64)
+    sums[:, :limbs] = drawn.sum(axis=1)
+    for limb in range(limbs):
+        sums[:, limb + 1] += sums[:, limb] >> np.uint64(32)
+    body, each = (sums & np.uint64(0xFFFFFFFF)).astype("<u4").tobytes(), 4 * (limbs + 1)
+    return [int.from_bytes(body[i : i + each], "little") for i in range(0, count * each, each)]
 
 
 def to_integers(values: Floats, fraction_bits: int) -> Wide:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
+from securefed.crypto.residuosity import jacobi
 from securefed.errors import DataError
 
 __all__ = [
@@ -75,7 +76,7 @@ def _elligator(inverse: int) -> int:
     The denominator is never 0: -1/2 is not a square modulo this prime.
     """
     x = -_J * inverse % PRIME
-    return x if _jacobi((x * x + _J * x + 1) * x % PRIME, PRIME) >= 0 else (-x - _J) % PRIME
+    return x if jacobi((x * x + _J * x + 1) * x % PRIME, PRIME) >= 0 else (-x - _J) % PRIME
 
 
 def _inverses(values: list[int]) -> list[int]:
@@ -89,20 +90,6 @@ def _inverses(values: list[int]) -> list[int]:
         found[place] = inverse * running[place] % PRIME
         inverse = inverse * values[place] % PRIME
     return found
-
-
-def _jacobi(a: int, n: int) -> int:
-    """The Jacobi symbol (a / n), n odd. A few times faster than a modular power in plain Python."""
-    sign = 1
-    while a:
-        zeros = (a & -a).bit_length() - 1
-        a >>= zeros
-        if zeros & 1 and n & 7 in (3, 5):
-            sign = -sign
-        if a & n & 3 == 3:
-            sign = -sign
-        a, n = n % a, a
-    return sign if n == 1 else 0
 
 
 def multiply(scalar: bytes, points: Iterable[bytes]) -> list[bytes]:

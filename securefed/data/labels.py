@@ -23,6 +23,10 @@ def missing_labels(labels: NDArray[Any]) -> NDArray[np.bool_]:
         same = value == value
         return value is None or not isinstance(same, bool | np.bool_) or not same
 
+    if labels.dtype.kind in "biuUS":
+        return np.zeros(len(labels), dtype=np.bool_)
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
     return np.array([missing(value) for value in labels.tolist()])
 
 

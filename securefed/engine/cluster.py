@@ -8,6 +8,7 @@ RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH. What one piece of work asks the cluster f
 
 from __future__ import annotations
 
+import socket
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ R = TypeVar("R")
 Array = NDArray[Any]
 RETRIES = 3
 """Of a piece whose worker or node was lost."""
+CONNECT_SECONDS = 10.0
 REQUESTS = "cpus, memory_gib and resource are allowed"
 
 
@@ -106,13 +108,11 @@ class Ray:
             except ImportError:
                 raise MissingExtra('the engine "ray" needs Ray: pip install "securefed[ray]"') from None
             if not ray.is_initialized():
+                _reach(self._address)
                 try:
                     ray.init(address=self._address, log_to_driver=False, include_dashboard=False)
                 except (ConnectionError, RuntimeError, ValueError) as error:
-                    line = str(error).strip().split("\n", 1)[0]
-                    raise SettingError(
-                        f"engine: no Ray cluster at {self._address or 'this machine'}: {line}"
-                    ) from None
+                    raise _unreached(self._address, error) from None
                 self._joined = True
             self._ray = ray
         return self._ray
@@ -129,6 +129,21 @@ class Ray:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _reach(address: str | None) -> None:
+    """Ray ends this process where nobody listens; so that is found out before it is asked."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+        except OSError as error:
+            raise _unreached(address, error) from None
+
+
+def _unreached(address: str | None, error: Exception) -> SettingError:
+    line = str(error).strip().split("\n", 1)[0]
+    return SettingError(f"engine: no Ray cluster at {address or 'this machine'}: {line}")
 
 
 def _request(asked: str) -> dict[str, Any]:

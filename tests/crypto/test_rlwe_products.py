@@ -43,7 +43,10 @@ def matrices(rng: np.random.Generator) -> dict[str, tuple[PlainMatrix, np.ndarra
 
 
 @pytest.mark.parametrize("form", ["tall", "wide"])
-def test_processes_give_the_same_ciphertexts(secret: RlweSecretKey, pool: Processes, form: str) -> None:
+def test_processes_give_the_same_ciphertexts(
+    secret: RlweSecretKey, pool: Processes, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "WORTH_SHARING", 1)
     rng = np.random.default_rng(0)
     matrix, whole, outputs = matrices(rng)[form]
     values = rng.uniform(-1, 1, (whole.shape[1], outputs))
@@ -51,10 +54,15 @@ def test_processes_give_the_same_ciphertexts(secret: RlweSecretKey, pool: Proces
     public = secret.public
     here = (matrix @ array).words  # type: ignore[attr-defined]
     public.mapper = pool
+    asked: list[int] = []
+    monkeypatch.setattr(
+        pool, "map", lambda do, jobs: asked.append(len(jobs)) or Processes.map(pool, do, jobs)
+    )
     try:
         there = matrix @ array
     finally:
         public.mapper = SERIAL
+    assert asked and asked[0] > 1
     assert all((a == b).all() for a, b in zip(here, there.words, strict=True))  # type: ignore[attr-defined]
     block, masks = there.within(Range(60, 80), 40).hide()
     found = np.ldexp((secret.read(block) - masks).astype(np.float64), -60)

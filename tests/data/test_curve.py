@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from securefed.crypto.residuosity import jacobi
 from securefed.data import curve
 from securefed.data.curve import ORDER, PRIME
 from securefed.errors import DataError
@@ -81,7 +82,7 @@ def test_multiples_are_those_of_the_ladder() -> None:
 @given(st.integers(0, PRIME - 1))
 def test_the_symbol_is_the_power(value: int) -> None:
     power = pow(value, (PRIME - 1) // 2, PRIME)
-    assert curve._jacobi(value, PRIME) % PRIME == power
+    assert jacobi(value, PRIME) % PRIME == power
 
 
 def test_scalars_have_the_form_that_x25519_takes_as_it_is() -> None:

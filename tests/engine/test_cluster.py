@@ -1,0 +1,82 @@
+"""Ray over two nodes of this machine: the same ciphertexts, arrays placed once, a lost node survived."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from securefed.crypto.hidden import PlainMatrix, Range, Result, to_integers
+from securefed.crypto.rlwe import products
+from securefed.crypto.rlwe.keys import generate_secret_key
+from securefed.crypto.scheme import SERIAL, Shared
+from securefed.engine import Ray
+from securefed.errors import SettingError
+
+ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "securefed[ray]"')
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1, resources={"ours": 1})
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def where(pair: tuple[Shared[np.ndarray], int]) -> tuple[str, float]:
+    return ray.get_runtime_context().get_node_id(), float(pair[0].get()[pair[1]])
+
+
+def dies_once(mark: Path) -> str:
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), 9)
+    return mark.name
+
+
+def test_two_nodes(cluster: Any, tmp_path: Path) -> None:
+    values = np.arange(50_000.0)
+    with Ray(cluster.address) as engine:
+        assert engine.workers == 2
+        shared = engine.share({"columns": values, "again": values}["columns"])
+        found = engine.map(where, [(shared, i) for i in range(40)])
+        assert [value for _, value in found] == list(range(40))
+        assert engine.share([values])._handles[0] is shared._handles[0], "placed once"  # type: ignore[attr-defined]
+        assert engine.map(dies_once, [tmp_path / "mark"]) == ["mark"], "a lost worker's piece is done again"
+        assert engine.local.workers >= 1 and engine.local is not engine
+    with Ray(f"{cluster.address}?resource=ours") as engine:
+        assert (
+            len({node for node, _ in engine.map(where, [(engine.share(values), i) for i in range(4)])}) == 1
+        )
+
+
+def test_products_are_the_same_as_here(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "WORTH_SHARING", 1)
+    secret, rng = generate_secret_key(), np.random.default_rng(0)
+    public = secret.public
+    strides = public.strides_for([Result(9000, 1, 64)])
+    public.load_switching(secret.switching(strides), strides)
+    array = secret.conceal(to_integers(rng.uniform(-1, 1, (64, 1)), 40), Range(40, 50), 4)
+    matrix = PlainMatrix(rng.uniform(-1, 1, (9000, 64)), 20, 21)
+    here = matrix @ array
+    with Ray(cluster.address) as engine:
+        public.mapper = engine
+        there = matrix @ array
+        public.mapper = SERIAL
+    assert all((a == b).all() for a, b in zip(here.words, there.words, strict=True))  # type: ignore[attr-defined]
+
+
+def test_a_cluster_that_is_not_there_is_one_line() -> None:
+    ray.shutdown()
+    with pytest.raises(SettingError, match=r"engine: no Ray cluster at 127\.0\.0\.1:1: ") as caught:
+        Ray("127.0.0.1:1").map(abs, [1])
+    assert "\n" not in str(caught.value)
