@@ -71,12 +71,13 @@ def typed(
     count = sum(meant) - len(odd)
     if kind == "number" or count >= NEARLY * sum(meant):
         raise DataError(_slips(words, odd, name, owner))
-    if not count:
-        days = [parse_date(value) if there else None for value, there in zip(fields, meant, strict=True)]
-        if all(days[place] is not None for place in odd):
-            return _days(days)
-        if all(AMBIGUOUS.fullmatch(words[place]) for place in odd):
-            raise DataError(_no_dates(words, odd, name, owner))
+    days = [parse_date(value) if there else None for value, there in zip(fields, meant, strict=True)]
+    strange = [place for place, there in enumerate(meant) if there and days[place] is None]
+    if not strange:
+        return _days(days)
+    known_days = sum(meant) - len(strange)
+    if known_days >= NEARLY * sum(meant) or all(AMBIGUOUS.fullmatch(words[place]) for place in strange):
+        raise DataError(_no_dates(words, strange, name, owner))
     return words
 
 
@@ -125,7 +126,9 @@ def _no_dates(words: NDArray[Any], odd: Sequence[int], name: str, owner: str) ->
     if AMBIGUOUS.fullmatch(shown):
         why = "may be day or month first; write dates as 2024-12-31"
     else:
-        why = "is no date; 2024-12-31 and 31.12.2024 are"
+        why = (
+            f"is no date, as 2024-12-31 is; mend it, or say missing = [{_cut(shown)}] if that means not known"
+        )
     return f"{owner}: column {name!r}: {_cut(shown)} in row {odd[0] + 1} {why}"
 
 

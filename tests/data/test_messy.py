@@ -130,6 +130,7 @@ def test_what_a_column_is(fields: list[object], kind: str) -> None:
         (["03/01/2024", "04/01/2024"], None, "may be day or month first"),
         (["2024-01-01", "soon"], "date", "'soon' in row 2 is no date"),
         (["1", "x"], "number", "is numbers but for one field"),
+        (["2024-01-01"] * 9 + ["unknown"], None, "say missing = ['unknown']"),
     ],
 )
 def test_slips_are_named_with_their_row(fields: list[object], kind: str | None, said: str) -> None:
