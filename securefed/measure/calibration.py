@@ -312,8 +312,12 @@ def calibrate(kind: str, key_bits: int, mapper: Mapper | None = None) -> Costs |
     """The costs of a kind of keys (securefed.crypto.key_kind) on this machine; `mapper` is what the run will
     use.
     """
-    if kind == "paillier":
-        return PaillierCosts(key_bits, mapper)
-    if kind == "rlwe":
-        return RlweCosts(1 if mapper is None else mapper.workers)
-    return CkksCosts() if kind == "ckks" else PlainCosts()
+    known: dict[str, Callable[[], Costs | HiddenCosts]] = {
+        "paillier": lambda: PaillierCosts(key_bits, mapper),
+        "rlwe": lambda: RlweCosts(1 if mapper is None else mapper.workers),
+        "ckks": CkksCosts,
+        "plain": PlainCosts,
+    }
+    if kind not in known:
+        raise SettingError(f"plan: nobody has measured what keys of kind {kind!r} cost")
+    return known[kind]()

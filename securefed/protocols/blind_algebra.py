@@ -111,10 +111,6 @@ class BlindPlan:
     def scores(self, key: HidingKey) -> Range:
         return self.margins.cut(-key.scoring_lift)
 
-    @property
-    def scoring_slack(self) -> int:
-        return slack_for(SCORED_ENTRIES)
-
     def check_room(self, key: HidingKey) -> None:
         """CapacityError where values and their masks do not fit: what cannot be hidden does not start."""
         lacking = -min(

@@ -36,6 +36,9 @@ class Objective:
     predict.
     """
 
+    given_away: str = ""
+    """What own gradients show by design that a user may not expect, in a line."""
+
     def block(self, label_party: bool) -> str:
         return self.opened_by_label_party if label_party else self.opened_by_others
 
@@ -67,6 +70,9 @@ OBJECTIVES: dict[str, Objective] = {
         wide=True,
         parties=2,
         same_people=False,
+        given_away="reveal='own-gradient': each party sees the gradients of its own hidden layer, and from "
+        "them the one without labels finds the labels of the people they share; reveal='nothing' shows "
+        "neither anything",
     ),
 }
 """The default first."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import warnings
 
-from securefed.crypto import SCHEMES
+from securefed.crypto import SCHEMES, protects
+from securefed.protocols.objectives import get_objective
 
 __all__ = ["TrustWarning", "given_away", "needed_trust", "warn_of_trust"]
 
@@ -28,13 +29,9 @@ def needed_trust(scheme: str, reveal: str) -> str | None:
 
 def given_away(scheme: str, reveal: str, objective: str) -> str | None:
     """What a mode shows by design that a user may not expect, or None."""
-    entry = SCHEMES.get(scheme)
-    if objective != "transfer" or reveal != "own-gradient" or entry is None or scheme == "plain":
+    if reveal != "own-gradient" or not protects(scheme):
         return None
-    return (
-        "reveal='own-gradient': each party sees the gradients of its own hidden layer, and from them the one"
-        " without labels finds the labels of the people they share; reveal='nothing' shows neither anything"
-    )
+    return get_objective(objective).given_away or None
 
 
 def warn_of_trust(scheme: str, reveal: str, objective: str = "linear") -> None:

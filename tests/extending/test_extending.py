@@ -16,6 +16,7 @@ from securefed.crypto import register as register_scheme
 from securefed.crypto.errors import BadKey
 from securefed.crypto.wire import Scheme
 from securefed.errors import SettingError
+from securefed.measure.calibration import calibrate
 from securefed.models.activations import sigmoid
 from securefed.protocols import losses
 from securefed.protocols.agreement import Agreement, Member
@@ -109,6 +110,8 @@ def test_a_scheme_is_a_module_and_one_entry(tmp_path: Path) -> None:
     assert not model.result_.protected  # its entry says that it protects nothing, and so do results
     claims = {claim.name: claim for claim in audit(model.result_.transcripts).claims}
     assert not claims["encrypted"].passed
+    with pytest.raises(SettingError, match="nobody has measured what keys of kind 'toy' cost"):
+        calibrate("toy", 3072)
     holder = generate("toy")
     save_key(tmp_path / "he-toy.skf", holder, "correct horse battery")
     assert load_key(tmp_path / "he-toy.skf", "correct horse battery").public.key_id == holder.public.key_id
