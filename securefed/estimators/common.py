@@ -184,12 +184,12 @@ def read_shard(path: FilePath) -> Shard:
 
 
 def held_bits(party: Party) -> float:
-    """What there is to tell of a row: of a party's columns as they are given where it transforms them, since
-    a transform makes many columns of one and tells nothing more.
+    """What there is to tell of a row: of a party's columns as they are given where it transforms them or has
+    a policy on gaps and dates, since that makes many columns of one and tells nothing more.
     """
-    if party.transform is None:
-        return column_bits(party.features)
     raw = party.features
+    if party.transform is None and isinstance(raw, np.ndarray) and raw.dtype.kind == "f":
+        return column_bits(raw)
     columns = [raw[name] for name in raw] if hasattr(raw, "iloc") else list(np.asarray(raw).T)
     codes = [np.unique(np.asarray(column).astype(str), return_inverse=True)[1] for column in columns]
     return column_bits(np.column_stack(codes).astype(np.float64))

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from securefed.data.entropy import MOST_ROWS, column_bits
+from securefed.estimators.common import held_bits
+from securefed.party import Party
 
 RNG = np.random.default_rng(0)
 
@@ -48,3 +50,11 @@ def test_minus_zero_is_zero() -> None:
 def test_of_very_many_rows_a_part_is_looked_at() -> None:
     many = np.arange(3.0 * MOST_ROWS)[:, None]
     assert log2(MOST_ROWS) - 1 < column_bits(many) <= log2(MOST_ROWS)
+
+
+def test_columns_of_words_and_dates_are_counted_as_they_are_given() -> None:
+    """A party with a policy on gaps and dates holds its table as it came, not numbers."""
+    since = [f"2020-01-{day:02d}" for day in range(1, 17)]
+    table = np.array([since, ["a", "b"] * 8], dtype=object).T
+    party = Party("shop", table, impute="indicator", dates={"0": "age"})
+    assert held_bits(party) == pytest.approx(4 + 1)
