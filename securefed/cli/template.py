@@ -8,7 +8,7 @@ __all__ = ["party_toml"]
 
 HEAD = """\
 # securefed: the settings of {name}. Edit, then:  securefed party party.toml
-# Paths are relative to this file. docs/deploy.md goes through all of it.
+# Paths are relative to this file. securefed check party.toml lists everything that is still wrong.
 
 [party]
 name = "{name}"  # as in the certificate; the peers know this party by it

@@ -75,7 +75,7 @@ class Board:
             "party": own,
             "settings": {
                 **shared.values,
-                "algorithm": f"FedBCD, {shared.values['order']}",
+                "algorithm": shared.recipe().algorithm.name,
                 "reveal": "nothing" if shared.blind else "own-gradient",
                 "parties": [[name] for name in shared.parties],
                 "key_holder": shared.key_holder,

@@ -54,7 +54,7 @@ def render(result: dict[str, Any], timing: dict[str, Any], more: str = "", *, li
         f"{escape(str(result.get('finished', '')))}</p>",
         f"<p>{_badge(result)} {_sentence(result)}</p>",
         live,
-        _quality(result),
+        "" if live else _quality(result),
         _cards(result, timing),
         *_plots(result, timing),
         more or "".join([*_seen(result), *_ledger(result)]),
@@ -120,7 +120,7 @@ def _quality(result: dict[str, Any]) -> str:
 def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:
     reason = REASONS.get(str(result["reason"]), str(result["reason"]))
     cards = [
-        (str(result["rounds"]), f"rounds: {reason}" if reason else "rounds"),
+        (str(result["rounds"]), f"rounds {reason}" if reason.startswith("of ") else f"rounds: {reason}"),
         (seconds(timing["computation_seconds"]), "computing"),
         (seconds(timing["communication_seconds"]), "communicating"),
         (seconds(timing["total_seconds"]), "training, both together"),
