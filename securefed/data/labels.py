@@ -26,7 +26,7 @@ def missing_labels(labels: NDArray[Any]) -> NDArray[np.bool_]:
     if labels.dtype.kind in "biuUS":
         return np.zeros(len(labels), dtype=np.bool_)
     if labels.dtype.kind == "f":
-        return np.isnan(labels)
+        return np.asarray(np.isnan(labels), dtype=np.bool_)
     return np.array([missing(value) for value in labels.tolist()])
 
 

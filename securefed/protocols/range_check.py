@@ -79,6 +79,11 @@ def chosen(seed: bytes, sums: int, entries: int) -> Wide:
     return bits.reshape(sums, entries)
 
 
+def weighed(weights: Wide, integers: Wide) -> Wide:
+    """(sums, outputs): for each row of 0 and 1 the sum of the numbers that it chooses."""
+    return np.array([integers[row.astype(bool)].sum(axis=0) for row in weights], dtype=object)
+
+
 def drawn(check_every: int) -> bool:
     """Whether this array is one of those that are checked."""
     return secrets.randbelow(check_every) == 0
@@ -152,11 +157,11 @@ class Check:
         seed = secrets.token_bytes(SEED_BYTES)
         weights = chosen(seed, sums_for(self.rate), numbers)
         with self.link.activity("range check"):
-            sums = PlainMatrix(weights.astype(np.float64), 0, 1) @ self.array.whole()
+            sums = PlainMatrix(weights, 0, 1) @ self.array.whole()
             masked, mask = sums.within(sum_range(public, self.array.range, numbers), 0).mask()
         facts = hidden(self.link, masked, mask)
         self.link.send(self.keys.opener, "range-check", masked.to_bytes(), facts=facts, **place)
-        self._pending = seed, mask, weights[:, places].astype(object) @ self.plain
+        self._pending = seed, mask, weighed(weights[:, places], self.plain)
         return True
 
     async def reveal(self) -> None:
@@ -246,8 +251,8 @@ class Answer:
     def _judge(self, raw: Opened, reveal: bytes) -> None:
         public: Any = self.holder.public
         numbers, places = public.places(len(self.hidden_numbers), self.blocks)
-        weights = chosen(reveal[:SEED_BYTES], raw.shape[0], numbers)[:, places].astype(object)
-        off = without_mask(raw, reveal[SEED_BYTES:]) - weights @ self.hidden_numbers
+        weights = chosen(reveal[:SEED_BYTES], raw.shape[0], numbers)[:, places]
+        off = without_mask(raw, reveal[SEED_BYTES:]) - weighed(weights, self.hidden_numbers)
         if largest_bits(off, public) > NOISE_BITS:
             raise OpeningRefused(
                 f"{self.requester} asks in a range check for other sums than those of what was hidden for it"
