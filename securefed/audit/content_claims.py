@@ -8,6 +8,7 @@ from securefed.audit.claim import Findings, Statement
 from securefed.audit.recorded import Recorded
 from securefed.crypto import KEY_KINDS, key_kind, protects
 from securefed.crypto.registry import kind_protects
+from securefed.protocols.key_check import SMALL_ERRORS
 from securefed.transport.contents import Part
 
 __all__ = ["CONTENT"]
@@ -52,6 +53,8 @@ def _encrypted(recorded: Recorded, found: Findings) -> None:
         found.against(f"key {key[:8]} was used, and nobody had sent it around")
     proof = KEY_KINDS[due].proof if due in KEY_KINDS else ""
     proven = bool(proof) and _proven(recorded, found, proof)
+    if due == "rlwe":
+        proven = _small_errors(recorded, found)
     with_proofs = ", each checked by its proof where it arrived" if proven else ""
     found.looked_at = f"{len(recorded.owners)} keys: {', '.join(sorted(strengths))}{with_proofs}"
 
@@ -67,6 +70,18 @@ def _proven(recorded: Recorded, found: Findings, proof: str) -> bool:
             if proof not in entry.detail.get("checks", ()):
                 found.against(f"{party} took {entry.peer}'s key without a proof that {proof}")
     return arrivals > 0
+
+
+def _small_errors(recorded: Recorded, found: Findings) -> bool:
+    """Whether keys were checked before they were trained with; scores are under uniform masks."""
+    if all(message.entry.phase != "training" for message in recorded.everything):
+        return False
+    for party, transcript in recorded.transcripts.items():
+        keys = {e.peer for e in transcript.of("checked") if e.kind == "public-key"}
+        good = {e.peer for e in transcript.of("checked") if SMALL_ERRORS in e.detail.get("checks", ())}
+        for peer in sorted(keys - good):
+            found.against(f"{party} took {peer}'s key without a check that its {SMALL_ERRORS}")
+    return True
 
 
 def strong_parameters(kind: str) -> dict[str, str]:

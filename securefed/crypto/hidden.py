@@ -299,6 +299,8 @@ class HidingLayout(Protocol):
 
     scoring_lift: int
     """Bits that parameters are lifted by for scoring, so that what blurs a score covers the noise."""
+    chains: int
+    """Encryptions of zero that are opened to check a key before its first use; 0 where keys are proven."""
     lending_slack: int
     """Bits that masks of lent values are wider by (0: they are uniform)."""
 

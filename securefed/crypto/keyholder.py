@@ -83,6 +83,12 @@ class KeyHolder:
         with self._admitted(masked, "checked"):
             return self._hiding().open_twice(masked, width)
 
+    def open_noise(self, masked: Masked) -> tuple[Opened, Opened]:
+        """The same of encryptions of zero (checks of keys)."""
+        with self._admitted(masked, "checked"):
+            both: tuple[Opened, Opened] = getattr(self._hiding(), "open_noise")(masked)  # noqa: B009
+            return both
+
     def read(self, block: HiddenBlock) -> Wide:
         """value + mask, entry by entry, of a hidden block; what is read is still masked."""
         with self._admitted(block, "read under masks"):

@@ -161,6 +161,13 @@ class DryPublicKey(PublicKey, HidingLayout):
     def without(self, opened: DryOpened, integers: Wide, range_: Range, slack: int) -> DryOpened:
         return opened
 
+    def zero_chains(self, seed: bytes) -> tuple[DryMasked, DryMask]:
+        sums = DrySum(self, getattr(self, "chain_shape"), Range(0, 0))  # noqa: B009
+        return sums.rerandomise().mask()
+
+    def noise_bits(self, opened: DryOpened, seed: bytes) -> int:
+        return 0
+
     def load_switching(self, blob: bytes, strides: Sequence[int]) -> None:
         _read(blob, self.switching_bytes(strides))
         self.note("load switching", ciphertexts=len(strides))
@@ -382,6 +389,10 @@ class DrySecretKey(SecretKey):
     def open_twice(self, masked: DryMasked, width: int) -> tuple[DryOpened, DryOpened]:
         """Of a range check, which a rehearsal leaves out."""
         return self.open(masked), self.open(masked)
+
+    def open_noise(self, masked: DryMasked) -> tuple[DryOpened, DryOpened]:
+        opened = self.open(masked)
+        return opened, opened
 
     def open(self, masked: DryMasked) -> DryOpened:
         self.public.note("open", masked.shape, masked.ciphertexts)

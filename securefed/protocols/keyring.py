@@ -27,6 +27,7 @@ from securefed.crypto.scheme import Floats
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.evidence import checked
+from securefed.protocols.key_check import check_keys
 from securefed.transport import Link
 
 __all__ = ["Keyring", "ReadKey", "ask_switching", "distribute_keys", "exchange_switching"]
@@ -96,24 +97,26 @@ async def exchange_switching(
     """Where hidden arrays need them: the keys for merging results of these shapes, made by the key-holder."""
     if not isinstance(keys.public, HidingKey):
         raise SettingError(f"keys: {keys.public!r} hides no arrays")
-    strides = keys.public.strides_for(results)
-    if not strides:
-        return
-    if keys.own is not None:
+    strides, checks = keys.public.strides_for(results), agreement.mutual or link.name != agreement.key_holder
+    peers = [] if keys.own is None else [keys.opener] if agreement.mutual else list(agreement.names)
+    if keys.own is not None and strides:
         with link.activity("keys"):
             blob = keys.own.switching(strides)
-        for name in [keys.opener] if agreement.mutual else agreement.names:
+        for name in peers:
             link.send(name, "switching-keys", blob)
-    if agreement.mutual or link.name != agreement.key_holder:
+    if checks and strides:
         blob = await link.receive("switching-keys", keys.opener)
         with link.activity("keys"):
             keys.public.load_switching(blob, strides)
         checked(link, "switching-keys", keys.opener, 0, 0, "as many as agreed")
+    if keys.public.chains:
+        await check_keys(link, keys.public if checks else None, keys.opener, keys.own, peers)
 
 
 async def ask_switching(link: Link, agreement: Agreement, keys: Keyring, size: int | None) -> None:
     """The same before a prediction: each party says how many columns it has, and gets the keys that scoring
-    any number of rows with them takes. `size`: None at a key-holder party.
+    any number of rows with them takes. `size`: None at a key-holder party. Scores meet uniform masks only,
+    which no noise stands above, so these keys are not checked.
     """
     if not isinstance(keys.public, HidingKey):
         raise SettingError(f"keys: {keys.public!r} hides no arrays")

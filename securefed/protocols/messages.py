@@ -71,6 +71,15 @@ _TABLE = (
         holds=("switching",),
     ),
     MessageKind(
+        "key-check",
+        "encryptions of zero through all switching keys, under a mask",
+        "masked",
+        "nothing: uniform to the key-holder",
+        sender="data party",
+        receiver="key-holder",
+        phases=("setup",),
+    ),
+    MessageKind(
         "columns",
         "how many columns the sender has, before a prediction",
         "public",
@@ -202,7 +211,7 @@ _TABLE = (
         "public",
         "nothing before the answer",
         receiver="data party",
-        phases=("training",),
+        phases=("setup", "training"),
         holds=("bytes:32",),
     ),
     MessageKind(
@@ -211,7 +220,7 @@ _TABLE = (
         "public",
         "nothing: sums of numbers that the key-holder hid itself",
         sender="data party",
-        phases=("training",),
+        phases=("setup", "training"),
     ),
     MessageKind(
         "range-opening",
@@ -220,7 +229,7 @@ _TABLE = (
         "that what came back is in its range; the sums under a flood of 96 bits",
         sender="key-holder",
         receiver="data party",
-        phases=("training",),
+        phases=("setup", "training"),
     ),
     MessageKind(
         "range-report",

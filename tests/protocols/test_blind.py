@@ -89,13 +89,16 @@ def blind(
     bits: int = 2048,
     evaluate: bool = False,
     states: dict[str, Any] | None = None,
+    own: dict[str, KeyHolder] | None = None,
 ) -> Blind:
     names = [f"p{k}" for k in range(len(blocks))]
     models = [Linear(block.shape[1]) for block in blocks]
     members = tuple(made.member(name, model) for name, model in zip(names, models, strict=True))
     agreement = made.agreement(members, len(labels), 1 if labels.ndim == 1 else labels.shape[1])
     kind = key_kind(made.scheme, "nothing")
-    own = {name: KEYS.holder(kind, k, bits=bits) for k, name in enumerate(names)} if agreement.mutual else {}
+    if own is None:
+        made_now = enumerate(names if agreement.mutual else ())
+        own = {name: KEYS.holder(kind, k, bits=bits) for k, name in made_now}
     parties: dict[str, BlindParty] = {}
     for k, name in enumerate(names):
         last = name == names[-1]

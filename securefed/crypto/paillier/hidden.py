@@ -68,6 +68,7 @@ class PaillierLayout:
     """
 
     scoring_lift: int = 0
+    chains: int = 0
     lending_slack: int = slack_for(1 << 32)
     bits: int
     """Of the modulus."""

@@ -28,6 +28,7 @@ from securefed.crypto.hidden import Range, Wide, draw_masks
 from securefed.crypto.rlwe.arrays import (
     RlweArray,
     RlweBlock,
+    RlweMask,
     RlweMasked,
     RlweOpened,
     RlweSum,
@@ -48,6 +49,8 @@ FLOOD_BITS = 96
 """An opening carries noise of up to 2^43 (docs/security.md). It is flooded like values are masked, by sums of
 three numbers uniform below this power of two: T opened entries are within 1.07 sqrt(T) 2^-53 of ones without
 noise."""
+NOISE_FLOOD_BITS = 72
+"""Of zeros that are opened to check a key: 2^15 coefficients below 2^16 a run, so 2^-43 for 2^10 runs."""
 MOST_OPENED = 1 << 26
 """Entries that one key opens, which makes that 2^-40; then it has to be replaced."""
 _COUNTER = struct.Struct("<Q")
@@ -135,6 +138,33 @@ class RlwePublicKey(RlweLayout, PublicKey):
     def zero(self) -> Any:
         """A fresh encryption of zero, in SEAL's form."""
         return sealed(self.ring).zero(self._key)
+
+    # Checks of this key (securefed.protocols.key_check)
+
+    def zero_chains(self, seed: bytes) -> tuple[RlweMasked, RlweMask]:
+        """Encryptions of zero, each through all switching keys, under the mask of that seed."""
+        ring, held = self.ring, sealed(self.ring)
+        items = [self.zero() for _ in range(self.chains)]
+        for item in items:
+            for stride in self.strides:
+                held.evaluator.apply_galois_inplace(item, ring.galois_element(stride), self.galois)
+        packing, range_ = Packing(*self.chain_shape, ring.degree), Range(0, 0)
+        fresh, mask = RlweSum(self, packing, range_, held=items).rerandomise(), self._chain_mask(seed)
+        c0, c1 = fresh.words
+        masked = RlweMasked(self, packing, ring.add(c0, mask), c1)
+        masked.origin = fresh.origin
+        return masked, RlweMask(self, packing, range_, mask)
+
+    def noise_bits(self, opened: RlweOpened, seed: bytes) -> int:
+        """Of the largest coefficient under the mask of that seed."""
+        if opened.shape != self.chain_shape:
+            raise BadCiphertext(f"an opening of shape {opened.shape} given, {self.chain_shape} is due")
+        found = self.ring.to_wide(self.ring.subtract(opened.residues, self._chain_mask(seed)))
+        return max(abs(int(value)) for value in found).bit_length()
+
+    def _chain_mask(self, seed: bytes) -> Words:
+        """(data primes, coefficients of all chains), uniform."""
+        return np.concatenate(list(self.ring.expand(seed, self.chains)), axis=1)
 
     # Hidden arrays
 
@@ -262,10 +292,17 @@ class RlweSecretKey(SecretKey):
 
     def open_twice(self, masked: RlweMasked, width: int) -> tuple[RlweOpened, RlweOpened]:
         """With its noise, which stays here, and flooded."""
-        self._admit(masked.c1)
         self.opened += masked.packing.entries
+        return self._flooded(masked, FLOOD_BITS)
+
+    def open_noise(self, masked: RlweMasked) -> tuple[RlweOpened, RlweOpened]:
+        """The same for zeros, whose noise is all there is: below 2^16, under a flood of 2^72."""
+        return self._flooded(masked, NOISE_FLOOD_BITS)
+
+    def _flooded(self, masked: RlweMasked, bits: int) -> tuple[RlweOpened, RlweOpened]:
+        self._admit(masked.c1)
         ring = self.public.ring
-        flood = draw_masks((masked.packing.entries, 1), FLOOD_BITS)[:, 0] - (3 << (FLOOD_BITS - 1))
+        flood = draw_masks((masked.packing.entries, 1), bits)[:, 0] - (3 << (bits - 1))
         phase = self._phase(masked.packing, masked.c0, masked.c1)
         flooded = RlweOpened(self.public, masked.shape, ring.add(phase, ring.from_wide(flood)))
         return RlweOpened(self.public, masked.shape, phase), flooded

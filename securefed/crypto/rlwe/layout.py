@@ -26,6 +26,7 @@ class RlweLayout:
     """Public facts about arrays in one ring. Bytes are those of payloads, without a frame's header."""
 
     scoring_lift: int = SCORING_LIFT
+    chains: int = 3
     lending_slack: int = 0
     ring: Ring = HIDDEN
 
@@ -38,6 +39,11 @@ class RlweLayout:
 
     def blocks_for(self, size: int, rows: int) -> int:
         return _cheapest(size, rows, self.ring.degree)
+
+    @property
+    def chain_shape(self) -> tuple[int, int]:
+        """Of what is opened to check a key: all coefficients of every chain."""
+        return self.ring.degree, self.chains
 
     def places(self, rows: int, blocks: int) -> tuple[int, NDArray[np.intp]]:
         degree, length = self.ring.degree, operand_length(rows, blocks, self.ring.degree)
