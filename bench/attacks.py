@@ -14,10 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from bench import machine
-from bench.attack_variants import FULL, QUICK, VARIANTS, Size
+from bench.attack_variants import BLIND, FULL, QUICK, VARIANTS, Size
+from bench.blind import Bar
 from bench.linear_attacks import linear_scores
 from bench.noise_attacks import noise_rows, noise_table
 from bench.scenes import Keys
@@ -67,11 +69,17 @@ def run(args: argparse.Namespace) -> int:
             "machine": facts,
             "rows": [score.to_dict() for score in scores],
             "noise": [row.to_dict() for row in noisy],
+            "bars": [asdict(_bar(scores))],
         }
         args.json.write_text(json.dumps(report, indent=2) + "\n")
     if args.plot is not None:
         draw(scores, args.plot)
     return 0
+
+
+def _bar(scores: list[Score]) -> Bar:
+    won = [score.attack for score in scores if score.variant == BLIND and score.succeeded]
+    return Bar.of("attacks that succeed on blind training", len(won), 0.0, "less", ", ".join(won))
 
 
 def line(score: Score) -> str:

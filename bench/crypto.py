@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import floor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench import machine, memory
+from bench.blind import Bar
 from bench.packing import FIXED, HEADROOM
 from bench.rivals import Fate, Phe, TensealVector, fate_obstacle
 from bench.timing import Task, take_turns
@@ -201,6 +203,15 @@ def ckks_cases(size: Size, seed: int) -> Iterator[Case]:
     yield Case(operation, "ckks-8192", ours, peers, repeats)
 
 
+def _bars(rows: list[Row], used: dict[str, Any]) -> list[Bar]:
+    found = [
+        Bar.of(f"{row.operation}, {row.scheme} beside {row.peer}", row.ratio, row.bar, "more")
+        for row in rows
+        if row.bar is not None
+    ]
+    return [*found, Bar.of("peak memory, MiB", used["peak_rss_mib"], used["limit_mib"], "less")]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the ratios (needs the extra 'plot')")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
@@ -240,6 +251,7 @@ def run(args: argparse.Namespace) -> int:
             "rows": [asdict(row) for row in rows],
             "memory": used,
             "notes": [obstacle] if obstacle else [],
+            "bars": [asdict(bar) for bar in _bars(rows, used)],
         }
         args.json.write_text(json.dumps(report, indent=2) + "\n")
     if args.plot is not None:

@@ -228,7 +228,7 @@ def run(args: argparse.Namespace) -> int:
     for name, fact in facts.items():
         print(f"{name:<13}{fact}")
     bench = Bench(Store(args.out / "runs", fresh=args.fresh), args.quick, jobs)
-    report: dict[str, Any] = {"machine": facts, "quick": args.quick, "figures": {}}
+    report: dict[str, Any] = {"machine": facts, "quick": args.quick, "figures": {}, "bars": []}
     tail = "-quick" if args.quick else ""
     for name in dict.fromkeys(args.only):
         figure, numbers, finding = FIGURES[name](bench)

@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import warnings
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench import machine
+from bench.blind import Bar, Keys
+from bench.peers_real import compare_real, fate
 from bench.rivals import Fate, Phe, fate_obstacle
 from bench.timing import Task, take_turns
 from securefed import FedBCD, GeneralisedLinear, Party, RunResult, TransferLearner
@@ -86,6 +90,13 @@ class Row:
     bytes_ratio: float
     seconds_bar: float
     bytes_bar: float
+
+    def bars(self) -> list[Bar]:
+        beside = f"{self.scheme} beside {self.peer}"
+        return [
+            Bar.of(f"less computation, {beside}", self.seconds_ratio, self.seconds_bar, "more"),
+            Bar.of(f"fewer bytes, {beside}", self.bytes_ratio, self.bytes_bar, "more"),
+        ]
 
     @property
     def verdict(self) -> str:
@@ -185,10 +196,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=1000, help="shared rows n; default %(default)s")
     parser.add_argument("--width", type=int, default=32, help="hidden width h; default %(default)s")
     parser.add_argument("--local-steps", type=int, default=5, help="Q; default %(default)s")
+    parser.add_argument("--real", action="store_true", help="install SPU and run it beside ours")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("bench-out/peers"),
+        help="of environments; default %(default)s",
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
 
 
 def run(args: argparse.Namespace) -> int:
+    return _real(args) if args.real else _counted(args)
+
+
+def _real(args: argparse.Namespace) -> int:
+    facts = machine.describe(("numpy", "scikit-learn"))
+    for name, fact in facts.items():
+        print(f"{name:<13}{fact}")
+    print(f"{'load':<13}{os.getloadavg()[0]:.1f}")
+    keys = Keys(2048)
+    sizes = (512,) if args.quick else (512, 4096)
+    found = compare_real(args.folder, keys, sizes, args.seed, 3, install=not args.quick)
+    shape = fate(4096 if args.quick else 100_000, keys, args.seed)
+    bars = [*found["bars"], *shape["bars"]]
+    print()
+    for bar in bars:
+        print(
+            f"{'met   ' if bar['met'] else 'MISSED'}  {bar['name']}: {bar['value']}"
+            f" (bar {bar['bar']:g}) {bar['note']}"
+        )
+    if args.json is not None:
+        report = {"machine": facts, "rows": found["rows"], "fate": shape, "bars": bars}
+        args.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 1 if args.strict and not all(bar["met"] for bar in bars) else 0
+
+
+def _counted(args: argparse.Namespace) -> int:
     rows_shared = min(args.rows, 100) if args.quick else args.rows
     layout = Layout(rows_shared, args.width, args.local_steps)
     facts = machine.describe(("numpy", "gmpy2", "phe", "tenseal", "fate_utils"))
@@ -231,6 +275,7 @@ def run(args: argparse.Namespace) -> int:
             "rows": [asdict(row) for row in rows],
             "linear": summary,
             "notes": [obstacle] if obstacle else [],
+            "bars": [asdict(bar) for row in rows for bar in row.bars()],
         }
         args.json.write_text(json.dumps(report, indent=2) + "\n")
     missed = [row for row in rows if row.verdict == "MISSED"]

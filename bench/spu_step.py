@@ -1,8 +1,10 @@
-"""One step of logistic regression in SPU (SecretFlow's MPC) under Cheetah, two parties in one process.
+"""Logistic regression in SPU (SecretFlow's MPC), two parties in one process: what a step costs.
 
-Run by a Python that has spu 0.9.5 and not by ours: `python spu_step.py ROWS COLUMNS` prints a line of JSON.
-Field FM64 and a first-order sigmoid, as SecretFlow's own regression takes them; compilation is left out of
-the time.
+Run by a Python that has spu 0.9.5 and not by ours: `python spu_step.py ROWS.npz PROTOCOL STEPS RATE` takes
+the arrays `features` and `labels` (0 and 1) and prints a line of JSON. Field FM64 and a first-order sigmoid,
+as SecretFlow's own regression takes them, with the features as a cached variable, so that a protocol that
+can reuses what it has made of them. A step is the difference between a run of 1 + STEPS steps and one of a
+single step: what is done once for a run is left out of it, and compilation of both.
 """
 
 from __future__ import annotations
@@ -19,45 +21,63 @@ import numpy as np
 __all__: list[str] = []
 
 
-def step(features: Any, labels: Any, weights: Any) -> Any:
-    predicted = 0.5 + 0.25 * (features @ weights)
-    return weights - 0.1 * (features.T @ (predicted - labels)) / features.shape[0]
-
-
-def measure(rows: int, columns: int, profile: bool) -> dict[str, float]:
+def measure(path: str, protocol: str, steps: int, rate: float, profile: bool) -> dict[str, Any]:
     import spu
+    import spu.utils.frontend as frontend
     import spu.utils.simulation as simulation
+    from spu.experimental.make_cached_var_impl import make_cached_var
 
-    rng = np.random.default_rng(0)
-    data = (
-        rng.normal(size=(rows, columns)).astype(np.float32),
-        (rng.random(rows) > 0.5).astype(np.float32),
-        np.zeros(columns, np.float32),
-    )
+    found = np.load(path)
+    features, labels = found["features"].astype(np.float32), found["labels"].astype(np.float32)
+    data = features, labels, np.zeros(features.shape[1], np.float32)
+
+    def train(x: Any, y: Any, weights: Any) -> Any:
+        x = make_cached_var(x)
+        for _ in range(steps):
+            residuals = 0.5 + 0.25 * (x @ weights) - y
+            weights = weights - rate * (x.T @ residuals) / x.shape[0]
+        return weights
+
     config = spu.RuntimeConfig()
-    config.protocol, config.field = spu.ProtocolKind.CHEETAH, spu.FieldType.FM64
+    config.protocol, config.field = getattr(spu.ProtocolKind, protocol), spu.FieldType.FM64
     config.enable_pphlo_profile = profile
-    function = simulation.sim_jax(simulation.Simulator(2, config), step)
-    if not profile:
-        function(*data)
+    names, secret = ["x", "y", "weights"], [spu.Visibility.VIS_SECRET] * 3
+    compiled, _ = frontend.compile(
+        frontend.Kind.JAX, train, data, {}, names, secret, lambda outputs: ["result"] * len(outputs)
+    )
+    simulator = simulation.Simulator(2, config)
     cpu, wall = time.process_time(), time.perf_counter()
-    found = function(*data)
-    off = float(np.abs(found - step(*data)).max())
-    return {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall, "off": off}
+    weights = simulator(compiled, *data)[0]
+    spent = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
+    return {**spent, "weights": np.asarray(weights).ravel().tolist()}
+
+
+def traffic(arguments: list[str], steps: int) -> tuple[int, int]:
+    """Bytes and sends of both parties. The runtime writes those of the first to its log, both ways."""
+    command = [sys.executable, __file__, *arguments[:2], str(steps), arguments[3], "profile"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    pattern = r"total send bytes (\d+), recv bytes (\d+), send actions (\d+), recv actions (\d+)"
+    sent, received, sends, receipts = map(int, re.findall(pattern, done.stdout + done.stderr)[-1])
+    return sent + received, sends + receipts
 
 
 def main() -> None:
-    rows, columns = int(sys.argv[1]), int(sys.argv[2])
-    if len(sys.argv) > 3:
-        measure(rows, columns, True)
+    path, protocol, steps, rate = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+    if len(sys.argv) > 5:
+        measure(path, protocol, steps, rate, True)
         return
-    # The runtime writes its traffic to its log, one line for each kind of operation and party.
-    command = [sys.executable, __file__, str(rows), str(columns), "profile"]
-    log = subprocess.run(command, capture_output=True, text=True, check=True)
-    sent = re.findall(r"send bytes (\d+).*send actions (\d+)", log.stdout + log.stderr)
-    result = measure(rows, columns, False)
-    result["bytes"] = float(sum(int(size) for size, _ in sent))
-    result["messages"] = float(sum(int(actions) for _, actions in sent))
+    (few_bytes, few_sends), (bytes_, sends) = (traffic(sys.argv[1:], count) for count in (1, 1 + steps))
+    short = measure(path, protocol, 1, rate, False)
+    long = measure(path, protocol, 1 + steps, rate, False)
+    result = {
+        "cpu": (long["cpu"] - short["cpu"]) / steps,
+        "wall": (long["wall"] - short["wall"]) / steps,
+        "bytes": (bytes_ - few_bytes) / steps,
+        "messages": (sends - few_sends) / steps,
+        "once_cpu": short["cpu"],
+        "once_bytes": few_bytes,
+        "weights": long["weights"],
+    }
     print(json.dumps(result))
 
 
