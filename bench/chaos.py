@@ -50,6 +50,7 @@ BLIND = {**OPEN, "reveal": "nothing", "release": True, "batch_size": 20}
 TRANSFER: dict[str, Any] = {
     "alignment": "psi",
     "objective": "transfer",
+    "reveal": "own-gradient",
     "hidden": 3,
     "rounds": 8,
     "batch_size": 20,

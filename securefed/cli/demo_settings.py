@@ -10,6 +10,7 @@ from securefed.checks import check_integer
 from securefed.cli.demo_data import DemoData
 from securefed.crypto import DEFAULT_SCHEME, KEY_KINDS, SCHEMES, key_kind, protects
 from securefed.errors import SettingError
+from securefed.protocols.trust import given_away
 from securefed.runtime.shared import SharedSettings
 
 __all__ = ["DemoSettings", "choose"]
@@ -51,6 +52,8 @@ class DemoSettings:
         shown = "nobody sees a gradient or even its own parameters"
         if reveal != "nothing":
             shown = "each party sees its own aggregated gradients"
+            told = given_away(self.scheme, reveal, self.objective)
+            shown += f"\n{told}" if told else ""
         holder = f"; {KEY_HOLDER} holds the key" if len(data.parties) > 2 else ""
         return [
             f"columns at each party: {held}; labels at {data.label_party}{holder}",
@@ -64,16 +67,17 @@ def choose(args: argparse.Namespace) -> DemoSettings:
     if transfer and args.parties != 2:
         raise SettingError(f"parties: {args.parties} given, the transfer objective takes exactly 2")
     scheme = args.scheme or DEFAULT_SCHEME
-    reveal = args.reveal or ("own-gradient" if transfer or not protects(scheme) else "nothing")
-    if transfer and reveal == "nothing":
-        raise SettingError("reveal: 'nothing' takes the linear objective, transfer given")
+    reveal = args.reveal or ("nothing" if protects(scheme) else "own-gradient")
     if args.local_steps is not None:
         check_integer("local_steps", args.local_steps, least=1)
     if args.rounds is not None:
         check_integer("rounds", args.rounds, least=1)
     values: dict[str, Any] = {"scheme": scheme, "seed": args.seed, "evaluate_every": args.evaluate_every}
-    if transfer:
+    if transfer and reveal == "nothing":
+        values |= {"reveal": reveal, "local_steps": args.local_steps or 5, "rounds": args.rounds or 3}
+    elif transfer:
         values |= {
+            "reveal": reveal,
             "hidden": 8,
             "activation": "tanh",
             "gamma": 0.05 / 8,

@@ -21,7 +21,7 @@ from securefed.protocols.objectives import OBJECTIVES
 from securefed.protocols.trust import needed_trust
 from securefed.runtime.own_data import load_data
 from securefed.runtime.settings import PartyFile, read_party_file
-from securefed.runtime.shared import SharedSettings
+from securefed.runtime.shared import HIDDEN_LAYERS, SharedSettings
 from securefed.runtime.workers import workers
 from securefed.transport import NETWORKS, Network, get_network
 
@@ -192,7 +192,9 @@ def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[s
     linear_models = shared.objective == "linear" and shared.values["local_model"] == "linear"
     for scheme in wanted:
         if shared.objective == "transfer":
-            found.append((f"{scheme}, own gradients", _with(shared, scheme=scheme)))
+            # What a blind transfer run takes is not forecast; the table says what it is about.
+            layers = {**HIDDEN_LAYERS, "reveal": "own-gradient"} if shared.blind else {}
+            found.append((f"{scheme}, own gradients", _with(shared, **layers, scheme=scheme)))
             continue
         if SCHEMES[scheme].hides and linear_models and _blindly(shared):
             blind = _with(shared, scheme=scheme, reveal="nothing")

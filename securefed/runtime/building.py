@@ -17,13 +17,15 @@ from securefed.data.labels import auc
 from securefed.data.storage import take_rows
 from securefed.errors import DataError
 from securefed.measure.quality import HeldOut
-from securefed.models import HiddenLayer, LocalModel, Network
+from securefed.models import HiddenLayer, Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
+from securefed.protocols.blind_transfer import BlindTransferParty
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.schedules import held_out
 from securefed.protocols.training import DataParty, Evaluation
 from securefed.protocols.transfer import TransferSide
+from securefed.protocols.transfer_algebra import WAVES
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.runtime.alignment import Alignment
 from securefed.runtime.own_data import OwnData
@@ -41,7 +43,7 @@ Model = LocalModel | HiddenLayer
 class Trained:
     """A party's program and what it will leave behind."""
 
-    program: DataParty | BlindParty
+    program: DataParty | BlindParty | BlindTransferParty
     model: Model
     side: TransferSide | None = None
     """Of the label party in transfer learning: it has Phi."""
@@ -61,6 +63,8 @@ class Measured:
 def make_model(shared: SharedSettings, name: str, columns: int, seed: int) -> Model:
     """The party's part of the model before training."""
     recipe = shared.recipe()
+    if isinstance(recipe, TransferRecipe) and recipe.blind:
+        return Linear(columns + WAVES, bias=True)
     if isinstance(recipe, TransferRecipe):
         return HiddenLayer(columns, recipe.width, recipe.activation, seed=seed)
     last = name == shared.label_party
@@ -100,6 +104,14 @@ def build(
     recipe = shared.recipe()
     kept, aside = divided(shared, len(alignment))
     train, held = alignment.rows[kept], alignment.rows[aside]
+    if isinstance(recipe, TransferRecipe) and recipe.blind:
+        labelled, features = alignment.labelled, data.waved()
+        seen = held[labelled[aside]] if len(held) else train[labelled[kept]]
+        if agreement.evaluate_every:
+            metric_here = None if data.targets is None else auc(data.targets[seen])
+            around = replace(around, evaluation=Evaluation(features[seen], metric_here))
+        party = recipe.blind_party(agreement, features, train, labelled[kept], data.targets, around)
+        return Trained(party, model)
     if isinstance(recipe, TransferRecipe) and isinstance(model, HiddenLayer):
         labelled = alignment.labelled
         side = recipe.side(model, data.features, train, labelled[kept], data.targets)

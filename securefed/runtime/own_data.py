@@ -15,6 +15,7 @@ from securefed.errors import DataError, Problems, SettingError
 from securefed.measure.labels import LabelSide
 from securefed.protocols.losses import get_loss
 from securefed.protocols.recipe import LinearRecipe
+from securefed.protocols.transfer_algebra import with_waves
 from securefed.runtime.preparation import prepare
 from securefed.runtime.rows import file_digest, read_rows
 from securefed.runtime.settings import PartyFile
@@ -36,6 +37,13 @@ class OwnData:
     """-1 and +1 (NaN where unknown), or numbers for the linear loss."""
     labels: LabelSide | None = None
     """How labels became targets, and how scores will become answers."""
+    straight: NDArray[np.intp] | None = None
+    """Which of the numbers are columns as they were given; all of them where nobody said."""
+
+    def waved(self) -> Array:
+        """The features of a blind transfer run: random ones on top."""
+        found = np.arange(self.features.shape[1]) if self.straight is None else self.straight
+        return with_waves(self.features, found)
 
     @property
     def known(self) -> NDArray[np.bool_] | None:
@@ -78,4 +86,4 @@ def load_data(party: PartyFile) -> tuple[OwnData, Columns, str]:
     if fitted is None:
         raise DataError(f"{settings.file}: no feature columns are left")
     preparation, features = fitted
-    return OwnData(features, ids, targets, side), preparation, digest
+    return OwnData(features, ids, targets, side, preparation.straight), preparation, digest

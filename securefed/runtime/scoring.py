@@ -29,6 +29,8 @@ from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.prediction_run import BlindShard, predict_programs
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.scorers import Scorer, TransferScorer
+from securefed.protocols.transfer_algebra import with_waves
+from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.runtime.alignment import NothingInCommon, align, hear_count
 from securefed.runtime.shards import Shard, prediction_agreement
 from securefed.runtime.shared import SharedSettings
@@ -148,7 +150,9 @@ class Scoring:
         features: dict[str, Array] = {}
         if self._shard is not None and self._rows is not None:
             parts[self._name] = self._shard.part
-            if self._rows.features is not None:
+            if isinstance(self._shard.part, BlindShard) and self._rows.features is None:
+                features[self._name] = np.zeros((len(rows), 1))  # a blind transfer model: their number
+            elif self._rows.features is not None:
                 chosen = self._columns(self._rows.features[rows])
                 features[self._name] = chosen
                 if self._rows.ids is not None:
@@ -181,6 +185,9 @@ class Scoring:
 
     def _columns(self, features: Array) -> Array:
         recipe = self._shared.recipe()
+        if isinstance(recipe, TransferRecipe) and recipe.blind and self._shard is not None:
+            waved = with_waves(features, self._shard.preparation.straight)
+            return recipe.scored(waved, label_party=self._name == self._shared.label_party)
         if isinstance(recipe, LinearRecipe) and isinstance(self._shard and self._shard.part, BlindShard):
             return recipe.augmented(features, last=self._name == self._shared.label_party)
         return features

@@ -28,6 +28,7 @@ from securefed.models import HiddenLayer
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blind_transfer import BlindTransferParty
 from securefed.protocols.losses import get_loss
 from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.recipe import LinearRecipe
@@ -99,7 +100,11 @@ def save_shard(
         "classes": None,
     }
     arrays: dict[str, NDArray[np.generic]]
-    if isinstance(recipe, TransferRecipe) and isinstance(trained.model, HiddenLayer):
+    if isinstance(program, BlindTransferParty):
+        shard = program.shard()
+        public |= {"estimator": "transfer", "blind": [shard.plan.columns, shard.plan.feature_bound]}
+        arrays = shard.to_arrays()
+    elif isinstance(recipe, TransferRecipe) and isinstance(trained.model, HiddenLayer):
         public |= {
             "estimator": "transfer",
             "hidden": recipe.width,
@@ -180,6 +185,13 @@ def _part(
     path: Path, public: Mapping[str, Any], arrays: dict[str, NDArray[np.generic]], shared: SharedSettings
 ) -> Scorer | BlindShard:
     recipe = shared.recipe()
+    if isinstance(recipe, TransferRecipe) and "blind" in public:
+        columns, feature_bound = public["blind"]
+        try:
+            plan = replace(recipe, feature_bound=feature_bound).scoring_plan(columns)
+            return BlindShard.from_arrays(plan, arrays)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
     if isinstance(recipe, TransferRecipe):
         phi = arrays.pop("phi", None)
         layer = HiddenLayer.from_arrays(arrays)
@@ -208,7 +220,7 @@ def _part(
 def prediction_agreement(shared: SharedSettings) -> Agreement:
     """What a prediction runs by: all parties, the key-holder too, derive the same from the settings."""
     recipe = shared.recipe()
-    blind = isinstance(recipe, LinearRecipe) and recipe.blind and not recipe.release
+    blind = recipe.blind and not (isinstance(recipe, LinearRecipe) and recipe.release)
     members = tuple(Member(name, 1, blind) for name in shared.parties)
     unwatched: dict[str, Any] = {
         "batch_size": None,

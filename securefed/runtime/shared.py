@@ -23,7 +23,7 @@ from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.runtime.fields import check_keys, check_names
 from securefed.transport.identity import check_party_name
 
-__all__ = ["DEFAULTS", "SharedSettings"]
+__all__ = ["DEFAULTS", "HIDDEN_LAYERS", "SharedSettings"]
 
 COMMON: dict[str, Any] = {
     "local_steps": 5,
@@ -71,16 +71,20 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         **COMMON,
         "holdout": 0.0,
         "scheme": DEFAULT_SCHEME,
-        "rounds": 30,
+        "reveal": "nothing",
+        "rounds": 10,
         "learning_rate": "auto",
-        "l2": 1e-5,
+        "l2": 0.05,
         "optimiser": "adam",
-        "hidden": 32,
+        "hidden": 1,
         "activation": "sigmoid",
-        "gamma": 0.05 / 32,
+        "gamma": 0.005,
         "activation_bound": 64.0,
+        "feature_bound": 64.0,
     },
 }
+HIDDEN_LAYERS: dict[str, Any] = {"rounds": 30, "l2": 1e-5, "hidden": 32, "gamma": 0.05 / 32}
+"""What a transfer run takes instead where it reveals gradients, or is plain."""
 IDENTITY = ("name", "parties", "key_holder", "objective")
 """Who and what; the rest is how."""
 OUTSIDE = ("local_steps", "order", "proximal", "decay", "batch_size", "holdout", "alignment", "id_form")
@@ -105,6 +109,10 @@ class SharedSettings:
                 raise SettingError(f"[run]: {key} is missing")
         objective = check_choice("objective", table.get("objective", next(iter(DEFAULTS))), DEFAULTS)
         defaults = DEFAULTS[objective]
+        if objective == "transfer" and (
+            table.get("reveal") == "own-gradient" or table.get("scheme") == "plain"
+        ):
+            defaults = {**defaults, **HIDDEN_LAYERS}
         check_keys("[run]", table, (*IDENTITY, *defaults))
         values = {**defaults, **{key: value for key, value in table.items() if key in defaults}}
         for key, value in values.items():
@@ -181,8 +189,7 @@ class SharedSettings:
 
     @property
     def blind(self) -> bool:
-        recipe = self.recipe()
-        return isinstance(recipe, LinearRecipe) and recipe.blind
+        return self.recipe().blind
 
     @property
     def metric_name(self) -> str:

@@ -111,8 +111,7 @@ class Fleet:
         if not made.exists():
             make_party_folder(made, name, PASSPHRASE, key_holder=name == NOTARY, schemes=())
         shutil.copytree(made, self.folder / name)
-        default = "own-gradient" if self.run.get("objective") == "transfer" else "nothing"
-        scheme = key_kind(self.run.get("scheme", "ckks"), self.run.get("reveal", default))
+        scheme = key_kind(self.run.get("scheme", "ckks"), self.run.get("reveal", "nothing"))
         if scheme != "plain" and (len(self.parties) == 2 or name == NOTARY):
             shutil.copy(he_key(keys, scheme, place if len(self.parties) == 2 else 0), self.folder / name)
             (self.folder / name / f"{scheme}-{place if len(self.parties) == 2 else 0}.skf").rename(

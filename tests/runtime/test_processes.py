@@ -197,8 +197,9 @@ CASES = {
     ),
     "transfer, ckks": (
         TWO,
-        {"scheme": "ckks", "objective": "transfer", "hidden": 4, "rounds": 12, "learning_rate": 0.1},
+        {"scheme": "ckks", "objective": "transfer", "reveal": "own-gradient", "hidden": 4, "rounds": 12},
     ),
+    "transfer, blind": (TWO, {"scheme": "ckks", "objective": "transfer", "rounds": 2, "local_steps": 2}),
     "two, watched": (TWO, {"scheme": "plain", **OPEN, "evaluate_every": 1, "holdout": 0.3, "target": 0.6}),
 }
 

@@ -17,7 +17,7 @@ from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrtParties
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.runtime.settings import read_party_file
-from securefed.runtime.shared import DEFAULTS, SharedSettings
+from securefed.runtime.shared import DEFAULTS, HIDDEN_LAYERS, SharedSettings
 from securefed.transport.identity import Identity
 
 GOOD = """
@@ -147,7 +147,7 @@ def test_settings_become_recipes() -> None:
     recipe = SharedSettings.of({**base, "order": "sequential", "batch_size": 9}).recipe()
     assert recipe.algorithm == FedBCD(20, "sequential") and recipe.batch_size == 9
     recipe = SharedSettings.of({"name": "r", "parties": ["b", "a"], "objective": "transfer"}).recipe()
-    assert isinstance(recipe, TransferRecipe) and recipe.scheme == "ckks" and recipe.hidden == 32
+    assert isinstance(recipe, TransferRecipe) and recipe.scheme == "ckks" and recipe.blind
 
 
 @pytest.mark.parametrize("holder", [False, True])
@@ -207,6 +207,12 @@ def test_a_run_file_and_an_estimator_have_the_same_defaults(objective: str, esti
     algorithm = signature["algorithm"]
     signature |= {name: getattr(algorithm, name) for name in ("local_steps", "order", "proximal")}
     signature |= {name: signature[name] or 0 for name in ("batch_size", "evaluate_every")}
+    if objective == "transfer":  # an estimator's None is what suits `reveal`
+        made = TransferRecipe(scheme="ckks", reveal="nothing")
+        shown = TransferRecipe(scheme="ckks", reveal="own-gradient")
+        said = {"rounds": "rounds", "l2": "l2", "hidden": "width", "gamma": "pull"}
+        signature |= {name: getattr(made, word) for name, word in said.items()}
+        assert {name: getattr(shown, word) for name, word in said.items()} == HIDDEN_LAYERS
     shared = DEFAULTS[objective].keys() & signature.keys()
     assert len(shared) > 15
     differ = {
