@@ -85,7 +85,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
             board = Board(party)
             address = watching.enter_context(serve(board.page))
-            terminal.say(f"watch it at {address} (on this machine only, until the run is over)")
+            terminal.result(f"watch       {address} (on this machine only, until the run is over)")
         display = _Display(terminal, party, board)
         session = _session(party, keys, mapper, data, display, events)
         check_folder(session, args.resume, args.restart)
