@@ -6,6 +6,7 @@ places of the entries, value + noise + mask.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -84,14 +85,14 @@ def test_differences_under_masks_used_twice(holder: KeyHolder, monkeypatch: pyte
         return (second - first).astype(np.float64) / 2.0**66
 
     assert np.abs(seen()).min() > 2.0**10  # what is left of two masks of 136 bits at 66 fraction bits
-    kept = hidden_arrays.uniform_integers(ROWS * 3, 136)
-    monkeypatch.setattr(hidden_arrays, "uniform_integers", lambda count, bits: kept[:count])
+    kept = hidden_arrays._sums_from(os.urandom, ROWS, 136)
+    monkeypatch.setattr(hidden_arrays, "_sums_from", lambda source, count, bits: kept[:count])
     assert np.abs(seen() - due).max() < 1e-5
 
 
 def test_noise_below_the_mask(holder: KeyHolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mask in whole units of the value leaves the low bits bare, noise and all: they tell secrets apart."""
-    draw = hidden_arrays.uniform_integers
+    draw = hidden_arrays._sums_from
     rows = 400
 
     def low_bits(theta: float) -> Any:
@@ -104,7 +105,9 @@ def test_noise_below_the_mask(holder: KeyHolder, monkeypatch: pytest.MonkeyPatch
 
     secrets = (0.25 + 2.0**-20, 0.75 + 2.0**-21)
     assert found(different(*map(low_bits, secrets))) == []
-    monkeypatch.setattr(
-        hidden_arrays, "uniform_integers", lambda count, bits: [v >> 66 << 66 for v in draw(count, bits)]
-    )
+
+    def in_units(*drawn: Any) -> list[int]:
+        return [v >> 66 << 66 for v in draw(*drawn)]
+
+    monkeypatch.setattr(hidden_arrays, "_sums_from", in_units)
     assert found(different(*map(low_bits, secrets))) != []

@@ -223,7 +223,7 @@ def test_masks_that_are_zero(monkeypatch: Patch, scheme: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
 def test_hidden_entries_without_masks(monkeypatch: Patch, scheme: str) -> None:
-    monkeypatch.setattr(hidden, "uniform_integers", lambda count, bits: [0] * count)
+    monkeypatch.setattr(hidden, "_sums_from", lambda source, count, bits: [0] * count)
     assert failed(made("blind, three", scheme)) == ["masked"]
 
 
@@ -242,8 +242,8 @@ def test_masks_that_are_too_small(monkeypatch: Patch) -> None:
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
 def test_hidden_entries_under_masks_that_are_too_small(monkeypatch: Patch, scheme: str) -> None:
-    draw = hidden.uniform_integers
-    monkeypatch.setattr(hidden, "uniform_integers", lambda count, bits: draw(count, bits - 64))
+    draw = hidden._sums_from
+    monkeypatch.setattr(hidden, "_sums_from", lambda source, count, bits: draw(source, count, bits - 64))
     assert failed(made("blind, three", scheme)) == ["masked"]
 
 
@@ -283,8 +283,8 @@ def test_masks_whose_end_nobody_wrote_down(monkeypatch: Patch) -> None:
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
 def test_one_mask_for_all_hidden_entries(monkeypatch: Patch, scheme: str) -> None:
-    drawn = hidden.uniform_integers(1, 200)[0]
-    monkeypatch.setattr(hidden, "uniform_integers", lambda count, bits: [drawn >> (200 - bits)] * count)
+    drawn = hidden._sums_from(os.urandom, 1, 200)[0]
+    monkeypatch.setattr(hidden, "_sums_from", lambda source, count, bits: [drawn >> (200 - bits)] * count)
     assert failed(made("blind, three", scheme)) == ["mask-once"]
 
 
