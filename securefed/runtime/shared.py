@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from securefed.checks import check_choice, check_integer, check_number
-from securefed.crypto import DEFAULT_SCHEME, key_kind
+from securefed.crypto import DEFAULT_SCHEME, key_kind, protects
 from securefed.data.ids import ID_FORMS
 from securefed.errors import SettingError
 from securefed.protocols.losses import get_loss
@@ -110,7 +110,7 @@ class SharedSettings:
         objective = check_choice("objective", table.get("objective", next(iter(DEFAULTS))), DEFAULTS)
         defaults = DEFAULTS[objective]
         if objective == "transfer" and (
-            table.get("reveal") == "own-gradient" or table.get("scheme") == "plain"
+            table.get("reveal") == "own-gradient" or not protects(str(table.get("scheme", DEFAULT_SCHEME)))
         ):
             defaults = {**defaults, **HIDDEN_LAYERS}
         check_keys("[run]", table, (*IDENTITY, *defaults))
