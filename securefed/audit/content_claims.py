@@ -53,7 +53,7 @@ def _encrypted(recorded: Recorded, found: Findings) -> None:
         found.against(f"key {key[:8]} was used, and nobody had sent it around")
     proof = KEY_KINDS[due].proof if due in KEY_KINDS else ""
     proven = bool(proof) and _proven(recorded, found, proof)
-    if due == "rlwe":
+    if due in KEY_KINDS and KEY_KINDS[due].tried:
         proven = _small_errors(recorded, found)
     with_proofs = ", each checked by its proof where it arrived" if proven else ""
     found.looked_at = f"{len(recorded.owners)} keys: {', '.join(sorted(strengths))}{with_proofs}"

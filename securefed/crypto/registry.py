@@ -48,6 +48,8 @@ class KeyKind:
     """A key file has to remember how many openings its key has answered."""
     proof: str = ""
     """What a public key proves of itself where it arrives; the audit looks for it."""
+    tried: bool = False
+    """Its keys are tried before anything is trained with them (securefed.protocols.key_check)."""
     mask_each: bool = False
     """Every ciphertext of a masked block is under a mask of its own."""
     random_bytes: int = 8
@@ -105,7 +107,7 @@ KEY_KINDS: dict[str, KeyKind] = {
         counts=True,
         random_bytes=7,  # residues have 60 bits
     ),
-    "rlwe": KeyKind("securefed.crypto.rlwe", "RlwePublicKey", "RlweSecretKey", counts=True),
+    "rlwe": KeyKind("securefed.crypto.rlwe", "RlwePublicKey", "RlweSecretKey", counts=True, tried=True),
     "plain": KeyKind("securefed.crypto.plain", "PlainPublicKey", "PlainSecretKey", protects=False),
 }
 
