@@ -136,7 +136,8 @@ class PlainMatrix:
     """A plain matrix (outputs, inputs) that hidden arrays are multiplied by, at a public scale.
 
     It is `weight` times `values`, or, with `left`, `weight` times left @ values': of that, and of values on
-    disk, there is never more in memory than the part that is worked on. What a scheme makes of it is kept
+    disk, there is never more in memory than the part that is worked on. Inputs that are `idle` count as
+    nothing. What a scheme makes of it is kept
     with it while `keep` is true and there is room: columns that are used again in every round are encoded
     once.
     """
@@ -148,6 +149,8 @@ class PlainMatrix:
     keep: bool = False
     left: Floats | None = None
     weight: float = 1.0
+    idle: NDArray[np.bool_] | None = None
+    """Of the rows of `values`, where `left` is given."""
     encodings: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -171,6 +174,8 @@ class PlainMatrix:
             found: Floats = np.asarray(self.values[rows, columns], dtype=np.float64)
             return found if self.weight == 1.0 else self.weight * found
         product: Floats = self.weight * (self.left[rows] @ np.asarray(self.values[columns]).T)
+        if self.idle is not None:
+            product[:, self.idle[columns]] = 0.0
         return product
 
     def integers(self, rows: slice = EVERY, columns: slice = EVERY) -> NDArray[np.int64]:

@@ -83,6 +83,10 @@ class GeneralisedLinear(Federated):
     learning_rate: "auto": every party's own step, from its own columns, with which the Taylor loss of linear
         models cannot rise; or a number, or a schedule such as InverseSqrt(0.3). A number that a party's own
         columns show to be unstable is refused unless allow_unstable=True.
+    l2: the weight of the penalty l2/2 |theta|^2; "auto" is 1/rows (scikit-learn's C = 1), at least 1e-4.
+    rounds: exchanges. refit: the last third of them learns from the held-out rows too, once these have been
+        measured, where nothing is revealed, steps are automatic and no evaluation looks at them again; the
+        quality that is told is then that of the model before.
     batch_size: rows of each round's mini-batch, all where it is None. They are drawn anew each round; with
         fixed_batches=True cut once, which gives less of the labels away where gradients are revealed.
     check_every: blind training: check one array in so many that comes back from its key-holder, at random; a
@@ -122,12 +126,13 @@ class GeneralisedLinear(Federated):
         hidden: Sequence[int] = (16,),
         activation: str = "tanh",
         fit_intercept: bool = True,
-        l2: float = 1e-2,
+        l2: str | float = "auto",
         learning_rate: str | float | LearningRate = "auto",
         optimiser: Any = "sgd",
         batch_size: int | None = None,
         fixed_batches: bool = False,
-        rounds: int = 20,
+        rounds: int = 24,
+        refit: bool = True,
         target: float | None = None,
         patience: int | None = None,
         evaluate_every: int | None = None,
@@ -166,6 +171,7 @@ class GeneralisedLinear(Federated):
         self.batch_size = batch_size
         self.fixed_batches = fixed_batches
         self.rounds = rounds
+        self.refit = refit
         self.target = target
         self.patience = patience
         self.evaluate_every = evaluate_every
@@ -236,9 +242,12 @@ class GeneralisedLinear(Federated):
         seen = [party.take(held_rows) for party in everybody] if len(held_rows) else ordered
         if validation:
             seen = self._match(validation, [party.name for party in ordered])
-        agreement = replace(
-            recipe.agreement(members, len(train)), holdout=0 if seen is ordered else seen[0].rows
-        )
+        agreement = recipe.agreement(members, len(train) + len(held_rows), held=len(held_rows))
+        if validation:
+            agreement = replace(agreement, holdout=seen[0].rows)
+        # Where the last rounds learn from the held-out rows too, programs take all.
+        learning = everybody if agreement.batches.aside else ordered
+        learnt = self._label_side.targets(self._labels_of(learning[-1]), last, self.margin_bound)
         warn_of_trust(agreement.scheme, agreement.reveal)
         holders, guards = self._keys(agreement, keys), self._guards(agreement, {p.name: p for p in aligned})
         measured = self._label_side.targets(self._labels_of(seen[-1]), last, self.margin_bound)
@@ -250,7 +259,7 @@ class GeneralisedLinear(Federated):
                     p.name,
                     local[p.name],
                     p.features,
-                    targets if p.name == last else None,
+                    learnt if p.name == last else None,
                     Surroundings(
                         holders.get(p.name),
                         mapper,
@@ -259,7 +268,7 @@ class GeneralisedLinear(Federated):
                         guards.get(p.name),
                     ),
                 )
-                for p in ordered
+                for p in learning
             }
             programs: dict[str, Program] = {name: party.run for name, party in data_parties.items()}
             if agreement.key_holder is not None:

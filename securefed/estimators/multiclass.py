@@ -20,23 +20,22 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, confusion_matrix
-from sklearn.model_selection import cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from securefed.crypto import KeyHolder
 from securefed.data.labels import accuracy
 from securefed.errors import DataError
 from securefed.estimators.common import check_parties
 from securefed.estimators.generalised_linear import GeneralisedLinear
+from securefed.measure.discriminant import Discriminant, unseen
 from securefed.measure.quality import Holdout
 from securefed.party import Party, label_party
+from securefed.protocols.losses import get_loss
 from securefed.result import RunResult
 
 __all__ = ["MultiClass"]
 
 Array = NDArray[np.float64]
-FOLDS, ROWS_A_CLASS = 5, 15
+ROWS_A_CLASS = 15
 
 
 class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -60,7 +59,7 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             model.fit([signs if party is labelled else party for party in listed], keys=keys)
             keys = model.holders_
             self.models_.append(model)
-        self._curve: Any = None
+        self._curve: Discriminant | None = None
         self.holdout_, self.confusion_ = self._measured()
         return self
 
@@ -83,13 +82,14 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         chances = np.column_stack(
             [m._label_side.probabilities(s) for m, (_, s, _) in zip(self.models_, known, strict=True)]
         )
-        least = int(np.bincount(truth, minlength=len(self.classes_)).min())
-        if least >= FOLDS and len(truth) >= ROWS_A_CLASS * len(self.classes_):
-            # One calibration for all classes: a score for another class says something about this one.
-            made = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
-            chances = cross_val_predict(made, scores, truth, cv=FOLDS, method="predict_proba")
-            self._curve = made.fit(scores, truth)
         own = np.argmax(np.column_stack([targets for _, _, (_, targets, _) in known]), axis=1)
+        if len(truth) >= ROWS_A_CLASS * len(self.classes_):
+            # One calibration for all classes: a score for another class says something about this one.
+            shares = np.bincount(own, minlength=len(self.classes_)) / len(own)
+            loss = get_loss(self.models_[0].loss)
+            reach = abs(loss.label_weight) / loss.margin_weight
+            chances = unseen(scores, truth, shares, reach)
+            self._curve = Discriminant.of(scores, truth, shares, reach)
         columns, _, seen = known[0][2]
         alone = LogisticRegression(max_iter=300).fit(columns, own).predict(seen)
         found = np.argmax(chances, axis=1)
@@ -112,8 +112,7 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         if len(self.models_) == 1:
             return self.models_[0].predict_proba(parties)
         if self._curve is not None:
-            joint: Array = self._curve.predict_proba(self.decision_function(parties))
-            return joint
+            return self._curve.probabilities(self.decision_function(parties))
         found = np.column_stack([model.predict_proba(parties)[:, 1] for model in self.models_])
         shares: Array = found / found.sum(axis=1, keepdims=True)
         return shares

@@ -286,7 +286,7 @@ class ModelCosts:
                 features,
                 labels,
                 recipe.loss_function,
-                l2=recipe.l2,
+                l2=scenario.agreement.l2,
                 exact=recipe.exact,
                 margin_bound=recipe.margin_bound,
             )

@@ -38,6 +38,7 @@ __all__ = [
 Array = NDArray[np.float64]
 ISOTONIC_ROWS = 1000
 FOLDS = 5
+NEWTON_STEPS = 25
 THRESHOLDS = ("half", "accuracy", "f1", "balanced")
 """Where `predict` draws the line between two classes: at a probability of a half, or where the accuracy, F1
 or the mean of both classes' accuracy was best on the held-out rows."""
@@ -165,6 +166,7 @@ class Calibration:
     offset: float
     scores: Array = field(default_factory=lambda: np.zeros(0))
     values: Array = field(default_factory=lambda: np.zeros(0))
+    edge: float = 0.0
 
     @classmethod
     def of(cls, scores: Array, targets: Array) -> Calibration:
@@ -173,32 +175,25 @@ class Calibration:
             raise DataError("calibration: the held-out rows are all of one class")
         if len(scores) >= ISOTONIC_ROWS:
             fitted = IsotonicRegression(out_of_bounds="clip").fit(scores, positive)
-            # No row proves that something never happens: stay half a row away from 0 and 1.
             edge = 0.5 / len(scores)
             values = np.clip(fitted.y_thresholds_, edge, 1.0 - edge)
             return cls(1.0, 0.0, np.asarray(fitted.X_thresholds_, np.float64), values)
-        # Platt: labels drawn a little towards each other, so that separated classes do not give certainty.
         many, few = int(positive.sum()), int((~positive).sum())
-        high, low = (many + 1.0) / (many + 2.0), 1.0 / (few + 2.0)
-        soft = np.where(positive, high, low)
-        spread = float(scores.std()) or 1.0
-        doubled = np.concatenate([scores, scores])[:, None] / spread
-        both = np.repeat([1, 0], len(scores))
-        weights = np.concatenate([soft, 1.0 - soft])
-        curve = LogisticRegression(C=1e6, max_iter=1000).fit(doubled, both, sample_weight=weights)
-        slope, offset = float(curve.coef_[0, 0]) / spread, float(curve.intercept_[0])
+        middle, spread = float(scores.mean()), float(scores.std()) or 1.0
+        slope, offset = _logistic((scores - middle) / spread, positive)
         if slope <= 0:  # scores that say the opposite are no probabilities: the share of the class is
-            return cls(0.0, float(np.log(high_share(many, few))))
-        return cls(slope, offset)
+            return cls(0.0, float(np.log(high_share(many, few))), edge=0.5 / len(scores))
+        return cls(slope / spread, offset - slope * middle / spread, edge=0.5 / len(scores))
 
     def probabilities(self, scores: Array) -> Array:
         if len(self.scores):
             return np.interp(scores, self.scores, self.values)
-        return sigmoid(self.slope * scores + self.offset)
+        # No row proves that something never happens: stay half a row away from 0 and 1.
+        return np.clip(sigmoid(self.slope * scores + self.offset), self.edge, 1.0 - self.edge)
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         return {
-            "curve": np.array([self.slope, self.offset]),
+            "curve": np.array([self.slope, self.offset, self.edge]),
             "scores": self.scores,
             "values": self.values,
         }
@@ -206,14 +201,45 @@ class Calibration:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Calibration:
         try:
-            slope, offset = np.asarray(arrays["curve"], dtype=np.float64).tolist()
+            slope, offset, edge = np.asarray(arrays["curve"], dtype=np.float64).tolist()
             scores = np.asarray(arrays["scores"], dtype=np.float64)
             values = np.asarray(arrays["values"], dtype=np.float64)
         except (KeyError, ValueError, TypeError) as error:
             raise DataError(f"calibration: malformed ({error})") from None
-        if scores.shape != values.shape or scores.ndim != 1 or not np.isfinite([slope, offset]).all():
+        known = bool(np.isfinite([slope, offset]).all()) and 0.0 <= edge < 0.5
+        if scores.shape != values.shape or scores.ndim != 1 or not known:
             raise DataError(f"calibration: {scores.shape} scores and {values.shape} values")
-        return cls(slope, offset, scores, values)
+        return cls(slope, offset, scores, values, edge)
+
+
+def _logistic(scores: Array, positive: NDArray[np.bool_]) -> tuple[float, float]:
+    """Slope and offset of the logistic curve of standardised scores, by Newton's method.
+
+    Few rows of classes that hardly overlap leave it open how steep the curve is. A normal prior of standard
+    deviation 1 says that it is near the one that two normal classes with the same variance have: a fit of
+    least squares, as a blind one is, is as good as that of normal classes.
+    """
+    first, second = scores[~positive], scores[positive]
+    within = float(((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum() + 1.0)
+    slope = float(second.mean() - first.mean()) * len(scores) / within
+    centre = float(second.mean() + first.mean()) / 2.0
+    prior = np.array([slope, np.log(len(second) / len(first)) - slope * centre])
+    design, curve = np.column_stack([scores, np.ones_like(scores)]), prior.copy()
+
+    def value(at: Array) -> float:
+        margins = design @ at
+        loss = np.logaddexp(0.0, margins) - positive * margins
+        return float(loss.sum() + 0.5 * ((at - prior) ** 2).sum())
+
+    for _ in range(NEWTON_STEPS):
+        likely = sigmoid(design @ curve)
+        gradient = design.T @ (likely - positive) + curve - prior
+        hessian = (design.T * (likely * (1.0 - likely))) @ design + np.eye(2)
+        change, length = np.linalg.solve(hessian, gradient), 1.0
+        while value(curve - length * change) > value(curve) and length > 1e-6:
+            length /= 2.0
+        curve = curve - length * change
+    return float(curve[0]), float(curve[1])
 
 
 def high_share(many: int, few: int) -> float:

@@ -122,7 +122,7 @@ class Scenario:
             rows,
             None,
             self.recipe.loss_function,
-            l2=self.recipe.l2,
+            l2=self.agreement.l2,
             exact=self.recipe.exact,
             margin_bound=self.recipe.margin_bound,
         ).fixed()

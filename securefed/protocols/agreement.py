@@ -175,8 +175,23 @@ class Agreement:
         return step == 0 or not member.affine
 
     def evaluates_after(self, round_: int) -> bool:
-        last = self.holdout > 0 and round_ + 1 == self.stopping.rounds
+        last = self.holdout > 0 and round_ + 1 == self.measured_after
         return last or (self.evaluate_every > 0 and (round_ + 1) % self.evaluate_every == 0)
+
+    @property
+    def measured_after(self) -> int:
+        """Rounds before the held-out rows are scored: all, but for those that then learn from them too."""
+        return self.batches.until if self.batches.aside else self.stopping.rounds
+
+    @property
+    def common_rows(self) -> int:
+        """That the parties have in common, held-out ones too."""
+        return self.batches.rows + (0 if self.batches.aside else self.holdout)
+
+    @property
+    def l2(self) -> float:
+        """The weight of the penalty l2/2 |theta|^2."""
+        return float(dict(self.details).get("l2", 0.0))
 
     @property
     def scores_rows(self) -> bool:

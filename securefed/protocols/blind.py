@@ -8,7 +8,8 @@ With a key-holder party C (any K), a round:
     2. label party -> C    refresh-request: [[sum of margins + a y]], every entry under a mask
     3. C -> label party    refreshed
     4. label party -> k    residual: [[g]]
-    5. k                   [[theta_k]] <- (I - l2 P_Q) [[theta_k]] - P_Q X_k'/S [[g]]  (Q local steps at once)
+    5. k                   [[theta_k]] <- (I - l2 P_Q) [[theta_k]] - P_Q X_k'/S [[g]]  (Q local steps at once;
+                           with momentum + m ([[theta_k]] - [[theta_k of the round before]]))
     6. k -> C -> k         refresh-request, refreshed: [[theta_k]] back to its scale
 
 With two parties and no third, A holds [[theta_A]]_B and B holds [[theta_B]]_A. Both at once:
@@ -141,7 +142,9 @@ class BlindParty(PartyLoop):
         self._refreshes = _Refreshes(agreement, plan)
         self._received: dict[str, HiddenSum] = {}
         self._matrices: dict[object, PlainMatrix | tuple[PlainMatrix, PlainMatrix]] = {}
-        self._saved: bytes | None = None
+        self._saved: list[bytes] | None = None
+        self._previous: HiddenArray
+        """The parameters of the round before."""
         self.theta: HiddenArray
         self.lifted: HiddenArray
         """The parameters for scoring, at the end of the run."""
@@ -149,10 +152,16 @@ class BlindParty(PartyLoop):
         """In the clear only if all agreed to release them: (columns, outputs)."""
 
     def _model_state(self) -> State:
-        return {"theta": np.frombuffer(self.theta.to_bytes(), dtype=np.uint8)}
+        return {
+            "theta": np.frombuffer(self.theta.to_bytes(), dtype=np.uint8),
+            "previous": np.frombuffer(self._previous.to_bytes(), dtype=np.uint8),
+        }
 
     def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        self._saved = np.asarray(checkpoint_array(state, "theta"), dtype=np.uint8).tobytes()
+        self._saved = [
+            np.asarray(checkpoint_array(state, name), dtype=np.uint8).tobytes()
+            for name in ("theta", "previous")
+        ]
 
     async def _begin(self, link: Link, keys: Keyring) -> None:
         key, plan = hiding(keys), self._plan
@@ -169,9 +178,11 @@ class BlindParty(PartyLoop):
         shape = (self._features.shape[1], self._agreement.columns)
         blocks = self._refreshes.blocks(key, link.name)
         if self._saved is None:
-            self.theta = key.hidden_zeros(shape, parameters, blocks)
+            self.theta = self._previous = key.hidden_zeros(shape, parameters, blocks)
         else:
-            self.theta = key.load_array(self._saved, shape, parameters, blocks)
+            self.theta, self._previous = (
+                key.load_array(blob, shape, parameters, blocks) for blob in self._saved
+            )
 
     async def _round(self, link: Link, keys: Keyring, t: int) -> None:
         agreement, rate = self._agreement, self._agreement.check_every
@@ -202,6 +213,7 @@ class BlindParty(PartyLoop):
             check = None
             if masks is not None:
                 due = self._refreshes.parameters(hiding(keys), link.name)
+                self._previous = self.theta
                 self.theta, check = await take_refreshed(link, keys, masks, due, t, step, rate)
             await Gate(check, answer).passed()
 
@@ -209,8 +221,7 @@ class BlindParty(PartyLoop):
         """The local steps of a round, and the request to bring the parameters back to their scale."""
         due = self._refreshes.parameters(hiding(keys), link.name)
         with link.activity("products"):
-            moved, kept = self._update(t)
-            theta = ((kept @ self.theta) + (moved @ g)).within(due.range, due.slack)
+            theta = self._moved(g, t).within(due.range, due.slack)
         return ask_refresh(link, keys, theta, t, step)
 
     # Plain matrices of this party's own columns
@@ -240,13 +251,30 @@ class BlindParty(PartyLoop):
             self._matrices["margin", again] = found
         return found
 
+    def _moved(self, g: HiddenArray, t: int) -> HiddenSum:
+        """The parameters after round t."""
+        moved, kept = self._update(t)
+        total = (kept @ self.theta) + (moved @ g)
+        momentum = self._steps.momentum(t)
+        if momentum:
+            size = self._features.shape[1]
+            total = total + (self._plan.momentum_matrix(size, momentum) @ self._previous)
+        return total
+
     def _update(self, t: int) -> tuple[PlainMatrix, PlainMatrix]:
-        """-P_Q X'/S and I - l2 P_Q of round t; the same in every round where batch and rate are."""
+        """-P_Q X'/S and (1 + momentum) I - l2 P_Q of round t; the same in every round where batch and rate
+        are.
+        """
         again, rate = self._kept(t), self._agreement.learning_rate(t)
         found = self._matrices.get(("update", again, rate))
         if again is None or not isinstance(found, tuple):
             keep = again is not None and self._agreement.learning_rate(t + 1) == rate
-            found = self._plan.update_matrices(self._steps.matrix(t), self._rows(t), keep=keep)
+            matrix, momentum = self._steps.matrix(t), self._steps.momentum(t)
+            learnt, batches = self._agreement.batches.trained(t), self._agreement.batches
+            idle = np.isin(np.arange(batches.rows), learnt, invert=True) if batches.aside else None
+            found = self._plan.update_matrices(
+                matrix, self._rows(t), len(learnt), momentum, idle=idle, keep=keep
+            )
             if keep:
                 self._matrices["update", again, rate] = found
         return found

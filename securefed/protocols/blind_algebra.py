@@ -182,19 +182,40 @@ class BlindPlan:
         return PlainMatrix(features, FEATURE_BITS, bits, keep, weight=weight)
 
     def update_matrices(
-        self, matrix: Array, features: Array, *, keep: bool = False
+        self,
+        matrix: Array,
+        features: Array,
+        rows: int,
+        momentum: float = 0.0,
+        *,
+        idle: NDArray[np.bool_] | None = None,
+        keep: bool = False,
     ) -> tuple[PlainMatrix, PlainMatrix]:
-        """-P_Q X'/S and I - l2 P_Q; `matrix` is P_Q."""
+        """-P_Q X'/S and (1 + momentum) I - l2 P_Q; `matrix` is P_Q, S the `rows` that are learnt from, `idle`
+        the others.
+        """
         try:
-            bits = UPDATE_BITS + UPDATE_BOUND_BITS
-            moved = PlainMatrix(features, UPDATE_BITS, bits, keep, left=matrix, weight=-1.0 / len(features))
-            kept = PlainMatrix(np.eye(len(matrix)) - self.l2 * matrix, DECAY_BITS, DECAY_BITS + 4, keep)
+            moved = PlainMatrix(
+                features,
+                UPDATE_BITS,
+                UPDATE_BITS + UPDATE_BOUND_BITS,
+                keep,
+                left=matrix,
+                weight=-1.0 / rows,
+                idle=idle,
+            )
+            decay = (1.0 + momentum) * np.eye(len(matrix)) - self.l2 * matrix
+            kept = PlainMatrix(decay, DECAY_BITS, DECAY_BITS + 4, keep)
         except RangeError as error:
             raise SettingError(
                 f"learning_rate: the local steps make a party's update too large ({error});"
                 " standardise its columns"
             ) from None
         return moved, kept
+
+    def momentum_matrix(self, size: int, momentum: float) -> PlainMatrix:
+        """-momentum I, for the parameters of the round before."""
+        return PlainMatrix(-momentum * np.eye(size), DECAY_BITS, DECAY_BITS + 4)
 
     def label_integers(self, labels: Array, fraction_bits: int) -> Wide:
         """a y, at a scale of margins or of residuals."""

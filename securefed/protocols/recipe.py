@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,10 @@ __all__ = ["KEY_HOLDER", "LinearRecipe", "PartyProgram", "Recipe", "Surroundings
 
 Array = NDArray[np.float64]
 KEY_HOLDER = "key-holder"
+LEAST_PENALTY = 1e-4
+"""Of l2="auto": with more rows a penalty changes no prediction, but without one parameters have no bound."""
+REFIT_SHARE = 3
+"""One round in so many is left for learning from the held-out rows too."""
 NETWORK_RATE, ADAM_RATE = 0.5, 0.01
 """What learning_rate="auto" is where no curvature says it: for networks, and for Adam."""
 
@@ -87,9 +91,12 @@ class Surroundings:
 class Recipe:
     """Settings that both objectives have."""
 
+    automatic_penalty: ClassVar[bool] = False
+    """Whether l2 may be "auto"."""
+
     scheme: str
     algorithm: Algorithm = field(default_factory=FedBCD)
-    l2: float = 0.0
+    l2: str | float = 0.0
     learning_rate: str | float | LearningRate = "auto"
     optimiser: Any = "sgd"
     batch_size: int | None = None
@@ -106,7 +113,8 @@ class Recipe:
     def __post_init__(self) -> None:
         check_choice("scheme", self.scheme, SCHEMES)
         check_integer("seed", self.seed, least=0)
-        check_number("l2", self.l2, least=0.0)
+        if self.l2 != "auto" or not self.automatic_penalty:
+            check_number("l2", self.l2, least=0.0)
         check_integer("score_precision", self.score_precision, least=0, most=MOST_PRECISION)
         check_flag("allow_determined", self.allow_determined)
         check_flag("allow_unstable", self.allow_unstable)
@@ -138,6 +146,8 @@ class Recipe:
 class LinearRecipe(Recipe):
     """The generalised linear objective (equation 2)."""
 
+    automatic_penalty: ClassVar[bool] = True
+
     loss: str = "logistic"
     reveal: str = "nothing"
     release: bool = False
@@ -152,6 +162,7 @@ class LinearRecipe(Recipe):
     parameter_bound: float = 64.0
     dp_noise: float = 0.0
     check_every: int = CHECK_EVERY
+    refit: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,6 +172,7 @@ class LinearRecipe(Recipe):
         check_choice("exchange", self.exchange, ("star", "pairwise"))
         check_flag("fit_intercept", self.fit_intercept)
         check_flag("release", self.release)
+        check_flag("refit", self.refit)
         for name in ("margin_bound", "feature_bound", "parameter_bound"):
             check_number(name, getattr(self, name), above=0.0)
         check_number("dp_noise", self.dp_noise, least=0.0)
@@ -214,13 +226,38 @@ class LinearRecipe(Recipe):
     def member(self, name: str, model: LocalModel) -> Member:
         return Member(name, model.size, model.is_linear)
 
-    def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1) -> Agreement:
-        """`members` in the order of turns, the label party last; `outputs`: columns of the labels."""
+    def refit_rounds(self, members: tuple[Member, ...]) -> int:
+        """The last rounds of a run, which learn from the held-out rows too, once these have been measured.
+
+        None where gradients are opened (every round shows more of them), where evaluations look at the rows
+        again, with batches, and where steps are given or models are not linear.
+        """
+        automatic = isinstance(as_learning_rate(self.learning_rate), Automatic) and self._by_gradient
+        linear = all(member.affine for member in members)
+        watched = self.evaluations() > 0
+        if (
+            not (self.refit and self.reveal == "nothing" and automatic and linear)
+            or watched
+            or self.batch_size
+        ):
+            return 0
+        return self.rounds // REFIT_SHARE
+
+    def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
+        """`members` in the order of turns, the label party last; `outputs`: columns of the labels; `held`:
+        rows that are held out of `rows` in common.
+
+        Where the last rounds learn from them too (`batches.aside`), programs take all rows, else the others.
+        """
         names = {member.name for member in members}
         if not isinstance(self.local_model, str) and not set(self.local_model) <= names:
             unknown = ", ".join(sorted(set(self.local_model) - names))
             raise SettingError(f"local_model: {unknown} given, the parties are {', '.join(sorted(names))}")
-        batches = self.batches(rows)
+        again = self.refit_rounds(members) if held else 0
+        if again:
+            batches = Batches(rows, None, self.seed, False, held, self.rounds - again)
+        else:
+            batches = self.batches(rows - held)
         return Agreement(
             objective="linear",
             scheme=self.scheme,
@@ -230,6 +267,7 @@ class LinearRecipe(Recipe):
             batches=batches,
             stopping=self.stopping(),
             columns=outputs,
+            holdout=held,
             exchange=self.exchange,  # type: ignore[arg-type]  # checked above
             key_holder=None if len(members) == 2 else KEY_HOLDER,
             evaluate_every=self.evaluations(),
@@ -244,12 +282,16 @@ class LinearRecipe(Recipe):
             release=self.release and self.blind,
             details=(
                 ("loss", self.loss),
-                ("l2", self.l2),
+                ("l2", self.penalty(rows)),
                 ("margin_bound", self.margin_bound),
                 ("feature_bound", self.feature_bound),
                 ("parameter_bound", self.parameter_bound),
             ),
         )
+
+    def penalty(self, rows: int) -> float:
+        """l2; "auto" weighs the penalty like one row, as scikit-learn's C = 1 does."""
+        return max(LEAST_PENALTY, 1.0 / rows) if isinstance(self.l2, str) else self.l2
 
     def _value_bits(self) -> int:
         """Of a contribution or a score with its noise, whichever is larger."""
@@ -272,12 +314,14 @@ class LinearRecipe(Recipe):
             return Constant(ADAM_RATE)
         if not all(member.affine for member in members):
             return Constant(NETWORK_RATE)
-        return Automatic(batches.effective_size / batches.rows)
+        share = batches.effective_size / batches.rows
+        plain_rounds = self.exact or self.dp_noise > 0.0 or self.algorithm.order != "parallel"
+        return Automatic(share, share == 1.0 and not plain_rounds, batches.until or None)
 
     def steps(self, agreement: Agreement, columns: Array) -> OwnSteps:
         """How a party with a linear model moves; `columns` with the intercept's."""
         return OwnSteps(
-            agreement, self.loss_function, columns, l2=self.l2, allow_unstable=self.allow_unstable
+            agreement, self.loss_function, columns, l2=agreement.l2, allow_unstable=self.allow_unstable
         )
 
     def plan(self, agreement: Agreement) -> BlindPlan:
@@ -285,7 +329,7 @@ class LinearRecipe(Recipe):
             self.loss_function,
             len(agreement.members),
             sum(member.equations for member in agreement.members),
-            self.l2,
+            agreement.l2,
             self.feature_bound,
             self.parameter_bound,
             self.margin_bound,
@@ -347,7 +391,7 @@ class LinearRecipe(Recipe):
             features,
             targets,
             self.loss_function,
-            l2=self.l2,
+            l2=agreement.l2,
             exact=self.exact,
             margin_bound=self.margin_bound,
             overlap=1 if steps is None else steps.overlap,

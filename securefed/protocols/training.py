@@ -86,6 +86,8 @@ class DataParty(PartyLoop):
             guard=guard,
         )
         self._side, self._optimiser, self._steps = side, optimiser, steps
+        self._previous = side.parameters
+        """At the start of the last round."""
         if agreement.scores_rows and evaluation is None:
             raise SettingError(
                 "evaluate_every: evaluations were agreed, and there are no rows to evaluate on"
@@ -93,19 +95,20 @@ class DataParty(PartyLoop):
 
     def _model_state(self) -> State:
         moments = {f"{OPTIMISER}{name}": array for name, array in self._optimiser.state().items()}
-        return {"parameters": self._side.parameters, **moments}
+        return {"parameters": self._side.parameters, "previous": self._previous, **moments}
 
     def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         parameters = np.asarray(checkpoint_array(state, "parameters"), dtype=np.float64)
         self._optimiser.restore(part_of(state, OPTIMISER))
         self._side.parameters = parameters
+        self._previous = np.asarray(checkpoint_array(state, "previous"), dtype=np.float64)
 
     async def _begin(self, link: Link, keys: Keyring) -> None:
         self._exchange = Exchange(link, self._agreement, keys, self._side)
 
     async def _round(self, link: Link, keys: Keyring, t: int) -> None:
         agreement = self._agreement
-        self._side.begin(agreement.batches.batch(t))
+        self._side.begin(agreement.batches.trained(t))
         if agreement.algorithm.order == "parallel":
             held = await self._exchange.all(t)
             link.mark("exchange", t)
@@ -154,7 +157,9 @@ class DataParty(PartyLoop):
                 gradient = self._gradient(held, sums)
                 if self._steps is not None and sums is not None:
                     # All Q steps at once; nothing that was opened changes during them.
-                    side.parameters = side.parameters - self._steps.matrix(t) @ gradient
+                    change = self._steps.momentum(t) * (start - self._previous) if t else 0.0
+                    self._previous = start
+                    side.parameters = start + change - self._steps.matrix(t) @ gradient
                     break
                 gradient = gradient + proximal_pull(side.parameters, start, agreement.algorithm.proximal)
                 rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)

@@ -86,9 +86,11 @@ def agreement_of(shared: SharedSettings, standings: Mapping[str, Standing], comm
         Member(name, standings[name].equations, standings[name].affine) for name in shared.parties
     )
     train, held = divided(shared, common)
-    agreement = recipe.agreement(members, len(train))
-    measured = len(held) if shared.same_people else 0
-    return replace(agreement, key_holder=shared.key_holder, holdout=measured)
+    if isinstance(recipe, LinearRecipe):
+        agreement = recipe.agreement(members, common, held=len(held))
+    else:
+        agreement = recipe.agreement(members, len(train))
+    return replace(agreement, key_holder=shared.key_holder)
 
 
 def build(
@@ -134,6 +136,9 @@ def build(
             if len(held):
                 measured = Measured(metric, (columns, targets, seen_columns))
         around = replace(around, evaluation=Evaluation(seen_columns, metric))
+    if agreement.batches.aside:  # its last rounds learn from the held-out rows too
+        columns = take_rows(data.features, alignment.rows)
+        targets = None if data.targets is None else data.targets[alignment.rows]
     program = recipe.party(agreement, name, model, columns, targets, around)
     return Trained(program, model, measured=measured)
 

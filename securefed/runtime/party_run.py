@@ -203,7 +203,7 @@ class Session(ABC):
             agreement=agreement,
             rounds=rounds,
             reason=reason,
-            rows=agreement.batches.rows + agreement.holdout,
+            rows=agreement.common_rows,
             timeline=tally.timeline,
             transcript=transcript,
             path=path,

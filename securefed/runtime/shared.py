@@ -51,10 +51,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "reveal": "nothing",
         "release": False,
         "local_steps": 20,
-        "rounds": 20,
+        "rounds": 24,
+        "refit": True,
         "learning_rate": "auto",
         "allow_unstable": False,
-        "l2": 1e-2,
+        "l2": "auto",
         "optimiser": "sgd",
         "local_model": "linear",
         "hidden": [16],
@@ -117,7 +118,7 @@ class SharedSettings:
         values = {**defaults, **{key: value for key, value in table.items() if key in defaults}}
         for key, value in values.items():
             # 1 and 1.0 are the same number, and have to look the same to a peer.
-            fraction = isinstance(defaults[key], float) or key in ("target", "learning_rate")
+            fraction = isinstance(defaults[key], float) or key in ("target", "learning_rate", "l2")
             if fraction and isinstance(value, int) and not isinstance(value, bool):
                 values[key] = float(value)
         parties = check_names("parties", table["parties"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,15 @@ from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.losses import LOSSES, Loss, get_loss
 from securefed.protocols.recipe import LinearRecipe
-from securefed.protocols.schedules import Automatic, Batches, Constant, FedBCD, LearningRate, Stopping
+from securefed.protocols.schedules import (
+    Automatic,
+    Batches,
+    Constant,
+    FedBCD,
+    LearningRate,
+    Stopping,
+    held_out,
+)
 from securefed.protocols.steps import LocalProblem, OwnSteps, margin_range, parameter_range, stable
 
 Array = NDArray[np.float64]
@@ -56,7 +65,7 @@ def trajectory(
 ) -> tuple[list[float], list[Array]]:
     """The loss after each round, and the parameters at the end."""
     steps = [OwnSteps(agreement, loss, x, l2=l2, allow_unstable=True) for x in blocks]
-    theta = [np.zeros(x.shape[1]) for x in blocks]
+    theta = previous = [np.zeros(x.shape[1]) for x in blocks]
     everybody = list(range(len(blocks)))
     turns = [everybody] if agreement.algorithm.order == "parallel" else [[k] for k in everybody]
     values = [value(loss, blocks, y, theta, l2)]
@@ -67,8 +76,9 @@ def trajectory(
             moved = list(theta)
             for k in active:
                 gradient = blocks[k].T @ residual / len(y) + l2 * theta[k]
-                moved[k] = theta[k] - steps[k].matrix(t) @ gradient
-            theta = moved
+                again = steps[k].momentum(t) * (theta[k] - previous[k])
+                moved[k] = theta[k] + again - steps[k].matrix(t) @ gradient
+            previous, theta = theta, moved
         values.append(value(loss, blocks, y, theta, l2))
     return values, theta
 
@@ -123,6 +133,46 @@ def test_the_loss_of_the_batch_falls_in_every_round(
     assert np.sqrt(sum(part @ part for part in theta)) <= parameter_range(loss, l2, scale) * (1 + 1e-6)
 
 
+@settings(deadline=None, max_examples=100, derandomize=True)
+@given(
+    problems(),
+    st.integers(1, 1000),
+    st.sampled_from([0.0, 1e-6, 1e-3, 1.0]),
+    st.sampled_from([0.0, 0.1]),
+    st.sampled_from([None, 4]),
+)
+def test_accelerated_rounds_never_go_above_the_start(
+    problem: tuple[Loss, list[Array], Array], steps: int, l2: float, proximal: float, again: int | None
+) -> None:
+    """Which is what the ranges of masks rest on; a round by itself may rise."""
+    loss, blocks, y = problem
+    rate = Automatic(1.0, True, again)
+    agreement = agreed(blocks, FedBCD(steps, "parallel", proximal), rate, rounds=12)
+    values, theta = trajectory(loss, blocks, y, agreement, l2)
+    least = 1e-9 * (1.0 + abs(values[0]))
+    assert max(values) <= values[0] + least
+    if again is not None:
+        assert max(values[again:]) <= values[again] + least
+    scale = float(np.sqrt(np.mean(y**2)))
+    margins = np.sum([x @ part for x, part in zip(blocks, theta, strict=True)], axis=0)
+    assert np.sqrt(np.mean(margins**2)) <= margin_range(loss, scale) * (1 + 1e-6)
+    assert np.sqrt(sum(part @ part for part in theta)) <= parameter_range(loss, l2, scale) * (1 + 1e-6)
+
+
+def test_the_recurrence_is_chebyshevs() -> None:
+    """What is left of an error along an eigenvalue x of P A after t rounds: T_{2t+1}(sqrt x)/((2t+1) sqrt x),
+    up to its sign; at most 1, and at most 1/((2t+1) sqrt x).
+    """
+    rate, x = Automatic(1.0, True), np.linspace(1e-6, 1.0, 2001)
+    previous = left = np.ones_like(x)
+    for t in range(60):
+        previous, left = left, left + rate.momentum(t) * (left - previous) - rate(t) * x * left
+        odd = 2 * t + 3
+        expected = (-1) ** (t + 1) * np.cos(odd * np.arccos(np.sqrt(x))) / (odd * np.sqrt(x))
+        assert np.allclose(left, expected, rtol=0, atol=1e-9)
+        assert np.abs(left).max() <= 1.0 and (np.sqrt(x) * np.abs(left)).max() <= 1.0 / odd + 1e-9
+
+
 def test_without_the_overlap_the_same_test_fails() -> None:
     """Five parties with one and the same column: the test above can fail, and K is what it takes."""
     rng = np.random.default_rng(0)
@@ -160,6 +210,9 @@ def test_it_falls_on_the_small_tables_as_they_are(name: str, parties: int, stand
         pytest.skip("a single column")
     values, _ = trajectory(loss, blocks, y, agreed(blocks, FedBCD(20), Automatic(), rounds=20), 1e-3)
     assert falls(values) and values[-1] < values[0]
+    quick = agreed(blocks, FedBCD(20), Automatic(1.0, True), rounds=20)
+    quicker = trajectory(loss, blocks, y, quick, 1e-3)[0][-1]
+    assert quicker <= values[-1] + 0.005 * (values[0] - values[-1])  # where there is nothing left to gain
 
 
 class TestUpdateMatrix:
@@ -245,9 +298,43 @@ class TestRecipe:
     def test_auto_is_the_default_and_networks_keep_a_number(self) -> None:
         made = LinearRecipe(scheme="plain", batch_size=25)
         assert made.agreement(self.member(True), 100).learning_rate == Automatic(0.25)
+        whole = LinearRecipe(scheme="plain", loss_form="taylor")
+        assert whole.agreement(self.member(True), 100).learning_rate == Automatic(1.0, True)
+        exact = LinearRecipe(scheme="plain")
+        assert exact.agreement(self.member(True), 100).learning_rate == Automatic(1.0)
         assert made.agreement(self.member(False), 100).learning_rate == Constant(0.5)
         adam = LinearRecipe(scheme="plain", optimiser="adam")
         assert adam.agreement(self.member(True), 100).learning_rate == Constant(0.01)
+
+    def test_the_last_third_of_the_rounds_learns_from_the_held_out_rows_too(self) -> None:
+        made = LinearRecipe(scheme="ckks", rounds=9).agreement(self.member(True), 100, held=20)
+        assert (made.batches.rows, made.holdout, made.common_rows) == (100, 20, 100)
+        assert [len(made.batches.trained(t)) for t in (0, 5, 6, 8)] == [80, 80, 100, 100]
+        assert [t for t in range(9) if made.evaluates_after(t)] == [5]
+        assert np.array_equal(made.batches.trained(0), held_out(100, 0.2, 0)[0])
+        assert made.learning_rate == Automatic(1.0, True, 6)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"reveal": "own-gradient"},
+            {"refit": False},
+            {"batch_size": 10},
+            {"patience": 2},
+            {"learning_rate": 0.1},
+        ],
+    )
+    def test_it_does_not_where_that_would_show_more_or_is_not_sure(self, settings: dict[str, Any]) -> None:
+        made = LinearRecipe(scheme="ckks", rounds=9, **settings).agreement(self.member(True), 100, held=20)
+        assert (made.batches.rows, made.holdout, made.common_rows) == (80, 20, 100)
+        assert made.evaluates_after(8) and not made.batches.aside
+
+    def test_an_automatic_penalty_is_that_of_one_row(self) -> None:
+        made = LinearRecipe(scheme="plain", l2="auto")
+        assert [made.penalty(rows) for rows in (10, 1000, 10**6)] == [0.1, 1e-3, 1e-4]
+        assert made.agreement(self.member(True), 50).l2 == 0.02
+        with pytest.raises(SettingError, match="l2"):
+            LinearRecipe(scheme="plain", l2="none")
 
     def test_batches_damp_the_step_and_the_full_batch_does_not(self) -> None:
         assert [Automatic(1.0)(t) for t in (0, 10)] == [1.0, 1.0]

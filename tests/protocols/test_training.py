@@ -330,6 +330,7 @@ def test_a_checkpoint_holds_the_partys_own_numbers_only(keys: Keys) -> None:
         assert {key: value.shape for key, value in state.items()} == {
             "round": (),
             "parameters": (size,),
+            "previous": (size,),
             "optimiser.steps": (),
             "optimiser.first": (size,),
             "optimiser.second": (size,),
