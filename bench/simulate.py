@@ -186,7 +186,7 @@ class Linear:
             self._columns[name][self.agreement.batches.batch(0)],
             None,
             self.recipe.loss_function,
-            l2=self.recipe.l2,
+            l2=self.agreement.l2,
             exact=self.recipe.exact,
             margin_bound=self.recipe.margin_bound,
         )

@@ -96,7 +96,8 @@ class Recipe:
 
     scheme: str
     algorithm: Algorithm = field(default_factory=FedBCD)
-    l2: str | float = 0.0
+    l2: Any = 0.0
+    """A number, or "auto" where `automatic_penalty` says so."""
     learning_rate: str | float | LearningRate = "auto"
     optimiser: Any = "sgd"
     batch_size: int | None = None
@@ -291,7 +292,7 @@ class LinearRecipe(Recipe):
 
     def penalty(self, rows: int) -> float:
         """l2; "auto" weighs the penalty like one row, as scikit-learn's C = 1 does."""
-        return max(LEAST_PENALTY, 1.0 / rows) if isinstance(self.l2, str) else self.l2
+        return max(LEAST_PENALTY, 1.0 / rows) if self.l2 == "auto" else float(self.l2)
 
     def _value_bits(self) -> int:
         """Of a contribution or a score with its noise, whichever is larger."""

@@ -157,9 +157,9 @@ class DataParty(PartyLoop):
                 gradient = self._gradient(held, sums)
                 if self._steps is not None and sums is not None:
                     # All Q steps at once; nothing that was opened changes during them.
-                    change = self._steps.momentum(t) * (start - self._previous) if t else 0.0
+                    again = self._steps.momentum(t) * (start - self._previous)
                     self._previous = start
-                    side.parameters = start + change - self._steps.matrix(t) @ gradient
+                    side.parameters = start + again - self._steps.matrix(t) @ gradient
                     break
                 gradient = gradient + proximal_pull(side.parameters, start, agreement.algorithm.proximal)
                 rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)
