@@ -17,10 +17,11 @@ from securefed.transport import LocalRun, Path, Transcript
 
 __all__ = ["RunResult"]
 
-EXCHANGE = ("contribution", "residual", "margin", "masked-margin", "converted")
+EXCHANGE = ("contribution", "residual", "margin", "masked-margin", "converted", "share")
 """What carries H and residuals, in the open form and in the blind one."""
-OPENING = ("opening-request", "opening", "refresh-request", "refreshed")
-"""What goes to the key-holder and back; blind training refreshes there and opens nothing."""
+CHECKS = ("range-choice", "range-check", "range-commitment", "range-reveal", "range-opening")
+OPENING = ("opening-request", "opening", "refresh-request", "refreshed", "share-product", *CHECKS)
+"""What goes to the key-holder and back; blind training refreshes and checks there, and opens nothing."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,9 @@ class RunResult:
         metric = "" if self.metric is None else f", metric {self.metric:.4f}"
         quality = "quality not measured" if self.holdout is None else str(self.holdout)
         guard = "" if self.protected else " (NOT PROTECTED)"
+        early = "" if self.reason == "rounds" else f" ({self.reason})"
         return (
-            f"{self.settings['algorithm']} {self.scheme}{guard}: {self.rounds} rounds ({self.reason})"
+            f"{self.settings['algorithm']} {self.scheme}{guard}: {self.rounds} rounds{early}"
             f"{metric}, {self.computation:.2f} s computation + {self.communication:.2f} s communication; "
             f"{quality}"
         )

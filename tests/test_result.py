@@ -97,7 +97,7 @@ def test_a_result_can_be_written_as_json() -> None:
 def test_one_line_says_the_main_things() -> None:
     plain, _ = run()
     line = str(plain)
-    assert line.startswith("FedBCD-p plain (NOT PROTECTED): 2 rounds (rounds), metric ")
+    assert line.startswith("FedBCD-p plain (NOT PROTECTED): 2 rounds, metric ")
     assert "\n" not in line
     encrypted, _ = run("ckks")
     assert str(encrypted).startswith("FedBCD-p ckks: 2 rounds")

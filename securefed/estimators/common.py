@@ -97,6 +97,12 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
                 raise SettingError(f"keys: {name} has {holder!r}, a {kind} key-holder is allowed")
         return {name: given.get(name) or generate(kind, key_bits=self.key_bits) for name in names}
 
+    def _fitting_holders(self, agreement: Agreement) -> dict[str, KeyHolder]:
+        """Those of the last run that serve this one: released parameters are scored under keys that open."""
+        kind = key_kind(agreement.scheme, agreement.reveal)
+        held: dict[str, KeyHolder] = getattr(self, "_holders", None) or {}
+        return {name: holder for name, holder in held.items() if holder.public.scheme.name == kind}
+
     def _check_simulation(self) -> None:
         """The settings of the run in this process; the recipe has checked those of the training."""
         check_integer("key_bits", self.key_bits, least=2048, most=8192)

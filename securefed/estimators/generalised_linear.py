@@ -360,7 +360,7 @@ class GeneralisedLinear(Federated):
                 raise DataError(f"{party.name}: {given} columns given, the model has {due}")
             features[party.name] = columns
         agreement = self._prediction_agreement(recipe, parts)
-        self._holders = self._keys(agreement, getattr(self, "_holders", None))
+        self._holders = self._keys(agreement, self._fitting_holders(agreement))
         with self._mapper() as mapper:
             guards = self._guards(agreement)
             self._know(rows)

@@ -120,3 +120,9 @@ class TestManners:
             _ = hidden.coef_
         shown = GeneralisedLinear(rounds=1, holdout=0.0, release=True).fit(self.parties(slice(0, 40)))
         assert set(shown.coef_) == {"lab", "clinic"} and any(shown.coef_["lab"].values())
+        new = self.parties(slice(40, 44))
+        by_hand = shown.intercept_ + sum(
+            party.features @ np.array(list(shown.coef_[party.name].values())) for party in new
+        )
+        step = 2.0**-shown.score_precision
+        assert np.abs(by_hand - shown.decision_function(new)).max() < 2 * step
