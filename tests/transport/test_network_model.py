@@ -217,6 +217,7 @@ def test_whatever_happens_all_runs_come_to_their_end() -> None:
     explore(Model, 15, 12, derandomize=True)
 
 
+@pytest.mark.slow
 def test_whatever_happens_all_runs_come_to_their_end_over_thousands_of_schedules() -> None:
     explore(Model, 2000, 30)
 
