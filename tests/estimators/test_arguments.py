@@ -43,7 +43,6 @@ COMMON: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": 31}, "batch_size: 31 given, at most the 30 rows are allowed"),
     ({"batch_size": 2.5}, "batch_size"),
     ({"rounds": 0}, "rounds must be an integer of at least 1, not 0"),
-    ({"rounds": None}, "rounds"),
     ({"target": "high"}, "target"),
     ({"patience": 0}, "patience"),
     ({"evaluate_every": -1}, "evaluate_every"),
@@ -63,6 +62,7 @@ COMMON: list[tuple[dict[str, Any], str]] = [
     ({"progress": "yes"}, "progress must be True or False, not 'yes'"),
 ]
 LINEAR: list[tuple[dict[str, Any], str]] = [
+    ({"rounds": None}, "rounds"),
     ({"loss": "hinge"}, "loss must be one of"),
     ({"reveal": "all"}, "reveal must be one of 'nothing', 'own-gradient', not 'all'"),
     ({"local_model": "tree"}, "local_model must be one of 'linear', 'network', not 'tree'"),
