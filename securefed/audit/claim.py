@@ -12,7 +12,7 @@ a consistent way is outside of what they can show.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -61,6 +61,11 @@ class Findings:
     def nothing(self, why: str) -> None:
         """There is nothing to check the claim by."""
         self.checked, self.looked_at = False, why
+
+    def counted(self, count: int, what: str, absent: Sequence[str]) -> None:
+        """How much was looked at: nothing, if all of it is in transcripts that are `absent`."""
+        rest = f"; what {', '.join(absent)} had of it is not here" if absent else ""
+        self.checked, self.looked_at = bool(count) or not absent, f"{count} {what}{rest}"
 
     @property
     def evidence(self) -> str:

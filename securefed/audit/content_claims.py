@@ -101,7 +101,8 @@ def _foreign_key(recorded: Recorded, found: Findings) -> None:
                 found.against(f"{message} is under no key")
             elif recorded.owners.get(part.key) == message.receiver:
                 found.against(f"{message} is under {message.receiver}'s own key")
-    found.looked_at = f"{seen} ciphertext blocks, each under a key of somebody else than its receiver"
+    what = "ciphertext blocks, each under a key of somebody else than its receiver"
+    found.counted(seen, what, recorded.missing)
 
 
 def _fresh(recorded: Recorded, found: Findings) -> None:
@@ -121,7 +122,8 @@ def _fresh(recorded: Recorded, found: Findings) -> None:
         arrived[message.receiver, message.entry.digest] += 1
         if arrived[message.receiver, message.entry.digest] > 1:
             found.against(f"{message} is a ciphertext that {message.receiver} had already")
-    found.looked_at = f"{seen} ciphertext messages, fresh, re-randomised, or the key-holder's, passed on once"
+    what = "ciphertext messages, fresh, re-randomised, or the key-holder's, passed on once"
+    found.counted(seen, what, recorded.missing)
 
 
 CONTENT = (

@@ -43,8 +43,7 @@ def _masked(recorded: Recorded, found: Findings) -> None:
             if not asked[place]:
                 found.against(f"{party} opened {entry.kind} (round {entry.round}) without a masked request")
             asked[place] -= 1
-    absent = f"; what {', '.join(recorded.missing)} masked is not here" if recorded.missing else ""
-    found.looked_at = f"{seen} masked blocks, each under masks of its own in every part{absent}"
+    found.counted(seen, "masked blocks, each under masks of its own in every part", recorded.missing)
 
 
 def _mask_once(recorded: Recorded, found: Findings) -> None:
@@ -67,13 +66,15 @@ def _mask_once(recorded: Recorded, found: Findings) -> None:
         kept = sum(count > 0 for count in used.values())
         if kept:
             found.against(f"{party} sent {kept} masks whose end it did not write down")
-    found.looked_at = f"{made} masks, all different, none kept"
+    found.counted(made, "masks, all different, none kept", recorded.missing)
 
 
 def _sums(recorded: Recorded, found: Findings) -> None:
+    requests = 0
     for message in recorded.everything:
         if message.entry.kind != "opening-request":
             continue
+        requests += 1
         if message.facts.get("single"):
             found.against(f"{message} asks for values of single rows")
         due = recorded.equations(message.sender) * recorded.outputs
@@ -90,7 +91,8 @@ def _sums(recorded: Recorded, found: Findings) -> None:
             if not asked[place]:
                 found.against(f"{party} opened for {entry.peer} what it had not asked for ({entry.phase})")
             asked[place] -= 1
-    found.looked_at = f"{opened} gradients opened, each to its owner and of its owner's size"
+    what = "gradients opened, each to its owner and of its owner's size"
+    found.counted(max(requests, opened), what, recorded.unseen_openings)
 
 
 def _ledger(recorded: Recorded, found: Findings) -> None:
@@ -101,6 +103,9 @@ def _ledger(recorded: Recorded, found: Findings) -> None:
             found.against(f"{entry.party} holds {numbers}: determined")
     worst = max((entry.ratio for entry in entries), default=0.0)
     found.looked_at = f"at most {worst:.2f} equations an unknown" if entries else "nothing opened in training"
+    if recorded.unseen_openings:
+        found.looked_at += f"; what was opened to {', '.join(recorded.unseen_openings)} is not here"
+        found.checked = bool(entries)
 
 
 def _scores(recorded: Recorded, found: Findings) -> None:
@@ -121,7 +126,10 @@ def _scores(recorded: Recorded, found: Findings) -> None:
         for entry in transcript.of("opened"):
             if entry.kind == "score-opening" and entry.peer != label:
                 found.against(f"{party} opened scores for {entry.peer}")
-    found.looked_at = f"{numbers} scores, one a row, to {label}" if numbers else "no scores in this run"
+    if numbers:
+        found.looked_at = f"{numbers} scores, one a row, to {label}"
+    else:
+        _nobody(recorded, found, "scores were opened, and neither end of that is here")
 
 
 SCORED = ("score-part", "margin", "masked-margin", "scores")
@@ -135,10 +143,10 @@ def _scored(recorded: Recorded) -> Iterator[Sent]:
             yield message
 
 
-def _nobody_scored(recorded: Recorded, found: Findings) -> None:
-    """Either there were no scores, or those who were scored did not hand their transcripts in."""
+def _nobody(recorded: Recorded, found: Findings, otherwise: str) -> None:
+    """Either there were no scores, or those whom the claim is about did not hand their transcripts in."""
     if any(message.entry.phase in SCORING for message in recorded.everything):
-        found.nothing("nobody who was scored is here")
+        found.nothing(otherwise)
     else:
         found.looked_at = "no scores in this run"
 
@@ -155,7 +163,7 @@ def _blurred(recorded: Recorded, found: Findings) -> None:
         else:
             least = min(least or blur["noise_bits"], blur["noise_bits"])
     if not parts:
-        _nobody_scored(recorded, found)
+        _nobody(recorded, found, "nobody who was scored is here")
     else:
         found.looked_at = f"{parts} parts of scores, noise over 2**-{agreed} in {least} bits or more"
 
@@ -173,7 +181,7 @@ def _score_ledger(recorded: Recorded, found: Findings) -> None:
         before = worst.get(message.sender, (0, 0, 0))
         worst[message.sender] = max(before, (state["bits"], state["scorings"], state["column_bits"]))
     if not worst:
-        _nobody_scored(recorded, found)
+        _nobody(recorded, found, "nobody who was scored is here")
     else:
         found.looked_at = "; ".join(
             f"{party}: {bits} bits of {held} in {scorings} scorings of a person"

@@ -117,6 +117,11 @@ class Recorded:
         """Parties whose transcripts are not here."""
         return [name for name in self.everybody if name not in self.transcripts]
 
+    @property
+    def unseen_openings(self) -> list[str]:
+        """Data parties of whose openings neither end is here."""
+        return [name for name in self.missing if name in self.names and self.key_holder in self.missing]
+
     def equations(self, party: str) -> int:
         return next((int(member[1]) for member in self.settings["parties"] if member[0] == party), 0)
 
@@ -218,3 +223,12 @@ class Recorded:
                 total = sum(rounds.values())
                 entries.append(LedgerEntry(party, ALL_LABELS, total, int(agreed["rows"]), True))
         return sorted(entries, key=lambda e: (e.advisory, -e.ratio))
+
+    def stated_ledger(self) -> list[LedgerEntry]:
+        """What the result says of openings that no transcript here shows; every party knows their number."""
+        stated = (self.result or {}).get("ledger_of_all", ())
+        return [
+            LedgerEntry(e["party"], e["block"], e["equations"], e["unknowns"], e["advisory"])
+            for e in stated
+            if e["party"] in self.unseen_openings
+        ]

@@ -99,7 +99,7 @@ class AuditReport:
 
     def _nevertheless(self) -> str:
         """Claims are about how messages were protected. What was opened as agreed may still tell secrets."""
-        past = [entry for entry in self.ledger if entry.ratio >= 1.0]
+        past = [e for e in (*self.ledger, *self.recorded.stated_ledger()) if e.ratio >= 1.0]
         if not past:
             return ""
         listed = "; ".join(

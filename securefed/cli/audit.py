@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     text = io.StringIO()
     code = command.run(args.folder, args.json, text, args.html)
-    for line in text.getvalue().rstrip("\n").split("\n")[: 2 if args.quiet else None]:
+    lines = text.getvalue().rstrip("\n").split("\n")
+    # Quiet: down to the first blank line, the whole of the verdict, which says what it leaves out.
+    for line in lines[: lines.index("") if args.quiet else None]:
         colour = COLOURS.get(line.strip().partition("  ")[0], "red" if "FAIL" in line else None)
         terminal.result(line, colour=colour)
     return code

@@ -16,11 +16,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from securefed.audit import CLAIMS, audit, compare, read_run, write_transcripts
+from securefed.audit import audit, compare, read_run, write_transcripts
 from securefed.audit.command import run as run_command
 from securefed.crypto import KEY_KINDS, FixedPoint, generate
 from securefed.errors import DataError, SettingError
-from securefed.protocols.schedules import FedBCD, FedSGD
+from securefed.protocols.schedules import FedBCD
 from securefed.transport import Message, Transcript
 from securefed.transport import Path as Clock
 from securefed.transport.contents import looks_random, parts_of
@@ -359,34 +359,3 @@ def test_names_are_escaped() -> None:
                 transcript.entries[place] = replace(entry, kind="<script>alert(1)</script>")
                 break
     assert "<script>" not in audit(transcripts).to_html()
-
-
-# The verdict says what it is about.
-
-
-def test_one_side_says_that_it_is_one_side() -> None:
-    transcripts, result = PROTOCOLS["linear, two parties"]("paillier", FedSGD()).run()
-    whole = audit(transcripts, result)
-    assert whole.unqualified and whole.verdict == "all claims hold" and whole.not_checked == []
-    alone = audit({"p0": transcripts["p0"]}, None)
-    assert alone.passed and not alone.unqualified
-    assert alone.not_checked == ["agreed", "receipts", "result"]
-    count = f"{len(CLAIMS) - 3} of {len(CLAIMS)}; not checked: agreed, receipts, result"
-    assert alone.verdict == f"all claims hold of those that one side can check ({count})"
-    assert "not checked  Both ends of every link wrote down the same messages." in alone.to_text()
-    assert alone.claim("receipts").word == "not checked"
-    assert 'class="part">not checked' in alone.to_html()
-    both = audit(transcripts, None)
-    count = f"{len(CLAIMS) - 1} of {len(CLAIMS)}; not checked: result"
-    assert both.verdict == f"all claims hold that could be checked ({count})"
-
-
-@pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
-def test_a_ledger_past_its_line_is_part_of_the_verdict() -> None:
-    """Every claim holds, and B has more sums than there are labels."""
-    transcripts, result = PROTOCOLS["transfer"]("paillier", FedBCD(2)).run()
-    found = audit(transcripts, result)
-    assert found.passed and any(entry.verdict == "possibly determined" for entry in found.ledger)
-    assert not found.unqualified
-    assert found.verdict.startswith("all claims hold; but the gradients that were opened possibly determine")
-    assert "labels over all rounds" in found.verdict

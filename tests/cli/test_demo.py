@@ -122,6 +122,7 @@ def test_every_way_of_it_is_encrypted_and_good(words: tuple[str, ...], tmp_path:
     verdict = facts["audit"]["verdict"]  # type: ignore[index]
     count = f"{len(CLAIMS) - 1} of {len(CLAIMS)}"
     assert facts["protected"] and verdict.startswith(f"all claims hold that could be checked ({count}; ")
+    assert f"{verdict}: " in text  # all of it, with what it leaves out
     assert facts["auc"] > (0.9 if "--data" not in words else 0.8)  # type: ignore[operator]
     if not words:
         assert facts["auc"] > facts["auc_central"] - 0.01  # type: ignore[operator]

@@ -1,0 +1,120 @@
+"""The verdict says what it is about: which sides, what was not checked, and what opened gradients tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from securefed.audit import CLAIMS, audit, write_transcripts
+from securefed.audit.page import whole_page
+from securefed.audit.report import AuditReport
+from securefed.cli.entry import main
+from securefed.protocols.ledger import LedgerEntry
+from securefed.transport import Transcript
+from tests.audit.runs import record, report
+
+pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+ONE_SIDE = "all claims hold of those that one side can check"
+BUT = "; but the gradients that were opened possibly determine secrets"
+ENDS = ["agreed", "receipts", "result"]
+SCORED = ["blurred", "score-ledger"]
+
+
+class Run:
+    """What write_transcripts takes."""
+
+    def __init__(self, transcripts: dict[str, Transcript], result: Mapping[str, Any] | None) -> None:
+        self.transcripts, self._result = transcripts, dict(result or {})
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._result
+
+
+def test_one_side_says_that_it_is_one_side() -> None:
+    recorded = report("linear, two parties", "paillier").recorded
+    transcripts, result = recorded.transcripts, recorded.result
+    whole = audit(transcripts, result)
+    assert whole.unqualified and whole.verdict == "all claims hold" and whole.not_checked == []
+    alone = audit({"p0": transcripts["p0"]}, None)
+    assert alone.passed and not alone.unqualified
+    assert alone.not_checked == ENDS
+    count = f"{len(CLAIMS) - 3} of {len(CLAIMS)}; not checked: agreed, receipts, result"
+    assert alone.verdict == f"{ONE_SIDE} ({count})"
+    assert "not checked  Both ends of every link wrote down the same messages." in alone.to_text()
+    assert alone.claim("receipts").word == "not checked"
+    assert 'class="part">not checked' in alone.to_html()
+    both = audit(transcripts, None)
+    count = f"{len(CLAIMS) - 1} of {len(CLAIMS)}; not checked: result"
+    assert both.verdict == f"all claims hold that could be checked ({count})"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "side", "left"),
+    [
+        # A key-holder masks nothing, and got no ciphertext that it could not read.
+        ("linear, three, star", "C", ["foreign-key", "fresh", "masked", "mask-once", *SCORED, *ENDS]),
+        ("blind, three", "C", ["masked", "mask-once", *SCORED, *ENDS]),
+        # A party without labels sees neither the scores, nor what was opened to the others.
+        ("linear, three, star", "p0", ["scores", *ENDS]),
+        ("blind, three", "p0", ["sums", "ledger", "scores", *ENDS]),
+        ("blind, released", "p0", ["ledger", "scores", *ENDS]),
+        ("blind, three", "p2", ["sums", "ledger", *SCORED, *ENDS]),
+        # With two parties, each sees every message.
+        ("blind, two parties", "p0", ENDS),
+    ],
+)
+def test_what_nothing_was_looked_at_for_is_not_checked(protocol: str, side: str, left: list[str]) -> None:
+    """A claim whose messages all passed between others cannot pass at this side."""
+    found = audit({side: record(protocol, "paillier")[side]})
+    assert found.not_checked == left
+    assert found.verdict.startswith(f"{ONE_SIDE} ({len(CLAIMS) - len(left)} of {len(CLAIMS)}; not checked: ")
+    listed = {claim["name"] for claim in found.to_dict()["claims"] if not claim["checked"]}
+    assert listed == set(left) == set(found.to_dict()["not_checked"])
+    for name in left:
+        assert f"not checked  {found.claim(name).text}" in found.to_text()
+
+
+def says_so(found: AuditReport, folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """In every form, also in the one of few words, in which the verdict takes more than a line."""
+    assert found.passed and not found.unqualified and BUT in found.verdict
+    assert BUT in found.to_dict()["verdict"]
+    assert BUT in " ".join(found.to_text().split())
+    page = " ".join(whole_page(found).split())
+    assert BUT in page and "badge good" not in page
+    write_transcripts(folder, run)
+    for words in ((), ("--quiet",)):
+        assert main(["audit", str(folder), "--json", str(folder / "audit.json"), *words]) == 0
+        assert BUT in " ".join(capsys.readouterr().out.split())
+        assert BUT in json.loads((folder / "audit.json").read_text())["verdict"]
+
+
+@pytest.mark.parametrize("sides", [("A", "B"), ("A",), ("B",)])
+def test_a_ledger_past_its_line_is_part_of_every_verdict(
+    sides: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every claim holds, and B has more sums than there are labels."""
+    whole = report("transfer", "paillier")
+    run = Run({name: whole.recorded.transcripts[name] for name in sides}, whole.recorded.result)
+    found = audit(run.transcripts, run.to_dict())
+    assert any(entry.verdict == "possibly determined" for entry in found.ledger)
+    assert "labels over all rounds" in found.verdict
+    assert found.verdict.startswith("all claims hold; but" if len(sides) == 2 else ONE_SIDE)
+    says_so(found, tmp_path, run, capsys)
+
+
+def test_also_where_the_openings_were_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a star the label party's transcript shows no opening but its own; its result counts them all."""
+    whole = report("linear, three, star", "paillier")
+    own = [asdict(entry) for entry in whole.ledger if entry.party == "p2"]
+    others = asdict(LedgerEntry("p0", "labels over all rounds", 26, 24, True))
+    result = {**(whole.recorded.result or {}), "ledger": own, "ledger_of_all": [*own, others]}
+    run = Run({"p2": whole.recorded.transcripts["p2"]}, result)
+    found = audit(run.transcripts, result)
+    assert found.ledger and all(entry.party == "p2" and entry.ratio < 1.0 for entry in found.ledger)
+    assert "p0 holds 26 equations for 24 unknowns" in found.verdict
+    says_so(found, tmp_path, run, capsys)
