@@ -67,7 +67,11 @@ class Side(Protocol):
         """The shape of the others' contributions."""
         ...
 
-    def multipliers(self) -> Array: ...
+    def multipliers(self) -> Array:
+        """As above. A class that also has `sums(E)`, the same sums of an E in the clear by a shorter way, is
+        asked for those where nothing is encrypted.
+        """
+        ...
 
     def gradient(self, sums: Array, included: bool) -> Array:
         """The gradient of the objective by the flat parameters, from opened sums.

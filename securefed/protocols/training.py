@@ -21,10 +21,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import KeyHolder, Mapper
-from securefed.crypto.scheme import Bare
+from securefed.crypto import FixedPoint, KeyHolder, Mapper
+from securefed.crypto.scheme import Bare, Mask
 from securefed.errors import SettingError
-from securefed.protocols.agreement import Agreement
+from securefed.protocols.agreement import FRACTION_BITS, Agreement
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.exchange import Exchange, Held
 from securefed.protocols.keyring import Keyring
@@ -39,6 +39,7 @@ from securefed.protocols.loop import (
     part_of,
 )
 from securefed.protocols.openings import (
+    ask,
     ask_sums,
     fix_ledger,
     levelled,
@@ -137,10 +138,7 @@ class DataParty(PartyLoop):
         for q in range(agreement.algorithm.local_steps):
             mask = None
             if held is not None and agreement.opens_at(link.name, q):
-                with link.activity("local model"):
-                    multipliers, powers, norm = self._scaled()
-                width = sums_width(agreement) if agreement.dp_noise else None
-                mask = ask_sums(link, keys, held, multipliers, agreement.batches.effective_size, t, q, width)
+                mask, powers, norm = self._ask(link, keys, held, t, q)
             for name in peers:
                 if keys.own is not None and agreement.opens_at(name, q):
                     await serve(link, agreement, keys.own, ledger, name, t, q)
@@ -164,6 +162,23 @@ class DataParty(PartyLoop):
                 gradient = gradient + proximal_pull(side.parameters, start, agreement.algorithm.proximal)
                 rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)
                 side.parameters = self._optimiser.step(side.parameters, gradient, rate)
+
+    def _ask(self, link: Link, keys: Keyring, held: Held, t: int, q: int) -> tuple[Mask, Array, float]:
+        """Ask for the sums; also what they have to be multiplied by again, and the longest row."""
+        agreement, side = self._agreement, self._side
+        # Of the class itself: what stands around a side to watch its multipliers is not passed by.
+        direct = getattr(type(side), "sums", None)
+        if direct is not None and isinstance(held.encrypted, Bare) and not agreement.dp_noise:
+            with link.activity("products"):
+                sums: Array = direct(side, held.encrypted.values)
+                fixed = FixedPoint(max(1.0, float(np.abs(sums).max())), FRACTION_BITS)
+                asked = held.encrypted.public.encrypt(sums, fixed)
+            return ask(link, keys, asked, t, q), np.ones(sums.shape), 1.0
+        with link.activity("local model"):
+            multipliers, powers, norm = self._scaled()
+        width = sums_width(agreement) if agreement.dp_noise else None
+        mask = ask_sums(link, keys, held, multipliers, agreement.batches.effective_size, t, q, width)
+        return mask, powers, norm
 
     def _scaled(self) -> tuple[Array, Array, float]:
         """Multipliers to ask with, what the sums have to be multiplied by again, and the longest row."""

@@ -145,6 +145,19 @@ class TransferSide:
         block = 0.25 * self._root * pull.T[:, :, None] * self.phi()
         return np.concatenate([samples, block], axis=2)
 
+    def sums(self, values: Array) -> Array:
+        """What `multipliers` make of values in the clear, (d + 1, h), without the tensor."""
+        slope, n = self.model.derivative(self._rows), len(self._rows)
+        rows, square = values[:n], values[n:]
+        result: Array
+        if self._labels is None:
+            hidden = self.model.forward(self._rows) * self._w[:, None]
+            result = self._inputs.T @ (slope * (rows + hidden @ square / self._root))
+            return result
+        push = -0.5 * self._y @ rows + 0.25 * self._root * self.phi() @ square
+        result = self._label_pull() * push - 2.0 * self._gamma * (self._inputs.T @ (slope * rows))
+        return result
+
     def _label_pull(self) -> Array:
         """q[a, j] = dPhi_j / dW_aj = mean over the labelled rows of y_l x_la act'(z_lj)."""
         slope = self.model.derivative(self._known_features) * self._known_labels[:, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -52,10 +53,34 @@ def test_opened_sums_give_the_gradient_of_the_loss(activation: str, who: str, ga
         side.begin(batch)
     thetas = list(made.parameters.values())
     for k, (name, peer) in enumerate((("B", "A"), ("A", "B"))):
-        found = made.sides[name].gradient(one_opening(made, name, peer), False)
+        opened = one_opening(made, name, peer)
+        direct = made.sides[name].sums(made.sides[peer].contribution())
+        assert np.abs(direct - opened).max() <= 1e-12 * (1 + np.abs(opened).max())
+        found = made.sides[name].gradient(opened, False)
         expected = oracle.gradient(k, thetas, batch)
         assert np.abs(found - expected).max() <= 1e-13 * (1 + np.abs(expected).max())
         assert np.abs(expected).max() > 1e-3
+
+
+def test_a_plain_step_holds_no_tensor_of_multipliers() -> None:
+    rng = np.random.default_rng(0)
+    n, columns, width = 200, 150, 16
+    people = Shared(
+        rng.normal(size=(n, columns)),
+        rng.normal(size=(n, columns)),
+        np.arange(n),
+        np.arange(n),
+        np.where(rng.random(n) > 0.5, 1.0, -1.0),
+    )
+    made = federation.transfer(people, KEYS, width=width, rounds=1)
+    tensor = 8 * width * (columns + 1) * (n + width)
+    tracemalloc.start()
+    try:
+        made.run()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < tensor / 2
 
 
 def test_gradients_of_the_reference_agree_with_differences() -> None:
