@@ -26,8 +26,10 @@ PURPOSES = {
     "residual": "exchange",
     "opening-request": "steps",
     "opening": "steps",
+    "share": "exchange",
+    "share-product": "steps",
 }
-"""What a kind of message is sent for; the rest is "other"."""
+"""What a kind of message is sent for, after the setup; the rest is "other"."""
 SEGMENTS = {"setup": "setup", "exchange": "exchange", "round": "steps"}
 """What the work before a mark was for."""
 
@@ -91,7 +93,7 @@ def replay(events: Mapping[str, Sequence[Event]], network: Network) -> Replay:
             return False
         path = paths[name].work(event.seconds, purpose)
         if event.what == "sent":
-            what_for = PURPOSES.get(event.name, "other")
+            what_for = purpose if purpose == "setup" else PURPOSES.get(event.name, "other")
             start = path.later(busy.get(link, Costs()))
             busy[link] = start.travel(network.transfer(event.size), what_for)
             arrival = busy[link].travel(network.latency, what_for)

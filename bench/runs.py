@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 import securefed
 from bench import machine
+from bench.blind_transfer import BlindTransfer
 from bench.replay import read_events, write_events
 from bench.simulate import Finished, Simulation, Task, finish
 from securefed.errors import DataError
@@ -163,7 +164,10 @@ def make(spec: Spec, build: Build, position: int = 0) -> Record:
         bar.set_postfix({name: f"{value:.4f}" for name, value in point.items()}, refresh=False)
 
     with bar:
-        finished = finish(task, Simulation(spec.key_bits, spec.workers), on_look, look=spec.look)
+        if isinstance(task, BlindTransfer) and task.clear:
+            finished = task.finish(on_look)
+        else:
+            finished = finish(task, Simulation(spec.key_bits, spec.workers), on_look, look=spec.look)
     return _record(spec, finished, begun, load)
 
 
@@ -192,7 +196,10 @@ def _sent(finished: Finished) -> list[dict[str, int]]:
             if entry.kind in ("contribution", "residual"):
                 here["bytes_exchange"] += entry.bytes
                 here["ciphertexts"] += finished.ciphertexts
-            elif entry.kind in ("opening-request", "opening"):
+            elif entry.kind == "share":
+                here["bytes_exchange"] += entry.bytes
+                here["ciphertexts"] += entry.detail.get("facts", {}).get("ciphertexts", 0)
+            elif entry.kind in ("opening-request", "opening", "share-product"):
                 here["bytes_open"] += entry.bytes
                 here["ciphertexts"] += entry.detail.get("facts", {}).get("ciphertexts", 0)
     for before, after in pairwise(totals):

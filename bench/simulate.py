@@ -11,13 +11,13 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from securefed.crypto import KeyHolder, Mapper, generate
+from securefed.crypto import KeyHolder, Mapper, generate, key_kind
 from securefed.data.vertical import TransferData, VerticalData
 from securefed.engine import get_engine
 from securefed.models import HiddenLayer, LocalModel
@@ -31,7 +31,19 @@ from securefed.protocols.transfer import TransferSide
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.transport import Link, LocalRun, Program, get_network, run_local
 
-__all__ = ["TIED", "Finished", "Linear", "Simulation", "Transfer", "area", "finish"]
+__all__ = [
+    "TIED",
+    "Finished",
+    "Linear",
+    "Look",
+    "OnLook",
+    "Simulation",
+    "Task",
+    "Transfer",
+    "area",
+    "finish",
+    "signs_of",
+]
 
 Array = NDArray[np.float64]
 Look = dict[str, float]
@@ -80,7 +92,7 @@ class Transfer:
     def __init__(self, recipe: TransferRecipe, data: TransferData, *, held_out: bool) -> None:
         self.recipe, self._data, self._held_out = recipe, data, held_out
         a, b = data.a, data.b
-        signs = _signs(a.labels)
+        signs = signs_of(a.labels)
         place_b = {value: row for row, value in enumerate(b.ids.tolist())}
         shared = [(row, place_b[value]) for row, value in enumerate(a.ids.tolist()) if value in place_b]
         rows_a, rows_b = (np.array(rows, dtype=np.intp) for rows in zip(*shared, strict=True))
@@ -94,7 +106,7 @@ class Transfer:
         members = tuple(recipe.member(name, layer) for name, layer in layers.items())
         self.agreement = recipe.agreement(members, len(shared))
         self._shared = (b.features[rows_b], signs[rows_a], a.features[rows_a])
-        self._tests = (data.held_out.features, _signs(data.held_out.labels))
+        self._tests = (data.held_out.features, signs_of(data.held_out.labels))
 
     @property
     def columns(self) -> dict[str, int]:
@@ -146,7 +158,7 @@ class Linear:
         self.recipe, self._train, self._test = recipe, train, test
         parties = train.parties()
         self._columns = {party.name: party.features for party in parties}
-        self._signs, self._test_signs = _signs(train.labels), _signs(test.labels)
+        self._signs, self._test_signs = signs_of(train.labels), signs_of(test.labels)
         last = train.label_party
         self.models: dict[str, LocalModel] = dict(models or {}) or {
             party.name: recipe.model(party.name, len(party.columns), last=party.name == last, index=index)
@@ -202,7 +214,29 @@ class Linear:
         }
 
 
-Task = Transfer | Linear
+class Task(Protocol):
+    """Parties, ready to run."""
+
+    @property
+    def recipe(self) -> LinearRecipe | TransferRecipe: ...
+
+    @property
+    def agreement(self) -> Agreement: ...
+
+    @property
+    def columns(self) -> dict[str, int]: ...
+
+    def evaluation(self, name: str) -> Evaluation | None: ...
+
+    def program(self, name: str, around: Surroundings) -> Program: ...
+
+    def programs(self, around: Callable[[str], Surroundings]) -> dict[str, Program]: ...
+
+    def contribution(self) -> tuple[str, Any, Any] | None:
+        """Who sends the first, and what: to count ciphertexts."""
+        ...
+
+    def look(self) -> Look: ...
 
 
 def finish(
@@ -211,20 +245,29 @@ def finish(
     """Run the parties to the end. `look`: read their parameters after each round."""
     agreement = task.agreement
     points: list[Look] = []
+    # Of a blind model both parties' shares are looked at, so both have to be through with the round.
+    tellers = agreement.names if agreement.reveal == "nothing" else (agreement.label_party,)
+    told: dict[int, list[float | None]] = {}
 
     def on_round(state: Round) -> None:
-        point = {} if state.metric is None else {"auc": state.metric}
+        told.setdefault(state.number, []).append(state.metric)
+        if len(told[state.number]) < len(tellers):
+            return
+        metrics = [metric for metric in told[state.number] if metric is not None]
+        point = {"auc": metrics[0]} if metrics else {}
         if look:
-            point |= task.look()
+            with state.link.off_the_clock("evaluation"):
+                point |= task.look()
         points.append(point)
         if on_look is not None:
             on_look(state.number, point)
 
     names = agreement.names if agreement.mutual else [str(agreement.key_holder)]
-    holders = {name: generate(agreement.scheme, key_bits=simulation.key_bits) for name in names}
+    kind = key_kind(agreement.scheme, agreement.reveal)
+    holders = {name: generate(kind, key_bits=simulation.key_bits) for name in names}
 
     def around(name: str, mapper: Mapper) -> Surroundings:
-        tell = on_round if name == agreement.label_party else None
+        tell = on_round if name in tellers else None
         evaluation = task.evaluation(name) if name in agreement.names else None
         # Public data, looked at in every round: nobody keeps a ledger of it.
         return Surroundings(holders.get(name), mapper, evaluation, tell, ScoreGuard(party=name, mode="off"))
@@ -250,7 +293,10 @@ def finish(
 
 
 def _ciphertexts(task: Task, holders: Mapping[str, KeyHolder]) -> int:
-    name, values, fixed = task.contribution()
+    sent = task.contribution()
+    if sent is None:
+        return 0
+    name, values, fixed = sent
     holder = holders.get(name) or holders[KEY_HOLDER]
     return holder.encrypt(values, fixed).ciphertexts
 
@@ -261,7 +307,8 @@ def _ledger(run: LocalRun) -> list[LedgerEntry]:
     return sorted(entries.values(), key=lambda e: (e.advisory, -e.ratio))
 
 
-def _signs(labels: NDArray[np.int64] | None) -> Array:
+def signs_of(labels: NDArray[np.int64] | None) -> Array:
+    """-1 and +1."""
     if labels is None:
         raise ValueError("labels: none given")
     return np.where(labels > 0, 1.0, -1.0)

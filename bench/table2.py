@@ -21,7 +21,7 @@ from bench import machine, table2_plots
 from bench.arguments import numbers, seed_list
 from bench.planner import Guess, Planner
 from bench.runs import Spec, Store, make_all, notes_on
-from bench.table2_bars import bars_of, boosting_auc
+from bench.table2_bars import bars_of, blind_bars, boosting_auc
 from bench.table2_rows import Bar, Best, Cells, Row, best_steps
 from bench.table2_text import markdown, notes
 from bench.tasks import DEFAULTS, build
@@ -55,6 +55,7 @@ QUICK = {
 }
 QUICK_TARGETS = {"overlap": (0.65, 0.70), "held-out": (0.62, 0.66), "linear": (0.67, 0.69)}
 """Paillier's transfer runs stop at the first."""
+BLIND_TARGETS = {"overlap": (0.70, 0.75, 0.80), "held-out": (0.70, 0.73, 0.75, 0.76)}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("transfer", "linear"),
         default="transfer",
         help="linear: logistic regression with linear local models; default %(default)s",
+    )
+    parser.add_argument(
+        "--reveal",
+        choices=("own-gradient", "nothing"),
+        default="own-gradient",
+        help="nothing: blind transfer learning on the same people and columns; default %(default)s",
     )
     parser.add_argument(
         "--seeds",
@@ -129,11 +136,17 @@ class Plan:
         check_integer("key-bits", args.key_bits, least=LEAST_BITS, most=MOST_BITS)
         check_integer("workers", args.workers, least=1)
         self.kind: str = "linear" if args.objective == "linear" else args.reading
-        self.task = TASKS[self.kind]
+        self.reveal: str = args.reveal
+        if self.blind and (self.kind == "linear" or args.scheme == "plain" or args.real):
+            raise SettingError(
+                "reveal: nothing given, for transfer learning under ckks or paillier, simulated"
+            )
+        self.task = TASKS[self.kind] + ("-blind" if self.blind else "")
         self.quick: bool = args.quick
         self.scheme: str = args.scheme
         quicker = args.quick and args.scheme == "paillier" and self.kind != "linear"
-        targets = args.targets or (QUICK_TARGETS if args.quick else TARGETS)[self.kind]
+        usual = QUICK_TARGETS if args.quick else BLIND_TARGETS if self.blind else TARGETS
+        targets = args.targets or usual[self.kind]
         if quicker and not args.targets:
             targets = targets[:1]
         self.targets = tuple(sorted(targets))
@@ -144,13 +157,15 @@ class Plan:
         if not self.within:
             raise SettingError(f"targets: {targets} given, below {reach} is allowed for {self.kind}")
         self.steps: tuple[int, ...] = tuple(sorted(set(args.Q)))
-        few = args.scheme == "paillier" or self.kind == "held-out"
+        few = args.scheme == "paillier" or (self.kind == "held-out" and not self.blind)
         self.seeds: tuple[int, ...] = args.seeds or ((args.seed,) if args.quick else tuple(range(5)))
         self.choose = few and not args.quick and args.seeds is None
         """One seed, the most typical of the plain ones."""
         more = args.plain_seeds or tuple(range(25 if self.kind == "overlap" else 5))
         self.plain_seeds = self.seeds if args.quick else tuple(sorted({*self.seeds, *more}))
         options: dict[str, Any] = dict(QUICK[self.kind]) if args.quick else {}
+        if self.blind:
+            options.pop("hidden", None)
         if quicker:
             options["overlap"] = QUICK["overlap"]["overlap"]
         if args.overlap is not None:
@@ -163,9 +178,13 @@ class Plan:
         self.key_bits, self.workers = args.key_bits, args.workers
         self.settings = {**DEFAULTS[self.task], **options}
 
+    @property
+    def blind(self) -> bool:
+        return self.reveal == "nothing"
+
     def cap(self, steps: int) -> int:
         """Rounds after which a run gives up."""
-        most = {"overlap": 200.0, "held-out": 300.0, "linear": 150.0}[self.kind]
+        most = 60.0 if self.blind else {"overlap": 200.0, "held-out": 300.0, "linear": 150.0}[self.kind]
         fewer: float = steps**0.8
         return max(15, int((0.3 if self.quick else 1.0) * most / fewer))
 
@@ -181,7 +200,7 @@ class Plan:
         )
 
     def plain_specs(self) -> list[Spec]:
-        grid = () if self.quick else GRID[self.kind]
+        grid = () if self.quick or self.blind else GRID[self.kind]
         return [self.plain(q, seed) for seed in self.plain_seeds for q in sorted({*self.steps, *grid})]
 
     def watched(self, steps: int, seed: int) -> Spec:
@@ -201,10 +220,16 @@ class Plan:
 
     def encrypted(self, steps: int, seed: int, plain_rounds: int) -> Spec:
         """The parties stop by their own evaluation where it is cheap (the 100 shared people). Else the run
-        gets as many rounds as the plain one took, and the bench computes the AUC of 7,500 people.
+        gets as many rounds as the plain one took, and the bench computes the AUC of 7,500 people; and where
+        nothing is revealed, since the scores that the label party gets then are blurred: people with the same
+        columns are no longer tied.
         """
         spec = self.watched(steps, seed)
-        return spec if self.kind == "overlap" else replace(spec, rounds=plain_rounds, target=None)
+        return (
+            spec
+            if self.kind == "overlap" and not self.blind
+            else replace(spec, rounds=plain_rounds, target=None)
+        )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -237,12 +262,15 @@ def run(args: argparse.Namespace) -> int:
         ]
         made = make_all(specs, store, build, jobs=jobs)
         measured = {(spec.local_steps, spec.seed): record for spec, record in made.items()}
-    cells = Cells(plan.kind, plan.scheme, plan.steps, measured, plain)
+    cells = Cells(plan.kind, plan.scheme, plan.steps, measured, plain, plan.reveal)
     rows = [row for network in networks for row in cells.rows(network, plan.targets)]
     best = {n.name: {t: best_steps(cells, n, t) for t in plan.within} for n in networks}
     guesses = planned(plan, cells, networks)
-    boosting = boosting_auc(args.data) if plan.kind == "held-out" and not plan.quick else None
-    bars = bars_of(cells, rows, networks, quick=plan.quick, boosting=boosting)
+    boosting = boosting_auc(args.data) if plan.targets != plan.within and not plan.quick else None
+    if plan.blind:
+        bars = blind_bars(cells, rows, networks, quick=plan.quick)
+    else:
+        bars = bars_of(cells, rows, networks, quick=plan.quick, boosting=boosting)
     told = [*notes(cells, networks, plan.within, best, guesses), *notes_on(list(measured.values()))]
     if boosting is not None:
         told.append(
@@ -252,7 +280,8 @@ def run(args: argparse.Namespace) -> int:
     table = markdown(rows, networks, bars, told, boosting)
     print("\n" + table, flush=True)
     size = "" if args.overlap is None else f"-n{args.overlap}"
-    name = f"table2-{plan.kind}{size}-{plan.scheme}{'-quick' if plan.quick else ''}"
+    blind, quick = "-blind" if plan.blind else "", "-quick" if plan.quick else ""
+    name = f"table2-{plan.kind}{size}-{plan.scheme}{blind}{quick}"
     (args.out / f"{name}.md").write_text(table)
     report = report_of(plan, facts, rows, cells, bars, told, boosting, best, guesses)
     for path in (args.out / f"{name}.json", args.json):
@@ -266,7 +295,7 @@ def run(args: argparse.Namespace) -> int:
 def planned(plan: Plan, cells: Cells, networks: list[Network]) -> dict[str, dict[float, Guess]]:
     """What the planner would choose on each network for each target, from FedSGD's rounds alone."""
     at_one = {t: cells.plain_median(1, t, cells.grid_seeds) for t in plan.within if 1 in cells.grid}
-    if plan.scheme == "plain" or not any(at_one.values()):
+    if plan.blind or plan.scheme == "plain" or not any(at_one.values()):
         return {}
     task = build(plan.watched(1, plan.seeds[0]))
     planner = Planner(task, plan.scheme, plan.key_bits, task.columns)

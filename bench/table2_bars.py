@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import cross_val_score
@@ -12,7 +13,7 @@ from bench.table2_rows import Bar, Cells, Row, median_interval
 from securefed.data import load_credit
 from securefed.transport import Network
 
-__all__ = ["bars_of", "boosting_auc"]
+__all__ = ["bars_of", "blind_bars", "boosting_auc"]
 
 SAVED = 0.65
 """The part of FedSGD's communication that Q = 10 has to save."""
@@ -22,6 +23,10 @@ EVEN = 1.2
 MANY = 1000
 PROMISED = 5
 """Seeds that the median of rounds is promised for; more of them are told beside."""
+BLIND_OVERLAP = {1: 46, 5: 13, 10: 7}
+"""Rounds that a run that reveals nothing may take to 80% on the shared people, by Q: the paper's."""
+BLIND_ROUNDS = {1: 30, 5: 6, 10: 4}
+"""And to 75% on people held out."""
 BEYOND = 0.80
 """A held-out AUC that no model reaches on these columns."""
 
@@ -51,6 +56,55 @@ def bars_of(
         own = [row for row in rows if row.network == network.name]
         bars += _halves(own) if cells.kind == "linear" else _savings(cells, own)
     return bars
+
+
+def blind_bars(cells: Cells, rows: Sequence[Row], networks: Sequence[Network], *, quick: bool) -> list[Bar]:
+    """Of runs that reveal nothing."""
+    bars = [_adds_up(rows), _same_rounds(rows, networks[0]), *_nothing_seen(cells)]
+    by = {(row.Q, round(row.target_auc, 4)): row for row in rows if row.network == "paper"}
+    if quick or not by or max(target for _, target in by) < 0.75:
+        return bars
+    seeds = f"{len(cells.plain_seeds)} seeds"
+    for q, most in (BLIND_ROUNDS if cells.kind == "held-out" else BLIND_OVERLAP).items():
+        target = 0.75 if cells.kind == "held-out" else 0.8
+        if (row := by.get((q, target))) is not None:
+            name = f"rounds to {100 * target:g}% at Q = {q}, nothing revealed, at most {most}"
+            each = ", ".join("never" if r is None else str(r) for r in row.R_each)
+            detail = f"{_count(row.R)} (each {each}); in plain the median of {seeds} is {_count(row.R_plain)}"
+            bars.append(Bar.at_most(name, row.R, most, detail))
+    if cells.kind == "held-out":
+        best = {q: [max(cells.aucs(cells.plain[q, s])) for s in cells.plain_seeds] for q in cells.steps}
+        detail = ", ".join(f"Q = {q}: {median(found):.4f}" for q, found in best.items())
+        reached = max(median(found) for found in best.values())
+        name = "0.76 held out is reached, nothing revealed"
+        bars.append(
+            Bar.at_least(name, reached, 0.76, f"medians of {seeds} in plain, the best round: {detail}")
+        )
+    elif cells.like_paper and (row := by.get((10, 0.8))) is not None:
+        limit = MINUTES[cells.scheme]
+        whole = None if row.total_min is None else row.total_min + row.setup_min
+        name = f"80% at Q = 10 in less than {limit:g} min on `paper`, nothing revealed"
+        detail = "not reached" if whole is None else f"{whole:.2f} min with the setup"
+        bars.append(Bar.at_most(name, whole, limit, detail))
+    return bars
+
+
+def _nothing_seen(cells: Cells) -> list[Bar]:
+    ends = [record.points[-1] for record in cells.measured.values()]
+    found = [point["label_inference_auc"] for point in ends]
+    part = max(abs(point["label_inference_auc"] - 0.5) / point["label_inference_chance"] for point in ends)
+    opened = median(point["label_inference_if_opened"] for point in ends)
+    name = "label inference by B at chance in every run: as far from 0.5 as random shares get, or nearer"
+    detail = (
+        f"{min(found):.3f} to {max(found):.3f} in {len(ends)} runs, random ones get"
+        f" {max(point['label_inference_chance'] for point in ends):.3f} away;"
+        f" the same guess from opened numbers: {opened:.3f}"
+    )
+    entries = len(cells.ledger())
+    return [
+        Bar.at_most(name, part, 1.0, detail),
+        Bar.at_most("sums opened to anybody, by the ledger", entries, 0, f"{entries} entries"),
+    ]
 
 
 def _adds_up(rows: Sequence[Row]) -> Bar:

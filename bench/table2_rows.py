@@ -31,6 +31,7 @@ class Row:
     """
 
     scheme: str
+    reveal: str
     network: str
     algorithm: str
     Q: int
@@ -60,6 +61,8 @@ class Row:
     comp_paper: float | None
     comm_paper: float | None
     total_paper: float | None
+    label_inference_auc: float | None = None
+    """What B tells of A's labels from all that it holds; None: not asked here (bench attacks does)."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -72,13 +75,27 @@ class Bar:
     name: str
     verdict: str
     detail: str
+    value: float | None = None
+    bar: float = 1.0
+    better: str = "more"
+    """Of value and bar; a promise without a number is kept (1) or not (0)."""
 
     @classmethod
     def of(cls, name: str, kept: bool, detail: str) -> Bar:
-        return cls(name, "pass" if kept else "MISSED", detail)
+        return cls(name, "pass" if kept else "MISSED", detail, float(kept))
 
-    def to_dict(self) -> dict[str, str]:
-        return asdict(self)
+    @classmethod
+    def at_most(cls, name: str, value: float | None, bar: float, detail: str) -> Bar:
+        """`value`: None where it was not reached."""
+        kept = value is not None and value <= bar
+        return cls(name, "pass" if kept else "MISSED", detail, value, bar, "less")
+
+    @classmethod
+    def at_least(cls, name: str, value: float, bar: float, detail: str) -> Bar:
+        return cls(name, "pass" if value >= bar else "MISSED", detail, value, bar)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "met": self.verdict == "pass", "note": self.detail}
 
 
 @dataclass(frozen=True)
@@ -101,8 +118,9 @@ class Cells:
         steps: Sequence[int],
         measured: Mapping[Key, Record],
         plain: Mapping[Key, Record],
+        reveal: str = "own-gradient",
     ) -> None:
-        self.kind, self.scheme, self.steps = kind, scheme, tuple(steps)
+        self.kind, self.scheme, self.steps, self.reveal = kind, scheme, tuple(steps), reveal
         self.measured, self.plain = measured, plain
         self.seeds = tuple(sorted({seed for _, seed in measured}))
         self.plain_seeds = tuple(sorted({seed for _, seed in plain}))
@@ -151,15 +169,18 @@ class Cells:
         good = rounds is not None
         comp_min, comm_min = (median(comp), median(comm)) if good else (None, None)
         cell = table2_cell(target, q) if self.like_paper else None
-        auc, held_out = [], []
+        auc, held_out, inferred = [], [], []
         for seed, record in records.items():
             aucs = self.aucs(record)
             place = there.get(seed, 1 + int(np.argmax(aucs))) - 1
             auc.append(aucs[place])
             if "held_out_auc" in record.points[place]:
                 held_out.append(record.points[place]["held_out_auc"])
+            if "label_inference_auc" in record.points[place]:
+                inferred.append(record.points[place]["label_inference_auc"])
         return Row(
             scheme=self.scheme,
+            reveal=self.reveal,
             network=network.name,
             algorithm="FedSGD" if q == 1 else "FedBCD-p",
             Q=q,
@@ -185,6 +206,7 @@ class Cells:
             comp_paper=None if cell is None else cell.computation,
             comm_paper=None if cell is None else cell.communication,
             total_paper=None if cell is None else cell.total,
+            label_inference_auc=median(inferred) if inferred else None,
         )
 
     def plain_each(self, q: int, target: float, seeds: Sequence[int] | None = None) -> list[int | None]:

@@ -32,7 +32,10 @@ HEAD = (
     "messages",
     "AUC here",
     "held-out AUC",
+    "label inference AUC",
 )
+
+REVEALED = {"own-gradient": "", "nothing": "nothing revealed, "}
 
 
 def markdown(
@@ -50,9 +53,9 @@ def markdown(
         own = [row for row in rows if row.network == network.name]
         firsts = {row.target_auc: row.total_min for row in own if row.Q == 1}
         lines += [
-            f"**{own[0].scheme}, network `{network.name}`** ({network.bandwidth / 1e6:g} Mbit/s,"
-            f" {network.latency * 1e3:g} ms), minutes; setup {own[0].setup_min:.3f} min, once;"
-            f" {_seeds(own[0].seeds)}",
+            f"**{own[0].scheme}, {REVEALED[own[0].reveal]}network `{network.name}`**"
+            f" ({network.bandwidth / 1e6:g} Mbit/s, {network.latency * 1e3:g} ms), minutes;"
+            f" setup {own[0].setup_min:.3f} min, once; {_seeds(own[0].seeds)}",
             "",
             *_grid([_fields(row, firsts.get(row.target_auc), ceiling) for row in own]),
             "",
@@ -96,6 +99,7 @@ def _fields(row: Row, first: float | None, ceiling: float | None) -> list[str]:
         *("" if value is None else f"{value:,}" for value in (row.ciphertexts, row.messages)),
         f"{row.auc:.3f}" + (f" (boosting {ceiling:.3f})" if beyond else ""),
         "" if row.held_out_auc is None else f"{row.held_out_auc:.3f}",
+        "" if row.label_inference_auc is None else f"{row.label_inference_auc:.2f}",
     ]
 
 

@@ -2,6 +2,8 @@
 
     credit-overlap   Credit-FTL, the reading of Table 2 that matches its rounds: AUC on the shared people
     credit-held-out  Credit-FTL, columns swapped: AUC on people whom nobody trained on
+    credit-overlap-blind, credit-held-out-blind
+                     the same people and columns with nothing revealed: TransferLearner's defaults
     credit-linear    logistic regression on the same table, linear local models, the Taylor loss
     mimic            MIMIC-LR: 714 columns over K parties, exact logistic loss, batches of 64
     mnist            MNIST-CNN: half an image a party, a convolutional network each, batches of 256
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from bench.blind_transfer import BlindTransfer, BlindTransferData
 from bench.runs import Spec
 from bench.simulate import Linear, Task, Transfer
 from research.data import generated_mimic, generated_nus_wide, load_mimic, load_mnist, load_nus_wide
@@ -57,6 +60,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "eta": 0.01,
         "held_out": 7500,
     },
+    "credit-overlap-blind": {"overlap": 100, "labelled": 1000, "l2": 0.005, "held_out": 7500},
+    "credit-held-out-blind": {"overlap": 2000, "labelled": 6000, "l2": 0.05, "held_out": 7500},
     "credit-linear": {"batch": 1024, "eta": 0.1, "l2": 1e-3, "held_out": 7500},
     "mimic": {"parties": 2, "batch": 64, "eta": 0.015, "split": "test"},
     "mnist": {
@@ -122,6 +127,23 @@ def _overlap(spec: Spec, given: dict[str, Any]) -> Task:
 def _held_out(spec: Spec, given: dict[str, Any]) -> Task:
     data = _credit_held_out(spec.seed, given["overlap"], given["labelled"], given["held_out"], given["data"])
     return _transfer(spec, given, data, held_out=True)
+
+
+def _blind(spec: Spec, given: dict[str, Any]) -> Task:
+    held_out, sizes = spec.task.startswith("credit-held-out"), ("overlap", "labelled", "held_out", "data")
+    data = _blind_rows(held_out, spec.seed, *(given[name] for name in sizes))
+    clear = spec.scheme == "plain"
+    settings = _shared(spec) | {"reveal": "nothing", "l2": given["l2"]}
+    recipe = TransferRecipe(**settings | ({"scheme": "ckks"} if clear else {}))
+    return BlindTransfer(recipe, data, held_out=held_out, clear=clear)
+
+
+@lru_cache(maxsize=4)
+def _blind_rows(
+    held_out: bool, seed: int, overlap: int, labelled: int, others: int, path: str | None
+) -> BlindTransferData:
+    rows = _credit_held_out if held_out else _credit_overlap
+    return BlindTransferData(rows(seed, overlap, labelled, others, path))
 
 
 @lru_cache(maxsize=4)
@@ -240,6 +262,8 @@ def _there(find: Callable[[], object]) -> bool:
 BUILDERS: dict[str, Callable[[Spec, dict[str, Any]], Task]] = {
     "credit-overlap": _overlap,
     "credit-held-out": _held_out,
+    "credit-overlap-blind": _blind,
+    "credit-held-out-blind": _blind,
     "credit-linear": _credit_linear,
     "mimic": _mimic,
     "mnist": _mnist,

@@ -46,9 +46,9 @@ def test_the_table_has_the_papers_layout_and_its_numbers() -> None:
 
 
 def test_columns_with_nothing_to_say_are_left_out() -> None:
-    assert list(table(cells(ROUNDS), (0.7,))[0]) == list(HEAD)
+    assert list(table(cells(ROUNDS), (0.7,))[0]) == list(HEAD[:-1])  # nobody guessed labels in these runs
     smaller = table(cells(ROUNDS, options={"overlap": 40}), (0.7,))[0]
-    assert set(HEAD) - set(smaller) == {"R paper", "comp. paper", "comm. paper", "total paper"}
+    assert set(HEAD[:-1]) - set(smaller) == {"R paper", "comp. paper", "comm. paper", "total paper"}
 
 
 def test_the_table_says_where_local_steps_do_not_pay() -> None:
