@@ -62,7 +62,7 @@ def quantity(case: Case) -> int:
     if case.sweep == "columns":
         return sum(case.columns)
     if case.sweep == "classes":
-        return case.classes if case.classes > 2 else 1  # one run a class, and one for two of them
+        return case.classes if case.classes > 2 else 1  # outputs of the model, one for two classes
     return {"rows": case.rows, "parties": case.parties}.get(case.sweep, case.workers)
 
 

@@ -1,4 +1,4 @@
-"""Two laboratories tell three cultivars of wine apart, blind: one run a class, that class against the rest.
+"""Two laboratories tell three cultivars of wine apart, blind: one run, each class against the rest.
 
     python examples/three_classes.py
 
@@ -27,8 +27,8 @@ def main(rounds: int = 10) -> dict[str, float]:
     model = MultiClass(GeneralisedLinear(rounds=rounds))
     model.fit([Party("chemistry", train[:, :6]), Party("colour", train[:, 6:], labels=known)])
     print(model.holdout_)
-    for each, result in model.results_.items():
-        print(f"{each:<12}{result}")
+    for run in model.runs_:
+        print(run)
     found = model.predict([Party("chemistry", test[:, :6]), Party("colour", test[:, 6:])])
     alone = make_pipeline(StandardScaler(), LogisticRegression()).fit(train[:, 6:], known)
     joined = make_pipeline(StandardScaler(), LogisticRegression()).fit(train, known)

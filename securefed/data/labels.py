@@ -70,10 +70,10 @@ def _kinds(found: NDArray[Any]) -> str:
         return "; with one class there is nothing to learn"
     if found.dtype.kind in "iuf":
         return (
-            "; numbers that are to be predicted as numbers take loss = 'linear', and several classes one "
-            "run for each (in Python: MultiClass)"
+            "; numbers that are to be predicted as numbers take loss = 'linear', and several classes "
+            "MultiClass in Python, or one run for each"
         )
-    return "; several classes take one run for each, this one or not (in Python: MultiClass)"
+    return "; several classes take MultiClass in Python, or one run for each, this one or not"
 
 
 def accuracy(labels: NDArray[Any], predicted: NDArray[Any], party: str) -> float:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path as FilePath
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +113,10 @@ class GeneralisedLinear(Federated):
     key_bits: of Paillier keys. network: a profile for the clock, see securefed.transport.get_network.
     engine: parallel work, see securefed.engine. progress: a bar; None shows it at a terminal.
     """
+
+    _kind: ClassVar[str] = "generalised-linear"
+    _side: ClassVar[type[LabelSide]] = LabelSide
+    _label_side: LabelSide
 
     def __init__(
         self,
@@ -223,7 +227,7 @@ class GeneralisedLinear(Federated):
         for party in aligned:
             ready, self.transforms_[party.name] = party.fitted(standardise=self.standardise)
             ordered.append(ready)
-        self._label_side = LabelSide.of(
+        self._label_side = self._side.of(
             self._labels_of(ordered[-1]),
             last,
             recipe.loss_function,
@@ -242,7 +246,8 @@ class GeneralisedLinear(Federated):
         seen = [party.take(held_rows) for party in everybody] if len(held_rows) else ordered
         if validation:
             seen = self._match(validation, [party.name for party in ordered])
-        agreement = recipe.agreement(members, len(train) + len(held_rows), held=len(held_rows))
+        outputs = self._label_side.outputs
+        agreement = recipe.agreement(members, len(train) + len(held_rows), outputs, held=len(held_rows))
         if validation:
             agreement = replace(agreement, holdout=seen[0].rows)
         # Where the last rounds learn from the held-out rows too, programs take all.
@@ -302,9 +307,10 @@ class GeneralisedLinear(Federated):
         self, agreement: Agreement, rows: Sequence[Party], targets: Array
     ) -> tuple[dict[str, Evaluation], HeldOut]:
         """What each party brings to evaluations, and the label party's measure."""
-        held = HeldOut(targets, binary=get_loss(self.loss).binary)
+        held = self._label_side.held_out(targets)
         if agreement.evaluate_every and held.name == "accuracy":
-            raise DataError("evaluation: the labels of the rows to evaluate on are all of one class")
+            lacking = "are all of one class" if self._label_side.outputs == 1 else "lack a class"
+            raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
         self._know(rows)
         last = agreement.label_party
         evaluations = {p.name: Evaluation(p.features, held if p.name == last else None) for p in rows}
@@ -377,7 +383,7 @@ class GeneralisedLinear(Federated):
         settings = replace(recipe, **unwatched, local_model="linear")
         if recipe.blind and not blind:  # released parameters are scored like any linear model
             settings = replace(settings, reveal="own-gradient", release=False)
-        return settings.agreement(members, 1)
+        return settings.agreement(members, 1, self._label_side.outputs)
 
     def predict_proba(self, parties: Sequence[Party]) -> Array:
         """Probabilities of the two classes (logistic loss)."""
@@ -410,7 +416,7 @@ class GeneralisedLinear(Federated):
         """
         self._fitted()
         public: dict[str, Any] = {
-            "estimator": "generalised-linear",
+            "estimator": self._kind,
             "parties": self.parties_,
             "loss": self.loss,
             "margin_bound": self.margin_bound,
@@ -443,10 +449,10 @@ class GeneralisedLinear(Federated):
         `keys`: the key-holders of a blind model. `transforms`: the fitted ones, by party. `parameters` as
         for the constructor (scheme, network, ...).
         """
-        public, shards = read_shards(
-            folder, "generalised-linear", ("loss", "margin_bound", "fit_intercept", "classes")
-        )
+        public, shards = read_shards(folder, cls._kind, ("loss", "margin_bound", "fit_intercept", "classes"))
         bounds = {"margin_bound": public["margin_bound"], "fit_intercept": public["fit_intercept"]}
+        classes = None if public["classes"] is None else np.array(public["classes"])
+        side = cls._side.take(shards[public["parties"][-1]], get_loss(public["loss"]), classes)
         plan: BlindPlan | None = None
         if "blind" in public and keys is None:
             raise SettingError(
@@ -461,7 +467,8 @@ class GeneralisedLinear(Federated):
             bounds |= {"l2": l2, "feature_bound": feature_bound, "parameter_bound": parameter_bound}
             loss = get_loss(public["loss"])
             count = len(public["parties"])
-            plan = BlindPlan(loss, count, columns, l2, feature_bound, parameter_bound, public["margin_bound"])
+            bounded = (feature_bound, parameter_bound, public["margin_bound"])
+            plan = BlindPlan(loss, count, columns, l2, *bounded, side.outputs)
         fixed = {"loss": public["loss"], **bounds}
         check_free(parameters, fixed)
         self = cls(**fixed, **parameters)
@@ -470,8 +477,7 @@ class GeneralisedLinear(Federated):
         if keys is not None:
             self._holders = dict(keys)
         self.score_guards_ = take_guards(shards)
-        classes = None if public["classes"] is None else np.array(public["classes"])
-        self._label_side = LabelSide.take(shards[self.parties_[-1]], get_loss(public["loss"]), classes)
+        self._label_side = side
         self.shards_ = {name: _shard(folder, name, shards[name], plan) for name in self.parties_}
         return self
 

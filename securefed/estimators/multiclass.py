@@ -1,4 +1,4 @@
-"""Three classes and more: one blind run a class, that class against the rest.
+"""Three classes and more, each against the rest.
 
 With a quadratic loss this is also the softmax form. The second-order Taylor polynomial of softmax's loss
 around 0 has the residual -(y_k - 1/c) + (H_k - mean(H))/c for class k of c; the residuals of a row add up to
@@ -6,116 +6,183 @@ around 0 has the residual -(y_k - 1/c) + (H_k - mean(H))/c for class k of c; the
 fits 2 (2 y_k - 1): with an intercept both order the classes of a row alike. The label party then learns from
 the held-out scores of all classes how likely each class is.
 
-The runs share nothing but the parties' keys and the rows that are held out. What they reveal together is
-what c binary models reveal.
+Where nothing is revealed (reveal="nothing") all classes are one run whose parameters and scores have a column
+for each: as many messages as for two classes, and the label party learns, as from c binary models, c scores
+of a row, which the score ledger counts as so many. Where gradients are opened, and in plain, there is one run
+a class; the runs share nothing but the parties' keys and the rows that are held out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from copy import deepcopy
+from os import PathLike
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import accuracy_score, confusion_matrix
 
 from securefed.crypto import KeyHolder
 from securefed.data.labels import accuracy
-from securefed.errors import DataError
+from securefed.errors import DataError, SettingError
 from securefed.estimators.common import check_parties
 from securefed.estimators.generalised_linear import GeneralisedLinear
-from securefed.measure.discriminant import Discriminant, unseen
+from securefed.measure.classes import ClassSides
+from securefed.measure.labels import LabelSide
 from securefed.measure.quality import Holdout
+from securefed.models import LocalModel
 from securefed.party import Party, label_party
+from securefed.protocols.blind import BlindParty
+from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.losses import get_loss
+from securefed.protocols.prediction_run import BlindShard
 from securefed.result import RunResult
 
 __all__ = ["MultiClass"]
 
 Array = NDArray[np.float64]
-ROWS_A_CLASS = 15
+
+
+class _AllClasses(GeneralisedLinear):
+    """A blind run whose outputs are the classes."""
+
+    _kind: ClassVar[str] = "multi-class"
+    _side: ClassVar[type[LabelSide]] = ClassSides
+
+    @property
+    def sides(self) -> ClassSides:
+        if not isinstance(self._label_side, ClassSides):
+            raise DataError("a model of several classes without them")
+        return self._label_side
+
+    def fit(
+        self,
+        parties: Sequence[Party],
+        *,
+        validation: Sequence[Party] | None = None,
+        keys: Mapping[str, KeyHolder] | None = None,
+    ) -> Self:
+        self._released: list[list[LocalModel]] = []
+        return super().fit(parties, validation=validation, keys=keys)
+
+    def _blind_shard(self, plan: BlindPlan, party: BlindParty, model: LocalModel) -> LocalModel | BlindShard:
+        if party.parameters is None:
+            return super()._blind_shard(plan, party, model)
+        self._released.append([_with(model, column) for column in party.parameters.T])
+        return model
+
+    def predict_proba(self, parties: Sequence[Party]) -> Array:
+        self._fitted()
+        return self._label_side.probabilities(self._scores(parties))
+
+    def apart(self) -> list[GeneralisedLinear]:
+        """Where parameters were released, a model for each class. They count in one score ledger."""
+        made = []
+        for parts, side in zip(zip(*self._released, strict=True), self.sides.sides, strict=True):
+            model = GeneralisedLinear(**self.get_params(deep=False))
+            model.parties_, model.transforms_, model._label_side = self.parties_, self.transforms_, side
+            model.shards_ = dict(zip(self.parties_, parts, strict=True))
+            model.result_, model.score_guards_, model._holders = (
+                self.result_,
+                self.score_guards_,
+                self._holders,
+            )
+            made.append(model)
+        return made
+
+
+def _with(model: LocalModel, parameters: Array) -> LocalModel:
+    made = deepcopy(model)
+    made.parameters = parameters
+    return made
 
 
 class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Labels of any kind with two classes or more. `estimator`: the settings of every run."""
+    """Labels of any kind with two classes or more. `estimator`: the settings of the run.
+
+    `models_`: one model where a blind run has all classes or there are two, else one for each.
+    """
 
     def __init__(self, estimator: GeneralisedLinear | None = None) -> None:
         self.estimator = estimator
 
     def fit(self, parties: Sequence[Party], *, keys: Mapping[str, KeyHolder] | None = None) -> Self:
-        """One run a class. Fresh keys are made once, for all of them."""
+        """One run where nothing is revealed, else one a class. Fresh keys are made once, for all of them."""
         listed = check_parties(parties)
         labelled = label_party(listed)
         labels = np.asarray(labelled.labels)
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
             raise DataError(f"{labelled.name}: labels have {len(self.classes_)} class, two are needed")
+        base = clone(self.estimator) if self.estimator is not None else GeneralisedLinear()
         self.models_: list[GeneralisedLinear] = []
+        self._sides: ClassSides | None = None
+        self.holdout_: Holdout | None = None
+        self.confusion_: NDArray[np.intp] | None = None
+        if len(self.classes_) > 2 and base._recipe().blind:
+            joint = _AllClasses(**base.get_params(deep=False)).fit(listed, keys=keys)
+            self.models_ = joint.apart() if joint._released else [joint]
+            self._sides, self.holdout_ = joint.sides, joint.result_.holdout
+            self.confusion_ = joint.sides.confusion
+            return self
         for each in self.classes_ if len(self.classes_) > 2 else self.classes_[1:]:
-            model = clone(self.estimator) if self.estimator is not None else GeneralisedLinear()
             signs = labelled.relabelled((labels == each).astype(int))
-            model.fit([signs if party is labelled else party for party in listed], keys=keys)
+            model = clone(base).fit([signs if party is labelled else party for party in listed], keys=keys)
             keys = model.holders_
             self.models_.append(model)
-        self._curve: Discriminant | None = None
-        self.holdout_, self.confusion_ = self._measured()
+        if len(self.models_) == 1:
+            self.holdout_ = self.models_[0].result_.holdout
+        else:
+            self._compare()
         return self
+
+    def _compare(self) -> None:
+        """One run a class: what the held-out rows, the same in all, say of them together."""
+        sides, loss = [model._label_side for model in self.models_], get_loss(self.models_[0].loss)
+        self._sides = ClassSides(loss, self.classes_, taylor=sides[0].taylor, sides=sides)
+        judged = [model.judged_ for model in self.models_ if model.judged_ is not None]
+        if len(judged) == len(self.models_):
+            columns, _, seen = judged[0][2]
+            own = (columns, np.column_stack([trained for _, _, (_, trained, _) in judged]), seen)
+            targets = np.column_stack([held.targets for held, _, _ in judged])
+            scores = np.column_stack([found for _, found, _ in judged])
+            self.holdout_ = self._sides.compare(targets, scores, own)
+            self.confusion_ = self._sides.confusion
 
     @property
     def results_(self) -> dict[Any, RunResult]:
-        """The run of each class."""
-        return {each: model.result_ for each, model in zip(self._own_classes(), self.models_, strict=True)}
+        """The run that made each class: one for all (`runs_` has it once), or one for each."""
+        names = list(self.classes_ if len(self.classes_) > 2 else self.classes_[1:])
+        results = [model.result_ for model in self.models_]
+        return dict(zip(names, results * (len(names) // len(results)), strict=True))
 
-    def _own_classes(self) -> list[Any]:
-        return list(self.classes_ if len(self.classes_) > 2 else self.classes_[1:])
+    @property
+    def runs_(self) -> list[RunResult]:
+        """The runs that `fit` made."""
+        return list({id(model.result_): model.result_ for model in self.models_}.values())
 
-    def _measured(self) -> tuple[Holdout | None, NDArray[np.intp] | None]:
-        """Accuracy on the held-out rows, the same in all runs, and which class was taken for which."""
-        judged = [model.judged_ for model in self.models_]
-        if len(self.models_) == 1 or any(each is None for each in judged):
-            return self.models_[0].result_.holdout if len(self.models_) == 1 else None, None
-        known = [each for each in judged if each is not None]
-        truth = np.argmax(np.column_stack([held.targets for held, _, _ in known]), axis=1)
-        scores = np.column_stack([scores for _, scores, _ in known])
-        chances = np.column_stack(
-            [m._label_side.probabilities(s) for m, (_, s, _) in zip(self.models_, known, strict=True)]
-        )
-        own = np.argmax(np.column_stack([targets for _, _, (_, targets, _) in known]), axis=1)
-        if len(truth) >= ROWS_A_CLASS * len(self.classes_):
-            # One calibration for all classes: a score for another class says something about this one.
-            shares = np.bincount(own, minlength=len(self.classes_)) / len(own)
-            loss = get_loss(self.models_[0].loss)
-            reach = abs(loss.label_weight) / loss.margin_weight
-            chances = unseen(scores, truth, shares, reach)
-            self._curve = Discriminant.of(scores, truth, shares, reach)
-        columns, _, seen = known[0][2]
-        alone = LogisticRegression(max_iter=300).fit(columns, own).predict(seen)
-        found = np.argmax(chances, axis=1)
-        chance = float(np.max(np.bincount(own)) / len(own))
-        value, single = float(accuracy_score(truth, found)), float(accuracy_score(truth, alone))
-        places = list(range(len(self.classes_)))
-        return (
-            Holdout("accuracy", value, single, chance, len(truth)),
-            confusion_matrix(truth, found, labels=places),
-        )
+    @property
+    def holders_(self) -> dict[str, KeyHolder]:
+        """The key-holders of the run, to save with securefed.crypto.save_key."""
+        self._fitted()
+        return self.models_[-1].holders_
+
+    def _scores(self, parties: Sequence[Party]) -> Array:
+        scores = [model._scores(parties) for model in self.models_]
+        return scores[0] if len(scores) == 1 else np.column_stack(scores)
 
     def decision_function(self, parties: Sequence[Party]) -> Array:
         """A score for each class; one column a class (a vector where there are two)."""
         self._fitted()
-        scores = [model.decision_function(parties) for model in self.models_]
-        return scores[0] if len(scores) == 1 else np.column_stack(scores)
+        sides = self.models_[0]._label_side if self._sides is None else self._sides
+        return sides.numbers(self._scores(parties))
 
     def predict_proba(self, parties: Sequence[Party]) -> Array:
         self._fitted()
-        if len(self.models_) == 1:
+        if self._sides is None:
             return self.models_[0].predict_proba(parties)
-        if self._curve is not None:
-            return self._curve.probabilities(self.decision_function(parties))
-        found = np.column_stack([model.predict_proba(parties)[:, 1] for model in self.models_])
-        shares: Array = found / found.sum(axis=1, keepdims=True)
-        return shares
+        return self._sides.probabilities(self._scores(parties))
 
     def predict(self, parties: Sequence[Party]) -> NDArray[Any]:
         found: NDArray[Any] = self.classes_[np.argmax(self.predict_proba(parties), axis=1)]
@@ -125,6 +192,29 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """Accuracy on rows whose labels are given."""
         labelled = label_party(check_parties(parties))
         return accuracy(np.asarray(labelled.labels), self.predict(parties), labelled.name)
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """One file a party, with its part of the encrypted model of all classes; as GeneralisedLinear's."""
+        self._fitted()
+        if not isinstance(self.models_[0], _AllClasses):
+            raise SettingError("save: not one blind run of several classes; models_[k].save writes each")
+        self.models_[0].save(folder)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | PathLike[str],
+        *,
+        keys: Mapping[str, KeyHolder] | None = None,
+        transforms: Mapping[str, Any] | None = None,
+        **parameters: Any,
+    ) -> Self:
+        """What `save` wrote; as GeneralisedLinear's."""
+        joint = _AllClasses.load(folder, keys=keys, transforms=transforms, **parameters)
+        self = cls(GeneralisedLinear(**joint.get_params(deep=False)))
+        self.models_, self._sides, self.classes_ = [joint], joint.sides, joint.classes_
+        self.holdout_, self.confusion_ = None, None
+        return self
 
     def _fitted(self) -> None:
         if not hasattr(self, "models_"):

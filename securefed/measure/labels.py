@@ -74,15 +74,27 @@ class LabelSide:
             )
         return targets
 
+    @property
+    def outputs(self) -> int:
+        """Columns of targets and scores."""
+        return 1
+
+    def held_out(self, targets: Array) -> HeldOut:
+        """What evaluations are measured by."""
+        return HeldOut(targets, binary=self.loss.binary)
+
     def learn(
         self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
     ) -> Holdout:
         """From the scores of rows that were held out. `own`: see securefed.measure.quality.compared."""
+        self.calibrate(held, scores, threshold)
+        return compared(held, scores, own, unit=self.scale)
+
+    def calibrate(self, held: HeldOut, scores: Array, threshold: str | float) -> None:
         if self.loss.binary and held.name == "AUC":
             self.calibration = Calibration.of(scores, held.targets)
             probabilities = self.calibration.probabilities(scores)
             self.threshold = chosen_threshold(check_threshold(threshold), probabilities, held.targets)
-        return compared(held, scores, own, unit=self.scale)
 
     def numbers(self, scores: Array) -> Array:
         """Scores in the labels' own units."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.model_selection import cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from securefed import DataError, GeneralisedLinear, MultiClass, Party, VerticalClassifier
+from securefed import DataError, GeneralisedLinear, MultiClass, Party, SettingError, VerticalClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -71,10 +72,39 @@ def test_the_adapter_takes_several_classes() -> None:
 
 
 @pytest.mark.slow
-def test_an_encrypted_run_has_the_same_answers() -> None:
+def test_a_blind_run_has_all_classes_and_as_many_messages_as_for_two() -> None:
     table, target = load_wine(return_X_y=True)
-    made = parties(table[::2], target[::2], 2)
-    hidden = MultiClass(GeneralisedLinear(score_ledger="off")).fit(made)
-    twin = MultiClass(plain()).fit(made)
-    new = parties(table[1::2], None, 2)
-    assert np.mean(hidden.predict(new) == twin.predict(new)) > 0.97
+    table, target = table[::2], target[::2]
+    settings: dict[str, Any] = {"rounds": 3, "release": True, "check_every": 0}
+    together = MultiClass(GeneralisedLinear(**settings)).fit(parties(table, target, 2))
+    assert len(together.runs_) == 1 and list(together.results_) == together.classes_.tolist()
+    sent = []
+    for each, model in zip(together.classes_, together.models_, strict=True):
+        alone = GeneralisedLinear(**settings).fit(parties(table, target == each, 2), keys=together.holders_)
+        sent.append(alone.result_.messages(None))
+        for name, shard in model.shards_.items():  # the same steps, but for roundings
+            assert np.allclose(shard.parameters, alone.shards_[name].parameters, atol=1e-4)
+        assert model.coef_["p0"].keys() == alone.coef_["p0"].keys()
+    assert sent[0] == sent[1] == sent[2] == together.runs_[0].messages(None)
+
+
+@pytest.mark.slow
+def test_an_encrypted_run_has_the_same_answers_also_from_its_files(tmp_path: Path) -> None:
+    table, target = load_wine(return_X_y=True)
+    made, new = parties(table[::2], target[::2], 3), parties(table[1::2], None, 3)
+    hidden = MultiClass(GeneralisedLinear(rounds=6, check_every=0)).fit(made)
+    twin = MultiClass(plain(rounds=6)).fit(made)
+    shares = hidden.predict_proba(new)
+    assert np.mean(np.argmax(shares, axis=1) == np.argmax(twin.predict_proba(new), axis=1)) > 0.97
+    assert hidden.holdout_ is not None and twin.holdout_ is not None
+    assert hidden.holdout_.alone == twin.holdout_.alone and hidden.holdout_.rows == twin.holdout_.rows
+    hidden.save(tmp_path)
+    again = MultiClass.load(tmp_path, keys=hidden.holders_)
+    assert np.allclose(again.predict_proba(new), shares, atol=1e-3) and again.classes_.tolist() == [0, 1, 2]
+    # One question to the ledger, asked twice: a score for each class, 10 + 2 bits.
+    people = again.models_[0].score_guards_["p0"].ledger._told.values()
+    assert set(people) == {(1, 36)}
+    with pytest.raises(DataError, match="generalised-linear"):
+        GeneralisedLinear.load(tmp_path, keys=hidden.holders_)
+    with pytest.raises(SettingError, match="not one blind run"):
+        twin.save(tmp_path)

@@ -1,0 +1,151 @@
+"""What the label party knows about labels of several classes: each against the rest, and all together.
+
+Targets and scores have a column for each class. From held-out scores the label party learns a calibration of
+each class by itself and, where there are rows enough, one for all: a score for another class says something
+about this one (securefed.measure.discriminant).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, confusion_matrix
+
+from securefed.errors import DataError
+from securefed.measure.discriminant import Discriminant, unseen
+from securefed.measure.labels import LabelSide
+from securefed.measure.quality import HeldOut, Holdout
+from securefed.protocols.losses import Loss
+
+__all__ = ["ClassSides", "HeldOutClasses"]
+
+Array = NDArray[np.float64]
+Arrays = dict[str, NDArray[np.generic]]
+ROWS_A_CLASS = 15
+CURVE = "classes.curve"
+
+
+class HeldOutClasses(HeldOut):
+    """The mean of what each class, against the rest, is measured by."""
+
+    def each(self) -> list[HeldOut]:
+        return [HeldOut(column, binary=self.binary) for column in self.targets.T]
+
+    @property
+    def name(self) -> str:
+        names = {each.name for each in self.each()}
+        return names.pop() if len(names) == 1 else "accuracy"
+
+    def value(self, scores: Array) -> float:
+        if self.name == "accuracy":  # some class is not among the rows
+            return float(np.mean(np.argmax(scores, axis=1) == np.argmax(self.targets, axis=1)))
+        return float(np.mean([each.value(own) for each, own in zip(self.each(), scores.T, strict=True)]))
+
+
+@dataclass
+class ClassSides(LabelSide):
+    """The label party's view of a fit of several classes: a side for each, and what all say together."""
+
+    sides: list[LabelSide] = field(default_factory=list)
+    curve: Discriminant | None = None
+    confusion: NDArray[np.intp] | None = None
+    """Of the held-out rows, which class (row) was taken for which (column)."""
+
+    @classmethod
+    def of(cls, labels: NDArray[Any], party: str, loss: Loss, *, standardise: bool, taylor: bool) -> Self:
+        classes = np.unique(labels)
+        how = {"standardise": standardise, "taylor": taylor}
+        sides = [LabelSide.of((labels == each).astype(int), party, loss, **how) for each in classes]
+        return cls(loss, classes, taylor=taylor, sides=sides)
+
+    @property
+    def outputs(self) -> int:
+        return len(self.sides)
+
+    def _known(self) -> NDArray[Any]:
+        if self.classes is None:
+            raise DataError("the label party's classes are not known")
+        return self.classes
+
+    def targets(self, labels: NDArray[Any], party: str, margin_bound: float) -> Array:
+        return np.column_stack(
+            [
+                side.targets((labels == each).astype(int), party, margin_bound)
+                for each, side in zip(self._known(), self.sides, strict=True)
+            ]
+        )
+
+    def held_out(self, targets: Array) -> HeldOut:
+        return HeldOutClasses(targets, binary=self.loss.binary)
+
+    def learn(
+        self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
+    ) -> Holdout:
+        for side, targets, column in zip(self.sides, held.targets.T, scores.T, strict=True):
+            side.calibrate(side.held_out(targets), column, threshold)
+        return self.compare(held.targets, scores, own)
+
+    def compare(self, targets: Array, scores: Array, own: tuple[Array, Array, Array]) -> Holdout:
+        """Accuracy on held-out rows, once the sides have learnt from them. `own` as for `learn`."""
+        columns, trained, seen = own
+        truth, known, count = np.argmax(targets, axis=1), np.argmax(trained, axis=1), self.outputs
+        chances = self._apart(scores)
+        if len(truth) >= ROWS_A_CLASS * count:
+            shares = np.bincount(known, minlength=count) / len(known)
+            reach = abs(self.loss.label_weight) / self.loss.margin_weight
+            chances = unseen(scores, truth, shares, reach)
+            self.curve = Discriminant.of(scores, truth, shares, reach)
+        alone = LogisticRegression(max_iter=300).fit(columns, known).predict(seen)
+        found = np.argmax(chances, axis=1)
+        self.confusion = confusion_matrix(truth, found, labels=list(range(count)))
+        value, single = float(accuracy_score(truth, found)), float(accuracy_score(truth, alone))
+        chance = float(np.max(np.bincount(known)) / len(known))
+        return Holdout("accuracy", value, single, chance, len(truth))
+
+    def _apart(self, scores: Array) -> Array:
+        """Of each class by itself, made to add up to 1."""
+        found = [side.probabilities(column) for side, column in zip(self.sides, scores.T, strict=True)]
+        stacked = np.column_stack(found)
+        shares: Array = stacked / stacked.sum(axis=1, keepdims=True)
+        return shares
+
+    def numbers(self, scores: Array) -> Array:
+        return np.column_stack([s.numbers(column) for s, column in zip(self.sides, scores.T, strict=True)])
+
+    def probabilities(self, scores: Array) -> Array:
+        """Of every class, (rows, classes)."""
+        return self._apart(scores) if self.curve is None else self.curve.probabilities(scores)
+
+    def answers(self, scores: Array, threshold: str | float) -> NDArray[Any]:
+        """The likeliest class; the line between two classes plays no part."""
+        found: NDArray[Any] = self._known()[np.argmax(self.probabilities(scores), axis=1)]
+        return found
+
+    def to_arrays(self) -> Arrays:
+        made: Arrays = {}
+        for place, side in enumerate(self.sides):
+            made |= {f"{place}.{name}": array for name, array in side.to_arrays().items()}
+        if self.curve is not None:
+            edge = np.full(self.outputs, self.curve.edge)
+            made[CURVE] = np.vstack([self.curve.weights, self.curve.offsets, edge])
+        return made
+
+    @classmethod
+    def take(cls, arrays: Arrays, loss: Loss, classes: NDArray[Any] | None) -> Self:
+        count = 0 if classes is None else len(classes)
+        sides = []
+        for place in range(count):
+            start = f"{place}."
+            own = {n[len(start) :]: arrays.pop(n) for n in list(arrays) if n.startswith(start)}
+            sides.append(LabelSide.take(own, loss, np.array([0, 1]) if loss.binary else None))
+        curve = None
+        if CURVE in arrays:
+            table = np.asarray(arrays.pop(CURVE), dtype=np.float64)
+            if table.shape != (count + 2, count) or not np.isfinite(table).all():
+                raise DataError("the label party's shard: malformed probabilities of classes")
+            curve = Discriminant(table[:count], table[count], float(table[-1, 0]))
+        return cls(loss, classes, taylor=all(side.taylor for side in sides), sides=sides, curve=curve)
