@@ -251,6 +251,13 @@ json.dump(failed, sys.stdout)
     assert not failed, "\n\n".join(f"{name}: {report}" for name, report in failed.items())
 
 
+def test_a_party_starts_without_the_packages_that_take_seconds_to_load() -> None:
+    """The package itself does not need them; the label party loads scikit-learn when it measures quality."""
+    program = "import sys, securefed.cli.party, securefed.cli.predict; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert {"sklearn", "scipy", "pandas", "torch"} & set(done.stdout.split()) == set()
+
+
 def test_every_folder_of_the_package_is_a_layer() -> None:
     folders = {path.name for path in (ROOT / "securefed").iterdir() if (path / "__init__.py").exists()}
     assert folders <= {*RANK, *API_FOLDERS}, "name the new folder in LAYERS"

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.preprocessing import OneHotEncoder
 
 from securefed.checks import check_choice
 from securefed.data.sources import Source
@@ -66,6 +65,8 @@ def load_credit(
     `label_columns`: what A, who has the labels, holds: "payments" (18 columns; B the 15 of the profile) or
     "profile". `verify`: accept the 30,000 published rows only. Without, any table of this layout.
     """
+    from sklearn.preprocessing import OneHotEncoder
+
     check_choice("label_columns", label_columns, ("payments", "profile"))
     found = CREDIT.find(path)
     table = _read(found)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from securefed.errors import DataError
 
@@ -92,6 +91,8 @@ def auc(signs: Array) -> Callable[[Array], float]:
         # The other party decides how many scores it sends.
         if scores.shape != signs.shape:
             raise DataError(f"evaluation: scores of shape {scores.shape} given for {len(signs)} labels")
+        from sklearn.metrics import roc_auc_score
+
         return float(roc_auc_score(signs, scores))
 
     return metric

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 
 from securefed.checks import check_integer
 from securefed.errors import DataError
@@ -28,6 +27,8 @@ def stratified_rows(labels: NDArray[np.int64], test: int | float, seed: int) -> 
         raise DataError(
             f"test: {test} of {count} rows given; both sides need a row of each of the {len(classes)} classes"
         )
+    from sklearn.model_selection import train_test_split
+
     rest, chosen = train_test_split(np.arange(count), test_size=asked, stratify=labels, random_state=seed)
     return np.asarray(rest, dtype=np.intp), np.asarray(chosen, dtype=np.intp)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.preprocessing import StandardScaler
 
 from securefed.data.splits import equal_counts, share_counts, stratified_rows
 from securefed.errors import DataError
@@ -120,6 +119,8 @@ class VerticalData:
 
 def standardise(train: VerticalData, *others: VerticalData) -> tuple[VerticalData, ...]:
     """Every column with mean 0 and variance 1 on the training rows, and the others by the same measure."""
+    from sklearn.preprocessing import StandardScaler
+
     scalers = {name: StandardScaler().fit(part) for name, part in train.parts.items()}
     return tuple(
         replace(data, parts={name: scalers[name].transform(part) for name, part in data.parts.items()})
@@ -201,6 +202,8 @@ def transfer(
     rows_out = rng.permutation(np.concatenate(test))
     second, first = data.parties()
     a, b, held = first.take(rows_a), second.take(rows_b), second.take(rows_out)
+    from sklearn.preprocessing import StandardScaler
+
     scale_a, scale_b = StandardScaler().fit(a.features), StandardScaler().fit(b.features)
     return TransferData(
         data.name if name is None else name,

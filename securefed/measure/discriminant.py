@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import KFold
 
 __all__ = ["Discriminant", "unseen"]
 
@@ -64,6 +63,8 @@ class Discriminant:
 
 def unseen(scores: Array, truth: NDArray[np.intp], shares: Array, reach: float) -> Array:
     """Each row's probabilities, by discriminants of the other rows."""
+    from sklearn.model_selection import KFold
+
     found = np.empty_like(scores)
     for fit, test in KFold(FOLDS, shuffle=True, random_state=0).split(scores):
         found[test] = Discriminant.of(scores[fit], truth[fit], shares, reach).probabilities(scores[test])

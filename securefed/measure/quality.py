@@ -15,10 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, r2_score, roc_auc_score, roc_curve
-from sklearn.model_selection import StratifiedKFold
 
 from securefed.checks import check_choice, check_number
 from securefed.errors import DataError, SettingError
@@ -108,6 +104,8 @@ class HeldOut:
         return self.value(scores)
 
     def value(self, scores: Array) -> float:
+        from sklearn.metrics import r2_score, roc_auc_score
+
         if self.name == "AUC":
             return float(roc_auc_score(self.targets, scores))
         if self.name == "accuracy":
@@ -133,6 +131,8 @@ def compared(held: HeldOut, scores: Array, own: tuple[Array, Array, Array], *, u
 def _alone(columns: Array, labels: Array, seen: Array, *, binary: bool) -> Array:
     if len(np.unique(labels)) < 2:
         return np.full(len(seen), labels[0])
+    from sklearn.linear_model import LogisticRegression, RidgeCV
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of convergence: a baseline is good enough without
         if binary:
@@ -144,6 +144,9 @@ def _alone(columns: Array, labels: Array, seen: Array, *, binary: bool) -> Array
 
 def _probabilities_measured(scores: Array, targets: Array) -> dict[str, float]:
     """Brier score, log loss and accuracy of calibrated probabilities, each row's from the other folds."""
+    from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
+    from sklearn.model_selection import StratifiedKFold
+
     positive = targets > 0
     least = min(int(positive.sum()), int((~positive).sum()))
     if least < FOLDS:
@@ -174,6 +177,8 @@ class Calibration:
         if len(np.unique(positive)) < 2:
             raise DataError("calibration: the held-out rows are all of one class")
         if len(scores) >= ISOTONIC_ROWS:
+            from sklearn.isotonic import IsotonicRegression
+
             fitted = IsotonicRegression(out_of_bounds="clip").fit(scores, positive)
             edge = 0.5 / len(scores)
             values = np.clip(fitted.y_thresholds_, edge, 1.0 - edge)
@@ -269,6 +274,8 @@ def chosen_threshold(wanted: str | float, probabilities: Array | None, targets: 
         return 0.5
     if probabilities is None or targets is None:
         raise SettingError(f"threshold: {wanted!r} is chosen on held-out rows, and holdout is 0")
+    from sklearn.metrics import roc_curve
+
     positive = targets > 0
     false, true, lines = roc_curve(positive, probabilities, drop_intermediate=False)
     many, few = int(positive.sum()), int((~positive).sum())

@@ -10,8 +10,10 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
+from sklearn.preprocessing import SplineTransformer
 
 from securefed import Party
+from securefed.data.column import DEGREE, _spline
 from securefed.data.columns import FARTHEST, FEW, Columns
 from securefed.errors import DataError
 
@@ -79,6 +81,23 @@ def test_splines_bend_what_a_line_cannot() -> None:
     _, bent = Columns.fit({"x": x}, transform="auto")
     fits = [r2_score(y, Ridge(1e-3).fit(part, y).predict(part)) for part in (line, bent)]
     assert fits[0] < 0.2 < 0.45 < fits[1]
+
+
+@pytest.mark.parametrize("knots", [[0.0, 1.0], [-1.0, 0.1, 3.0], [1e-300, 1.0, 1.5, 1e9]])
+def test_splines_are_those_of_scikit_learn(knots: list[float]) -> None:
+    ends = np.array(knots)
+    x = np.concatenate([ends, RNG.uniform(ends[0], ends[-1], 200), ends[[0, -1]] + [-5.0, 5.0]])
+    theirs = SplineTransformer(
+        degree=DEGREE, knots=ends[:, None], extrapolation="constant", include_bias=False
+    )
+    expected = theirs.fit(ends[:, None]).transform(x[:, None])
+    np.testing.assert_allclose(_spline(x, ends), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("knots", [[0.0, 5e-324, 1.0], [1 - 2**-53, 1.0]])
+def test_splines_between_neighbouring_floats_are_numbers(knots: list[float]) -> None:
+    made = _spline(np.array([-1.0, *knots, 2.0]), np.array(knots))
+    assert ((made >= 0.0) & (made <= 1.0)).all()
 
 
 def test_few_values_keep_their_order_too() -> None:
