@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine, make_classification
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import accuracy_score, brier_score_loss, r2_score, roc_auc_score
 from sklearn.model_selection import train_test_split
@@ -30,6 +31,7 @@ from bench.hostile import hostile
 from securefed import GeneralisedLinear, MultiClass, Party
 from securefed.data.sources import VARIABLE
 from securefed.data.tables import read_table
+from securefed.errors import SettingError
 
 __all__ = ["Row", "add_arguments", "run"]
 
@@ -46,6 +48,10 @@ class Table:
     bar: float
     load: Callable[[], tuple[Array, NDArray[Any]]]
     most_rows: int | None = None
+    transform: str | None = None
+    """Of every party. With one, the joined table is gradient boosting's, which bends lines by itself."""
+    least: float | None = None
+    """What the metric itself has to be."""
 
 
 @dataclass(frozen=True)
@@ -104,17 +110,27 @@ OF_FILES = (
     Table("FATE's breast", "logistic", 0.01, _fate("breast")),
     Table("FATE's vehicle, 4 classes", "logistic", 0.01, _fate("vehicle_scale")),
     Table("Default-Credit", "logistic", 0.01, _credit, 10_000),
+    Table("Default-Credit, splines", "logistic", 0.01, _credit, transform="auto", least=0.775),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=3, help="splits of each table; default %(default)s")
+    names = [table.name for table in TABLES + OF_FILES]
+    parser.add_argument("--table", choices=names, metavar="NAME", help="one table, and no hostile ones")
     parser.add_argument("--hostile", type=int, default=200, help="hostile tables; default %(default)s")
 
 
 def run(args: argparse.Namespace) -> int:
     there = os.environ.get(VARIABLE)
-    tables = TABLES if there is None else TABLES + OF_FILES
+    tables: tuple[Table, ...] = TABLES if there is None else TABLES + OF_FILES
+    hostiles = 20 if args.quick else args.hostile
+    if args.table is not None:
+        tables, hostiles = tuple(table for table in tables if table.name == args.table), 0
+        if not tables:
+            raise SettingError(
+                f"--table: {args.table!r} is read from the folder {VARIABLE}, which is not set"
+            )
     seeds = 1 if args.quick else args.seeds
     counts = (2, 5) if args.quick else PARTIES
     rows: list[Row] = []
@@ -129,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
             if not args.quick or table.name == "breast cancer":
                 rows.append(measured(table, 2, args.seed, encrypted=True))
                 _show(rows[-1:])
-        outcomes = [hostile(args.seed + number) for number in range(20 if args.quick else args.hostile)]
+        outcomes = [hostile(args.seed + number) for number in range(hostiles)]
     for outcome in sorted({each.outcome for each in outcomes}):
         print(f"hostile tables: {outcome}: {sum(each.outcome == outcome for each in outcomes)}")
     bars = bars_of(tables, rows, [each.outcome for each in outcomes])
@@ -157,7 +173,12 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
 
     def parties(rows: NDArray[np.intp], known: bool) -> list[Party]:
         return [
-            Party(f"p{k}", numbers[rows][:, group], labels[rows] if known and k == count - 1 else None)
+            Party(
+                f"p{k}",
+                numbers[rows][:, group],
+                labels[rows] if known and k == count - 1 else None,
+                transform=table.transform,
+            )
             for k, group in enumerate(groups)
         ]
 
@@ -180,6 +201,8 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
         )
         return Row(metric="R2", value=ours, joined=theirs, **facts)
     joined = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+    if table.transform is not None:
+        joined = HistGradientBoostingClassifier(random_state=seed)
     joined.fit(numbers[train], labels[train])
     if many:
         ours = accuracy_score(labels[test], model.predict(new))
@@ -217,9 +240,9 @@ def bars_of(tables: tuple[Table, ...], rows: list[Row], outcomes: list[str]) -> 
     """The worst number of parties of each table, seeds averaged; Brier scores; the hostile tables."""
     bars: list[dict[str, Any]] = []
 
-    def bar(name: str, value: float, most: float, note: str = "") -> None:
-        met = bool(value <= most)
-        bars.append({"name": name, "value": value, "bar": most, "better": "less", "met": met, "note": note})
+    def bar(name: str, value: float, line: float, note: str = "", better: str = "less") -> None:
+        met = bool(value <= line if better == "less" else value >= line)
+        bars.append({"name": name, "value": value, "bar": line, "better": better, "met": met, "note": note})
 
     for table in tables:
         for scheme in sorted({row.scheme for row in rows}):
@@ -231,6 +254,9 @@ def bars_of(tables: tuple[Table, ...], rows: list[Row], outcomes: list[str]) -> 
             worst = max(gaps, key=lambda c: gaps[c])
             note = f"worst of {sorted(gaps)} parties: {worst}"
             bar(f"{table.name}, {scheme}: {found[0].metric} below joined", gaps[worst], table.bar, note)
+            if table.least is not None:
+                lowest = min(float(np.mean([row.value for row in each])) for each in by.values())
+                bar(f"{table.name}, {scheme}: {found[0].metric}", lowest, table.least, better="more")
             if found[0].brier is not None:
                 more = max(
                     float(np.mean([(row.brier or 0) - (row.brier_joined or 0) for row in each]))
@@ -238,5 +264,6 @@ def bars_of(tables: tuple[Table, ...], rows: list[Row], outcomes: list[str]) -> 
                 )
                 bar(f"{table.name}, {scheme}: Brier above joined", more, 0.01)
     bad = sum(outcome not in ("fitted", "refused", "announced") for outcome in outcomes)
-    bar("hostile tables: silently worse than a constant, or an error without a name", float(bad), 0.0)
+    if outcomes:
+        bar("hostile tables: silently worse than a constant, or an error without a name", float(bad), 0.0)
     return bars

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from bench.hostile import hostile, made
-from bench.quality import TABLES, Row, bars_of, measured
+from bench.quality import OF_FILES, TABLES, Row, bars_of, measured
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -45,3 +45,12 @@ def test_bars_take_the_worst_number_of_parties() -> None:
     assert brier["met"] and brier["value"] == pytest.approx(0.005)
     assert bad["value"] == 1.0 and not bad["met"]
     assert all(set(bar) == {"name", "value", "bar", "better", "met", "note"} for bar in (auc, brier, bad))
+
+
+def test_a_bar_of_the_metric_itself_asks_for_more() -> None:
+    (table,) = (each for each in OF_FILES if each.least is not None)
+    found = {2: 0.78, 5: 0.774}
+    rows = [Row(table.name, k, "plain", "AUC", v, 0.78, None, None, 0.77, 0) for k, v in found.items()]
+    gap, least = bars_of((table,), rows, [])
+    assert gap["met"] and gap["value"] == pytest.approx(0.006)
+    assert least["better"] == "more" and least["value"] == 0.774 and not least["met"]
