@@ -450,7 +450,7 @@ class BlindKeyHolder(PartyLoop):
 
     async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> None:
         await self._lift(link, keys, t)
-        await serve_blind_scores(link, self._agreement, self._own, t)
+        await serve_blind_scores(link, self._agreement, self._own, t, self._plan)
 
     async def _end(self, link: Link, keys: Keyring) -> None:
         link.phase = "release"
@@ -458,7 +458,7 @@ class BlindKeyHolder(PartyLoop):
         await self._lift(link, keys, t)
         if self._agreement.release:
             for member in self._agreement.members:
-                await serve_release(link, self._agreement, self._own, member.name, t)
+                await serve_release(link, self._agreement, self._plan, self._own, member.name, t)
         self._refresher.tell(link, list(self._agreement.names), t)
         self._refresher.check()
 

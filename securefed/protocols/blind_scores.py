@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder
 from securefed.crypto.errors import ShapeError
-from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey
+from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, Range
+from securefed.crypto.scheme import Masked
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind_algebra import BlindPlan
@@ -146,17 +147,41 @@ async def _answer_peer(
     link.send(label_party, "score-opening", reply.to_bytes(), round=round_)
 
 
-async def serve_blind_scores(link: Link, agreement: Agreement, holder: KeyHolder, round_: int) -> None:
-    """The key-holder party's part."""
+async def serve_blind_scores(
+    link: Link, agreement: Agreement, holder: KeyHolder, round_: int, plan: BlindPlan | None = None
+) -> None:
+    """The key-holder party's part. `plan`: how large a score is, where that is known: in a run, not in a
+    prediction.
+    """
     label_party = agreement.label_party
     masked = holder.public.load_masked(await link.receive("score-request", label_party, round=round_))
     if len(masked.shape) != 2 or masked.shape[1] != agreement.columns:
         due = f"{agreement.columns} outputs were agreed"
         raise ShapeError(f"{label_party} asks for scores {masked.shape}, {due}")
+    if plan is not None:
+        key = _hiding(holder)
+        _check_room(masked, key, plan.scores(key), key.lending_slack, label_party)
     with link.activity("open"):
         opened = holder.open(masked).to_bytes()
     note_scores_opened(link, label_party, masked, round_)
     link.send(label_party, "score-opening", opened, round=round_)
+
+
+def _hiding(holder: KeyHolder) -> HidingKey:
+    if not isinstance(holder.public, HidingKey):
+        raise SettingError("scores: a blind model takes keys that hide arrays")
+    return holder.public
+
+
+def _check_room(masked: Masked, key: HidingKey, range_: Range, slack: int, requester: str) -> None:
+    """ShapeError for other ciphertexts than so many numbers of the agreed range are packed into: in one that
+    holds a single number there is room for many others.
+    """
+    rows, columns = masked.shape
+    due = key.sum_ciphertexts((rows, columns), range_, slack)
+    if masked.ciphertexts != due:
+        given = f"{masked.ciphertexts} ciphertexts for {rows} x {columns} numbers"
+        raise ShapeError(f"{requester} asks to open {given}, as agreed they take {due}")
 
 
 # Parameters in the clear, to their own party, if all agreed
@@ -174,7 +199,7 @@ async def release(link: Link, agreement: Agreement, keys: Keyring, scorer: Blind
     )
     link.send(keys.opener, "opening-request", masked.to_bytes(), round=t, facts=facts)
     if agreement.mutual and keys.own is not None:
-        await serve_release(link, agreement, keys.own, keys.opener, t)
+        await serve_release(link, agreement, scorer.plan, keys.own, keys.opener, t)
     opened = keys.public.load_opened(await link.receive("opening", keys.opener, round=t))
     pieces = mask.material()
     values = mask.remove(opened)
@@ -183,8 +208,10 @@ async def release(link: Link, agreement: Agreement, keys: Keyring, scorer: Blind
     return values
 
 
-async def serve_release(link: Link, agreement: Agreement, holder: KeyHolder, requester: str, t: int) -> None:
-    """The key-holder's part: as many numbers as the party has parameters."""
+async def serve_release(
+    link: Link, agreement: Agreement, plan: BlindPlan, holder: KeyHolder, requester: str, t: int
+) -> None:
+    """The key-holder's part: as many numbers as the party has parameters, in as much room as they take."""
     member = next(m for m in agreement.members if m.name == requester)
     masked = holder.public.load_masked(await link.receive("opening-request", requester, round=t))
     if masked.shape != (member.equations, agreement.columns):
@@ -192,6 +219,8 @@ async def serve_release(link: Link, agreement: Agreement, holder: KeyHolder, req
             f"{requester} asks to open {masked.shape}, its {member.equations} x {agreement.columns}"
             " parameters were agreed"
         )
+    key = _hiding(holder)
+    _check_room(masked, key, plan.released(key), 0, requester)
     with link.activity("open"):
         opened = holder.open(masked).to_bytes()
     checked(link, "opening-request", requester, t, 0, "ciphertexts", "as many as agreed", "not seen")

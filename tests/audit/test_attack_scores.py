@@ -114,6 +114,17 @@ def test_exact_scores_give_the_columns_to_the_last_bit_and_ours_do_not(
     assert nothing_found(columns_from_scores(rounded(ours, PRECISION), columns), truth)
 
 
+def test_one_exact_prediction_gives_relations_of_columns_of_100_levels_and_ours_does_not() -> None:
+    people, columns = 30, 2
+    truth, constant = of_levels(people, columns), [[1] * people]
+    features, (model,) = features_of(truth), models(1, columns)
+    naive = columns_from_scores([opened(features, model, no_blur)], columns, exact=True, known=constant)
+    assert naive.true_relations(truth) >= 0.9 * (people - columns - 1)
+    ours = [opened(features, model, blur)]
+    assert nothing_found(columns_from_scores(ours, columns, exact=True, known=constant), truth)
+    assert nothing_found(columns_from_scores(rounded(ours, PRECISION), columns, known=constant), truth)
+
+
 @pytest.mark.slow
 def test_own_columns_that_the_label_party_has_no_parameters_for_do_not_help() -> None:
     """A blind model: its own part of the scores is unknown to it as well, but not its column and constant."""
@@ -320,5 +331,7 @@ def test_a_score_of_few_values_shows_their_patterns_and_the_ledger_says_so() -> 
     )  # each pattern is one cluster, and the other way round
     state = guard.noise(features, b"m", precision_bits=PRECISION, fraction_bits=FRACTION_BITS)[1]["scored"]
     assert (state["verdict"], state["bits"], state["column_bits"]) == ("shown", 12, 5)
+    # Further models, which would tell what the levels are, are not answered; one always is.
+    assert len(until_refused(features, models(3, 4, seed=8), column_bits(features))) == 1
     # Coarser scores run clusters together.
     assert len(set(seen(1).tolist())) < 24
