@@ -11,6 +11,9 @@
 #   make test EXTRAS=dev,torch    with more of pyproject's extras installed
 #   make test PYTHON=/path/python with a Python of your choice
 
+# Where this is set, every process of a demo or a test would compile some 200 modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
