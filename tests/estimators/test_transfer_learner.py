@@ -103,7 +103,7 @@ def test_predictions() -> None:
     assert model.score([shop, bank]) == np.mean(right)
 
 
-@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
+@pytest.mark.parametrize("scheme", [pytest.param("paillier", marks=pytest.mark.slow), "ckks"])
 def test_an_encrypted_model_is_the_plain_one(scheme: str, keys: Keys) -> None:
     """To what the rounding of an opening makes of Adam's first steps (see protocols/test_encrypted.py)."""
     settings: dict[str, Any] = {"rounds": 2, "algorithm": FedBCD(2), "optimiser": "sgd", "hidden": 2}

@@ -155,13 +155,10 @@ CASES: list[tuple[str, Algorithm, int]] = [
     ("paillier", FedBCD(2, order="sequential", proximal=0.1), 2),
     ("paillier", FedSGD(), 1),
 ]
-FAST = 2
 
 
-@pytest.mark.parametrize(
-    ("scheme", "algorithm", "hidden"),
-    [pytest.param(*case, marks=[pytest.mark.slow] * (place >= FAST)) for place, case in enumerate(CASES)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "algorithm", "hidden"), CASES)
 def test_the_hidden_maps_follow_the_plain_ones(scheme: str, algorithm: Algorithm, hidden: int) -> None:
     done = blind(recipe(scheme=scheme, algorithm=algorithm, hidden=hidden), data())
     plain_a, plain_b, bound = plain_and_bound(done)
@@ -222,6 +219,7 @@ def test_a_round_takes_the_same_products_whatever_the_rows() -> None:
     assert entries(5) - entries(4) == 3 * d + 2 * d + 2 * h + h + h
 
 
+@pytest.mark.slow
 def test_scores_go_to_the_label_party_and_are_those_of_the_model() -> None:
     seen: list[Array] = []
 
