@@ -40,12 +40,16 @@ DRAWS = 2000
 class BlindTransferData:
     """Both parties' features, the shared people's row numbers, and labels as -1 and +1."""
 
-    def __init__(self, data: TransferData) -> None:
+    def __init__(self, data: TransferData, *, raw: bool = False) -> None:
+        """`raw`: the columns as they are, without splines and waves."""
         self.name = data.name
         self.signs, self.test_signs = signs_of(data.a.labels), signs_of(data.held_out.labels)
-        self.a, _ = _features("A", data.a.features)
-        self.b, again = _features("B", data.b.features)
-        self.test = again(data.held_out.features)
+        if raw:
+            self.a, self.b, self.test = data.a.features, data.b.features, data.held_out.features
+        else:
+            self.a, _ = _features("A", data.a.features)
+            self.b, again = _features("B", data.b.features)
+            self.test = again(data.held_out.features)
         place = {value: row for row, value in enumerate(data.b.ids.tolist())}
         shared = [(row, place[value]) for row, value in enumerate(data.a.ids.tolist()) if value in place]
         self.rows_a, self.rows_b = (np.array(rows, dtype=np.intp) for rows in zip(*shared, strict=True))

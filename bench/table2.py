@@ -168,6 +168,7 @@ class Plan:
             options.pop("hidden", None)
         if quicker:
             options["overlap"] = QUICK["overlap"]["overlap"]
+            options |= {"raw": True} if self.blind else {}
         if args.overlap is not None:
             if self.kind == "linear":
                 raise SettingError("overlap: of the transfer objective only")

@@ -62,7 +62,7 @@ class Row:
     comm_paper: float | None
     total_paper: float | None
     label_inference_auc: float | None = None
-    """What B tells of A's labels from all that it holds; None: not asked here (bench attacks does)."""
+    """B's guess at A's labels from its shares (bench.blind_transfer); None: not asked here."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

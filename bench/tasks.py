@@ -60,8 +60,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "eta": 0.01,
         "held_out": 7500,
     },
-    "credit-overlap-blind": {"overlap": 100, "labelled": 1000, "l2": 0.005, "held_out": 7500},
-    "credit-held-out-blind": {"overlap": 2000, "labelled": 6000, "l2": 0.05, "held_out": 7500},
+    "credit-overlap-blind": {"overlap": 100, "labelled": 1000, "l2": 0.005, "held_out": 7500, "raw": False},
+    "credit-held-out-blind": {"overlap": 2000, "labelled": 6000, "l2": 0.05, "held_out": 7500, "raw": False},
     "credit-linear": {"batch": 1024, "eta": 0.1, "l2": 1e-3, "held_out": 7500},
     "mimic": {"parties": 2, "batch": 64, "eta": 0.015, "split": "test"},
     "mnist": {
@@ -130,7 +130,10 @@ def _held_out(spec: Spec, given: dict[str, Any]) -> Task:
 
 
 def _blind(spec: Spec, given: dict[str, Any]) -> Task:
-    held_out, sizes = spec.task.startswith("credit-held-out"), ("overlap", "labelled", "held_out", "data")
+    held_out, sizes = (
+        spec.task.startswith("credit-held-out"),
+        ("overlap", "labelled", "held_out", "data", "raw"),
+    )
     data = _blind_rows(held_out, spec.seed, *(given[name] for name in sizes))
     clear = spec.scheme == "plain"
     settings = _shared(spec) | {"reveal": "nothing", "l2": given["l2"]}
@@ -140,10 +143,10 @@ def _blind(spec: Spec, given: dict[str, Any]) -> Task:
 
 @lru_cache(maxsize=4)
 def _blind_rows(
-    held_out: bool, seed: int, overlap: int, labelled: int, others: int, path: str | None
+    held_out: bool, seed: int, overlap: int, labelled: int, others: int, path: str | None, raw: bool
 ) -> BlindTransferData:
     rows = _credit_held_out if held_out else _credit_overlap
-    return BlindTransferData(rows(seed, overlap, labelled, others, path))
+    return BlindTransferData(rows(seed, overlap, labelled, others, path), raw=raw)
 
 
 @lru_cache(maxsize=4)

@@ -43,6 +43,10 @@ def test_bars_of_runs_that_reveal_nothing(rounds: dict[int, int], seen: float, m
     assert len(bars) == 8
     found = [bar.name for bar in bars if bar.verdict != "pass"]
     assert len(found) == len(missed) and all(map(str.startswith, found, missed))
+    for record in cells.measured.values():
+        record.points[-1]["label_inference_if_opened"] = 0.58
+    weak = blind_bars(cells, rows, [paper], quick=False)  # even opened numbers tell nothing: no bar on it
+    assert len(weak) == 7 and not any(bar.name.startswith("label inference") for bar in weak)
     for bar in (bar.to_dict() for bar in bars):
         assert {"name", "value", "bar", "better", "met", "note"} <= bar.keys()
         assert bar["met"] == (bar["value"] <= bar["bar"] if bar["better"] == "less" else bar["value"] >= 1)
