@@ -197,7 +197,14 @@ CASES = {
     ),
     "transfer, ckks": (
         TWO,
-        {"scheme": "ckks", "objective": "transfer", "reveal": "own-gradient", "hidden": 4, "rounds": 12},
+        {
+            "scheme": "ckks",
+            "objective": "transfer",
+            "reveal": "own-gradient",
+            "hidden": 4,
+            "rounds": 12,
+            "learning_rate": 0.1,
+        },
     ),
     "transfer, blind": (TWO, {"scheme": "ckks", "objective": "transfer", "rounds": 2, "local_steps": 2}),
     "two, watched": (TWO, {"scheme": "plain", **OPEN, "evaluate_every": 1, "holdout": 0.3, "target": 0.6}),
