@@ -211,7 +211,8 @@ class ScoreLedger:
         if state.verdict == "past" and self.mode == "refuse":
             raise ScoreRefusal(
                 f"{numbers}; at most {allowed} at 2**-{state.precision_bits} are allowed: evaluate more"
-                f" seldom, set a smaller score_precision, or score_ledger='warn' at {party} to go on"
+                f" seldom, train with refit=False, set a smaller score_precision, or score_ledger='warn' at"
+                f" {party} to go on"
             )
         if state.verdict not in self._warned:
             self._warned.add(state.verdict)
