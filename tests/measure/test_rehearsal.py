@@ -123,7 +123,7 @@ def test_and_rows_that_take_switching_keys_and_several_ciphertexts() -> None:
 
 @pytest.mark.slow
 def test_and_parameters_in_several_pieces() -> None:
-    scenario = Scenario(blind("ckks"), {"shop": 3, "bank": 2}, 2 * HIDDEN.degree + 800)
+    scenario = Scenario(blind("ckks"), {"shop": 40, "bank": 3}, HIDDEN.degree // 2)
     compare(scenario)
     costs = Costs()
     dry(scenario, costs)
