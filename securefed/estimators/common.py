@@ -6,7 +6,7 @@ import json
 import secrets
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path as FilePath
@@ -138,14 +138,14 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             yield on_round
 
     def _guards(
-        self, agreement: Agreement, trained_on: Mapping[str, Party] | None = None
+        self, names: Sequence[str], trained_on: Mapping[str, Party] | None = None
     ) -> dict[str, ScoreGuard]:
         """`score_guards_`, with the ledger as it is set now.
 
         `trained_on`: in a fit, the parties before their transforms; what their columns hold is counted.
         """
         kept: dict[str, ScoreGuard] = getattr(self, "score_guards_", {}) if trained_on is None else {}
-        for name in agreement.names[:-1]:
+        for name in names[:-1]:
             guard = kept.setdefault(name, ScoreGuard(party=name))
             guard.ledger.mode = check_choice("score_ledger", self.score_ledger, MODES)
             if trained_on is not None:

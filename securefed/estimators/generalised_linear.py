@@ -85,7 +85,8 @@ class GeneralisedLinear(Federated):
         columns show to be unstable is refused unless allow_unstable=True.
     l2: the weight of the penalty l2/2 |theta|^2; "auto" is 1/rows (scikit-learn's C = 1), at least 1e-4.
     rounds: exchanges. refit: the last third of them learns from the held-out rows too, once these have been
-        measured, where nothing is revealed, steps are automatic and no evaluation looks at them again; the
+        measured, where nothing is revealed, steps are automatic, no evaluation looks at them again, and every
+        party's score ledger has room for scores of the same people by two models (it says so in one bit); the
         quality that is told is then that of the model before.
     batch_size: rows of each round's mini-batch, all where it is None. They are drawn anew each round; with
         fixed_batches=True cut once, which gives less of the labels away where gradients are revealed.
@@ -242,11 +243,14 @@ class GeneralisedLinear(Federated):
             p.name: recipe.model(p.name, p.features.shape[1], last=p.name == last, index=i)
             for i, p in enumerate(ordered)
         }
-        members = tuple(recipe.member(name, model) for name, model in local.items())
+        guards = self._guards(list(local), {p.name: p for p in aligned})
+        outputs = self._label_side.outputs
+        members = tuple(
+            recipe.member(name, model, guards.get(name), outputs) for name, model in local.items()
+        )
         seen = [party.take(held_rows) for party in everybody] if len(held_rows) else ordered
         if validation:
             seen = self._match(validation, [party.name for party in ordered])
-        outputs = self._label_side.outputs
         agreement = recipe.agreement(members, len(train) + len(held_rows), outputs, held=len(held_rows))
         if validation:
             agreement = replace(agreement, holdout=seen[0].rows)
@@ -254,7 +258,7 @@ class GeneralisedLinear(Federated):
         learning = everybody if agreement.batches.aside else ordered
         learnt = self._label_side.targets(self._labels_of(learning[-1]), last, self.margin_bound)
         warn_of_trust(agreement.scheme, agreement.reveal)
-        holders, guards = self._keys(agreement, keys), self._guards(agreement, {p.name: p for p in aligned})
+        holders = self._keys(agreement, keys)
         measured = self._label_side.targets(self._labels_of(seen[-1]), last, self.margin_bound)
         evaluations, held = self._evaluations(agreement, seen, measured)
         with self._mapper() as mapper, self._bar(agreement) as on_round:
@@ -368,7 +372,7 @@ class GeneralisedLinear(Federated):
         agreement = self._prediction_agreement(recipe, parts)
         self._holders = self._keys(agreement, self._fitting_holders(agreement))
         with self._mapper() as mapper:
-            guards = self._guards(agreement)
+            guards = self._guards(agreement.names)
             self._know(rows)
             run = self._run(predict_programs(agreement, parts, features, self._holders, mapper, guards))
         scores: Array = run.outcomes[agreement.label_party]

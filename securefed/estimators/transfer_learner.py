@@ -169,7 +169,7 @@ class TransferLearner(Federated):
         )
         agreement = recipe.agreement(members, len(rows_a))
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
-        holders, guards = self._keys(agreement, keys), self._guards(agreement, given)
+        holders, guards = self._keys(agreement, keys), self._guards(agreement.names, given)
         evaluations = self._evaluations(agreement, a, b, signs, rows_a, rows_b, validation)
         with self._mapper() as mapper, self._bar(agreement) as on_round:
             around = {
@@ -285,7 +285,7 @@ class TransferLearner(Federated):
         agreement = recipe.agreement(members, 1)
         self._holders = self._keys(agreement, getattr(self, "_holders", None))
         with self._mapper() as mapper:
-            guards = self._guards(agreement)
+            guards = self._guards(agreement.names)
             self._know([rows])
             run = self._run(predict_programs(agreement, parts, features, self._holders, mapper, guards))
         scores: Array = run.outcomes[a_name]

@@ -39,6 +39,8 @@ class Member:
     name: str
     equations: int
     affine: bool
+    room: bool = True
+    """Its score ledger has room for scores of the same people by a second model (one bit, for `refit`)."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ class Agreement:
         return {
             "objective": self.objective,
             "scheme": self.scheme,
-            "parties": [[m.name, m.equations, m.affine] for m in self.members],
+            "parties": [[m.name, m.equations, m.affine, m.room] for m in self.members],
             "algorithm": self.algorithm.name,
             "local_steps": self.algorithm.local_steps,
             "order": self.algorithm.order,

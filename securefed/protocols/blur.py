@@ -125,6 +125,10 @@ class ScoreGuard:
         held = self._held(rows)
         self.ledger.expect(self.party, self._about(rows), scorings, precision_bits, held, outputs)
 
+    def room(self, scorings: int, precision_bits: int, outputs: int = 1) -> bool:
+        """Whether the ledger lets everybody be scored so often again."""
+        return self.ledger.room(scorings, precision_bits, self.column_bits or 0.0, outputs)
+
     def noise(
         self, rows: Floats, context: bytes, *, precision_bits: int, fraction_bits: int
     ) -> tuple[list[int], dict[str, Any]]:

@@ -224,20 +224,33 @@ class LinearRecipe(Recipe):
             return Linear(columns, bias=bool(last and self.fit_intercept))
         return Network(columns, self.hidden, self.activation, seed=self.seed * 1000 + index)
 
-    def member(self, name: str, model: LocalModel) -> Member:
-        return Member(name, model.size, model.is_linear)
+    def member(
+        self, name: str, model: LocalModel, guard: ScoreGuard | None = None, outputs: int = 1
+    ) -> Member:
+        """A party as the others know it; `guard` of one that is scored."""
+        return Member(name, model.size, model.is_linear, self.room(guard, outputs))
+
+    def room(self, guard: ScoreGuard | None, outputs: int = 1) -> bool:
+        """Whether a party's ledger has room for a refit: the held-out people are scored by the first model,
+        and may then be scored by the one that is kept.
+        """
+        if guard is None or not protects(self.scheme):
+            return True
+        return guard.room(2, self.score_precision, outputs)
 
     def refit_rounds(self, members: tuple[Member, ...]) -> int:
         """The last rounds of a run, which learn from the held-out rows too, once these have been measured.
 
         None where gradients are opened (every round shows more of them), where evaluations look at the rows
-        again, with batches, and where steps are given or models are not linear.
+        again, with batches, where steps are given or models are not linear, and where a party's score ledger
+        has no room for scores of the same people by two models.
         """
         automatic = isinstance(as_learning_rate(self.learning_rate), Automatic) and self._by_gradient
         linear = all(member.affine for member in members)
         watched = self.evaluations() > 0
         if (
             not (self.refit and self.reveal == "nothing" and automatic and linear)
+            or not all(member.room for member in members)
             or watched
             or self.batch_size
         ):

@@ -167,6 +167,14 @@ class ScoreLedger:
         )
         self._judge(party, state, f"{scorings} evaluations are planned")
 
+    def room(self, scorings: int, precision_bits: int, column_bits: float, outputs: int = 1) -> bool:
+        """Whether everybody may be scored so often again, by models that are not known yet."""
+        if self.mode != "refuse":
+            return True
+        self._catch_up()
+        most = max((bits for _, bits in self._told.values()), default=0)
+        return MARGIN * (most + scorings * score_bits(precision_bits, outputs)) <= column_bits
+
     def book(
         self,
         party: str,
@@ -211,8 +219,7 @@ class ScoreLedger:
         if state.verdict == "past" and self.mode == "refuse":
             raise ScoreRefusal(
                 f"{numbers}; at most {allowed} at 2**-{state.precision_bits} are allowed: evaluate more"
-                f" seldom, train with refit=False, set a smaller score_precision, or score_ledger='warn' at"
-                f" {party} to go on"
+                f" seldom, set a smaller score_precision, or score_ledger='warn' at {party} to go on"
             )
         if state.verdict not in self._warned:
             self._warned.add(state.verdict)

@@ -122,7 +122,7 @@ class Keeper:
                     "instance": self._instance,
                     "ended": ended,
                     "done": done,
-                    "members": [[m.name, m.equations, m.affine] for m in self._agreement.members],
+                    "members": [[m.name, m.equations, m.affine, m.room] for m in self._agreement.members],
                     "tally": self.tally.to_meta(),
                     "path": [self.path.computation, self.path.communication],
                 },

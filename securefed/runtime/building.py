@@ -83,7 +83,8 @@ def agreement_of(shared: SharedSettings, standings: Mapping[str, Standing], comm
     """What all parties run by, from what they said of themselves."""
     recipe = shared.recipe()
     members = tuple(
-        Member(name, standings[name].equations, standings[name].affine) for name in shared.parties
+        Member(name, said.equations, said.affine, said.room)
+        for name, said in ((name, standings[name]) for name in shared.parties)
     )
     train, held = divided(shared, common)
     if isinstance(recipe, LinearRecipe):

@@ -6,8 +6,9 @@ round that they have in common. A party's program ends only when its part is on 
 when all programs have: who is let go knows that everybody is done.
 
 What the others get to know of this party besides the protocol's messages: its name, how many numbers its
-model has, the rounds that it has checkpoints of, and in one word of a fixed list of what shape its ids are
-(whole numbers, e-mail addresses, ...), so that all can be told why ids do not meet.
+model has, the rounds that it has checkpoints of, in one word of a fixed list of what shape its ids are
+(whole numbers, e-mail addresses, ...), so that all can be told why ids do not meet, and in one bit whether
+its score ledger has room for a refit.
 """
 
 from __future__ import annotations
@@ -230,7 +231,9 @@ class Session(ABC):
         meta = self.store.read(rounds[-1]).meta
         if not meta["done"]:
             return None
-        standings = {name: Standing(equations, affine) for name, equations, affine in meta["members"]}
+        standings = {
+            name: Standing(equations, affine, room=room) for name, equations, affine, room in meta["members"]
+        }
         common = int(self.store.read_alignment().meta["rows"])
         agreement = agreement_of(self.shared, standings, common)
         tally = self._tally(rounds[-1])
@@ -274,7 +277,9 @@ class DataSession(Session):
         rows = len(self._data.features) if self.shared.alignment == "rows" else 0
         shape = "" if self._data.ids is None else id_shape(self._data.ids)
         if not self.store.aligned:
-            return Standing(self._equations, self._affine, rows, proposal=proposal, ids=shape)
+            return Standing(
+                self._equations, self._affine, rows, proposal=proposal, ids=shape, room=self._room()
+            )
         meta, rounds = self.store.read_alignment().meta, self.store.rounds()
         ended: Reason | None = self.store.read(rounds[-1]).meta["ended"] if rounds else None
         return Standing(
@@ -286,6 +291,7 @@ class DataSession(Session):
             ended,
             proposal,
             shape,
+            bool(meta["room"]),
         )
 
     def check_unchanged(self) -> None:
@@ -316,6 +322,13 @@ class DataSession(Session):
         if data.ids is not None:
             guard.know(data.features, [each.encode() for each in data.ids])
         return guard
+
+    def _room(self) -> bool:
+        """Whether the ledger has room for a refit; the label party is not scored."""
+        recipe = self.shared.recipe()
+        if not isinstance(recipe, LinearRecipe) or self.party.is_label_party:
+            return True
+        return recipe.room(self._guard())
 
     async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
         if decision.start is None:
@@ -390,6 +403,8 @@ class DataSession(Session):
             # Drawn once: an attempt that started elsewhere would open other sums of the same residuals.
             "start_seed": randbits(63) if given is None else given,
             "rows": len(alignment),
+            # As it was said: the run's own scores are in the ledger when it goes on after an interruption.
+            "room": self._said.room,
             "digest": self._digest,
             "settings": self._settings(),
         }

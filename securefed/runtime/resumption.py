@@ -1,7 +1,8 @@
 """Where the parties stand when they meet, and what follows from it: start, go on, or refuse.
 
 Each party tells all others, in its hello, how many numbers its model has and which rounds it has checkpoints
-of, and in one word of a fixed list of what shape its ids are (securefed.data.ids: a hint where none meet).
+of, in one word of a fixed list of what shape its ids are (securefed.data.ids: a hint where none meet), and in
+one bit whether its score ledger has room for a refit.
 Nothing of that is secret. From the same statements everybody draws the same conclusion:
 
     all have a round of the same instance in common    go on after the latest such round
@@ -49,6 +50,8 @@ class Standing:
     """The name of a new instance, if there has to be one (label party)."""
     ids: str = ""
     """Of what shape its ids are, where it has any."""
+    room: bool = True
+    """Whether its score ledger had room for a refit when the run began."""
 
     def to_facts(self) -> dict[str, Any]:
         return {
@@ -60,6 +63,7 @@ class Standing:
             "ended": self.ended,
             "proposal": self.proposal,
             "ids": self.ids,
+            "room": self.room,
         }
 
     @classmethod
@@ -75,6 +79,7 @@ class Standing:
             and number(facts.get("equations"))
             and number(facts.get("rows"))
             and isinstance(facts.get("affine"), bool)
+            and isinstance(facts.get("room"), bool)
             and _token(facts.get("instance"), None)
             and _token(facts.get("proposal"), "")
             and facts.get("ids") in ("", *ID_SHAPES)
@@ -94,6 +99,7 @@ class Standing:
             facts["ended"],
             facts["proposal"],
             facts["ids"],
+            facts["room"],
         )
 
 

@@ -11,6 +11,7 @@ import pytest
 from securefed import GeneralisedLinear, Party
 from securefed.errors import DataError, SettingError
 from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import FedSGD
 from securefed.protocols.score_ledger import (
     ScoreLedger,
@@ -67,6 +68,31 @@ def test_it_warns_and_then_refuses_in_one_line() -> None:
         assert words in line
     # What was refused was not told.
     assert ask(ledger, b"4").scorings == 4
+
+
+def test_room_for_two_more_models_is_what_booking_them_would_find() -> None:
+    for booked, mode in ((0, "refuse"), (2, "refuse"), (3, "refuse"), (4, "warn")):
+        ledger = ScoreLedger(KEY, mode)
+        for number in range(booked):
+            ask(ledger, bytes([number]), [b"bob"])
+        assert ledger.room(2, 10, BITS) == (booked <= 2 or mode == "warn")
+    assert not ScoreLedger(KEY).room(2, 10, BITS, outputs=3)
+    guard = ScoreGuard(KEY, column_bits=47.9)
+    assert not LinearRecipe(scheme="ckks").room(guard) and LinearRecipe(scheme="plain").room(guard)
+    guard.column_bits = 48.0
+    assert LinearRecipe(scheme="ckks").room(guard) and not LinearRecipe(scheme="ckks").room(guard, 2)
+
+
+@pytest.mark.parametrize("columns", [2, 12])
+def test_default_settings_train_and_predict_whatever_the_columns_hold(columns: int) -> None:
+    """Held-out people are scored by one model where columns are few, by a refit one where there is room."""
+    rng = np.random.default_rng(0)
+    shop, bank = rng.integers(0, 60, size=(100, columns)), rng.normal(size=(100, 2))
+    labels = (shop[:, 0] > 30).astype(int)
+    given = [Party("shop", shop), Party("bank", bank, labels=labels)]
+    model = GeneralisedLinear(rounds=3).fit(given)
+    assert ("aside=20" in model.result_.settings["batches"]) == (columns == 12)
+    assert model.decision_function(given).shape == (100,)
 
 
 def test_the_same_question_costs_nothing_and_new_people_are_counted() -> None:

@@ -329,6 +329,11 @@ class TestRecipe:
         assert (made.batches.rows, made.holdout, made.common_rows) == (80, 20, 100)
         assert made.evaluates_after(8) and not made.batches.aside
 
+    def test_it_does_not_where_a_ledger_has_no_room_for_a_second_model(self) -> None:
+        members = (Member("a", 3, True, room=False), Member("b", 2, True))
+        made = LinearRecipe(scheme="ckks", rounds=9).agreement(members, 100, held=20)
+        assert made.evaluates_after(8) and not made.batches.aside
+
     def test_an_automatic_penalty_is_that_of_one_row(self) -> None:
         made = LinearRecipe(scheme="plain", l2="auto")
         assert [made.penalty(rows) for rows in (10, 1000, 10**6)] == [0.1, 1e-3, 1e-4]
