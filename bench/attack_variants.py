@@ -47,10 +47,32 @@ class Size:
     width: int
     transfer_rounds: int
     trials: int
+    blind_rounds: int
+    """Of transfer learning with nothing revealed."""
 
 
-FULL = Size(rows=192, batch=48, rounds=40, full_rounds=16, shared=100, width=8, transfer_rounds=16, trials=40)
-QUICK = Size(rows=96, batch=32, rounds=20, full_rounds=12, shared=40, width=4, transfer_rounds=8, trials=16)
+FULL = Size(
+    rows=192,
+    batch=48,
+    rounds=40,
+    full_rounds=16,
+    shared=100,
+    width=8,
+    transfer_rounds=16,
+    trials=40,
+    blind_rounds=16,
+)
+QUICK = Size(
+    rows=96,
+    batch=32,
+    rounds=20,
+    full_rounds=12,
+    shared=40,
+    width=4,
+    transfer_rounds=8,
+    trials=16,
+    blind_rounds=2,
+)
 
 
 def label_area(scores: Array, labels: Array) -> Interval:

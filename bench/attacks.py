@@ -1,7 +1,7 @@
 """`python -m bench attacks`: attacks on recorded views, attack by variant, each with chance and an interval.
 
 Variants: plain FedBCD; gradients of single rows opened under Paillier, as FATE's transfer learning does;
-ours with Paillier and with CKKS (own gradients opened); ours blind (nothing opened; linear models). Intervals
+ours with Paillier and with CKKS (own gradients opened); ours blind (nothing opened). Intervals
 are 95 %; a cell is marked where the score lies five standard errors above chance and above what the observer
 is given by design.
 That ours is marked somewhere is part of the result: opened gradients carry information, and the ledger

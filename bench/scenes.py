@@ -15,29 +15,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from research.attacks.shares import Guess, Reading, Seen, watched
 from research.attacks.views import Tape, View, Watched
 from securefed.crypto import KeyHolder, generate, key_kind
+from securefed.crypto.shares import centred
 from securefed.models import HiddenLayer, Linear
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blind_transfer import BlindTransferParty
 from securefed.protocols.ledger import LedgerEntry, LedgerWarning
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD, Adam
+from securefed.protocols.recipe import Surroundings
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedBCD, FedSGD, Stopping
 from securefed.protocols.sides import LinearSide
 from securefed.protocols.training import DataParty
 from securefed.protocols.transfer import TransferSide
+from securefed.protocols.transfer_algebra import VALUE_BITS
+from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.transport import LocalRun, Program, get_network, run_local
 
 __all__ = [
     "Keys",
     "LinearScene",
+    "SharesScene",
     "TransferScene",
     "blind_scene",
     "generated",
     "linear_scene",
+    "shares_scene",
     "transfer_scene",
 ]
 
@@ -251,6 +259,60 @@ def transfer_scene(
     scene.tape, run = _record(programs, views)
     scene.ledger = _ledger(run)
     return scene
+
+
+@dataclass
+class SharesScene:
+    """Blind transfer learning, two parties: all that each saw, and the truth."""
+
+    parties: dict[str, BlindTransferParty]
+    seen: dict[str, list[Seen]]
+    labels: Array
+    """Of the shared rows."""
+    ledger: list[LedgerEntry]
+
+    @property
+    def maps(self) -> tuple[Array, Array]:
+        """W_A and W_B, which only both parties together have."""
+        a, b = self.parties["A"], self.parties["B"]
+        totals = (a.share_a + b.share_a, a.share_b + b.share_b)
+        first, second = (np.asarray(centred(x).astype(np.float64)) / 2.0**VALUE_BITS for x in totals)
+        return first, second
+
+
+def shares_scene(
+    scheme: str,
+    keys: Keys,
+    *,
+    rows: int,
+    width: int,
+    rounds: int,
+    local_steps: int = 1,
+    more: int = 100,
+    columns: tuple[int, int] = (15, 15),
+    seed: int = 0,
+    guess: Guess | None = None,
+) -> SharesScene:
+    """`guess`: masks that readers take off what they read (research.attacks.shares)."""
+    joined, labels = generated(rows + more, sum(columns), seed)
+    recipe = TransferRecipe(
+        scheme=scheme,
+        reveal="nothing",
+        hidden=width,
+        algorithm=_algorithm(local_steps),
+        rounds=rounds,
+        seed=seed,
+    )
+    given = {"B": (joined[:, columns[0] :], None), "A": (joined[:, : columns[0]], labels)}
+    members = tuple(recipe.blind_member(name, block.shape[1]) for name, (block, _) in given.items())
+    agreement, shared = recipe.agreement(members, rows), np.arange(rows)
+    kind, parties = key_kind(scheme, "nothing"), dict[str, BlindTransferParty]()
+    for index, (name, (block, known)) in enumerate(given.items()):
+        around = Surroundings(Reading(keys.holder(kind, index)), None, None, None)
+        parties[name] = recipe.blind_party(agreement, block, shared, np.ones(rows, dtype=bool), known, around)
+    with watched(guess) as seen:
+        _, run = _record({name: party.run for name, party in parties.items()}, {})
+    return SharesScene(parties, seen, labels[:rows], _ledger(run))
 
 
 def _algorithm(local_steps: int) -> Algorithm:

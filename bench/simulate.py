@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from securefed.crypto import KeyHolder, Mapper, generate, key_kind
+from research.attacks.transfer import labels_by_fitting, layers
+from research.attacks.views import View, Watched
+from securefed.crypto import KeyHolder, Mapper, generate, key_kind, protects
 from securefed.data.vertical import TransferData, VerticalData
 from securefed.engine import get_engine
 from securefed.models import HiddenLayer, LocalModel
@@ -52,6 +54,10 @@ TIED = 2.0**-22
 """Scores this near to each other are the same. CKKS opens them with an error of about 2**-25, which would
 break the ties of people who have the same columns, each way once in two, and move an AUC of 100 people.
 """
+
+
+OPENINGS = 40
+"""As many of B's openings as are fitted to: more find no fewer labels, and take longer."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,7 @@ class Transfer:
         self.agreement = recipe.agreement(members, len(shared))
         self._shared = (b.features[rows_b], signs[rows_a], a.features[rows_a])
         self._tests = (data.held_out.features, signs_of(data.held_out.labels))
+        self._view = View("B")
 
     @property
     def columns(self) -> dict[str, int]:
@@ -119,10 +126,27 @@ class Transfer:
         return Evaluation(None, _auc(signs)) if name == "A" else Evaluation(features)
 
     def program(self, name: str, around: Surroundings) -> Program:
-        return self.recipe.party(self.agreement, self.sides[name], around).run
+        side: Any = self.sides[name]
+        if name == "B":
+            side = Watched(side, self._view, sums_only=True)
+        return self.recipe.party(self.agreement, side, around).run
 
     def programs(self, around: Callable[[str], Surroundings]) -> dict[str, Program]:
         return {name: self.program(name, around(name)) for name in self.agreement.names}
+
+    def inferred(self) -> float | None:
+        """The AUC of the labels that B finds by fitting them to what was opened to it, either sign; None
+        where nothing was (a plain run shows A's numbers as they are).
+        """
+        opened = self._view.opened[:OPENINGS]
+        if not opened or not protects(self.agreement.scheme):
+            return None
+        features, signs, _ = self._shared
+        found = labels_by_fitting(
+            layers(opened, self.layers["B"], features), len(features), restarts=0, iterations=30
+        )
+        reached = float(roc_auc_score(signs, found.values))
+        return max(reached, 1.0 - reached)
 
     def contribution(self) -> tuple[str, Any, Any]:
         return "B", self.sides["B"].contribution(), self.sides["B"].fixed()
@@ -282,6 +306,9 @@ def finish(
             network=get_network("lan"),
             timer=simulation.timer,
         )
+    inferred = task.inferred() if isinstance(task, Transfer) and look else None
+    if inferred is not None and points:
+        points[-1]["label_inference_auc"] = inferred
     return Finished(
         agreement,
         run.links,

@@ -22,6 +22,7 @@ __all__ = ["Bar", "Best", "Cells", "Row", "best_steps", "median_interval", "trai
 
 Key = tuple[int, int]
 """Q and seed."""
+INFERRED = "label_inference_auc"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ class Row:
     comm_paper: float | None
     total_paper: float | None
     label_inference_auc: float | None = None
-    """B's guess at A's labels from its shares (bench.blind_transfer); None: not asked here."""
+    """B's guess at A's labels: from its shares (bench.blind_transfer), or from the gradients that were opened
+    to it in the whole run (bench.simulate); None: not asked here.
+    """
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -176,8 +179,9 @@ class Cells:
             auc.append(aucs[place])
             if "held_out_auc" in record.points[place]:
                 held_out.append(record.points[place]["held_out_auc"])
-            if "label_inference_auc" in record.points[place]:
-                inferred.append(record.points[place]["label_inference_auc"])
+            point = next((p for p in (record.points[place], record.points[-1]) if INFERRED in p), None)
+            if point is not None:
+                inferred.append(point[INFERRED])
         return Row(
             scheme=self.scheme,
             reveal=self.reveal,

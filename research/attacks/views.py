@@ -59,8 +59,9 @@ class View:
 class Watched:
     """A side that keeps what its party sees. Behaves as the side itself."""
 
-    def __init__(self, side: Side, view: View) -> None:
-        self.side, self.view = side, view
+    def __init__(self, side: Side, view: View, *, sums_only: bool = False) -> None:
+        """`sums_only`: leave out the multipliers, which are large and follow from the parameters."""
+        self.side, self.view, self._sums_only = side, view, sums_only
         self.affine, self.exact = side.affine, side.exact
         self._round, self._step = -1, 0
         self._batch: Rows = np.arange(0)
@@ -87,8 +88,9 @@ class Watched:
         return self._sent
 
     def multipliers(self) -> Array:
-        self._asked = self.side.multipliers()
-        return self._asked
+        asked = self.side.multipliers()
+        self._asked = np.zeros(0) if self._sums_only else asked
+        return asked
 
     def gradient(self, sums: Array, included: bool) -> Array:
         if self._asked is not None:

@@ -108,6 +108,34 @@ def _ledger(recorded: Recorded, found: Findings) -> None:
         found.checked = bool(entries)
 
 
+def _nothing(recorded: Recorded, found: Findings) -> None:
+    """No opening but of scores (and of own parameters, where all agreed to release them); whoever reads a
+    product of shares had sent the share.
+    """
+    if recorded.settings.get("reveal") != "nothing":
+        found.looked_at = "not promised here: own gradients were agreed to be revealed"
+        return
+    seen = 0
+    for message in recorded.everything:
+        seen += 1
+        released = message.entry.phase == "release" and recorded.settings.get("release")
+        if message.entry.kind in (*REQUESTS, *REQUESTS.values()) and not (
+            released or message.entry.phase in SCORING
+        ):
+            found.against(f"{message}: something was opened that is no score")
+    shares = 0
+    for party, transcript in recorded.transcripts.items():
+        asked = places(transcript.of("sent"))
+        for place, count in places(transcript.of("received")).items():
+            if place[0] == "share-product":
+                shares += count
+                if count > asked["share", *place[1:]]:
+                    where = f"round {place[2]}, step {place[3]}"
+                    found.against(f"{party} got a product ({where}) of no share of its own")
+    products = f", {shares} products of shares, each read by the one whose share it is" if shares else ""
+    found.counted(seen, f"messages, no opening but of scores{products}", recorded.missing)
+
+
 def _scores(recorded: Recorded, found: Findings) -> None:
     numbers, label = 0, recorded.label_party
     for message in recorded.everything:
@@ -198,6 +226,12 @@ OPENINGS = (
         _sums,
     ),
     Statement("ledger", "Opened equations stayed below the unknowns in every exchange.", _ledger),
+    Statement(
+        "nothing",
+        "Where nothing is to be revealed, nothing was opened but scores, and who read a product of shares had"
+        " sent the share.",
+        _nothing,
+    ),
     Statement(
         "scores", "Prediction and evaluation revealed scores only, and to the label party only.", _scores
     ),

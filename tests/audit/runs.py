@@ -17,8 +17,10 @@ from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
+from securefed.protocols.recipe import Surroundings
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedBCD, FedSGD, Stopping
 from securefed.protocols.training import Evaluation
+from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.result import RunResult
 from securefed.transport import Program, Transcript, get_network, run_local
 from tests.protocols.federation import (
@@ -162,6 +164,23 @@ def blind(parties: int, release: bool = False) -> Callable[[str, Algorithm], Mad
     return make
 
 
+def blind_transferred(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
+    people = shared_people(n=10, seed=changes.pop("data", 0))
+    settings = {"rounds": ROUNDS, "evaluate_every": 2, **changes}
+    recipe = TransferRecipe(scheme=scheme, reveal="nothing", algorithm=algorithm, **settings)
+    given = {"B": (people.b, people.rows_b, None), "A": (people.a, people.rows_a, people.labels)}
+    members = tuple(recipe.blind_member(name, rows.shape[1]) for name, (rows, _, _) in given.items())
+    agreement = recipe.agreement(members, len(people.rows_a))
+    programs: dict[str, Program] = {}
+    for index, (name, (rows, shared, labels)) in enumerate(given.items()):
+        holder = keys().holder(key_kind(scheme, "nothing"), index)
+        seen = Evaluation(rows[shared][:5], None if labels is None else mean)
+        around = Surroundings(holder, None, seen, None, ScoreGuard(party=name, column_bits=MUCH))
+        labelled = ~np.isnan(people.labels[people.rows_a])
+        programs[name] = recipe.blind_party(agreement, rows, shared, labelled, labels, around).run
+    return Made(agreement, programs, {})
+
+
 PROTOCOLS: dict[str, Callable[..., Made]] = {
     "linear, two parties": generalised(2, "star", "linear"),
     "linear, three, star": generalised(3, "star", "linear"),
@@ -171,6 +190,7 @@ PROTOCOLS: dict[str, Callable[..., Made]] = {
     "blind, two parties": blind(2),
     "blind, three": blind(3),
     "blind, released": blind(3, release=True),
+    "blind, transfer": blind_transferred,
 }
 
 

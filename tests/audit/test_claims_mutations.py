@@ -34,6 +34,7 @@ from securefed.crypto.scheme import Encrypted, Mask
 from securefed.crypto.wire import Kind
 from securefed.protocols import blind, evidence, loop, openings, refresh, training
 from securefed.protocols import keyring as keyring_module
+from securefed.protocols.agreement import Agreement
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.exchange import Exchange
 from securefed.protocols.messages import KINDS
@@ -335,6 +336,47 @@ def test_past_the_line_without_a_word_about_it(monkeypatch: Patch) -> None:
 
     monkeypatch.setattr(Transcript, "note", silent)
     assert failed(made(PAIR, batch=2, allow_determined=True)) == ["ledger"]
+
+
+# nothing
+
+
+@pytest.mark.parametrize("scheme", [pytest.param("paillier", marks=pytest.mark.slow), "ckks"])
+def test_a_product_of_no_share(monkeypatch: Patch, scheme: str) -> None:
+    """A key-holder of blind transfer learning gets a second product to read beside the one it asked for."""
+    lent: list[Any] = []
+    send, receive = Link.send, Link.receive
+    for kind in (PaillierSum, RlweSum):
+        lend = kind.lend
+        monkeypatch.setattr(kind, "lend", lambda self, lend=lend: lent.append((self, lend)) or lend(self))
+
+    def sending(self: Link, receiver: str, name: str, blob: bytes, **more: Any) -> None:
+        send(self, receiver, name, blob, **more)
+        if name == "share-product":
+            sums, lend = lent[-1]
+            block, masks = lend(sums)
+            t, step = more["round"], more["step"] + 1000
+            send(self, receiver, name, block.to_bytes(), round=t, step=step,
+                 facts=evidence.hidden(self, block, masks))  # fmt: skip
+            evidence.spent_entries(self, name, receiver, t, step, masks)
+
+    async def receiving(self: Link, name: str, sender: str, **place: Any) -> bytes:
+        blob = await receive(self, name, sender, **place)
+        if name == "share-product":
+            where = (place["round"], place["step"] + 1000)
+            await receive(self, name, sender, round=where[0], step=where[1])
+            self.transcript.note("checked", name, sender, *where, self.phase, checks=[])
+        return blob
+
+    monkeypatch.setattr(Link, "send", sending)
+    monkeypatch.setattr(Link, "receive", receiving)
+    assert failed(made("blind, transfer", scheme)) == ["nothing"]
+
+
+def test_parameters_that_nobody_agreed_to_release(monkeypatch: Patch) -> None:
+    agreed = Agreement.to_dict
+    monkeypatch.setattr(Agreement, "to_dict", lambda self: {**agreed(self), "release": False})
+    assert failed(made("blind, released", "ckks")) == ["nothing"]
 
 
 def test_scores_for_somebody_else(monkeypatch: Patch) -> None:
