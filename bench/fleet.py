@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.memory import peak_rss_mib
+
 __all__ = ["HOLDER", "ROOT", "Table", "free_ports", "train"]
 
 ROOT = Path(__file__).parent.parent
 HOLDER = "notary"
 Event = dict[str, Any]
+POLLED_EVERY = 0.25
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,9 @@ class Table:
 def train(
     folder: Path, tables: Mapping[str, Table], run: Mapping[str, Any], key_bits: int
 ) -> dict[str, list[Event]]:
-    """One run of these parties, the label party last; everybody's events."""
+    """One run of these parties, the label party last; everybody's events, and the peak of its memory as one
+    more.
+    """
     parties = list(tables)
     everybody = [*parties, *([HOLDER] if len(parties) > 2 else [])]
     environment = os.environ | {
@@ -90,8 +95,16 @@ def train(
         )
         for name in everybody
     ]
+    peaks: dict[str, float] = {}
     try:
         for name, process in zip(everybody, started, strict=True):
+            while process.poll() is None:
+                for other, each in zip(everybody, started, strict=True):
+                    peaks[other] = max(peaks.get(other, 0.0), peak_rss_mib(each.pid))
+                try:
+                    process.wait(POLLED_EVERY)
+                except subprocess.TimeoutExpired:
+                    continue
             _, errors = process.communicate()
             if process.returncode:
                 raise OSError(f"{name} failed: {errors.strip().splitlines()[-1:] or process.returncode}")
@@ -101,7 +114,10 @@ def train(
                 process.kill()
                 process.communicate()
     return {
-        name: [json.loads(line) for line in (folder / f"{name}.events").read_text().splitlines()]
+        name: [
+            *(json.loads(line) for line in (folder / f"{name}.events").read_text().splitlines()),
+            {"event": "memory", "peak_mib": round(peaks.get(name, 0.0), 1)},
+        ]
         for name in everybody
     }
 

@@ -20,14 +20,24 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 
 from securefed.checks import check_choice
 from securefed.errors import DataError
 
-__all__ = ["ID_FORMS", "ID_SHAPES", "id_hint", "id_shape", "normalise_id", "normalise_ids"]
+__all__ = [
+    "ID_FORMS",
+    "ID_SHAPES",
+    "id_hint",
+    "id_shape",
+    "normalise_id",
+    "normalise_ids",
+    "normalised_blocks",
+    "repeated_ids",
+]
 
 ID_FORMS = ("exact", "caseless", "loose")
 ID_SHAPES = (
@@ -85,26 +95,49 @@ def _text(value: object) -> str:
 
 def normalise_ids(values: Iterable[object], owner: str, form: str = "exact") -> list[str]:
     """All ids of `owner` in the agreed form, in their order; each occurs once."""
-    check_choice("id_form", form, ID_FORMS)
     given: list[Any] = list(values.tolist() if hasattr(values, "tolist") else values)
-    if not given:
-        raise DataError(f"{owner}: no ids given")
-    found: list[str] = []
-    refused: list[str] = []
-    for row, value in enumerate(given):
-        try:
-            found.append(normalise_id(value, form))
-        except DataError as error:
-            refused.append(f"row {row}: {error}")
-    if refused:
-        raise DataError(f"{owner}: {_of(refused, len(given))} cannot be used ({_few(refused)})")
-    empty = [f"row {row}" for row, text in enumerate(found) if not text]
-    if empty:
-        raise DataError(f"{owner}: {_of(empty, len(given))} are empty ({_few(empty)}); each row needs one")
+    found = [text for block in normalised_blocks(given, owner, form, len(given) or 1) for text in block]
     if len(set(found)) < len(found):
-        repeated = [_shown(text) for text, count in Counter(found).items() if count > 1]
-        raise DataError(f"{owner}: {len(repeated)} ids occur more than once ({_few(repeated)})")
+        raise _repeated(owner, [text for text, count in Counter(found).items() if count > 1])
     return found
+
+
+def normalised_blocks(values: Iterable[object], owner: str, form: str, size: int) -> Iterator[list[str]]:
+    """The same in blocks of `size`; whether one occurs twice is left to who has seen all."""
+    check_choice("id_form", form, ID_FORMS)
+    refused: list[str] = []
+    empty: list[str] = []
+    rest, count = iter(values), 0
+    while given := list(islice(rest, size)):
+        found: list[str] = []
+        for row, value in enumerate(given, count):
+            try:
+                found.append(normalise_id(value, form))
+                if not found[-1]:
+                    empty.append(f"row {row}")
+            except DataError as error:
+                refused.append(f"row {row}: {error}")
+        count += len(given)
+        if not refused and not empty:
+            yield found
+    if not count:
+        raise DataError(f"{owner}: no ids given")
+    if refused:
+        raise DataError(f"{owner}: {_of(refused, count)} cannot be used ({_few(refused)})")
+    if empty:
+        raise DataError(f"{owner}: {_of(empty, count)} are empty ({_few(empty)}); each row needs one")
+
+
+def repeated_ids(values: Iterable[object], owner: str, form: str, rows: Collection[int]) -> DataError:
+    """What is wrong with ids that occur again in these rows."""
+    wanted = set(rows)
+    again = (value for row, value in enumerate(values) if row in wanted)
+    return _repeated(owner, list(dict.fromkeys(normalise_id(value, form) for value in again)))
+
+
+def _repeated(owner: str, texts: Sequence[str]) -> DataError:
+    shown = [_shown(text) for text in texts]
+    return DataError(f"{owner}: {len(shown)} ids occur more than once ({_few(shown)})")
 
 
 def id_shape(ids: Iterable[str]) -> str:

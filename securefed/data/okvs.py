@@ -57,14 +57,18 @@ class Keys:
         return cls(places, seeds[:, 3])
 
 
-def encode(keys: Keys, values: Words) -> Words:
-    """The table, (cells, 2) words, in which these keys have these values, (n, 2) words."""
-    return _encode(keys, values, os.urandom)
+def encode(keys: Keys, values: Words, capacity: int | None = None) -> Words:
+    """The table, (cells, 2) words, in which these keys have these values, (n, 2) words; with room for
+    `capacity` keys, by default for these.
+    """
+    room = len(values) if capacity is None else capacity
+    if len(values) > room:
+        raise DataError(f"{len(values)} keys for a table of {room}: a chance below 2^-60; start again")
+    return _encode(keys, values, os.urandom, room)
 
 
-def _encode(keys: Keys, values: Words, source: Callable[[int], bytes]) -> Words:
-    count = len(values)
-    size = cells(count)
+def _encode(keys: Keys, values: Words, source: Callable[[int], bytes], capacity: int) -> Words:
+    size = cells(capacity)
     table = np.frombuffer(source(CELL * size), dtype="<u8").astype(np.uint64).reshape(size, 2)
     order, core = _peel(keys.places, size - DENSE)
     for cell, value in _solve(keys, values, core, table).items():

@@ -1,12 +1,12 @@
 """Private set intersection: which people all parties have, in one agreed order, and nothing of the rest.
 
-One party, the first of the agreed order, is the hub; the others answer. With H the hash of an id to
+One party, the first of the agreed order, is the hub; the others answer. With H the hash of an id's SHA-256 to
 Curve25519 (securefed.data.curve), a the hub's secret scalar and k_j party j's, all fresh for each run:
 
     hub -> j    a H(x) for each of its ids x, shuffled, in blocks                       psi-blinded
     j -> hub    k_j a H(x) for each, in the order received                              psi-evaluated
     hub         undoes a and has k_j H(x), hence F_j(x), for its own ids and no others
-    j -> hub    a table in which F_j(y) opens a share s_j(y) for each of its own ids y  psi-table
+    j -> hub    tables in which F_j(y) opens a share s_j(y) for each of its own ids y   psi-table
     hub         adds up what its x open in all tables: 0 if and only if all parties have x
     hub -> j    F_j(x), cut to 16 bytes, for each common x                              psi-common
 
@@ -29,24 +29,31 @@ one other party learns what the remaining ones share with the hub. A party that 
 wrong; but the hub cannot name an id as common that it did not put in itself, for it would lack F_j.
 
 Values cut to 16 bytes meet by chance with probability n m / 2^128: below 2^-80 for 16 million ids a side.
+
+Ids are worked on in blocks and lie in files (securefed.data.spool), sorted by their SHA-256; the hub's go
+out in a random order. What stays in memory is a row number an id, at the hub also 16 bytes an id, and a few
+blocks. A table holds the ids that a value of F_j puts into it, some 65,000, and has room for ten standard
+deviations more (missed with a chance below 2^-60), so that its size says nothing. The hub is at most a few
+blocks ahead of the answers, and nobody sends while the other does: nothing piles up under way.
 """
 
 from __future__ import annotations
 
 import hashlib
-import secrets
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_integer
 from securefed.crypto.scheme import SERIAL, Mapper
-from securefed.data import curve, okvs
+from securefed.data import curve, psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder
-from securefed.data.ids import normalise_ids
+from securefed.data.psi_work import cut
+from securefed.data.spool import Buckets, Repeated, Spool, bucket_count
 from securefed.errors import SettingError
 from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage
@@ -74,12 +81,14 @@ rows that are to be predicted meet a peer's whole table.
 
 BLOCK = 8192
 """Ids a message."""
+WINDOW = 8
+"""Blocks that the hub is ahead of the answers."""
 _PIECE = 512
 """Ids a piece of work: some tens of milliseconds."""
 _CHUNK = 1 << 20
-_TAG = b"securefed-psi-v1-with-curve25519_XMD:SHA-512_ELL2_NU_"
 _CUT = 16
 
+T = TypeVar("T")
 Rows = NDArray[np.intp]
 Words = NDArray[np.uint64]
 
@@ -91,28 +100,29 @@ class BadAlignment(IllegalMessage):
 async def intersect(
     link: Link,
     parties: Sequence[str],
-    ids: Iterable[object],
+    ids: Collection[object],
     mapper: Mapper = SERIAL,
     *,
+    form: str = "exact",
     peer_ids: int | None = None,
 ) -> Rows:
     """The rows of `ids` that all `parties` have, in the order that they all get.
 
     `parties` are the names of all, in the same order at each; the first is the hub. `mapper` runs the scalar
     multiplications in other processes of this party. Rows that are not common stay with their owner (transfer
-    learning uses them): only row numbers are returned. `peer_ids`: how many ids a peer may put in; by default
-    ten times one's own, 100,000 at least.
+    learning uses them): only row numbers are returned. `form`: what counts as the same id
+    (securefed.data.ids). `peer_ids`: how many ids a peer may put in; by default ten times one's own, 100,000
+    at least.
     """
     names = list(parties)
     if len(names) < 2 or len(set(names)) < len(names) or link.name not in names:
         raise SettingError(
             f"parties: {', '.join(names)} given, two or more names with {link.name} among them are allowed"
         )
-    texts = [text.encode() for text in normalise_ids(ids, link.name)]
-    if len(texts) > MAX_IDS:
-        raise SettingError(f"ids: {len(texts)} given, at most {MAX_IDS} are allowed")
-    limit = default_peer_ids(len(texts)) if peer_ids is None else check_peer_ids(peer_ids)
-    side = _Side(link, mapper, texts, limit)
+    if len(ids) > MAX_IDS:
+        raise SettingError(f"ids: {len(ids)} given, at most {MAX_IDS} are allowed")
+    limit = default_peer_ids(len(ids)) if peer_ids is None else check_peer_ids(peer_ids)
+    side = _Side(link, mapper, ids, form, limit)
     if link.name == names[0]:
         return await _hub(side, names[1:], curve.draw_pair())
     return await _answer(side, names[0], [n for n in names[1:] if n != link.name], curve.draw_scalar())
@@ -128,40 +138,25 @@ def check_peer_ids(value: int) -> int:
 
 
 class _Side:
-    """A party's ids, shuffled, and its way to compute and to talk."""
+    """A party's ids in the agreed order, and its way to compute and to talk. An id's place is its number in
+    that order.
+    """
 
-    def __init__(self, link: Link, mapper: Mapper, texts: list[bytes], limit: int) -> None:
-        self.link, self.mapper, self.limit = link, mapper, limit
-        self.rows = list(range(len(texts)))
-        secrets.SystemRandom().shuffle(self.rows)
-        self.texts = [texts[row] for row in self.rows]
-        self.digests = [hashlib.sha256(text).digest() for text in self.texts]
+    def __init__(self, link: Link, mapper: Mapper, ids: Collection[object], form: str, limit: int) -> None:
+        self.link, self.limit = link, limit
+        self.mapper = mapper.local  # pieces of work have this party's scalar
+        with link.activity("alignment"):
+            self.ids, self.rows = psi_work.sorted_ids(ids, link.name, form)
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.rows)
 
-    def masked(self, scalar: bytes) -> Iterator[list[bytes]]:
-        """scalar H(id) for each of the party's ids, by blocks."""
-        for start in range(0, len(self), BLOCK):
-            yield self._run(partial(_hash_and_multiply, scalar), self.texts[start : start + BLOCK])
-
-    def multiply(self, scalar: bytes, points: list[bytes], sender: str) -> list[bytes]:
+    def run(self, work: Callable[[T], bytes], pieces: Sequence[T], sender: str = "") -> bytes:
         try:
-            return self._run(partial(curve.multiply, scalar), points)
+            with self.link.activity("alignment"):
+                return b"".join(self.mapper.map(work, pieces))
         except SmallOrder as error:
             raise BadAlignment(f"{sender}: {error}") from None
-
-    def _run(self, work: partial[list[bytes]], items: list[bytes]) -> list[bytes]:
-        pieces = [items[start : start + _PIECE] for start in range(0, len(items), _PIECE)]
-        with self.link.activity("alignment"):
-            return [point for done in self.mapper.map(work, pieces) for point in done]
-
-    def ordered(self, places: Iterable[int]) -> list[int]:
-        """Places in the agreed order."""
-        return sorted(places, key=lambda place: self.digests[place])
-
-    def result(self, places: Iterable[int]) -> Rows:
-        return np.array([self.rows[place] for place in places], dtype=np.intp)
 
     # Messages. Sizes are announced before and everything that arrives has exactly the announced one.
 
@@ -177,148 +172,198 @@ class _Side:
             )
         return count
 
-    async def receive_points(self, kind: str, sender: str, count: int) -> AsyncIterator[list[bytes]]:
-        """Blocks of points, `count` in all, no two of them the same."""
-        seen: set[bytes] = set()
-        for step, start in enumerate(range(0, count, BLOCK)):
-            block = await self.receive_block(kind, sender, step, min(BLOCK, count - start))
-            seen.update(block)
-            if len(seen) < start + len(block):
-                raise BadAlignment(f"{sender}: the same point twice in {kind}")
-            yield block
+    async def receive_points(self, kind: str, sender: str, step: int, count: int) -> bytes:
+        blob = await self.receive_due(kind, sender, step, POINT * count)
+        _check_reduced(blob, kind, sender)
+        return blob
 
-    async def receive_block(self, kind: str, sender: str, step: int, count: int) -> list[bytes]:
+    async def receive_due(self, kind: str, sender: str, step: int, due: int) -> bytes:
         blob = await self.link.receive(kind, sender, step=step)
-        if len(blob) != POINT * count:
-            raise BadAlignment(f"{sender}: a block of {len(blob)} bytes in {kind}, {POINT * count} are due")
-        points = [blob[start : start + POINT] for start in range(0, len(blob), POINT)]
-        for point in points:
-            value = int.from_bytes(point, "little")
-            if not 0 < value < PRIME:
-                raise BadAlignment(f"{sender}: a point in {kind} is zero or not reduced")
-        return points
+        if len(blob) != due:
+            raise BadAlignment(f"{sender}: a block of {len(blob)} bytes in {kind}, {due} are due")
+        return blob
 
-    def send_long(self, receiver: str, kind: str, blob: bytes) -> None:
-        self.link.send(receiver, kind, len(blob).to_bytes(8, "big"))
-        for step, start in enumerate(range(0, len(blob), _CHUNK), 1):
-            self.link.send(receiver, kind, blob[start : start + _CHUNK], step=step)
 
-    async def receive_long(self, kind: str, sender: str, most: int) -> bytes:
-        size = _number(await self.link.receive(kind, sender), sender)
-        if size > most:
-            raise BadAlignment(f"{sender}: {size} bytes of {kind} announced, at most {most} are allowed")
-        parts: list[bytes] = []
-        for step, start in enumerate(range(0, size, _CHUNK), 1):
-            part = await self.link.receive(kind, sender, step=step)
-            due = min(_CHUNK, size - start)
-            if len(part) != due:
-                raise BadAlignment(f"{sender}: {len(part)} bytes of {kind}, {due} are due")
-            parts.append(part)
-        return b"".join(parts)
+class _Points:
+    """Blocks of points from one sender, `count` in all, no two of them the same."""
+
+    def __init__(self, side: _Side, kind: str, sender: str, count: int) -> None:
+        self._side, self._kind, self._sender, self._count = side, kind, sender, count
+        self._repeated = Repeated(count)
+
+    async def receive(self, step: int) -> bytes:
+        count = min(BLOCK, self._count - BLOCK * step)
+        blob = await self._side.receive_points(self._kind, self._sender, step, count)
+        self._repeated.add(psi_work.words(blob, 4)[:, :2])
+        return blob
+
+    def check(self) -> None:
+        if self._repeated.found():
+            raise BadAlignment(f"{self._sender}: the same point twice in {self._kind}")
 
 
 async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes]) -> Rows:
     mask, undo = scalars
     for other in others:
         side.send_size(other)
-    for step, block in enumerate(side.masked(mask)):
-        blob = b"".join(block)
-        for other in others:
-            side.link.send(other, "psi-blinded", blob, step=step)
+    counts = {other: await side.receive_size(other) for other in others}
+    ids, blinded = psi_work.shuffled(side.ids), Spool(4)
+    for block in ids.blocks(BLOCK):  # the others make their tables in the meantime
+        blob = side.run(partial(psi_work.masked, mask), _pieces(block[:, :4]))
+        blinded.append(psi_work.words(blob, 4))
+    found = {other: Buckets(9, psi_work.tables(counts[other])) for other in others}
+    points = {other: _Points(side, "psi-evaluated", other, len(side)) for other in others}
+    steps = -(-len(side) // BLOCK)
+    for step in range(steps + WINDOW):
+        if step < steps:
+            blob = blinded.read(BLOCK * step, BLOCK * (step + 1)).astype("<u8").tobytes()
+            for other in others:
+                side.link.send(other, "psi-blinded", blob, step=step)
+        if step >= WINDOW and (due := step - WINDOW) < steps:
+            block = ids.read(BLOCK * due, BLOCK * (due + 1))
+            for other in others:
+                evaluated = await points[other].receive(due)
+                work = partial(psi_work.hub_values, undo, other)
+                both = zip(_pieces(block[:, :4]), cut(evaluated, POINT * _PIECE), strict=True)
+                values = psi_work.words(side.run(work, list(both), other), 8)
+                chosen = psi_work.table_of(values, counts[other])
+                found[other].add(np.column_stack([block[:, 4], values]), chosen)
     total = np.zeros((len(side), 2), dtype=np.uint64)
-    cuts: dict[str, list[bytes]] = {}
     for other in others:
-        count = await side.receive_size(other)
-        table = await _receive_table(side, other, count)
-        points: list[bytes] = []
-        async for block in side.receive_points("psi-evaluated", other, len(side)):
-            points += side.multiply(undo, block, other)
+        points[other].check()
+        await _open(side, other, counts[other], found[other], total)
+    common = ~total.any(axis=1)
+    del total
+    for other in others:
+        _tell_common(side, other, found[other], common)
+    return side.rows[common]
+
+
+async def _open(side: _Side, other: str, count: int, found: Buckets, total: Words) -> None:
+    """Add to `total`, by place, what this party's ids open in the tables of `other`."""
+    for step in range(psi_work.tables(count)):
+        table = await side.receive_due("psi-table", other, step, psi_work.table_bytes(count))
         with side.link.activity("alignment"):
-            values = _values(other, side.digests, points)
-            total ^= okvs.decode(table, okvs.Keys.of(values[:, 2:6], count)) ^ values[:, :2]
-            cuts[other] = [row.tobytes() for row in values[:, 6:]]
-    common = side.ordered(np.flatnonzero(~total.any(axis=1)).tolist())
-    for other in others:
-        side.send_long(other, "psi-common", b"".join(cuts[other][place] for place in common))
-    return side.result(common)
+            block = found.read(step)
+            total[block[:, 0]] ^= psi_work.open_shares(table, block[:, 1:], psi_work.capacity(count))
+
+
+def _tell_common(side: _Side, other: str, found: Buckets, common: NDArray[np.bool_]) -> None:
+    """The names of common ids, in the agreed order."""
+    named = Buckets(3, bucket_count(len(side)))
+    for block in found:
+        block = block[common[block[:, 0]]]
+        named.add(block[:, [0, 7, 8]], block[:, 0].astype(np.intp) * named.count // len(side))
+    side.link.send(other, "psi-common", (_CUT * int(common.sum())).to_bytes(8, "big"))
+    step, rest = 0, b""
+    for block in named:
+        rest += block[np.argsort(block[:, 0]), 1:].astype("<u8").tobytes()
+        while len(rest) >= _CHUNK:
+            step, part, rest = step + 1, rest[:_CHUNK], rest[_CHUNK:]
+            side.link.send(other, "psi-common", part, step=step)
+    if rest:
+        side.link.send(other, "psi-common", rest, step=step + 1)
 
 
 async def _answer(side: _Side, hub: str, others: Sequence[str], scalar: bytes) -> Rows:
-    name = side.link.name
-    shares = await _shares(side, others)
-    # The own ids first: the hub masks its ids in the meantime.
-    own = [point for block in side.masked(scalar) for point in block]
-    with side.link.activity("alignment"):
-        values = _values(name, side.digests, own)
-        keys = okvs.Keys.of(values[:, 2:6], len(side))
-        table = okvs.encode(keys, shares ^ values[:, :2])
     side.send_size(hub)
-    side.send_long(hub, "psi-table", table.astype("<u8").tobytes())
     count = await side.receive_size(hub)
-    step = 0
-    async for block in side.receive_points("psi-blinded", hub, count):
-        done = side.multiply(scalar, block, hub)
-        side.link.send(hub, "psi-evaluated", b"".join(done), step=step)
-        step += 1
-    return await _receive_common(side, hub, [row.tobytes() for row in values[:, 6:]], count)
+    keys = await _share_keys(side, others)
+    own, names = Buckets(8, psi_work.tables(len(side))), Spool(2)
+    for block in side.ids.blocks(BLOCK):
+        work = partial(psi_work.own_values, scalar, side.link.name, keys)
+        values = psi_work.words(side.run(work, _pieces(block)), 8)
+        own.add(values, psi_work.table_of(values, len(side)))
+        names.append(values[:, 6:])
+    points = _Points(side, "psi-blinded", hub, count)
+    for step in range(-(-count // BLOCK)):
+        blob = await points.receive(step)
+        done = side.run(partial(psi_work.multiplied, scalar), cut(blob, POINT * _PIECE), hub)
+        side.link.send(hub, "psi-evaluated", done, step=step)
+    points.check()
+    _send_tables(side, hub, own)
+    return await _receive_common(side, hub, names, count)
 
 
-async def _shares(side: _Side, others: Sequence[str]) -> Words:
-    """One share an id: they add up to 0 over all parties but the hub."""
+async def _share_keys(side: _Side, others: Sequence[str]) -> list[bytes]:
+    """A key with each: what it makes of an id both add to its share, so that all of one id add up to 0."""
     scalars = {other: curve.draw_scalar() for other in others}
     for other, scalar in scalars.items():
         side.link.send(other, "psi-seed", curve.public(scalar))
-    shares = np.zeros((len(side), 2), dtype=np.uint64)
+    keys = []
     for other, scalar in scalars.items():
-        (point,) = await side.receive_block("psi-seed", other, 0, 1)
-        (secret,) = side.multiply(scalar, [point], other)
-        key = hashlib.sha256(b"securefed-psi-share-v1" + secret).digest()
-        parts = [hashlib.blake2b(digest, key=key, digest_size=okvs.CELL).digest() for digest in side.digests]
-        shares ^= _words(b"".join(parts), 2)
-    return shares
+        point = await side.receive_points("psi-seed", other, 0, 1)
+        secret = side.run(partial(psi_work.multiplied, scalar), [point], other)
+        keys.append(hashlib.sha256(b"securefed-psi-share-v1" + secret).digest())
+    return keys
 
 
-async def _receive_table(side: _Side, sender: str, count: int) -> Words:
-    size = okvs.CELL * okvs.cells(count)
-    blob = await side.receive_long("psi-table", sender, size)
-    if len(blob) != size:
-        raise BadAlignment(f"{sender}: a table of {len(blob)} bytes for {count} ids, {size} are due")
-    return _words(blob, 2)
+def _send_tables(side: _Side, hub: str, own: Buckets) -> None:
+    """As many at a time as there are workers."""
+    work = partial(psi_work.encode_table, psi_work.capacity(len(side)))
+    at_once = max(1, side.mapper.workers)
+    for start in range(0, own.count, at_once):
+        with side.link.activity("alignment"):
+            blocks = [own.read(step) for step in range(start, min(start + at_once, own.count))]
+            made = side.mapper.map(work, blocks)
+        for step, table in enumerate(made, start):
+            side.link.send(hub, "psi-table", table, step=step)
 
 
-async def _receive_common(side: _Side, hub: str, cuts: list[bytes], hub_size: int) -> Rows:
-    blob = await side.receive_long("psi-common", hub, _CUT * min(len(side), hub_size))
-    if len(blob) % _CUT:
-        raise BadAlignment(f"{hub}: {len(blob)} bytes of psi-common, a multiple of {_CUT} is due")
-    places = {cut: place for place, cut in enumerate(cuts)}
-    common: list[int] = []
-    for start in range(0, len(blob), _CUT):
-        place = places.get(blob[start : start + _CUT])
-        if place is None:
-            raise BadAlignment(f"{hub}: named an id as common that {side.link.name} does not have")
-        common.append(place)
-    if len(set(common)) < len(common) or common != side.ordered(common):
-        raise BadAlignment(f"{hub}: the common ids are not in the agreed order, each once")
-    return side.result(common)
+async def _receive_common(side: _Side, hub: str, names: Spool, hub_size: int) -> Rows:
+    """`names` are in the agreed order, and so is what comes: one walk along both."""
+    size, most = _number(await side.link.receive("psi-common", hub), hub), _CUT * min(len(side), hub_size)
+    if size > most:
+        raise BadAlignment(f"{hub}: {size} bytes of psi-common announced, at most {most} are allowed")
+    if size % _CUT:
+        raise BadAlignment(f"{hub}: {size} bytes of psi-common, a multiple of {_CUT} is due")
+    places = _walk(names)
+    common = np.empty(size // _CUT, dtype=np.intp)
+    done = 0
+    async for name in _names_of(side, hub, size):
+        for place, own in places:
+            if own == name:
+                common[done] = place
+                break
+        else:
+            known = any(own == name for _, own in _walk(names))
+            raise BadAlignment(
+                f"{hub}: the common ids are not in the agreed order, each once"
+                if known
+                else f"{hub}: named an id as common that {side.link.name} does not have"
+            )
+        done += 1
+    return side.rows[common]
 
 
-def _hash_and_multiply(scalar: bytes, texts: Sequence[bytes]) -> list[bytes]:
-    return curve.multiply(scalar, curve.hash_to_curve(texts, _TAG))
+async def _names_of(side: _Side, hub: str, size: int) -> AsyncIterator[bytes]:
+    for step, start in enumerate(range(0, size, _CHUNK), 1):
+        for name in cut(await side.receive_due("psi-common", hub, step, min(_CHUNK, size - start)), _CUT):
+            yield name
 
 
-def _values(party: str, digests: Sequence[bytes], points: Sequence[bytes]) -> Words:
-    """F_j of each id, eight words: two hide its share, four are its place in the table, two name it to j."""
-    start = hashlib.sha512(b"securefed-psi-value-v1" + hashlib.sha256(party.encode()).digest())
-    found: list[bytes] = []
-    for digest, point in zip(digests, points, strict=True):
-        state = start.copy()
-        state.update(digest + point)
-        found.append(state.digest())
-    return _words(b"".join(found), 8)
+def _walk(names: Spool) -> Iterator[tuple[int, bytes]]:
+    place = 0
+    for block in names.blocks(BLOCK):
+        for own in cut(block.astype("<u8").tobytes(), _CUT):
+            yield place, own
+            place += 1
 
 
-def _words(blob: bytes, columns: int) -> Words:
-    return np.frombuffer(blob, dtype="<u8").astype(np.uint64).reshape(-1, columns)
+def _pieces(block: Words) -> list[bytes]:
+    """SHA-256 values as pieces of work."""
+    return cut(block.astype(">u8").tobytes(), 32 * _PIECE)
+
+
+def _check_reduced(blob: bytes, kind: str, sender: str) -> None:
+    low, *middle, high = psi_work.words(blob, 4).T
+    full = (middle[0] == _ONES) & (middle[1] == _ONES) & (high == _TOP) & (low >= _LOW)
+    zero = ~psi_work.words(blob, 4).any(axis=1)
+    if (full | zero | (high > _TOP)).any():
+        raise BadAlignment(f"{sender}: a point in {kind} is zero or not reduced")
+
+
+_ONES, _LOW, _TOP = np.uint64(2**64 - 1), np.uint64(PRIME % 2**64), np.uint64(PRIME >> 192)
 
 
 def _number(blob: bytes, sender: str) -> int:

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import Mapper
-from securefed.data.ids import normalise_ids
 from securefed.data.psi import PSI_KINDS, intersect
 from securefed.errors import DataError
 from securefed.runtime.shared import SharedSettings
@@ -73,8 +72,8 @@ async def align(
         if shared.alignment == "rows" or ids is None:
             rows: NDArray[np.intp] = np.arange(count, dtype=np.intp)
         else:
-            texts = normalise_ids(ids, link.name, shared.id_form)
-            rows = await intersect(link, shared.parties, texts, mapper, peer_ids=peer_ids)
+            parties, form = shared.parties, shared.id_form
+            rows = await intersect(link, parties, ids, mapper, form=form, peer_ids=peer_ids)
         if shared.key_holder is not None and link.name == shared.label_party:
             link.send(shared.key_holder, "aligned", len(rows).to_bytes(COUNT_BYTES, "big"))
         if len(rows) == 0:

@@ -18,7 +18,7 @@ def test_verdicts() -> None:
     assert PLAN.verdict == "pass" and replace(PLAN, measured_bytes=101).verdict == "MISSED"
     assert {replace(PLAN, ratio=ratio).verdict for ratio in (0.6, 1.6)} == {"MISSED"}
     assert {replace(PLAN, ratio=ratio).verdict for ratio in (0.67, 1.5)} == {"pass"}
-    assert alignment.Row(10, 2, 9, 61.0, 50.0, 60.0).verdict == "MISSED"
+    assert alignment.Row(10, 2, 9, 61.0, 50.0, 99.0, 60.0).verdict == "MISSED"
 
 
 def test_people_have_as_many_ids_in_common_as_is_said() -> None:

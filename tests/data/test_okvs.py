@@ -72,9 +72,9 @@ def test_the_table_shows_nothing_of_its_keys() -> None:
 
 def test_the_same_bytes_give_the_same_table() -> None:
     keys, values = Keys.of(words(12, 30, 4), 30), words(13, 30, 2)
-    one, other = (okvs._encode(keys, values, Random(1).randbytes) for _ in range(2))
+    one, other = (okvs._encode(keys, values, Random(1).randbytes, 30) for _ in range(2))
     np.testing.assert_array_equal(one, other)
-    assert (one != okvs._encode(keys, values, Random(2).randbytes)).any()
+    assert (one != okvs._encode(keys, values, Random(2).randbytes, 30)).any()
 
 
 def test_a_table_takes_about_thirteen_cells_for_ten_keys() -> None:

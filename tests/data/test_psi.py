@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto.scheme import Mapper
-from securefed.data import psi
+from securefed.data import psi, spool
+from securefed.data.ids import normalise_ids
 from securefed.data.psi import PSI_KINDS, BadAlignment, intersect
 from securefed.engine import Processes
 from securefed.errors import DataError, SettingError
@@ -59,7 +60,7 @@ def test_it_is_the_intersection_in_one_order(parties: int, data: st.DataObject) 
 )
 def test_text_ids_meet_in_their_agreed_form(texts: set[str]) -> None:
     try:
-        bank = psi.normalise_ids(sorted(texts), "bank")
+        bank = normalise_ids(sorted(texts), "bank")
     except DataError:
         return  # two spellings of one id in the drawn set
     shop = [f"  {text}\t" for text in reversed(bank)]
@@ -96,7 +97,9 @@ def test_blocks_and_pieces_and_processes_change_nothing(monkeypatch: pytest.Monk
     expected = found(align(sets), sets)
     monkeypatch.setattr(psi, "BLOCK", 16)
     monkeypatch.setattr(psi, "_PIECE", 5)
-    monkeypatch.setattr(psi, "_CHUNK", 100)
+    monkeypatch.setattr(psi, "_CHUNK", 96)
+    monkeypatch.setattr(psi, "WINDOW", 2)
+    monkeypatch.setattr(spool, "BUCKET", 7)
     assert found(align(sets), sets) == expected
     with Processes(2) as mapper:
         assert found(align(sets, mapper=mapper), sets) == expected

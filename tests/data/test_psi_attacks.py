@@ -8,11 +8,10 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from securefed.crypto.scheme import SERIAL
-from securefed.data import curve, okvs, psi
+from securefed.data import curve, okvs, psi, psi_work
 from securefed.data.curve import PRIME
 from securefed.transport import Link, get_network, run_local
 from securefed.transport.message import Message
@@ -44,7 +43,8 @@ def received_by(name: str) -> tuple[list[Message], Callable[[Message], Message]]
 def dictionary_attack(seen: list[Message], scalars: Iterable[bytes], party: str) -> set[str]:
     """Every id that exists, hashed in every way the attacker can compute, looked for in all it received."""
     windows = {m.payload[i : i + 16] for m in seen for i in range(max(1, len(m.payload) - 15))}
-    points = curve.hash_to_curve([text.encode() for text in EVERYBODY], psi._TAG)
+    digests = [hashlib.sha256(text.encode()).digest() for text in EVERYBODY]
+    points = curve.hash_to_curve(digests, psi_work.TAG)
     forms: dict[str, list[bytes]] = {}
     for text, point in zip(EVERYBODY, points, strict=True):
         raw = text.encode()
@@ -52,9 +52,8 @@ def dictionary_attack(seen: list[Message], scalars: Iterable[bytes], party: str)
     chains = [points]
     for _ in range(2):  # one or two of the attacker's scalars on top of each other
         chains += [curve.multiply(scalar, chain) for chain in list(chains) for scalar in scalars]
-    digests = [hashlib.sha256(text.encode()).digest() for text in EVERYBODY]
     for chain in chains:
-        values = psi._values(party, digests, chain)
+        values = psi_work.values(party, digests, chain)
         for text, point, value in zip(EVERYBODY, chain, values, strict=True):
             forms[text] += [point, value[:2].tobytes(), value[6:].tobytes()]
     return {text for text, many in forms.items() if any(form[:16] in windows for form in many)}
@@ -86,7 +85,7 @@ def test_a_dictionary_finds_no_more_than_the_common_ids_in_ours(attacker: str) -
     seen, tap = received_by(attacker)
 
     def side(link: Link, ids: list[str]) -> psi._Side:
-        return psi._Side(link, SERIAL, [text.encode() for text in ids], psi.MAX_IDS)
+        return psi._Side(link, SERIAL, ids, "exact", psi.MAX_IDS)
 
     programs: dict[str, Program] = {
         "bank": lambda link: psi._hub(side(link, BANK), ["shop"], pair),
@@ -116,7 +115,9 @@ def test_raw_hashes_show_a_bit_through_the_mask_and_ours_none() -> None:
     assert "client-007" in left
     assert len(left) < 50  # about half of the 60 are ruled out by one message
 
-    points = dict(zip(EVERYBODY, curve.hash_to_curve([t.encode() for t in EVERYBODY], psi._TAG), strict=True))
+    points = dict(
+        zip(EVERYBODY, curve.hash_to_curve([t.encode() for t in EVERYBODY], psi_work.TAG), strict=True)
+    )
     (masked,) = curve.multiply(curve.draw_scalar(), [points["client-007"]])
     assert {text for text in EVERYBODY if is_on_curve(points[text]) == is_on_curve(masked)} == set(EVERYBODY)
 
@@ -128,28 +129,27 @@ CLINIC = EVERYBODY[10:30]
 
 def shares_opened_by_the_hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, bytes]]:
     """party -> id -> what the id opens in that party's table, as the hub computes it."""
-    opened: list[okvs.Words] = []
-    masks: dict[str, tuple[list[bytes], okvs.Words]] = {}
-    decode, values = okvs.decode, psi._values
+    opened: list[dict[bytes, bytes]] = []
+    values: dict[str, list[tuple[bytes, bytes]]] = {}
+    hub_values, open_shares = psi_work.hub_values, psi_work.open_shares
 
-    def watch_values(party: str, digests: list[bytes], points: list[bytes]) -> okvs.Words:
-        found = values(party, digests, points)
-        masks[party] = (digests, found[:, :2])
+    def watch_values(undo: bytes, party: str, piece: tuple[bytes, bytes]) -> bytes:
+        digests = psi_work.cut(piece[0], 32)
+        found = hub_values(undo, party, piece)
+        values.setdefault(party, []).extend(zip(psi_work.cut(found, 64), digests, strict=True))
         return found
 
-    def watch_decode(table: okvs.Words, keys: okvs.Keys) -> okvs.Words:
-        opened.append(decode(table, keys))
-        return opened[-1]
+    def watch_shares(table: bytes, found: okvs.Words, room: int) -> okvs.Words:
+        shares = open_shares(table, found, room)
+        opened.append({row.tobytes(): share.tobytes() for row, share in zip(found, shares, strict=True)})
+        return shares
 
-    monkeypatch.setattr(psi, "_values", watch_values)
-    monkeypatch.setattr(okvs, "decode", watch_decode)
+    monkeypatch.setattr(psi_work, "hub_values", watch_values)
+    monkeypatch.setattr(psi_work, "open_shares", watch_shares)
     align({"bank": BANK, "shop": SHOP, "clinic": CLINIC})
     of_digest = {hashlib.sha256(text.encode()).digest(): text for text in EVERYBODY}
     return {
-        name: {
-            of_digest[digest]: row.tobytes()
-            for digest, row in zip(masks[name][0], opened[place] ^ masks[name][1], strict=True)
-        }
+        name: {of_digest[digest]: opened[place][value] for value, digest in values[name]}
         for place, name in enumerate(["shop", "clinic"])
     }
 
@@ -159,13 +159,10 @@ def members(opened: dict[str, bytes]) -> set[str]:
 
 
 def test_without_shares_the_hub_sees_who_has_whom(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def none(side: psi._Side, others: object) -> okvs.Words:
-        for other in list(others):  # type: ignore[call-overload]
-            side.link.send(other, "psi-seed", bytes([9]) + bytes(31))
-            await side.link.receive("psi-seed", other)
-        return np.zeros((len(side), 2), dtype=np.uint64)
+    async def none(side: psi._Side, others: Iterable[str]) -> list[bytes]:
+        return []
 
-    monkeypatch.setattr(psi, "_shares", none)
+    monkeypatch.setattr(psi, "_share_keys", none)
     opened = shares_opened_by_the_hub(monkeypatch)
     assert members(opened["shop"]) == set(BANK) & set(SHOP)
     assert members(opened["clinic"]) == set(BANK) & set(CLINIC)

@@ -1,0 +1,173 @@
+"""What a party of a set intersection (securefed.data.psi) computes by itself: its ids sorted or shuffled,
+points, pseudorandom values and tables. Functions of pieces run in worker processes and take and give bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterable, Sequence
+from math import ceil, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.data import curve, okvs
+from securefed.data.curve import POINT
+from securefed.data.ids import normalised_blocks, repeated_ids
+from securefed.data.spool import Buckets, Spool, bucket_count, bucket_of
+
+__all__ = [
+    "TAG",
+    "capacity",
+    "cut",
+    "encode_table",
+    "hub_values",
+    "masked",
+    "multiplied",
+    "open_shares",
+    "own_values",
+    "shuffled",
+    "sorted_ids",
+    "table_bytes",
+    "table_of",
+    "tables",
+    "values",
+    "words",
+]
+
+_BLOCK = 8192
+TAG = b"securefed-psi-v2-with-curve25519_XMD:SHA-512_ELL2_NU_"
+DIGEST = 32
+SPREAD = 10
+"""Standard deviations of the number of ids in a table that there is room for."""
+
+Rows = NDArray[np.intp]
+Words = NDArray[np.uint64]
+
+
+def words(blob: bytes, columns: int, order: str = "<") -> Words:
+    return np.frombuffer(blob, dtype=f"{order}u8").astype(np.uint64).reshape(-1, columns)
+
+
+def sorted_ids(ids: Collection[object], owner: str, form: str) -> tuple[Spool, Rows]:
+    """The SHA-256 of all ids in their order, four words each, and whose row each is. Each occurs once."""
+    count = bucket_count(len(ids))
+    buckets, start = Buckets(5, count), 0
+    for texts in normalised_blocks(ids, owner, form, _BLOCK):
+        found = words(b"".join(hashlib.sha256(text.encode()).digest() for text in texts), 4, ">")
+        numbers = np.arange(start, start + len(texts), dtype=np.uint64)
+        buckets.add(np.column_stack([found, numbers]), bucket_of(found[:, 0], count))
+        start += len(texts)
+    in_order, rows, twice = Spool(4), list[Rows](), list[int]()
+    for each in buckets:
+        placed = each[np.lexsort(each[:, 3::-1].T)]
+        same = (placed[1:, :4] == placed[:-1, :4]).all(axis=1)
+        twice += placed[1:, 4][same].tolist()
+        in_order.append(placed[:, :4])
+        rows.append(placed[:, 4].astype(np.intp))
+    if twice:
+        raise repeated_ids(ids, owner, form, twice)
+    return in_order, np.concatenate(rows)
+
+
+def shuffled(in_order: Spool) -> Spool:
+    """The same in an order that nobody can guess, with each one's place as a fifth word: sorted by random
+    numbers, whose first bits choose a bucket.
+    """
+    buckets, start = Buckets(5, bucket_count(len(in_order))), 0
+    for block in in_order.blocks(_BLOCK):
+        places = np.arange(start, start + len(block), dtype=np.uint64)
+        buckets.add(np.column_stack([block, places]), bucket_of(_random(len(block)), buckets.count))
+        start += len(block)
+    made = Spool(5)
+    for each in buckets:
+        made.append(each[np.argsort(_random(len(each)))])
+    return made
+
+
+def _random(count: int) -> Words:
+    return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+
+
+# Points and values of pieces.
+
+
+def masked(scalar: bytes, digests: bytes) -> bytes:
+    """scalar H(x) for each."""
+    return b"".join(curve.multiply(scalar, _points_of(digests)))
+
+
+def multiplied(scalar: bytes, points: bytes) -> bytes:
+    return b"".join(curve.multiply(scalar, cut(points, POINT)))
+
+
+def own_values(scalar: bytes, party: str, share_keys: Sequence[bytes], digests: bytes) -> bytes:
+    """`values` of own ids, with the share of each under its first two words."""
+    each = cut(digests, DIGEST)
+    found = values(party, each, curve.multiply(scalar, _points_of(digests)))
+    for key in share_keys:
+        parts = (hashlib.blake2b(digest, key=key, digest_size=okvs.CELL).digest() for digest in each)
+        found[:, :2] ^= words(b"".join(parts), 2)
+    return found.astype("<u8").tobytes()
+
+
+def hub_values(undo: bytes, party: str, piece: tuple[bytes, bytes]) -> bytes:
+    """`values` of the hub's ids from what `party` made of its points."""
+    digests, points = piece
+    found = values(party, cut(digests, DIGEST), curve.multiply(undo, cut(points, POINT)))
+    return found.astype("<u8").tobytes()
+
+
+def values(party: str, digests: Iterable[bytes], points: Iterable[bytes]) -> Words:
+    """F_j of each id, eight words: two hide its share, four are its place in a table, two name it to j."""
+    start = hashlib.sha512(b"securefed-psi-value-v1" + hashlib.sha256(party.encode()).digest())
+    found: list[bytes] = []
+    for digest, point in zip(digests, points, strict=True):
+        state = start.copy()
+        state.update(digest + point)
+        found.append(state.digest())
+    return words(b"".join(found), 8)
+
+
+def _points_of(digests: bytes) -> list[bytes]:
+    return curve.hash_to_curve(cut(digests, DIGEST), TAG)
+
+
+def cut(blob: bytes, width: int) -> list[bytes]:
+    return [blob[start : start + width] for start in range(0, len(blob), width)]
+
+
+# Tables. How many there are and how large they are follows from the number of ids alone.
+
+
+def tables(count: int) -> int:
+    return bucket_count(count)
+
+
+def table_of(found: Words, count: int) -> NDArray[np.intp]:
+    """Which table of `count` ids each value belongs to."""
+    return bucket_of(found[:, 2], tables(count))
+
+
+def capacity(count: int) -> int:
+    """Ids that one table of `count` ids has room for."""
+    if tables(count) == 1:
+        return count
+    mean = count / tables(count)
+    return ceil(mean + SPREAD * sqrt(mean))
+
+
+def table_bytes(count: int) -> int:
+    return okvs.CELL * okvs.cells(capacity(count))
+
+
+def encode_table(room: int, block: Words) -> bytes:
+    """A table of these values, which are shares under their first two words."""
+    return okvs.encode(okvs.Keys.of(block[:, 2:6], room), block[:, :2], room).astype("<u8").tobytes()
+
+
+def open_shares(table: bytes, found: Words, room: int) -> Words:
+    """What the hub's values open in a table: a share of two words, or noise."""
+    shares: Words = okvs.decode(words(table, 2), okvs.Keys.of(found[:, 2:6], room)) ^ found[:, :2]
+    return shares
