@@ -232,7 +232,7 @@ async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes])
     for other in others:
         points[other].check()
         await _open(side, other, counts[other], found[other], total)
-    common = ~total.any(axis=1)
+    common: NDArray[np.bool_] = total.max(axis=1) == 0
     del total
     for other in others:
         _tell_common(side, other, found[other], common)

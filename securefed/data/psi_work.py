@@ -20,6 +20,7 @@ from securefed.data.spool import Buckets, Spool, bucket_count, bucket_of
 __all__ = [
     "TAG",
     "capacity",
+    "check_ids",
     "cut",
     "encode_table",
     "hub_values",
@@ -69,6 +70,11 @@ def sorted_ids(ids: Collection[object], owner: str, form: str) -> tuple[Spool, R
     if twice:
         raise repeated_ids(ids, owner, form, twice)
     return in_order, np.concatenate(rows)
+
+
+def check_ids(ids: Collection[object], owner: str) -> None:
+    """Refuse ids that no intersection takes, before anybody is called."""
+    sorted_ids(ids, owner, "exact")
 
 
 def shuffled(in_order: Spool) -> Spool:

@@ -1,7 +1,8 @@
 """Large tables of numbers: in memory up to a size, in a file beyond it, so that rows are bounded by disk.
 
 The file is in the folder for temporary files (TMPDIR), readable by its owner alone, and goes with the array.
-It holds a party's own columns, as its data file does.
+It holds a party's own columns, as its data file does. `ColumnStore` has columns as they were read, of which
+one at a time is in memory.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BLOCK_ROWS", "MOST_IN_MEMORY", "new_table", "row_blocks", "take_rows"]
+__all__ = ["BLOCK_ROWS", "MOST_IN_MEMORY", "MOST_RAW", "ColumnStore", "new_table", "row_blocks", "take_rows"]
 
 Array = NDArray[np.float64]
 MOST_IN_MEMORY = 1 << 30
 """Bytes of one table; a larger one is a file."""
+MOST_RAW = 1 << 26
+"""Bytes of columns as they were read."""
 BLOCK_ROWS = 1 << 16
 """Rows that are worked on at once."""
 
@@ -51,6 +54,46 @@ def take_rows(table: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
     for block in row_blocks(len(rows)):
         made[block] = table[rows[block]]
     return made
+
+
+class ColumnStore:
+    """Columns of numbers by name, a block of rows after the other: a file where they are large."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._held: list[tuple[str, Array]] = []
+        self._file: IO[bytes] | None = None
+        self._extents: dict[str, list[tuple[int, int]]] = {}
+
+    def append(self, column: str, numbers: Array) -> None:
+        self._extents.setdefault(column, [])
+        self._held.append((column, numbers))
+        self._bytes += numbers.nbytes
+        if self._bytes > MOST_RAW and self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="securefed-")  # noqa: SIM115  (as long as this lives)
+            weakref.finalize(self, self._file.close)
+        if self._file is not None:
+            for name, part in self._held:
+                self._extents[name].append((self._file.seek(0, os.SEEK_END), len(part)))
+                self._file.write(part.tobytes())
+            self._held = []
+
+    def drop(self, column: str) -> None:
+        self._held = [(name, part) for name, part in self._held if name != column]
+        self._extents.pop(column, None)
+
+    def __contains__(self, column: str) -> bool:
+        return column in self._extents
+
+    def read(self, column: str) -> Array:
+        if self._file is None:
+            return np.concatenate([part for name, part in self._held if name == column])
+        made, first = np.empty(sum(count for _, count in self._extents[column])), 0
+        for start, count in self._extents[column]:
+            self._file.seek(start)
+            made[first : first + count] = np.frombuffer(self._file.read(8 * count))
+            first += count
+        return made
 
 
 def _remove(path: str, owner: int) -> None:

@@ -10,7 +10,7 @@ Each party with data learns which of its people all have. The key-holder learns 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -57,7 +57,7 @@ class Alignment:
 async def align(
     link: Link,
     shared: SharedSettings,
-    ids: Sequence[object] | None,
+    ids: Collection[object] | None,
     count: int,
     known: NDArray[np.bool_] | None,
     mapper: Mapper,

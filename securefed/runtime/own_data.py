@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.data.columns import Columns
-from securefed.data.ids import normalise_ids
 from securefed.data.labels import binary_labels
+from securefed.data.psi_work import check_ids
 from securefed.errors import DataError, Problems, SettingError
 from securefed.measure.labels import LabelSide
 from securefed.protocols.losses import get_loss
@@ -31,7 +32,7 @@ class OwnData:
     """A party's rows: numbers, who they are about, and labels if it has them."""
 
     features: Array
-    ids: list[str] | None
+    ids: Collection[str] | None
     """In the agreed form."""
     targets: Array | None = None
     """-1 and +1 (NaN where unknown), or numbers for the linear loss."""
@@ -75,7 +76,8 @@ def load_data(party: PartyFile) -> tuple[OwnData, Columns, str]:
     ids = targets = side = None
     with problems.gathered():
         if settings.id is not None:  # what cannot be aligned is refused before anybody is called
-            ids = normalise_ids(rows.ids(settings.id), party.own.name, party.shared.id_form)
+            ids = rows.each_id(settings.id, party.own.name, party.shared.id_form)
+            check_ids(ids, party.own.name)
     with problems.gathered():
         if settings.label is not None:
             labels = rows.column(settings.label, "label", missing=settings.missing)

@@ -5,13 +5,14 @@ What was fitted is kept with the shard and applied as it is to the rows of a pre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.data import storage
 from securefed.data.columns import Columns, Table
 from securefed.data.fields import field_kind
 from securefed.data.policy import Policy
@@ -24,9 +25,39 @@ __all__ = ["decided", "prepare", "prepared"]
 Array = NDArray[np.float64]
 
 
+class ReadColumns(Mapping[str, NDArray[Any]]):
+    """Columns of a file that were read and found good. Small ones are kept, the others are read again each
+    time that they are asked for, so that one at a time is in memory.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows, self._kept, self._bytes = rows, dict[str, NDArray[Any]](), 0
+        self._ways: dict[str, dict[str, Any]] = {}
+
+    def add(self, name: str, values: NDArray[Any], kind: str | None, missing: tuple[str, ...]) -> None:
+        self._ways[name] = {"kind": kind, "missing": missing}
+        self._bytes += values.nbytes
+        if self._bytes <= storage.MOST_RAW:
+            self._kept[name] = values
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name in self._kept:
+            return self._kept[name]
+        return self._rows.column(name, "a feature", **self._ways[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._ways
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ways)
+
+    def __len__(self) -> int:
+        return len(self._ways)
+
+
 def prepare(rows: Rows, settings: DataSettings) -> tuple[Columns, Array]:
     """Fitted on these rows; and the rows as numbers."""
-    policy, problems, table = settings.policy, Problems(rows.name), dict[str, NDArray[Any]]()
+    policy, problems, table = settings.policy, Problems(rows.name), ReadColumns(rows)
     one_hot = settings.one_hot
     with problems.gathered():
         chosen = _chosen(rows, settings)
@@ -47,7 +78,7 @@ def prepare(rows: Rows, settings: DataSettings) -> tuple[Columns, Array]:
                         f"{rows.name}: column {name!r} has {bad!r}, a number is expected; one_hot encodes "
                         "words"
                     )
-                table[name] = values
+                table.add(name, values, kind, policy.missing)
     fitted = None
     with problems.gathered():
         if table:
@@ -67,10 +98,11 @@ def prepare(rows: Rows, settings: DataSettings) -> tuple[Columns, Array]:
 
 def prepared(columns: Columns, rows: Rows) -> tuple[Array, dict[str, int]]:
     """Other rows by the same measure, and the columns with values that training did not know, counted."""
-    table, problems = dict[str, NDArray[Any]](), Problems(rows.name)
+    table, problems = ReadColumns(rows), Problems(rows.name)
     for name, kind in columns.kinds.items():
         with problems.gathered():
-            table[name] = rows.column(name, "a feature", kind=kind, missing=columns.missing)
+            values = rows.column(name, "a feature", kind=kind, missing=columns.missing)
+            table.add(name, values, kind, columns.missing)
     problems.check()
     return columns.apply(table, rows.name)
 

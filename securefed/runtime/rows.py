@@ -1,6 +1,8 @@
 """A party's own file: CSV, Parquet or numpy's .npy, as named columns of numbers or words.
 
-It is read a block of rows at a time: in memory are the numbers, and the text of one block.
+It is read a block of rows at a time: in memory are the text of one block, columns of numbers up to a size (a
+file holds larger ones, securefed.data.storage), and columns of words as references to each different word,
+unless there are very many, as of ids.
 
 Nothing is guessed that matters: which column says who, which one is the label and which ones are features is
 in party.toml; securefed.data.fields says what the fields of a column are.
@@ -20,18 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.data.fields import typed
+from securefed.data.ids import normalised_blocks
+from securefed.data.storage import ColumnStore
 from securefed.data.tables import BLOCK_ROWS, few, read_blocks
 from securefed.errors import DataError
 from securefed.extras import require
 
-__all__ = ["Fields", "Rows", "file_digest", "read_rows"]
+__all__ = ["Fields", "Ids", "Rows", "file_digest", "read_rows"]
 
 PARQUET = (".parquet", ".pq")
 
 
 Blocks = Iterator[Mapping[str, Sequence[object]]]
 MOST_DIFFERENT = 1 << 16
-"""Texts of a column that are kept once each."""
+"""Different texts of a column up to which it is kept."""
 
 
 class Fields(Mapping[str, list[object]]):
@@ -41,46 +45,56 @@ class Fields(Mapping[str, list[object]]):
 
     def __init__(self, name: str, blocks: Callable[[Collection[str]], Blocks]) -> None:
         self._name, self._blocks = name, blocks
-        parts: dict[str, list[NDArray[np.float64]]] = {}
+        self._numbers, self._names, self.rows = ColumnStore(), list[str](), 0
         others: dict[str, None] = {}
         for block in blocks(()):
+            self._names = self._names or list(block)
+            self.rows += len(next(iter(block.values())))
             for column, fields in block.items():
                 if column in others:
                     continue
                 try:
-                    parts.setdefault(column, []).append(np.asarray(fields, dtype=np.float64))
+                    self._numbers.append(column, np.asarray(fields, dtype=np.float64))
                 except (TypeError, ValueError):
-                    parts[column], others[column] = [], None
+                    self._numbers.drop(column)
+                    others[column] = None
         self._texts = self._read(others) if others else {}
-        self._numbers = {column: np.concatenate(found) for column, found in parts.items() if found}
-        self._names = list(parts)
-        sizes = {len(found) for found in self._numbers.values()}
-        sizes |= {len(found) for found in self._texts.values()}
-        if len(sizes) != 1:
+        if any(len(found) != self.rows for found in self._texts.values()):
             raise DataError(f"{name}: changed while it was read")
-        self.rows = sizes.pop()
 
     def _read(self, columns: Collection[str]) -> dict[str, list[object]]:
+        """Words, each different one once; columns with very many of them are left to be read when needed."""
         found: dict[str, list[object]] = {column: [] for column in columns}
-        known: dict[object, object] = {}
+        known: dict[str, dict[object, object]] = {column: {} for column in columns}
         for block in self._blocks(columns):
-            for column, texts in found.items():
-                for text in block[column]:
-                    texts.append(known.setdefault(text, text) if len(known) < MOST_DIFFERENT else text)
+            for column in tuple(found):
+                words = known[column]
+                found[column] += [words.setdefault(text, text) for text in block[column]]
+                if len(words) > MOST_DIFFERENT:
+                    del found[column], known[column]
         return found
 
     def numbers(self, column: str) -> NDArray[np.float64] | None:
-        return self._numbers.get(column)
+        return self._numbers.read(column) if column in self._numbers else None
 
     def __getitem__(self, column: str) -> list[object]:
         if column in self._texts:
             return self._texts[column]
-        if column not in self._numbers:
+        if column not in self._names:
             raise KeyError(column)
-        found = self._read([column])[column]
-        if len(found) != self.rows:
+        return list(self.each(column))
+
+    def each(self, column: str) -> Iterator[object]:
+        """The fields of a column, from memory or a block after the other."""
+        if column in self._texts:
+            yield from self._texts[column]
+            return
+        count = 0
+        for block in self._blocks([column]):
+            count += len(block[column])
+            yield from block[column]
+        if count != self.rows:
             raise DataError(f"{self._name}: changed while it was read")
-        return found
 
     def __contains__(self, column: object) -> bool:
         return column in self._names
@@ -90,6 +104,26 @@ class Fields(Mapping[str, list[object]]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+@dataclass(frozen=True, eq=False)
+class Ids(Collection[str]):
+    """The ids of a file, in the agreed form (securefed.data.ids)."""
+
+    fields: Fields
+    column: str
+    owner: str
+    form: str
+
+    def __len__(self) -> int:
+        return self.fields.rows
+
+    def __iter__(self) -> Iterator[str]:
+        given = self.fields.each(self.column)
+        return (text for block in normalised_blocks(given, self.owner, self.form, 1024) for text in block)
+
+    def __contains__(self, text: object) -> bool:
+        return any(own == text for own in self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +158,11 @@ class Rows:
         """Ids as they stand there: leading zeros and digits beyond a float's stay."""
         self.require(name, "id")
         return list(self.fields[name])
+
+    def each_id(self, name: str, owner: str, form: str) -> Ids:
+        """The same in the agreed form, read from the file each time that somebody goes through them."""
+        self.require(name, "id")
+        return Ids(self.fields, name, owner, form)
 
 
 def read_rows(path: Path) -> Rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,44 @@ def test_a_large_table_is_a_file_that_goes_with_it(tmp_path: Path, monkeypatch: 
     assert storage.take_rows(features, np.arange(50)) is features
     del features
     assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_columns_are_prepared_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers as in memory, while memory grows with rows by a few columns and not by all of them."""
+    monkeypatch.setattr("securefed.runtime.rows.BLOCK_ROWS", 256)
+    monkeypatch.setattr(storage, "BLOCK_ROWS", 256)
+    columns, sizes, peaks = 48, (2_048, 8_192), []
+    for rows in sizes:
+        values = np.random.default_rng(rows).normal(size=(rows, columns))
+        values[::7, 3] = np.nan
+        np.save(tmp_path / "data.npy", values)
+        wanted = DataSettings(file="data.npy", transform="none", impute="median")
+        expected = prepare(read_rows(tmp_path / "data.npy"), wanted)[1]
+        with monkeypatch.context() as small:
+            small.setattr(storage, "MOST_RAW", 0)
+            small.setattr(storage, "MOST_IN_MEMORY", 0)
+            tracemalloc.start()
+            try:
+                fitted, found = prepare(read_rows(tmp_path / "data.npy"), wanted)
+                peaks.append(tracemalloc.get_traced_memory()[1])
+            finally:
+                tracemalloc.stop()
+        assert isinstance(found, np.memmap)
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(prepared_rows(fitted, read_rows(tmp_path / "data.npy"))[0], expected)
+    a_row = (peaks[1] - peaks[0]) / (sizes[1] - sizes[0])
+    assert a_row < 8 * columns / 4
+
+
+def test_ids_are_read_when_somebody_goes_through_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("securefed.runtime.rows.MOST_DIFFERENT", 2)
+    rows = table(tmp_path, "id,region\nA-1,north\nA-2,south\nA-3,north\n")
+    ids = rows.each_id("id", "bank", "loose")
+    assert (len(ids), list(ids), list(ids)) == (3, ["a1", "a2", "a3"], ["a1", "a2", "a3"])
+    assert "a2" in ids
+    assert rows.column("region", "a feature").tolist() == ["north", "south", "north"]
+    (tmp_path / "data.csv").write_text("id,region\nA-1,north\n")
+    with pytest.raises(DataError, match="changed while it was read"):
+        list(ids)
