@@ -4,7 +4,7 @@ For each protocol the machine is calibrated as the command does it, the run is f
 in this process, every party on its own clock (securefed.transport.clock), over the same network. Both
 are seconds of computation and communication on the critical path, for the same number of rounds, by the
 processor's clock where a party has one worker. Bytes have to agree to the last one; times within a factor of
-1.5.
+1.5. Blind runs are without checks at random here, of which a plan knows the average only.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from sklearn.preprocessing import StandardScaler
 
 from bench import machine
 from securefed import FedBCD, GeneralisedLinear, Party, TransferLearner
 from securefed.crypto import generate, key_kind
 from securefed.engine import get_engine
 from securefed.estimators import common
-from securefed.measure.calibration import calibrate, hash_rate
+from securefed.measure.calibration import calibrate
 from securefed.measure.plan import RoundsModel, estimate
-from securefed.measure.workload import Scenario
+from securefed.measure.scenario import Scenario
 from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe
+from securefed.protocols.transfer_algebra import WAVES
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.protocols.trust import TrustWarning
 from securefed.transport import get_network, run_local
@@ -40,8 +42,8 @@ __all__ = ["Case", "Row", "add_arguments", "measure", "run"]
 BAR = 1.5
 TWO = {"shop": 20, "bank": 10}
 FOUR = {"shop": 8, "mill": 8, "farm": 8, "bank": 8}
-BLIND = {"scheme": "ckks", "reveal": "nothing"}
-BLIND_PAILLIER = {"scheme": "paillier", "reveal": "nothing"}
+BLIND = {"scheme": "ckks", "reveal": "nothing", "check_every": 0}
+BLIND_PAILLIER = {"scheme": "paillier", "reveal": "nothing", "check_every": 0}
 OPEN = {"scheme": "paillier", "reveal": "own-gradient"}
 CKKS = {"scheme": "ckks", "reveal": "own-gradient"}
 
@@ -67,6 +69,7 @@ CASES = (
     Case("ckks, own gradients", FOUR, CKKS, 20),
     Case("paillier, transfer", TWO, {"scheme": "paillier", "hidden": 4}, 2, transfer=True),
     Case("ckks, transfer", TWO, {"scheme": "ckks", "hidden": 16}, 4, transfer=True),
+    Case("ckks, blind transfer", TWO, {"scheme": "ckks", "reveal": "nothing"}, 3, transfer=True),
 )
 
 
@@ -97,9 +100,16 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
     settings = {**case.settings, "rounds": case.rounds, "seed": seed}
     settings |= {} if case.transfer else {"batch_size": batch}
     settings["algorithm"] = FedBCD(case.local_steps)
-    recipe = TransferRecipe(**settings, allow_determined=True) if case.transfer else LinearRecipe(**settings)
     rows = batch if case.transfer else rows
-    scenario = Scenario(recipe, case.columns, rows, key_bits, KEY_HOLDER)
+    recipe: LinearRecipe | TransferRecipe
+    columns = case.columns
+    if case.transfer:
+        settings = {"allow_determined": True, "reveal": "own-gradient", **settings}
+        recipe = TransferRecipe(**settings)
+        columns = {name: count + (WAVES if recipe.blind else 0) for name, count in columns.items()}
+    else:
+        recipe = LinearRecipe(**settings)
+    scenario = Scenario(recipe, columns, rows, key_bits, KEY_HOLDER)
     kind_of_keys = key_kind(recipe.scheme, scenario.agreement.reveal)
     with get_engine(engine, recipe.scheme) as mapper:
         costs = calibrate(kind_of_keys, key_bits, mapper)
@@ -108,7 +118,6 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
             costs,
             get_network(network),
             RoundsModel.through(case.rounds, case.local_steps),
-            hashing=hash_rate(),
         )
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(rows, sum(case.columns.values()))).clip(-4, 4)
@@ -120,13 +129,14 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
             features[:, places[k] : places[k + 1]],
             labels=labels if k == len(case.columns) - 1 else None,
             ids=range(rows) if case.transfer else None,
+            transform=StandardScaler() if case.transfer else None,  # as many columns as there are
         )
         for k, name in enumerate(case.columns)
     ]
     holders = list(case.columns) if len(case.columns) == 2 else [KEY_HOLDER]
     keys = {name: generate(kind_of_keys, key_bits=key_bits) for name in holders}
     kind: Any = TransferLearner if case.transfer else GeneralisedLinear
-    more = {"allow_determined": True, "reveal": "own-gradient"} if case.transfer else {}
+    more = {} if case.transfer else {"holdout": 0}
     model = kind(**settings, **more, key_bits=key_bits, network=network, engine=engine, progress=False)
     timer = time.thread_time if engine == "serial" else time.perf_counter
     with warnings.catch_warnings(), patch.object(common, "run_local", partial(run_local, timer=timer)):
@@ -134,8 +144,7 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
         warnings.simplefilter("ignore", TrustWarning)
         model.fit(parties, keys=keys)
     result = model.result_
-    # A rehearsal goes from keys to the end; of own gradients only rounds are forecast.
-    sent = sum(result.bytes(None if scenario.blind else "training").values())
+    sent = sum(result.bytes(None).values())
     return Row(
         case.title,
         len(case.columns),

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from bench.simulate import Task, Transfer
 from securefed.crypto import key_kind
-from securefed.measure.calibration import ModelCosts, calibrate
+from securefed.measure.calibration import calibrate
 from securefed.measure.plan import RoundsModel, estimate
-from securefed.measure.workload import Scenario
+from securefed.measure.scenario import Scenario
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.transport import Network
 
@@ -40,7 +40,6 @@ class Planner:
         self._scheme = scheme
         scenario = self._scenario(1)
         self._costs = calibrate(key_kind(scheme, scenario.agreement.reveal), key_bits)
-        self._model = None if scenario.blind else ModelCosts(scenario)
 
     def _scenario(self, steps: int) -> Scenario:
         algorithm = FedSGD() if steps == 1 else FedBCD(steps)
@@ -53,6 +52,6 @@ class Planner:
         rounds = RoundsModel(at_one, floor=floor)
         minutes = {}
         for steps in grid:
-            row = estimate(self._scenario(steps), self._costs, network, rounds, model=self._model)
+            row = estimate(self._scenario(steps), self._costs, network, rounds)
             minutes[steps] = (row.computation + row.communication) * row.rounds / 60
         return Guess(min(minutes, key=lambda steps: minutes[steps]), minutes)

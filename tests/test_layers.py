@@ -49,9 +49,9 @@ BY_NAME = {
     "securefed.estimators.generalised_linear": "the default in its signature",
     "securefed.estimators.transfer_learner": "the default in its signature",
     "securefed.measure.calibration": "what an operation costs",
-    "securefed.measure.dry": "sizes of hidden arrays",
+    "securefed.measure.dry": "sizes of keys and arrays",
+    "securefed.measure.dry_encrypted": "sizes of arrays",
     "securefed.measure.lattice": "what an operation costs",
-    "securefed.measure.sizes": "sizes of ciphertexts",
     "securefed.protocols.range_check": "whole numbers under a mask, and how many sums",
 }
 LOADS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,18 @@ from securefed.checks import check_integer
 from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES, protects
 from securefed.errors import SettingError
-from securefed.measure.calibration import Costs, ModelCosts, calibrate, hash_rate
-from securefed.measure.dry import HiddenCosts
+from securefed.measure.calibration import calibrate
 from securefed.measure.files import write_json
+from securefed.measure.meter import Costs
 from securefed.measure.plan import Estimate, RoundsModel, best, estimate
 from securefed.measure.report import seconds, size
-from securefed.measure.workload import Scenario
+from securefed.measure.scenario import Scenario
 from securefed.protocols.objectives import OBJECTIVES
+from securefed.protocols.transfer_algebra import WAVES
 from securefed.protocols.trust import needed_trust
 from securefed.runtime.own_data import load_data
 from securefed.runtime.settings import PartyFile, read_party_file
-from securefed.runtime.shared import HIDDEN_LAYERS, SharedSettings
+from securefed.runtime.shared import DEFAULTS, HIDDEN_LAYERS, SharedSettings
 from securefed.runtime.workers import workers
 from securefed.transport import NETWORKS, Network, get_network
 
@@ -51,7 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, nargs="?", metavar="party.toml", help="settings to plan for")
     group = parser.add_argument_group("instead of, or on top of, party.toml")
     group.add_argument("--rows", type=int, metavar="N", help="people in common; default: the file's rows")
-    group.add_argument("--columns", metavar="NAME=D,...", help="columns of each party, the label party last")
+    group.add_argument(
+        "--columns",
+        metavar="NAME=D,...",
+        help="columns of each party, the label party last; splines and one-hot columns count each",
+    )
     group.add_argument("--objective", choices=OBJECTIVES)
     group.add_argument("--scheme", choices=SCHEMES, action="append", help="default: all that fit")
     group.add_argument("--batch-size", type=int, metavar="S")
@@ -90,25 +96,19 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     variants = _variants(_with(shared, learning_rate="auto", decay="none"), args.scheme)
     terminal.say("calibrating this machine, a few seconds for each scheme")
     tables: list[tuple[str, list[Estimate]]] = []
-    hashing, known = hash_rate(), dict[str, Costs | HiddenCosts]()
+    known = dict[str, Costs]()
     for title, variant in variants:
         with workers(_engine(args.engine, party), variant.scheme) as mapper:
-            scenario = Scenario(
-                variant.recipe(), columns, rows, args.key_bits, shared.key_holder or "key-holder"
-            )
+            recipe, holder = variant.recipe(), shared.key_holder or "key-holder"
+            # The columns that a program gets.
+            waves = WAVES if shared.objective == "transfer" and recipe.blind else 0
+            used = {name: count + waves for name, count in columns.items()}
+            scenario = Scenario(recipe, used, rows, args.key_bits, holder)
             if variant.key_kind not in known:
                 known[variant.key_kind] = calibrate(variant.key_kind, args.key_bits, mapper)
             terminal.detail(f"{title}: {len(LOCAL_STEPS)} values of Q")
-            model = None if scenario.blind else ModelCosts(scenario)
             found = [
-                estimate(
-                    scenario.with_steps(q),
-                    known[variant.key_kind],
-                    network,
-                    rounds,
-                    model=model,
-                    hashing=hashing,
-                )
+                estimate(scenario.with_steps(q), known[variant.key_kind], network, rounds)
                 for q in LOCAL_STEPS
             ]
         tables.append((title, found))
@@ -192,8 +192,12 @@ def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[s
     linear_models = shared.objective == "linear" and shared.values["local_model"] == "linear"
     for scheme in wanted:
         if shared.objective == "transfer":
-            # What a blind transfer run takes is not forecast; the table says what it is about.
-            layers = {**HIDDEN_LAYERS, "reveal": "own-gradient"} if shared.blind else {}
+            if SCHEMES[scheme].hides and not shared.values["batch_size"]:
+                maps = _with(
+                    shared, **_defaults(shared, DEFAULTS["transfer"]), scheme=scheme, reveal="nothing"
+                )
+                found.append((f"{scheme}, reveals nothing", maps))
+            layers = {**_defaults(shared, HIDDEN_LAYERS), "reveal": "own-gradient"}
             found.append((f"{scheme}, own gradients", _with(shared, **layers, scheme=scheme)))
             continue
         if SCHEMES[scheme].hides and linear_models and _blindly(shared):
@@ -202,6 +206,12 @@ def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[s
         open_ = _with(shared, scheme=scheme, reveal="own-gradient", release=False)
         found.append((f"{scheme}, own gradients", open_))
     return found
+
+
+def _defaults(shared: SharedSettings, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs between transfer runs that reveal nothing and others, where nobody has said otherwise."""
+    usual = (DEFAULTS["transfer"], HIDDEN_LAYERS)
+    return {key: wanted[key] for key in HIDDEN_LAYERS if shared.values[key] in [each[key] for each in usual]}
 
 
 def _blindly(shared: SharedSettings) -> bool:

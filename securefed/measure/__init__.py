@@ -3,8 +3,7 @@
 rundir      the files of a run: result.json, timing.json, report.html, transcript, shard
 timeline    computation, communication, bytes and metric, round by round
 report      all of it as one HTML page with plots
-rehearsal   a blind run's real programs over keys that encrypt nothing (dry)
-workload    ciphertexts, bytes and operations of a round of the other protocols, from the agreement alone
+rehearsal   a run's real programs over keys that encrypt nothing (dry, dry_encrypted), on a meter
 calibration what an operation takes on this machine (lattice: on hidden arrays under RLWE)
 plan        minutes and megabytes for each Q and scheme, before anybody is asked
 """

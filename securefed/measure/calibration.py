@@ -3,66 +3,45 @@
 Paillier's operations scale with counts, so they are measured small: an encryption, r**n, an opening, a
 multiplication mod n**2 (the multi-exponentiation says how many it will take), a squaring. CKKS's depend on
 shapes in steps and are fast, so they are measured at the shapes that the run will have; so are those on
-hidden arrays under RLWE (securefed.measure.lattice). The local model is run on random numbers of its size.
+hidden arrays under RLWE (securefed.measure.lattice). A local model needs none: a rehearsal runs it.
 
 Seconds are the processor's: a machine that is busy with something else is not slower for it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from math import ceil
 from time import thread_time
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from securefed.crypto import FixedPoint, KeyHolder, Mapper, Serial, generate, load_public_key
+from securefed.crypto.fixed import PRIVATE_BITS
 from securefed.crypto.paillier import PaillierPublicKey
 from securefed.crypto.paillier.masking import horner
 from securefed.crypto.paillier.multiexp import Column, choose_plan, column_powers
 from securefed.crypto.paillier.public import unit_powers
 from securefed.crypto.randomness import uniform_units
 from securefed.errors import SettingError
-from securefed.measure.dry import HiddenCosts, Operation
 from securefed.measure.lattice import RlweCosts
+from securefed.measure.meter import Costs, Operation
 from securefed.measure.stopwatch import timed
-from securefed.measure.workload import Scenario, Work
-from securefed.protocols.recipe import LinearRecipe
-from securefed.protocols.sides import LinearSide
-from securefed.protocols.transfer import TransferSide
 
-__all__ = ["CkksCosts", "Costs", "ModelCosts", "PaillierCosts", "PlainCosts", "calibrate", "hash_rate"]
+__all__ = ["CkksCosts", "PaillierCosts", "PlainCosts", "calibrate"]
 
 FIXED = FixedPoint(1.0, 32)
 SHARED = 64
 """Encryptions below this number are not spread over workers (securefed.crypto.paillier.secret)."""
 
 
-@runtime_checkable
-class Costs(Protocol):
-    """Seconds for a piece of work of one scheme, and for what comes before the first round."""
-
-    setup: float
-
-    def seconds(self, work: Work) -> float: ...
-
-
-def hash_rate() -> float:
-    """Seconds a byte for what both ends of a line do to each message besides: checksums, digests, copies."""
-    blob = bytes(1 << 20)
-    return 3.0 * timed(lambda: hashlib.sha256(blob).digest()) / len(blob)
-
-
 class PlainCosts:
-    """Nothing is encrypted, and nothing takes time worth a forecast."""
+    """Nothing is encrypted, and all that is computed is computed in a rehearsal."""
 
-    setup = 0.0
-
-    def seconds(self, work: Work) -> float:
-        return 0.0
+    def seconds(self, operation: Operation) -> float:
+        raise SettingError(f"plan: costs of unprotected runs given, and there is {operation.name!r} to do")
 
 
 class PaillierCosts:
@@ -132,66 +111,82 @@ class PaillierCosts:
         waves = ceil(pieces / self.workers)
         return seconds * waves / pieces / self.efficiency
 
-    def seconds(self, work: Work) -> float:
-        if work.operation == "encrypt":
-            pieces = self.workers if work.count >= SHARED else 1
-            return self._spread(self.encrypt * work.count, pieces)
-        if work.operation in ("draw", "encrypt-others"):
-            return self._spread(self.draw * work.count, min(work.count, 4 * self.workers))
-        if work.operation == "open":
-            return self._spread(self.open * work.count, min(work.count, 4 * self.workers))
-        if work.operation == "load":
-            return self.load * work.count
-        if work.operation == "add":
-            return self.multiplication * work.count
-        if work.operation == "pack":
-            # Packed results: as many groups as ciphertexts come out, about one for each slot's share.
-            groups = max(1, work.count * max(1, work.bits) // (8 * self._bytes // 2))
-            return self._spread(self.squaring * work.bits * work.count, groups)
-        if work.operation == "products":
-            return self._products(work)
-        return 0.0
+    def seconds(self, operation: Operation) -> float:
+        count = operation.ciphertexts
+        if operation.name == "key":
+            return self.setup
+        if operation.name == "contract":
+            outputs, columns = operation.size
+            return self._products((columns, outputs, operation.inner), operation.terms, PRIVATE_BITS)
+        if operation.name == "multiply" and operation.matrix is not None:
+            outputs, columns = operation.size
+            integers = np.abs(operation.matrix.integers())
+            bits = max(1, int(integers.max(initial=0)).bit_length())
+            terms = columns * int(np.count_nonzero(integers))
+            return self._products((columns, outputs, operation.inner), terms, bits)
+        if operation.name == "pack":
+            return self._packed(operation)
+        if operation.name == "mask":
+            return self._packed(operation) + self._of("draw", count)
+        if operation.name not in AS:
+            raise SettingError(f"plan: nobody has measured what {operation.name!r} takes under Paillier")
+        same = AS[operation.name]
+        return 0.0 if same is None else self._of(same, count)
 
-    def _products(self, work: Work) -> float:
-        columns, outputs, rows = work.shape
+    def _of(self, word: str, count: int) -> float:
+        if word == "encrypt":
+            pieces = self.workers if count >= SHARED else 1
+            return self._spread(self.encrypt * count, pieces)
+        if word in ("draw", "open"):
+            return self._spread(getattr(self, word) * count, min(count, 4 * self.workers))
+        return (self.load if word == "load" else self.multiplication) * count
+
+    def _packed(self, operation: Operation) -> float:
+        """As many groups as ciphertexts come out, about one for each slot's share."""
+        count, bits = int(np.prod(operation.shape)), operation.width
+        groups = max(1, count * max(1, bits) // (8 * self._bytes // 2))
+        return self._spread(self.squaring * bits * count, groups)
+
+    def _products(self, shape: tuple[int, int, int], terms: int, bits: int) -> float:
+        """Sums of products, of (columns, outputs, rows) multipliers of which so many are not 0."""
+        columns, outputs, rows = shape
         slices = min(outputs, ceil(self.workers / columns))
         size = ceil(outputs / slices)
         pieces = columns * ceil(outputs / size)
-        terms = ceil(work.count / pieces) if work.count else size * rows
-        each = choose_plan((size, rows), terms, work.bits, self._bytes).cost * self.multiplication
+        plan = choose_plan((size, rows), ceil(terms / pieces), bits, self._bytes)
+        each = plan.cost * self.multiplication
         if self.workers == 1:
             return each * pieces
         return each * ceil(pieces / self.workers) / self.efficiency
 
-    def hidden(self, operation: Operation) -> float:
-        """Operations on hidden arrays, in terms of the others."""
-        count, (rows, columns) = operation.ciphertexts, operation.shape
-        if operation.name == "key":
-            return self.setup
-        if operation.name == "multiply" and operation.matrix is not None:
-            integers = np.abs(operation.matrix.integers())
-            bits = max(1, int(integers.max(initial=0)).bit_length())
-            terms = columns * int(np.count_nonzero(integers))
-            return self.seconds(Work("products", terms, (columns, rows, operation.inner), bits))
-        if operation.name == "pack":
-            return self.seconds(Work("pack", rows * columns, bits=operation.width))
-        same = HIDDEN_AS.get(operation.name)
-        return 0.0 if same is None else self.seconds(Work(same, count))
 
-
-HIDDEN_AS = {
-    "zeros": "encrypt-others",
-    "load array": "load",
-    "load sum": "load",
-    "array plus": "add",
+AS: dict[str, str | None] = {
+    "encrypt": "encrypt",
+    "encrypt for another": "draw",
+    "load": "load",
     "add": "add",
+    "plus": "add",
+    "draw": "draw",
+    "open": "open",
+    "unmask": None,
+    "zeros": "draw",
+    "load array": "load",
+    "array plus": "add",
+    "array bytes": None,
+    "flatten": None,
+    "prepare": None,
+    "unfold": None,
+    "add sums": "add",
     "sum plus": "add",
     "rerandomise": "draw",
+    "sum bytes": None,
+    "load sum": "load",
     "read": "open",
-    "open": "open",
     "conceal": "encrypt",
 }
-"""Operations on hidden arrays under Paillier, and what they cost as much as."""
+"""Operations under Paillier, and what they cost as much as, for each ciphertext; None: nothing worth a
+forecast.
+"""
 
 
 def _draw_seconds(piece: tuple[Any, list[Any]]) -> float:
@@ -207,36 +202,36 @@ class CkksCosts:
     def __init__(self) -> None:
         self._holder = generate("ckks")
         blob = self._holder.public.to_bytes()
-        self.setup = timed(lambda: load_public_key(blob), 2)
-        self._known: dict[tuple[str, tuple[int, ...]], float] = {}
+        self._known: dict[tuple[str, tuple[int, ...], int], float] = {
+            ("key", (), 0): timed(lambda: load_public_key(blob), 2)
+        }
 
-    def seconds(self, work: Work) -> float:
-        if work.operation in ("products", "pack", "open", "unmask"):
-            return self._of("chain", work.operation, work.shape)
-        if work.operation in ("encrypt", "encrypt-others", "load"):
-            return self._of("array", work.operation, work.shape)
-        if work.operation == "add" and work.shape:
-            terms = work.count / int(np.prod(work.shape))
-            return terms * self._of("array", "add", work.shape)
-        return 0.0
-
-    def _of(self, kind: str, operation: str, shape: tuple[int, ...]) -> float:
-        place = (operation, shape)
+    def seconds(self, operation: Operation) -> float:
+        name, shape, inner = operation.name, operation.shape, operation.inner
+        if name in ("sum bytes", "load sum"):
+            return 0.0  # measured with masks and openings
+        if name == "key":
+            shape = ()
+        place = (name, shape, inner)
         if place not in self._known:
-            (self._chain if kind == "chain" else self._array)(shape)
+            if name in ("contract", "mask", "open", "unmask"):
+                self._chain(shape, inner)
+            elif name in ("encrypt", "encrypt for another", "load", "add", "plus"):
+                self._array(shape)
+        if place not in self._known:
+            raise SettingError(f"plan: nobody has measured what {name!r} takes under CKKS")
         return self._known[place]
 
-    def _chain(self, shape: tuple[int, ...]) -> None:
-        """Products, masking, opening and unmasking of one gradient."""
-        columns, _, rows = shape
-        held = (rows, columns) if columns > 1 else (rows,)
-        public = self._holder.public
+    def _chain(self, shape: tuple[int, ...], inner: int) -> None:
+        """Products, masking, opening and unmasking of one gradient; without products where `inner` is 0."""
+        public, rng = self._holder.public, np.random.default_rng(0)
+        held = (inner, *shape[1:]) if inner else shape
         encrypted = public.load(self._holder.encrypt(np.zeros(held), FIXED).to_bytes())
-        multipliers = np.random.default_rng(0).normal(size=shape)
-        marks = dict.fromkeys(("products", "pack", "open", "unmask"), float("inf"))
+        multipliers = rng.normal(size=((*shape, 1)[1], shape[0], inner))
+        marks = dict.fromkeys(("contract", "mask", "open", "unmask"), float("inf"))
         for _ in range(2):
             times = [thread_time()]
-            sums = encrypted.contract(multipliers)
+            sums = encrypted.contract(multipliers) if inner else encrypted
             times.append(thread_time())
             masked, mask = sums.mask()
             request = masked.to_bytes()
@@ -248,7 +243,7 @@ class CkksCosts:
             for place, name in enumerate(marks):
                 marks[name] = min(marks[name], times[place + 1] - times[place])
         for name, taken in marks.items():
-            self._known[name, shape] = taken
+            self._known[name, shape, inner] = taken
 
     def _array(self, shape: tuple[int, ...]) -> None:
         zeros, public = np.zeros(shape), self._holder.public
@@ -256,63 +251,20 @@ class CkksCosts:
         blob = encrypted.to_bytes()
         measured: dict[str, Callable[[], object]] = {
             "encrypt": lambda: self._holder.encrypt(zeros, FIXED).to_bytes(),
-            "encrypt-others": lambda: public.encrypt(zeros, FIXED).to_bytes(),
+            "encrypt for another": lambda: public.encrypt(zeros, FIXED).to_bytes(),
             "load": lambda: public.load(blob),
             "add": lambda: (public.load(blob) + encrypted).to_bytes(),
+            "plus": lambda: public.load(blob) + zeros,
         }
         for name, work in measured.items():
-            self._known[name, shape] = timed(work, 2)
+            self._known[name, shape, 0] = timed(work, 2)
 
 
-class ModelCosts:
-    """A party's own model on random numbers of its size."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._seconds = {name: self._measured(scenario, name) for name in scenario.columns}
-
-    def seconds(self, party: str, work: Work) -> float:
-        return self._seconds.get(party, {}).get(work.operation, 0.0)
-
-    @staticmethod
-    def _measured(scenario: Scenario, name: str) -> dict[str, float]:
-        recipe, rows = scenario.recipe, scenario.batch
-        features = np.random.default_rng(0).normal(size=(rows, scenario.columns[name]))
-        labels = np.ones(rows) if name == scenario.agreement.label_party else None
-        side: LinearSide | TransferSide
-        if isinstance(recipe, LinearRecipe):
-            model = recipe.model(name, features.shape[1], last=labels is not None, index=0)
-            side = LinearSide(
-                model,
-                features,
-                labels,
-                recipe.loss_function,
-                l2=scenario.agreement.l2,
-                exact=recipe.exact,
-                margin_bound=recipe.margin_bound,
-            )
-        else:
-            layer = recipe.layer(features.shape[1], 0)
-            everybody = np.arange(rows)
-            side = recipe.side(layer, features, everybody, everybody >= 0, labels)
-        shape = (scenario.size(name) // _columns(scenario), _columns(scenario))
-        sums = np.zeros(shape if _columns(scenario) > 1 else shape[:1])
-        return {
-            "contribution": timed(side.contribution),
-            "multipliers": timed(side.multipliers),
-            "gradient": timed(lambda: side.gradient(sums, False)),
-        }
-
-
-def _columns(scenario: Scenario) -> int:
-    recipe = scenario.recipe
-    return 1 if isinstance(recipe, LinearRecipe) else recipe.width
-
-
-def calibrate(kind: str, key_bits: int, mapper: Mapper | None = None) -> Costs | HiddenCosts:
+def calibrate(kind: str, key_bits: int, mapper: Mapper | None = None) -> Costs:
     """The costs of a kind of keys (securefed.crypto.key_kind) on this machine; `mapper` is what the run will
     use.
     """
-    known: dict[str, Callable[[], Costs | HiddenCosts]] = {
+    known: dict[str, Callable[[], Costs]] = {
         "paillier": lambda: PaillierCosts(key_bits, mapper),
         "rlwe": lambda: RlweCosts(1 if mapper is None else mapper.workers),
         "ckks": CkksCosts,

@@ -1,7 +1,7 @@
 """What operations on hidden arrays take under RLWE on this machine: measured at the shapes of the run.
 
-Each shape is measured when it is first met, with real keys. Rows beyond `MOST_ROWS` are measured at that
-many, and count in proportion.
+Each shape is measured when it is first met, with real keys. Rows beyond `MOST_ROWS` and columns beyond
+`MOST_COLUMNS` are measured at that many, and count in proportion.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from securefed.crypto.rlwe.packing import Packing, operand_length
 from securefed.crypto.rlwe.products import WORTH_SHARING, kept_encodings
 from securefed.crypto.scheme import SecretKey
 from securefed.engine.local import cores
-from securefed.measure.dry import Operation
+from securefed.errors import SettingError
+from securefed.measure.meter import Operation
 from securefed.measure.stopwatch import timed
 
 __all__ = ["RlweCosts"]
 
 MOST_ROWS = 1 << 15
+MOST_COLUMNS = 8
 VALUES = Range(30, 50)
 """Of the arrays that are measured: like those of a run, and of no influence on times."""
 SLACK = 40
@@ -34,6 +36,18 @@ STRIDES = (4, 2)
 REPEATS = 3
 EFFICIENCY = 0.85
 """Of a worker process, beside work in this one."""
+
+MEASURED = {
+    **dict.fromkeys(("multiply", "flatten"), "_products"),
+    **dict.fromkeys(("key", "switching", "load switching"), "_keys"),
+    **dict.fromkeys(("read", "open"), "_openings"),
+    **dict.fromkeys(("add sums", "sum plus", "rerandomise", "sum bytes", "load sum"), "_sums"),
+    **dict.fromkeys(
+        ("zeros", "load array", "array plus", "array bytes", "prepare", "unfold", "conceal"), "_arrays"
+    ),
+    **dict.fromkeys(("pack", "unmask"), ""),
+}
+"""Operations, and what measures them."""
 
 
 class RlweCosts:
@@ -45,15 +59,19 @@ class RlweCosts:
         self._public = self._secret.public
         self._known: dict[Operation, float] = {}
 
-    def hidden(self, operation: Operation) -> float:
+    def seconds(self, operation: Operation) -> float:
+        if operation.name not in MEASURED:
+            raise SettingError(f"plan: nobody has measured what {operation.name!r} takes under RLWE")
         rows, inner = min(operation.shape[0], MOST_ROWS), min(operation.inner, MOST_ROWS)
+        columns = min(operation.shape[1], MOST_COLUMNS)
         scale = operation.shape[0] / max(1, rows) * (operation.inner / inner if inner else 1.0)
+        scale *= operation.shape[1] / max(1, columns)
         if operation.name.endswith("switching"):
             scale = operation.ciphertexts / len(STRIDES)
         again = operation.again and self._kept(operation)
         met = replace(
             operation,
-            shape=(rows, operation.shape[1]),
+            shape=(rows, columns),
             ciphertexts=0,
             inner=inner,
             matrix=None,
@@ -80,24 +98,16 @@ class RlweCosts:
         """Plaintexts that a product takes."""
         degree = self._public.ring.degree
         length = operand_length(operation.inner, operation.blocks, degree)
-        units = sum(len(b.unit_rows(length)) for b in Packing(*operation.shape, degree).blocks)
+        units = sum(len(b.unit_rows(length)) for b in Packing(*operation.size, degree).blocks)
         return units * -(-operation.inner // length)
 
     def _measure(self, operation: Operation) -> None:
-        if operation.name in ("multiply", "flatten"):
-            self._products(operation)
-        elif operation.name in ("key", "switching", "load switching"):
-            self._keys()
-        elif operation.name == "pack":
-            self._known[operation] = 0.0  # sums are packed by the product
-        elif operation.name in ("read", "open"):
-            self._openings(operation)
-        elif operation.name in ("add", "sum plus", "rerandomise", "sum bytes", "load sum"):
-            self._sums(operation)
+        if operation.name in ("pack", "unmask"):
+            self._known[operation] = 0.0  # sums are packed by the product; masks are subtracted
         else:
-            self._arrays(operation)
+            getattr(self, MEASURED[operation.name])(operation)
 
-    def _keys(self) -> None:
+    def _keys(self, operation: Operation) -> None:
         public, secret = self._public, self._secret
         key, switching = public.to_bytes(), secret.switching(STRIDES)
         self._known[Operation("key")] = timed(lambda: load_public_key(key))
@@ -110,7 +120,7 @@ class RlweCosts:
 
     def _arrays(self, operation: Operation) -> None:
         """Operands of one shape. What is put off is what the first time takes longer than the second."""
-        public, secret, shape, blocks = self._public, self._secret, operation.shape, operation.blocks
+        public, secret, shape, blocks = self._public, self._secret, operation.size, operation.blocks
         integers = _integers(shape)
         blob = secret.conceal(integers, VALUES, blocks).to_bytes()
 
@@ -140,7 +150,7 @@ class RlweCosts:
 
     def _products(self, operation: Operation) -> None:
         """Of an operand that was used before: encoded anew, and with encodings that were kept."""
-        (rows, columns), inner, blocks = operation.shape, operation.inner, operation.blocks
+        (rows, columns), inner, blocks = operation.size, operation.inner, operation.blocks
         array = self._secret.conceal(_integers((inner, columns)), VALUES, blocks)
         self._allow(Result(rows, columns, inner, blocks), Result(1, columns, inner, blocks))
         if operation.name == "flatten":
@@ -154,11 +164,11 @@ class RlweCosts:
         self._known[replace(operation, again=True)] = timed(lambda: _multiply(array, matrix), 2)
 
     def _sums(self, operation: Operation) -> None:
-        sums, shape = self._sum(operation.shape), operation.shape
+        sums, shape = self._sum(operation.size), operation.size
         integers, sent = _integers(shape), sums.rerandomise()
         blob = sent.to_bytes()
         measured: dict[str, Callable[[], object]] = {
-            "add": lambda: sums + sums,
+            "add sums": lambda: sums + sums,
             "sum plus": lambda: sums.add_plain(integers),
             "rerandomise": lambda: sums.rerandomise().repeated(),  # looked at before it is sent
             "sum bytes": sent.to_bytes,
@@ -169,7 +179,7 @@ class RlweCosts:
 
     def _openings(self, operation: Operation) -> None:
         """Each block once: a key-holder opens none twice."""
-        sums, public, shape = self._sum(operation.shape), self._public, operation.shape
+        sums, public, shape = self._sum(operation.size), self._public, operation.size
         blobs = [sums.hide()[0].to_bytes() for _ in range(REPEATS)]
         blocks = [public.load_block(blob, shape, sums.range, sums.slack) for blob in blobs]
         opener: SecretKey = self._secret

@@ -1,11 +1,11 @@
 """How long, and how much, before anybody is asked: ciphertexts, bytes and minutes for each number of local
 steps.
 
-Sizes are exact: a blind run is rehearsed by its real programs (securefed.measure.rehearsal), the others'
-messages are counted (securefed.measure.workload). Times come from a short calibration of this machine and a
-network profile: every party's steps are put on the clock that real runs have (securefed.transport.clock), so
-a round is computation plus communication on its critical path, and parties that work side by side do not add
-up.
+Sizes are exact: a run is rehearsed by its real programs (securefed.measure.rehearsal). Times come from a
+short calibration of this machine and a network profile, on the clock that real runs have
+(securefed.transport.clock), so a round is computation plus communication on its critical path, and parties
+that work side by side do not add up. Where every local step opens, each is like the one before: of many only
+some are rehearsed, and the others count as much.
 
 How many rounds a run needs is the one thing that depends on the data. The model is
 
@@ -20,25 +20,23 @@ at hand.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any
 
 from securefed.checks import check_integer, check_number
 from securefed.errors import SettingError
-from securefed.measure.calibration import Costs, ModelCosts
-from securefed.measure.dry import HiddenCosts
 from securefed.measure.forecast import refusal
+from securefed.measure.meter import Costs
 from securefed.measure.rehearsal import rehearse
-from securefed.measure.workload import Receive, Scenario, Send, Step, Work, ciphertexts, scripts, traffic
-from securefed.transport import Network, Path
+from securefed.measure.scenario import Scenario
+from securefed.transport import Network
 
-__all__ = ["Estimate", "RoundsModel", "best", "estimate", "round_path"]
+__all__ = ["Estimate", "RoundsModel", "best", "estimate"]
 
-STEADY = 3
-"""Rounds that are put on the clock; the last one is what a round takes once all are under way."""
+FEW, MANY = 1, 3
+"""Local steps that are rehearsed for a run that opens at each of more than MANY."""
 EQUAL = 1.05
 """Two forecasts that are this near to each other are the same."""
 
@@ -123,131 +121,30 @@ class Estimate:
         }
 
 
-class _Clocks:
-    """All parties' clocks, as securefed.transport.link keeps them."""
-
-    def __init__(self, network: Network, parties: Iterable[str], hashing: float) -> None:
-        self.network, self.hashing = network, hashing
-        self.paths = {name: Path() for name in parties}
-        self._busy: dict[tuple[str, str], Path] = defaultdict(Path)
-        self._mail: dict[tuple[str, str], deque[tuple[Path, int]]] = defaultdict(deque)
-
-    def work(self, party: str, seconds: float) -> None:
-        self.paths[party] = self.paths[party].work(seconds)
-
-    def send(self, sender: str, receiver: str, size: int) -> None:
-        self.work(sender, self.hashing * size)
-        start = self.paths[sender].later(self._busy[sender, receiver])
-        free = start.travel(self.network.transfer(size))
-        self._busy[sender, receiver] = free
-        self._mail[sender, receiver].append((free.travel(self.network.latency), size))
-
-    def receive(self, sender: str, receiver: str) -> bool:
-        if not self._mail[sender, receiver]:
-            return False
-        arrival, size = self._mail[sender, receiver].popleft()
-        self.paths[receiver] = self.paths[receiver].later(arrival)
-        self.work(receiver, self.hashing * size)
-        return True
-
-    @property
-    def critical(self) -> Path:
-        last = Path()
-        for path in self.paths.values():
-            last = last.later(path)
-        return last
-
-
-def round_path(
-    found: Mapping[str, list[Step]],
-    costs: Costs,
-    model: ModelCosts | None,
-    network: Network,
-    hashing: float = 0.0,
-) -> Path:
-    """Computation and communication of a round on its critical path, once all are under way."""
-    clocks = _Clocks(network, found, hashing)
-    before = Path()
-    for _ in range(STEADY):
-        before = clocks.critical
-        _play(found, costs, model, clocks)
-    return clocks.critical.since(before)
-
-
-def _play(found: Mapping[str, list[Step]], costs: Costs, model: ModelCosts | None, clocks: _Clocks) -> None:
-    """One round: every party goes on until it waits for what is not there yet."""
-    places = dict.fromkeys(found, 0)
-    while True:
-        moved = False
-        for party, script in found.items():
-            while places[party] < len(script):
-                step = script[places[party]]
-                if isinstance(step, Receive) and not clocks.receive(step.sender, party):
-                    break
-                if isinstance(step, Send):
-                    clocks.send(party, step.receiver, step.block.bytes)
-                elif isinstance(step, Work):
-                    own = 0.0 if model is None else model.seconds(party, step)
-                    clocks.work(party, own + costs.seconds(step))
-                places[party] += 1
-                moved = True
-        if all(places[party] == len(script) for party, script in found.items()):
-            return
-        if not moved:
-            raise SettingError("plan: the parties' steps wait for each other")
-
-
-def estimate(
-    scenario: Scenario,
-    costs: Costs | HiddenCosts,
-    network: Network,
-    rounds: RoundsModel,
-    *,
-    model: ModelCosts | None = None,
-    hashing: float = 0.0,
-) -> Estimate:
-    """A plan's row for one scenario. `model`: of a scenario with the same shapes, if it was measured
-    before.
+def estimate(scenario: Scenario, costs: Costs, network: Network, rounds: RoundsModel) -> Estimate:
+    """A plan's row for one scenario: for as many rounds as it will have, since the size of masks may depend
+    on them.
     """
-    if scenario.blind:
-        return _rehearsed(scenario, costs, network, rounds)
-    if not isinstance(costs, Costs):
-        raise SettingError(f"plan: {type(costs).__name__} says nothing about own gradients")
-    found = scripts(scenario)
-    path = round_path(found, costs, model or ModelCosts(scenario), network, hashing)
-    entry = refusal(scenario.agreement)
-    steps = scenario.agreement.algorithm.local_steps
-    refused = ""
-    if entry is not None:
-        refused = f"{entry.party} would hold {entry.equations} equations for {entry.unknowns} unknowns"
-    return Estimate(
-        scheme=scenario.recipe.scheme,
-        reveal=scenario.agreement.reveal,
-        local_steps=steps,
-        rounds=rounds.rounds(steps),
-        ciphertexts=sum(ciphertexts(found).values()),
-        bytes=sum(traffic(found).values()),
-        computation=path.computation,
-        communication=path.communication,
-        setup=costs.setup,
-        refused=refused,
-    )
-
-
-def _rehearsed(
-    scenario: Scenario, costs: Costs | HiddenCosts, network: Network, rounds: RoundsModel
-) -> Estimate:
-    """A blind run: for as many rounds as it will have, since the masks' size depends on them."""
-    if not isinstance(costs, HiddenCosts):
-        raise SettingError(f"plan: {type(costs).__name__} says nothing about hidden arrays")
     steps = scenario.recipe.algorithm.local_steps
     due = replace(scenario, recipe=replace(scenario.recipe, rounds=rounds.rounds(steps)))
-    found = rehearse(due, costs, network)
+    agreement, refused = due.agreement, ""
+    if (entry := refusal(agreement)) is not None:
+        refused = f"{entry.party} would hold {entry.equations} equations for {entry.unknowns} unknowns"
+    if steps > MANY and not due.blind and any(agreement.opens_at(name, 1) for name in agreement.names):
+        few, many = (_rehearsed(due.with_steps(q), costs, network) for q in (FEW, MANY))
+        found = _beyond(few, many, steps)
+    else:
+        found = _rehearsed(due, costs, network)
+    return replace(found, refused=refused)
+
+
+def _rehearsed(scenario: Scenario, costs: Costs, network: Network) -> Estimate:
+    found, agreement = rehearse(scenario, costs, network), scenario.agreement
     return Estimate(
-        scheme=scenario.recipe.scheme,
-        reveal=scenario.agreement.reveal,
-        local_steps=steps,
-        rounds=due.recipe.rounds,
+        scheme=agreement.scheme,
+        reveal=agreement.reveal,
+        local_steps=agreement.algorithm.local_steps,
+        rounds=agreement.stopping.rounds,
         ciphertexts=sum(found.ciphertexts.values()),
         bytes=sum(found.traffic().values()),
         computation=found.round.computation,
@@ -255,6 +152,24 @@ def _rehearsed(
         setup=found.once.computation,
         setup_communication=found.once.communication,
         setup_bytes=found.bytes_once,
+    )
+
+
+def _beyond(few: Estimate, many: Estimate, steps: int) -> Estimate:
+    """The same with more local steps, each of which takes what those between the two took."""
+    more = steps - few.local_steps
+
+    def grown(name: str) -> float:
+        low, high = getattr(few, name), getattr(many, name)
+        return float(low + (high - low) * more / (many.local_steps - few.local_steps))
+
+    return replace(
+        many,
+        local_steps=steps,
+        ciphertexts=round(grown("ciphertexts")),
+        bytes=round(grown("bytes")),
+        computation=grown("computation"),
+        communication=grown("communication"),
     )
 
 

@@ -1,14 +1,15 @@
-"""A blind run before it is run: the real programs, over keys that encrypt nothing (securefed.measure.dry).
+"""A run before it is run: the real programs, over keys that encrypt nothing (securefed.measure.dry).
 
 Every party goes through its real rounds on random columns of its size; links, transcripts and clocks are
 those of a run in one process. So messages, their order and their bytes are what a run sends, and a round
 takes what its parties' clocks say: the time of all that is not encrypted passes (on the processor's clock,
-which a busy machine does not stop), and operations on hidden arrays add what they were measured to take.
+which a busy machine does not stop), and operations on encrypted arrays add what they were measured to take.
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,16 +19,17 @@ import numpy as np
 
 from securefed.crypto import key_kind
 from securefed.crypto.hidden import PlainMatrix, Range
-from securefed.errors import SettingError
-from securefed.measure.dry import DryKeys, HiddenCosts, Meter, Operation, ciphertexts_in
-from securefed.measure.workload import Scenario
-from securefed.protocols.blind import BlindKeyHolder, BlindParty
+from securefed.measure.dry import DryKeys
+from securefed.measure.meter import Costs, Meter, Operation, ciphertexts_in
+from securefed.measure.scenario import Scenario
 from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.loop import Evaluation, Round
+from securefed.protocols.ledger import LedgerWarning
+from securefed.protocols.loop import Evaluation, PartyLoop, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.range_check import SUMS
-from securefed.protocols.recipe import LinearRecipe, Surroundings
+from securefed.protocols.recipe import Surroundings
+from securefed.protocols.schedules import Constant
 from securefed.transport import LocalRun, Message, Network, Path, run_local
 
 __all__ = ["Rehearsal", "rehearse"]
@@ -36,6 +38,8 @@ STEADY = 3
 """Rounds that are rehearsed, where each is a new batch or the same one: the last is like all that follow."""
 NEVER = 1 << 62
 """One check in so many arrays is none."""
+SMALL = 1e-3
+"""A constant rate that moves nothing far."""
 LARGEST = 4.0
 """Of the random columns, which are standardised."""
 
@@ -98,21 +102,17 @@ class Rehearsal:
 
 def rehearse(
     scenario: Scenario,
-    costs: HiddenCosts,
+    costs: Costs,
     network: Network,
     *,
     timer: Callable[[], float] = time.thread_time,
 ) -> Rehearsal:
-    """The last rounds of a blind run."""
-    if not isinstance(scenario.recipe, LinearRecipe) or not scenario.blind:
-        raise SettingError("plan: only blind runs are rehearsed")
-    # A given rate was chosen for the real columns; on random ones only "auto" is sure not to diverge.
-    # Checks of what comes back are drawn at random: their choices are sent here, and none is drawn, since dry
-    # keys hide nothing that could be checked; what checks take is added.
-    every = scenario.recipe.check_every
-    recipe = replace(scenario.recipe, learning_rate="auto", check_every=every and NEVER)
-    scenario = replace(scenario, recipe=recipe)
-    agreement = scenario.agreement
+    """The last rounds of a run."""
+    every = scenario.agreement.check_every
+    scenario = replace(scenario, recipe=_rehearsed(scenario.recipe))
+    if isinstance(scenario.agreement.learning_rate, Constant):
+        scenario = replace(scenario, recipe=replace(scenario.recipe, learning_rate=SMALL))
+    agreement, recipe = scenario.agreement, scenario.recipe
     meter = Meter(costs, timer)
     keys = DryKeys(key_kind(agreement.scheme, agreement.reveal), scenario.key_bits, meter)
     paths: dict[int, Path] = defaultdict(Path)
@@ -120,14 +120,13 @@ def rehearse(
     def on_round(done: Round) -> None:
         paths[done.number] = paths[done.number].later(done.link.path)
 
-    programs: dict[str, BlindParty | BlindKeyHolder] = {}
+    programs: dict[str, PartyLoop] = {}
     rng = np.random.default_rng(0)
-    bound = min(LARGEST, recipe.feature_bound)
-    for place, (name, columns) in enumerate(scenario.columns.items()):
+    bound = min(LARGEST, getattr(recipe, "feature_bound", LARGEST))
+    for name, columns in scenario.columns.items():
         last = name == agreement.label_party
         features = rng.normal(size=(scenario.rows, columns)).clip(-bound, bound)
-        labels = np.where(rng.random((scenario.rows, scenario.outputs)) < 0.5, 1.0, -1.0) if last else None
-        model = recipe.model(name, columns, last=last, index=place)
+        signs = np.where(rng.random((scenario.rows, scenario.outputs)) < 0.5, 1.0, -1.0)
         around = Surroundings(
             keys.holder() if agreement.mutual else None,
             evaluation=Evaluation(features, (lambda scores: 0.0) if last else None),
@@ -135,17 +134,12 @@ def rehearse(
             guard=ScoreGuard(party=name, mode="off"),  # random columns need no protection
             read_key=keys.read_key,
         )
-        program = recipe.party(agreement, name, model, features, labels, around)
-        if not isinstance(program, BlindParty):
-            raise SettingError(f"plan: {name} would not be blind")
-        programs[name] = program
+        labels = signs if scenario.outputs > 1 else signs[:, 0]
+        programs[name] = scenario.program(name, features, labels if last else None, around)
     if not agreement.mutual:
-        holder = recipe.key_holder(agreement, Surroundings(keys.holder(), on_round=on_round))
-        if not isinstance(holder, BlindKeyHolder):
-            raise SettingError("plan: the key-holder would not be blind")
-        programs[scenario.key_holder] = holder
-    rounds = agreement.stopping.rounds
-    first = max(0, rounds - _due(scenario))
+        around = Surroundings(keys.holder(), on_round=on_round)
+        programs[scenario.key_holder] = scenario.key_holder_program(around)
+    first = max(0, agreement.stopping.rounds - _due(scenario))
     for each in programs.values():
         each.first_round = first
     counts: Counter[tuple[str, str, int]] = Counter()
@@ -154,19 +148,34 @@ def rehearse(
         counts[message.sender, message.receiver, message.sequence] = ciphertexts_in(message.payload)
         return message
 
-    done = run_local(
-        {name: each.run for name, each in programs.items()},
-        run="rehearsal",
-        kinds=KINDS,
-        network=network,
-        timer=meter.now,
-        tap=tap,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LedgerWarning)
+        done = run_local(
+            {name: each.run for name, each in programs.items()},
+            run="rehearsal",
+            kinds=KINDS,
+            network=network,
+            timer=meter.now,
+            tap=tap,
+        )
     checks = _check_seconds(scenario, keys.holder().public, costs) / every if every else 0.0
     return Rehearsal(done, first, max(paths), dict(paths), counts, checks)
 
 
-def _check_seconds(scenario: Scenario, key: Any, costs: HiddenCosts) -> float:
+def _rehearsed(recipe: Any) -> Any:
+    """Settings that random columns and dry keys take; none of them changes what is sent.
+
+    A given rate was chosen for the real columns; on random ones only "auto" is sure not to diverge (and where
+    that is a constant, a smaller one). What the
+    ledger would refuse, a plan says by itself. Checks of what comes back are drawn at random: their choices
+    are sent here, and none is drawn, since dry keys hide nothing that could be checked; what checks take is
+    added.
+    """
+    checks = {"check_every": recipe.check_every and NEVER} if hasattr(recipe, "check_every") else {}
+    return replace(recipe, learning_rate="auto", allow_determined=True, **checks)
+
+
+def _check_seconds(scenario: Scenario, key: Any, costs: Costs) -> float:
     """Checks of a round, if all arrays were checked: of the residuals, and of the most parameters."""
     agreement, seconds = scenario.agreement, 0.0
     outputs, rows = agreement.columns, agreement.batches.effective_size
@@ -179,11 +188,15 @@ def _check_seconds(scenario: Scenario, key: Any, costs: HiddenCosts) -> float:
         sent = SUMS * outputs if key.scheme.name == "PAILLIER" else key.sum_ciphertexts(shape, Range(0, 1), 0)
         product = Operation("multiply", shape, blocks=pieces, inner=numbers, matrix=matrix)
         others = (Operation(name, shape, sent) for name in ("rerandomise", "load sum", "open"))
-        seconds += sum(costs.hidden(operation) for operation in (product, *others))
+        seconds += sum(costs.seconds(operation) for operation in (product, *others))
     return seconds * len(agreement.turns)
 
 
 def _due(scenario: Scenario) -> int:
-    """Rounds until nothing is new any more: fixed batches come again only after all of them."""
-    batches = scenario.agreement.batches
+    """Rounds until nothing is new any more. Where matrices are kept for hidden arrays, fixed batches come
+    again only after all of them.
+    """
+    agreement, batches = scenario.agreement, scenario.agreement.batches
+    if agreement.reveal != "nothing" or agreement.objective == "transfer":
+        return STEADY - 1
     return STEADY - 1 + (-(-batches.rows // batches.effective_size) if batches.fixed else 1)

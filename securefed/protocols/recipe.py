@@ -77,7 +77,7 @@ class Surroundings:
     guard: ScoreGuard | None = None
     """Of a party that is scored; a fresh one where none is given."""
     read_key: ReadKey = load_public_key
-    """Reads the public key that arrives in a blind run."""
+    """Reads the public key that arrives."""
 
     def guarded(self, name: str, features: Array) -> ScoreGuard:
         """The guard, with what there is to tell of these columns unless somebody said it already."""
@@ -420,6 +420,7 @@ class LinearRecipe(Recipe):
             mapper=around.mapper,
             on_round=around.on_round,
             guard=around.guarded(name, features),
+            read_key=around.read_key,
         )
 
     def key_holder(self, agreement: Agreement, around: Surroundings) -> KeyHolderParty | BlindKeyHolder:

@@ -21,13 +21,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import FixedPoint, KeyHolder, Mapper
+from securefed.crypto import FixedPoint, KeyHolder, Mapper, load_public_key
 from securefed.crypto.scheme import Bare, Mask
 from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.exchange import Exchange, Held
-from securefed.protocols.keyring import Keyring
+from securefed.protocols.keyring import Keyring, ReadKey
 from securefed.protocols.ledger import Ledger
 from securefed.protocols.loop import (
     Evaluation,
@@ -77,6 +77,7 @@ class DataParty(PartyLoop):
         mapper: Mapper | None = None,
         on_round: Callable[[Round], None] | None = None,
         guard: ScoreGuard | None = None,
+        read_key: ReadKey = load_public_key,
     ) -> None:
         super().__init__(
             agreement,
@@ -85,6 +86,7 @@ class DataParty(PartyLoop):
             mapper=mapper,
             on_round=on_round,
             guard=guard,
+            read_key=read_key,
         )
         self._side, self._optimiser, self._steps = side, optimiser, steps
         self._previous = side.parameters

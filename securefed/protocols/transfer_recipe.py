@@ -220,6 +220,7 @@ class TransferRecipe(Recipe):
             mapper=around.mapper,
             on_round=around.on_round,
             guard=around.guard,
+            read_key=around.read_key,
         )
 
     def scorer(

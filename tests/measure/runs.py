@@ -1,4 +1,4 @@
-"""Small real runs in one process, from a scenario: what the workload's numbers are compared with."""
+"""Small real runs in one process, from a scenario: what a rehearsal is compared with."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from securefed.crypto import KeyHolder, key_kind, load_public_key
-from securefed.measure.workload import Scenario
+from securefed.measure.scenario import Scenario
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.messages import KINDS
-from securefed.protocols.recipe import LinearRecipe, Surroundings
+from securefed.protocols.recipe import Surroundings
 from securefed.protocols.training import Evaluation
 from securefed.transport import Link, LocalRun, Message, Program, get_network, run_local
 from tests.protocols.federation import KEYS
@@ -42,11 +42,12 @@ class Counted:
         return sizes
 
     def ciphertexts(self, round_: int) -> Counter[str]:
-        """As the receivers read them, whatever the bytes; of runs that open own gradients."""
+        """As the receivers read them, whatever the bytes; of rounds that open own gradients."""
         publics = {m.sender: load_public_key(m.payload) for m in self.messages if m.kind == "public-key"}
         counts: Counter[str] = Counter()
         for message in self.messages:
-            if message.round != round_ or message.kind in ("public-key", "opening", "verdict"):
+            scored = message.kind.startswith("score")
+            if message.round != round_ or scored or message.kind in ("public-key", "opening", "verdict"):
                 continue
             for public in publics.values():
                 if public.key_id == message.payload[56:72] or public.key_id in message.payload[:120]:
@@ -72,25 +73,16 @@ def run(scenario: Scenario, seed: int = 0) -> tuple[Counted, LocalRun]:
         for place, name in enumerate(names if agreement.mutual else [scenario.key_holder])
     }
     programs: dict[str, Program] = {}
-    for place, (name, columns) in enumerate(scenario.columns.items()):
+    for name, columns in scenario.columns.items():
         features = rng.normal(size=(scenario.rows, columns)).clip(-3, 3)
         targets = signs if name == last else None
         guard = ScoreGuard(party=name, mode="off")
         seen = Evaluation(features, (lambda scores: 0.5) if name == last else None)
         around = Surroundings(holders.get(name), evaluation=seen, guard=guard)
-        if isinstance(recipe, LinearRecipe):
-            model = recipe.model(name, columns, last=name == last, index=place)
-            programs[name] = recipe.party(agreement, name, model, features, targets, around).run
-        else:
-            everybody = np.arange(scenario.rows)
-            layer = recipe.layer(columns, place)
-            side = recipe.side(layer, features, everybody, everybody >= 0, targets)
-            programs[name] = recipe.party(agreement, side, around).run
+        programs[name] = scenario.program(name, features, targets, around).run
     if not agreement.mutual:
-        if not isinstance(recipe, LinearRecipe):
-            raise AssertionError("only the linear objective has a key-holder party")
-        program = recipe.key_holder(agreement, Surroundings(holders[scenario.key_holder]))
-        programs[scenario.key_holder] = program.run
+        around = Surroundings(holders[scenario.key_holder])
+        programs[scenario.key_holder] = scenario.key_holder_program(around).run
     counted = Counted()
     done = run_local(programs, run="r", kinds=KINDS, network=get_network("lan"), tap=counted)
     counted.links = done.links

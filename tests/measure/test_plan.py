@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -14,84 +12,19 @@ import pytest
 from securefed.errors import SettingError
 from securefed.measure import calibration, lattice, stopwatch
 from securefed.measure.calibration import CkksCosts, PaillierCosts, PlainCosts
-from securefed.measure.dry import Operation
 from securefed.measure.forecast import ledger_after, refusal
 from securefed.measure.lattice import MOST_ROWS, RlweCosts
-from securefed.measure.plan import Estimate, RoundsModel, best, estimate, round_path
-from securefed.measure.sizes import Block
-from securefed.measure.workload import Receive, Scenario, Send, Step, Work
+from securefed.measure.meter import Operation
+from securefed.measure.plan import Estimate, RoundsModel, best, estimate
+from securefed.measure.scenario import Scenario
 from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.transfer_recipe import TransferRecipe
-from securefed.transport import Link, Network, Path, get_network, run_local
+from securefed.transport import get_network
 from tests.measure.runs import run
 
 OPEN: dict[str, Any] = {"reveal": "own-gradient", "loss_form": "taylor", "scheme": "plain", "rounds": 4}
-
-
-class Seconds:
-    """Every piece of work takes what its count says."""
-
-    setup = 0.0
-
-    def seconds(self, work: Work) -> float:
-        return float(work.count)
-
-
-NETWORK = Network("n", 8.0, 0.5)  # a byte a second
-
-
-def test_a_round_is_what_the_real_clock_says_of_the_same_steps() -> None:
-    """The same script once on the plan's clocks and once as programs on real links."""
-    scripts: Mapping[str, list[Step]] = {
-        "a": [
-            Work("x", 3),
-            Send("b", "m", Block(1, 10)),
-            Send("b", "m", Block(1, 4)),
-            Receive("b", "n"),
-            Work("x", 2),
-        ],
-        "b": [Work("x", 1), Receive("a", "m"), Work("x", 7), Receive("a", "m"), Send("a", "n", Block(1, 6))],
-    }
-    planned = round_path(scripts, Seconds(), None, NETWORK)
-
-    now = [0.0]
-
-    def program(name: str, rounds: int) -> Any:
-        async def run_script(link: Link) -> None:
-            for round_ in range(rounds):
-                sent: Counter[str] = Counter()
-                taken: Counter[str] = Counter()
-                for step in scripts[name]:
-                    if isinstance(step, Work):
-                        now[0] += step.count
-                    elif isinstance(step, Send):
-                        payload, place = bytes(step.block.bytes), sent[step.kind]
-                        link.send(step.receiver, step.kind, payload, round=round_, step=place)
-                        sent[step.kind] += 1
-                    else:
-                        place = taken[step.kind]
-                        await link.receive(step.kind, step.sender, round=round_, step=place)
-                        taken[step.kind] += 1
-
-        return run_script
-
-    def real(rounds: int) -> Path:
-        programs = {name: program(name, rounds) for name in scripts}
-        done = run_local(programs, run="r", kinds=("m", "n"), network=NETWORK, timer=lambda: now[0])
-        return done.critical
-
-    assert planned == real(3).since(real(2))
-    # By hand: a works 3; its first message takes 10 and 0.5 of latency; b works 7 while the second arrives;
-    # its answer takes 6 and 0.5; then 2 at a.
-    assert planned == Path(3 + 7 + 2, 10.5 + 6.5)
-
-
-def test_steps_that_wait_for_each_other_are_an_error_and_not_a_loop() -> None:
-    scripts: Mapping[str, list[Step]] = {"a": [Receive("b", "m")], "b": [Receive("a", "m")]}
-    with pytest.raises(SettingError, match="wait for each other"):
-        round_path(scripts, PlainCosts(), None, NETWORK)
 
 
 def test_the_ledger_is_known_before_the_first_round() -> None:
@@ -178,13 +111,13 @@ def test_workers_share_the_work() -> None:
     shared.__dict__.update(alone.__dict__)
     shared.workers, shared.efficiency = 4, 1.0
     for work in (
-        Work("encrypt", 400),
-        Work("draw", 400),
-        Work("open", 400),
-        Work("products", shape=(8, 16, 64), bits=24),
+        Operation("encrypt", (400,), 400),
+        Operation("draw", (400,), 400),
+        Operation("open", (400,), 400),
+        Operation("contract", (16, 8), 128, inner=64, terms=16 * 8 * 64),
     ):
         assert shared.seconds(work) == pytest.approx(alone.seconds(work) / 4, rel=0.05)
-    for work in (Work("encrypt", 8), Work("draw", 1), Work("load", 400), Work("gradient")):
+    for work in (Operation("encrypt", (8,), 8), Operation("draw", (1,), 1), Operation("load", (400,), 400)):
         assert shared.seconds(work) == alone.seconds(work)
 
 
@@ -212,10 +145,10 @@ def test_each_shape_is_measured_once_and_rows_beyond_many_count_in_proportion(
 
     monkeypatch.setattr(RlweCosts, "_measure", measure)
     small, large = Operation("read", (MOST_ROWS, 2), 4), Operation("read", (4 * MOST_ROWS, 2), 16)
-    assert (costs.hidden(small), costs.hidden(large)) == (3.0, 12.0)
+    assert (costs.seconds(small), costs.seconds(large)) == (3.0, 12.0)
     tall = Operation("multiply", (2 * MOST_ROWS, 1), inner=8)
     wide = Operation("multiply", (8, 1), inner=2 * MOST_ROWS)
-    assert (costs.hidden(tall), costs.hidden(wide), costs.hidden(tall)) == (6.0, 6.0, 6.0)
+    assert (costs.seconds(tall), costs.seconds(wide), costs.seconds(tall)) == (6.0, 6.0, 6.0)
     assert measured == ["read", "multiply", "multiply"]
 
 
@@ -228,9 +161,9 @@ def test_encodings_that_do_not_fit_into_memory_are_made_again() -> None:
 def test_costs_of_one_kind_say_nothing_about_the_other() -> None:
     blind = Scenario(LinearRecipe(scheme="ckks"), {"shop": 3, "bank": 2}, 40)
     open_ = Scenario(LinearRecipe(scheme="ckks", reveal="own-gradient"), {"shop": 3, "bank": 2}, 40)
-    with pytest.raises(SettingError, match="hidden arrays"):
+    with pytest.raises(SettingError, match="unprotected"):
         estimate(blind, PlainCosts(), get_network("lan"), RoundsModel(10))
-    with pytest.raises(SettingError, match="own gradients"):
+    with pytest.raises(SettingError, match="'encrypt' takes under RLWE"):
         estimate(open_, RlweCosts(), get_network("lan"), RoundsModel(10))
 
 

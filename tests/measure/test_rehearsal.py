@@ -15,12 +15,14 @@ from securefed.crypto.errors import BadKey, FormatError
 from securefed.crypto.rlwe.ring import HIDDEN
 from securefed.crypto.wire import HEADER
 from securefed.errors import SettingError
-from securefed.measure.dry import DryKeys, Meter, Operation
+from securefed.measure.dry import DryKeys
+from securefed.measure.meter import Meter, Operation
 from securefed.measure.rehearsal import Rehearsal, rehearse
-from securefed.measure.workload import Scenario, scripts
+from securefed.measure.scenario import Scenario
 from securefed.protocols.messages import KINDS
 from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.schedules import FedBCD
+from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.transport import Link, Message, Network, get_network, run_local
 from securefed.transport.contents import parts_of
 from tests.measure.runs import holder, run
@@ -37,7 +39,7 @@ class Costs:
         self._seconds = seconds
         self.met: list[Operation] = []
 
-    def hidden(self, operation: Operation) -> float:
+    def seconds(self, operation: Operation) -> float:
         self.met.append(operation)
         return self._seconds.get(operation.name, 0.0)
 
@@ -83,7 +85,7 @@ def ciphertexts(message: Message, scheme: str) -> int:
     size, primes = message.size - HEADER.size, len(HIDDEN.data_primes)
     if scheme == "paillier":
         return size // (2 * 2048 // 8)
-    if message.kind in ("margin", "masked-margin", "refresh-request"):
+    if message.kind in ("margin", "masked-margin", "refresh-request", "share-product"):
         rows, columns = parts_of(message.payload)[0].shape
         size -= HIDDEN.byte_count(primes * rows * columns)
     return size // HIDDEN.byte_count(primes * HIDDEN.degree)
@@ -111,6 +113,23 @@ def test_messages_and_bytes_are_those_of_a_real_run(
 def test_so_are_evaluations_and_the_end(scheme: str, columns: dict[str, int]) -> None:
     recipe = blind(scheme, evaluate_every=1, patience=5, release=True)
     compare(Scenario(recipe, columns, 19, 2048, outputs=3))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "order", "width"),
+    [("ckks", "parallel", 1), ("ckks", "sequential", 2), ("paillier", "parallel", 2)],
+)
+@pytest.mark.slow
+def test_and_so_is_blind_transfer_learning(scheme: str, order: str, width: int) -> None:
+    recipe = TransferRecipe(
+        scheme=scheme,
+        reveal="nothing",
+        hidden=width,
+        rounds=2,
+        algorithm=FedBCD(3, order),  # type: ignore[arg-type]
+        evaluate_every=2 - (scheme == "ckks"),
+    )
+    compare(Scenario(recipe, {"b": 4, "a": 3}, 19, 2048))
 
 
 @pytest.mark.slow
@@ -189,7 +208,7 @@ def test_what_is_in_the_clear_takes_its_real_time() -> None:
         return now[0]
 
     class Measuring(Costs):
-        def hidden(self, operation: Operation) -> float:
+        def seconds(self, operation: Operation) -> float:
             now[0] += 1000.0
             return 0.0
 
@@ -234,8 +253,8 @@ def test_nor_can_one_be_chosen() -> None:
         generate("dry")
     with pytest.raises(SettingError):
         LinearRecipe(scheme="dry")
-    with pytest.raises(SettingError, match="hide no arrays"):
-        DryKeys("ckks", 2048, Meter(Costs(), still))
+    with pytest.raises(SettingError, match="nobody has said"):
+        DryKeys("tables", 2048, Meter(Costs(), still))
 
 
 def test_dry_keys_encrypt_open_and_keep_nothing() -> None:
@@ -246,14 +265,6 @@ def test_dry_keys_encrypt_open_and_keep_nothing() -> None:
         made.public.encrypt([1.0], FixedPoint(1.0))
     with pytest.raises(BadKey):
         made._secret.to_bytes()
-
-
-def test_only_blind_runs_are_rehearsed_and_no_others_are_counted_by_hand() -> None:
-    open_ = Scenario(LinearRecipe(scheme="paillier", reveal="own-gradient"), TWO, 40)
-    with pytest.raises(SettingError, match="blind"):
-        dry(open_)
-    with pytest.raises(SettingError, match="rehearsed"):
-        scripts(Scenario(blind("ckks"), TWO, 40))
 
 
 def test_of_checks_at_random_the_choices_are_sent_and_the_time_is_added() -> None:

@@ -11,8 +11,8 @@ import pytest
 from securefed.errors import DataError
 from securefed.measure import RunDirectory, Timeline
 from securefed.measure.report import render, seconds, size
+from securefed.measure.scenario import Scenario
 from securefed.measure.summary import PartyAccount, saw
-from securefed.measure.workload import Scenario
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.training import Round

@@ -23,7 +23,7 @@ import tenseal.sealapi as seal
 
 from securefed.crypto.ckks.embedding import Complex, coefficients, seal_order
 from securefed.crypto.ckks.form import MOST_SCALE, Form, added, plain_added, product_form
-from securefed.crypto.ckks.layout import Rows, Sums, layout_of
+from securefed.crypto.ckks.layout import Layout, Rows, Sums, layout_of
 from securefed.crypto.ckks.merging import constant, merge
 from securefed.crypto.ckks.noise import Noise
 from securefed.crypto.ckks.opening import CkksMask, CkksMasked, repeated
@@ -39,9 +39,15 @@ from securefed.crypto.wire import Frame, Kind
 if TYPE_CHECKING:
     from securefed.crypto.ckks.keys import CkksPublicKey
 
-__all__ = ["CkksEncrypted", "Seeded"]
+__all__ = ["CkksEncrypted", "Seeded", "encrypted_bytes"]
 
 _HEAD = struct.Struct("<ddBB6x")
+
+
+def encrypted_bytes(layout: Layout, seeded: bool) -> int:
+    """The payload of an array; `seeded`: fresh from its key-holder."""
+    words = layout.units * RING * 2 * (1 if seeded else 2)
+    return _HEAD.size + (SEED_BYTES if seeded else 0) + 8 * words
 
 
 @dataclass(frozen=True)
@@ -248,9 +254,10 @@ class CkksEncrypted(Encrypted):
         form = Form(layout, bound, scale, magnitude, noise, product, private, aligned)
         body = memoryview(frame.payload)[_HEAD.size :]
         start = SEED_BYTES if seeded else 0
-        expected = start + layout.units * RING * 8 * (2 if seeded else 4)
-        if len(body) != expected:
-            raise FormatError(f"{len(body)} bytes given, {expected} expected for shape {frame.shape}")
+        if len(frame.payload) != (expected := encrypted_bytes(layout, seeded)):
+            raise FormatError(
+                f"{len(frame.payload)} bytes given, {expected} expected for shape {frame.shape}"
+            )
         words = np.frombuffer(body[start:], dtype="<u8").astype(np.uint64)
         residues = check_residues(words.reshape(layout.units, -1, 2, RING), "ciphertexts")
         if not residues.any(axis=-1).all():

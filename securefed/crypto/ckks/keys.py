@@ -48,9 +48,10 @@ from securefed.crypto.progress import progress
 from securefed.crypto.scheme import Floats, PublicKey, SecretKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
-__all__ = ["CkksPublicKey", "CkksSecretKey", "generate_secret_key"]
+__all__ = ["PUBLIC_BYTES", "CkksPublicKey", "CkksSecretKey", "generate_secret_key"]
 
-_PUBLIC_BYTES = SEED_BYTES + 8 * PARTS * len(PRIMES) * RING
+PUBLIC_BYTES = SEED_BYTES + 8 * PARTS * len(PRIMES) * RING
+"""The payload of a public key."""
 _COUNTER = struct.Struct("<Q")
 _MOST_ERROR = 64.0
 _CHUNK = 15
@@ -81,8 +82,8 @@ class CkksPublicKey(PublicKey):
 
     @classmethod
     def from_payload(cls, payload: bytes) -> CkksPublicKey:
-        if len(payload) != _PUBLIC_BYTES:
-            raise BadKey(f"public key: {len(payload)} bytes given, {_PUBLIC_BYTES} expected")
+        if len(payload) != PUBLIC_BYTES:
+            raise BadKey(f"public key: {len(payload)} bytes given, {PUBLIC_BYTES} expected")
         words = np.frombuffer(payload, dtype="<u8", offset=SEED_BYTES).astype(np.uint64)
         try:
             parts = check_residues(words.reshape(PARTS, len(PRIMES), RING), "public key")
@@ -210,8 +211,8 @@ class CkksSecretKey(SecretKey):
     def from_frame(cls, frame: Frame) -> CkksSecretKey:
         frame.expect(Scheme.CKKS, PARAMETERS, frame.key)
         start = _COUNTER.size + RING
-        if len(frame.payload) != start + _PUBLIC_BYTES:
-            raise BadKey(f"secret key: {len(frame.payload)} bytes given, {start + _PUBLIC_BYTES} expected")
+        if len(frame.payload) != start + PUBLIC_BYTES:
+            raise BadKey(f"secret key: {len(frame.payload)} bytes given, {start + PUBLIC_BYTES} expected")
         found = np.frombuffer(frame.payload, dtype=np.int8, count=RING, offset=_COUNTER.size)
         secret = found.astype(np.int64)
         if np.abs(secret).max() > 1:

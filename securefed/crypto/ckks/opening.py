@@ -39,9 +39,29 @@ from securefed.crypto.wire import Frame, Kind, fingerprint
 if TYPE_CHECKING:
     from securefed.crypto.ckks.keys import CkksPublicKey
 
-__all__ = ["CkksMask", "CkksMasked", "CkksOpened", "decode", "flood", "read_answer", "repeated"]
+__all__ = [
+    "CkksMask",
+    "CkksMasked",
+    "CkksOpened",
+    "answer_bytes",
+    "decode",
+    "flood",
+    "masked_bytes",
+    "read_answer",
+    "repeated",
+]
 
 _DIGEST_BYTES = 16
+
+
+def masked_bytes(layout: Layout) -> int:
+    """The payload of a masked block."""
+    return 8 * 2 * (layout.ciphertexts * RING + layout.coefficients)
+
+
+def answer_bytes(layout: Layout) -> int:
+    """The payload of an opening or a disclosure."""
+    return _DIGEST_BYTES + 8 * 2 * layout.coefficients
 
 
 def flood(layout: Layout, noise: Noise) -> Words:
@@ -102,8 +122,7 @@ class CkksMasked(Masked):
     def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksMasked:
         terms, multiplier_bits, blocks, code = frame.numbers
         noise, layout = Noise(terms, multiplier_bits, blocks), layout_of(frame.shape, code)
-        split = layout.ciphertexts * 2 * RING
-        expected = 8 * (split + 2 * layout.coefficients)
+        split, expected = layout.ciphertexts * 2 * RING, masked_bytes(layout)
         if len(frame.payload) != expected:
             raise FormatError(f"{len(frame.payload)} bytes given, {expected} expected for {frame.shape}")
         words = np.frombuffer(frame.payload, dtype="<u8").astype(np.uint64)
@@ -136,7 +155,7 @@ class CkksOpened(Opened):
 
 def read_answer(frame: Frame, layout: Layout) -> tuple[bytes, Words]:
     """The digest and the residues of an opening or a disclosure."""
-    expected = _DIGEST_BYTES + 16 * layout.coefficients
+    expected = answer_bytes(layout)
     if len(frame.payload) != expected:
         raise FormatError(f"{len(frame.payload)} bytes given, {expected} expected for {frame.shape}")
     words = np.frombuffer(frame.payload, dtype="<u8", offset=_DIGEST_BYTES).astype(np.uint64)
