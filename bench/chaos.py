@@ -56,6 +56,13 @@ TRANSFER: dict[str, Any] = {
     "batch_size": 20,
     "learning_rate": 0.05,
 }
+BLIND_TRANSFER: dict[str, Any] = {
+    "alignment": "psi",
+    "objective": "transfer",
+    "reveal": "nothing",
+    "hidden": 3,
+    "rounds": 12,
+}
 SCENES = (
     Scene("plain", 2, {**OPEN, "scheme": "plain", "rounds": 150}),
     Scene("four plain", 4, {**OPEN, "scheme": "plain", "rounds": 80}),
@@ -64,10 +71,16 @@ SCENES = (
     Scene("ckks", 2, {**OPEN, "scheme": "ckks", "rounds": 40}, tolerance=0.1),
     Scene("blind paillier", 2, {**BLIND, "scheme": "paillier", "rounds": 5}, tolerance=1e-3, engine=2),
     Scene("blind ckks", 2, {**BLIND, "scheme": "ckks", "rounds": 30}, tolerance=1e-3),
+    Scene(
+        "four blind ckks", 4, {**BLIND, "scheme": "ckks", "rounds": 15, "learning_rate": 0.05}, tolerance=1e-3
+    ),
     Scene("transfer", 2, {**TRANSFER, "scheme": "paillier"}, tolerance=None),
+    Scene("blind transfer", 2, {**BLIND_TRANSFER, "scheme": "ckks"}, tolerance=None),
 )
 QUICK = ("plain", "paillier")
 STUCK_SECONDS = 420.0
+FAULTS_A_RUN = 9
+"""At most: a run may end before."""
 SIGNALS = ("kill", "stop", "dead worker", "full disk")
 KILLS, NETWORK_FAULTS = 100, 50
 """What a long run has to have seen."""
@@ -256,7 +269,7 @@ def run(args: argparse.Namespace) -> int:
                 fleets.append(_begin(scenes[number], Path(folder), stack))
             fleet, expected = fleets[number % len(scenes)]
             seed = args.seed + number
-            outcome = Torment(fleet, seed).run(2 if args.quick else 6)
+            outcome = Torment(fleet, seed).run(2 if args.quick else FAULTS_A_RUN)
             if outcome.verdict == "survived":
                 judge(fleet, outcome, expected)
             outcomes.append(outcome)
