@@ -42,7 +42,7 @@ __all__ = ["SCENES", "Outcome", "add_arguments", "bars", "run"]
 OPEN: dict[str, Any] = {
     "reveal": "own-gradient",
     "batch_size": 30,
-    "learning_rate": 0.1,
+    "learning_rate": 0.05,
     "l2": 0.01,
     "loss_form": "taylor",
 }
@@ -71,9 +71,7 @@ SCENES = (
     Scene("ckks", 2, {**OPEN, "scheme": "ckks", "rounds": 40}, tolerance=0.1),
     Scene("blind paillier", 2, {**BLIND, "scheme": "paillier", "rounds": 5}, tolerance=1e-3, engine=2),
     Scene("blind ckks", 2, {**BLIND, "scheme": "ckks", "rounds": 30}, tolerance=1e-3),
-    Scene(
-        "four blind ckks", 4, {**BLIND, "scheme": "ckks", "rounds": 15, "learning_rate": 0.05}, tolerance=1e-3
-    ),
+    Scene("four blind ckks", 4, {**BLIND, "scheme": "ckks", "rounds": 15}, tolerance=1e-3),
     Scene("transfer", 2, {**TRANSFER, "scheme": "paillier"}, tolerance=None),
     Scene("blind transfer", 2, {**BLIND_TRANSFER, "scheme": "ckks"}, tolerance=None),
 )
