@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,13 +68,14 @@ def modules(package: str) -> Iterator[tuple[str, Path]]:
 
 SOURCES = dict(modules("securefed")) | dict(modules("research")) | dict(modules("bench"))
 OURS = {name: path.read_text() for name, path in SOURCES.items()}
+parsed = cache(ast.parse)
 OF_PACKAGE = {name: source for name, source in OURS.items() if name.split(".")[0] == "securefed"}
 
 
 def imports(source: str, name: str, is_package: bool = False) -> set[str]:
     """Every module that the source names in an import, relative ones resolved, `from a import b` as a.b."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -122,7 +124,7 @@ def strays(source: str, name: str) -> list[str]:
 def code_loaders(source: str) -> list[str]:
     """Imports and calls that run what they read."""
     found = [target for target in imports(source, "x") if target.split(".")[0] in LOADS_CODE]
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec", "compile", "__import__"):
                 found.append(node.func.id)
@@ -136,7 +138,7 @@ def code_loaders(source: str) -> list[str]:
 
 def weak_randomness(source: str) -> list[str]:
     found = [target for target in imports(source, "x") if any(within(target, weak) for weak in WEAK_RANDOM)]
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ("np.random", "numpy.random"):
             found.append(ast.unparse(node))
     return sorted(found)
@@ -146,7 +148,7 @@ def undeclared(source: str, name: str) -> list[str]:
     """What is wrong with the module's `__all__`: it needs one, with each name once."""
     declared = [
         node.value
-        for node in ast.parse(source).body
+        for node in parsed(source).body
         if isinstance(node, ast.Assign | ast.AnnAssign)
         and "__all__" in map(ast.unparse, node.targets if isinstance(node, ast.Assign) else [node.target])
     ]
@@ -158,7 +160,7 @@ def undeclared(source: str, name: str) -> list[str]:
 
 def named_schemes(source: str, name: str) -> list[str]:
     """Schemes and kinds of keys that code goes by: as a word of its own, or by an import of their package."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
     words = {
         str(node.value)

@@ -11,6 +11,7 @@ import pytest
 from securefed.crypto.hidden import PlainMatrix, Range
 from securefed.crypto.rlwe.keys import RlweSecretKey, generate_secret_key
 from securefed.crypto.rlwe.layout import RlweLayout
+from securefed.crypto.rlwe.ring import HIDDEN
 
 VALUES = Range(30, 40)
 
@@ -53,3 +54,13 @@ def test_a_copy_in_another_process_draws_its_own_c1(
 )
 def test_pieces_of_an_operand_follow_merges(size: int, rows: int, blocks: int) -> None:
     assert RlweLayout().blocks_for(size, rows) == blocks
+
+
+@pytest.mark.parametrize("bits", [0, 1, 53, 54, 75, 106])
+def test_the_largest_of_many_is_found_without_making_integers_of_all(bits: int) -> None:
+    for sign in (1, -1):
+        values = np.array([0, 1, -1, sign * (2**bits - 1)], dtype=object)
+        expected = max(abs(int(value)) for value in values).bit_length()
+        assert HIDDEN.most_bits(HIDDEN.from_wide(values)) == expected
+        values[2] = sign * 2**120
+        assert HIDDEN.most_bits(HIDDEN.from_wide(values)) == HIDDEN.modulus.bit_length()

@@ -76,6 +76,7 @@ def test_a_model_of_ones_own_is_where_training_starts() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_torch_modules_train_in_plain_and_can_be_cloned() -> None:
     torch = pytest.importorskip("torch")
     from securefed.models.torch import TorchModel

@@ -19,6 +19,8 @@ from securefed.models.torch import TorchModel, half_image_cnn
 Array = NDArray[np.float64]
 Check = Callable[[Array, Callable[[Array], Array], Array], None]
 
+pytestmark = pytest.mark.slow  # loading torch takes seconds
+
 
 @pytest.fixture
 def torch() -> Any:

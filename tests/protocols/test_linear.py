@@ -45,7 +45,7 @@ def column_splits(draw: st.DrawFn, parties: int) -> list[list[int]]:
     return [list(order[a:b]) for a, b in pairwise([0, *sorted(cuts), COLUMNS])]
 
 
-@pytest.mark.parametrize("parties", [2, 5, 17])
+@pytest.mark.parametrize("parties", [2, 5, pytest.param(17, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "taylor"])
 @settings(max_examples=5)
 @given(data=st.data())

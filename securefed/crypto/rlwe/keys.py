@@ -159,8 +159,7 @@ class RlwePublicKey(RlweLayout, PublicKey):
         """Of the largest coefficient under the mask of that seed."""
         if opened.shape != self.chain_shape:
             raise BadCiphertext(f"an opening of shape {opened.shape} given, {self.chain_shape} is due")
-        found = self.ring.to_wide(self.ring.subtract(opened.residues, self._chain_mask(seed)))
-        return max(abs(int(value)) for value in found).bit_length()
+        return self.ring.most_bits(self.ring.subtract(opened.residues, self._chain_mask(seed)))
 
     def _chain_mask(self, seed: bytes) -> Words:
         """(data primes, coefficients of all chains), uniform."""

@@ -132,6 +132,30 @@ class Ring:
 
     def to_wide(self, residues: Words) -> Wide:
         """(..., data primes, n) residues to the representative nearest to 0, by mixed radix."""
+        digits = self._digits(residues)
+        total = digits[-1].astype(object)
+        for index in range(len(digits) - 2, -1, -1):
+            total = total * self.data_primes[index] + digits[index].astype(object)
+        q = self.modulus
+        return np.asarray(total - (total > q // 2).astype(object) * q)
+
+    def most_bits(self, residues: Words) -> int:
+        """Of the largest representative of (data primes, n) residues, in magnitude.
+
+        Up to half of the first two primes' product, of which only the two ends become Python's integers; one
+        that is larger has all bits of q.
+        """
+        first, second = self.data_primes[:2]
+        middle = first * second // 2
+        shift = np.array([middle % prime for prime in self.data_primes], dtype=np.uint64)[:, None]
+        low, high, *rest = self._digits(self.add(residues, np.broadcast_to(shift, residues.shape)))
+        if any(digit.any() for digit in rest):
+            return self.modulus.bit_length()
+        ends = [int(pick(high)) * first + int(pick(low[high == pick(high)])) for pick in (np.min, np.max)]
+        return max(abs(end - middle) for end in ends).bit_length()
+
+    def _digits(self, residues: Words) -> list[Words]:
+        """Mixed radix: value = d0 + d1 p0 + d2 p0 p1 + ..., each (..., n)."""
         digits: list[Words] = []
         for index, prime in enumerate(self.data_primes):
             rest = residues[..., index : index + 1, :]
@@ -140,11 +164,7 @@ class Ring:
                 rest = self._minus(rest, digit, prime)
                 rest = self._times(rest, inverse, prime)
             digits.append(rest)
-        total = digits[-1][..., 0, :].astype(object)
-        for index in range(len(digits) - 2, -1, -1):
-            total = total * self.data_primes[index] + digits[index][..., 0, :].astype(object)
-        q = self.modulus
-        return np.asarray(total - (total > q // 2).astype(object) * q)
+        return [digit[..., 0, :] for digit in digits]
 
     def _minus(self, a: Words, b: Words, prime: int) -> Words:
         """a - b modulo one prime; b may be a residue modulo another one."""
