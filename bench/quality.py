@@ -13,7 +13,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine, make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.metrics import accuracy_score, brier_score_loss, r2_score, roc_auc_score
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, RidgeCV
+from sklearn.metrics import accuracy_score, brier_score_loss, d2_tweedie_score, r2_score, roc_auc_score
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -52,6 +52,12 @@ class Table:
     """Of every party. With one, the joined table is gradient boosting's, which bends lines by itself."""
     least: float | None = None
     """What the metric itself has to be."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Where they are not the defaults."""
+    exposure: bool = False
+    """Labels are counts, and the last column their exposure: the label party's offset, or a column of its own
+    where no family is set.
+    """
 
 
 @dataclass(frozen=True)
@@ -99,12 +105,40 @@ def _imbalanced() -> tuple[Array, NDArray[Any]]:
     return table, labels
 
 
+def _five() -> tuple[Array, NDArray[Any]]:
+    table, labels = make_classification(
+        2000, 20, n_informative=6, n_redundant=6, weights=[0.95], class_sep=1.2, random_state=0
+    )
+    return table, labels
+
+
+def policies(rows: int = 20_000, seed: int = 0) -> tuple[Array, NDArray[Any]]:
+    """Motor policies in the manner of freMTPL2: columns, the exposure last; and claims, 7% have one."""
+    rng = np.random.default_rng(seed)
+    exposure = np.clip(rng.beta(1.2, 0.9, rows), 0.02, 1.0)
+    malus = np.clip(50 + rng.exponential(12, rows), 50, 230)
+    age, vehicle_age = rng.gamma(6, 7, rows).clip(18, 90), rng.exponential(7, rows).clip(0, 40)
+    power, area, gas = rng.integers(4, 15, rows), rng.integers(0, 6, rows), rng.integers(0, 2, rows)
+    density = np.log(np.clip(rng.lognormal(6, 1.8, rows), 1, 27_000))
+    region = rng.normal(size=(rows, 4))
+    rate = -2.6 + 0.022 * (malus - 60) + 0.75 * np.exp(-(age - 18) / 8) - 0.02 * (vehicle_age - 7)
+    rate += 0.12 * (density - 6) + 0.03 * (power - 7) + 0.1 * gas + 0.05 * area
+    rate += region @ [0.1, -0.15, 0.05, 0.2]
+    columns = np.column_stack([malus, age, vehicle_age, density, power, gas, area, region, exposure])
+    return columns, rng.poisson(exposure * np.exp(rate))
+
+
 TABLES = (
     Table("breast cancer", "logistic", 0.01, lambda: load_breast_cancer(return_X_y=True)),
     Table("wine, 3 classes", "logistic", 0.01, lambda: load_wine(return_X_y=True)),
     Table("digits, 10 classes", "logistic", 0.015, lambda: load_digits(return_X_y=True)),
     Table("diabetes", "linear", 0.01, lambda: load_diabetes(return_X_y=True)),
     Table("3% positive", "logistic", 0.01, _imbalanced),
+    Table("3% positive, balanced", "logistic", 0.01, _imbalanced, settings={"class_weight": "balanced"}),
+    Table("5% positive", "logistic", 0.02, _five),
+    Table("5% positive, balanced", "logistic", 0.01, _five, settings={"class_weight": "balanced"}),
+    Table("policies", "linear", 0.01, policies, settings={"family": "poisson"}, exposure=True),
+    Table("policies, a linear model", "linear", 1.0, policies, exposure=True),
 )
 OF_FILES = (
     Table("FATE's breast", "logistic", 0.01, _fate("breast")),
@@ -169,7 +203,13 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
     train, test = train_test_split(
         np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels if classes else None
     )
+    offset: Array | None = None
+    if table.exposure and table.settings:
+        offset, numbers = np.log(numbers[:, -1]), numbers[:, :-1]
     groups = np.array_split(np.random.default_rng(seed).permutation(numbers.shape[1]), count)
+    if table.exposure and offset is None:
+        groups = [np.setdiff1d(group, [numbers.shape[1] - 1]) for group in groups]
+        groups[-1] = np.append(groups[-1], numbers.shape[1] - 1)
 
     def parties(rows: NDArray[np.intp], known: bool) -> list[Party]:
         return [
@@ -178,13 +218,14 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
                 numbers[rows][:, group],
                 labels[rows] if known and k == count - 1 else None,
                 transform=table.transform,
+                offset=offset[rows] if offset is not None and k == count - 1 else None,
             )
             for k, group in enumerate(groups)
         ]
 
     hidden: dict[str, Any] = {} if encrypted else {"scheme": "plain", "loss_form": "taylor"}
     # Plain opens gradients where the encrypted run opens nothing, and would be refused for that.
-    settings = GeneralisedLinear(table.loss, allow_determined=not encrypted, **hidden)
+    settings = GeneralisedLinear(table.loss, allow_determined=not encrypted, **table.settings, **hidden)
     many = classes and len(np.unique(labels)) > 2
     model: Any = MultiClass(settings) if many else settings
     model.fit(parties(train, True))
@@ -193,6 +234,14 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
     facts: dict[str, Any] = {"table": table.name, "parties": count, "scheme": settings.scheme, "seed": seed}
     facts["holdout"] = None if held is None else held.value
     facts |= {"brier": None, "brier_joined": None}
+    if table.exposure:
+        exposure = np.asarray(table.load()[0])[:, -1]
+        best = make_pipeline(StandardScaler(), PoissonRegressor(alpha=1e-4, max_iter=500))
+        rates = labels / exposure
+        best.fit(numbers[train], rates[train], poissonregressor__sample_weight=exposure[train])
+        means = (model.predict(new), exposure[test] * best.predict(numbers[test]))
+        ours, theirs = (d2_tweedie_score(labels[test], np.maximum(each, 1e-3), power=1) for each in means)
+        return Row(metric="D2", value=ours, joined=theirs, **facts)
     if not classes:
         joined = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2, 3, 20)))
         joined.fit(numbers[train], labels[train])

@@ -54,6 +54,10 @@ class Party:
     fits it on its own columns alone. Strong columns make a linear model strong, and nobody else learns how
     they came about.
 
+    weights, offset: of the label party's rows, one number each: how much a row counts, and what its margin
+    has besides the columns' part (log of the exposure, for counts). The joint model is then one around the
+    label party's own fit (securefed.measure.own_fit), and nobody else learns of it.
+
     impute, dates, missing, rare, unknown: gaps, dates and categories, as [data] of party.toml has them
     (securefed.data.policy); with one of them given, words are one-hot encoded. What they fit is fitted on
     this party's own training rows.
@@ -73,6 +77,8 @@ class Party:
         rare: int | None = None,
         unknown: str = "ignore",
         id_form: str = "exact",
+        weights: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
     ) -> None:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise SettingError(f"name: {name!r} given, letters, digits and - _ . are allowed")
@@ -100,6 +106,11 @@ class Party:
             self.ids = None if ids is None else self._ids(ids)
         with problems.gathered():
             self.labels = None if labels is None else self._labels(labels)
+        self.weights = self.offset = None
+        with problems.gathered():
+            self.weights = None if weights is None else self._numbers("weights", weights, least=0.0)
+        with problems.gathered():
+            self.offset = None if offset is None else self._numbers("offset", offset)
         problems.check()
 
     @property
@@ -169,6 +180,18 @@ class Party:
             raise DataError(f"{self.name}: labels of shape {array.shape} given for {self.rows} rows")
         return array
 
+    def _numbers(self, what: str, given: Any, least: float = -np.inf) -> Array:
+        try:
+            array = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{self.name}: {what} have to be numbers ({error})") from None
+        if array.shape != (self.rows,):
+            raise DataError(f"{self.name}: {what} of shape {array.shape} given for {self.rows} rows")
+        if not np.isfinite(array).all() or (array < least).any() or not (array > least).any():
+            allowed = "finite numbers of at least 0, not all 0," if least == 0.0 else "finite numbers"
+            raise DataError(f"{self.name}: {what}: {allowed} are allowed")
+        return array
+
     def relabelled(self, labels: ArrayLike) -> Party:
         """The party with these labels in place of its own."""
         party = copy(self)
@@ -181,7 +204,9 @@ class Party:
         frame = hasattr(self.features, "iloc")
         party.features = self.features.iloc[rows] if frame else take_rows(self.features, rows)
         party.ids = None if self.ids is None else self.ids[rows]
-        party.labels = None if self.labels is None else self.labels[rows]
+        for name in ("labels", "weights", "offset"):
+            given = getattr(self, name)
+            setattr(party, name, None if given is None else given[rows])
         return party
 
     def with_transform(self, transform: Any) -> Party:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from securefed.errors import DataError
 from securefed.measure.labels import LabelSide
@@ -15,6 +16,8 @@ from securefed.models import Linear
 from securefed.party import Fitted
 
 __all__ = ["coefficients", "intercept"]
+
+Array = NDArray[np.float64]
 
 
 def coefficients(
@@ -24,7 +27,7 @@ def coefficients(
     found = {}
     for name, model in linear(shards).items():
         columns = fitted[name].columns
-        weights = model.parameters[: model.columns] / columns.scale * labels.scale
+        weights = _parameters(name, model, shards, labels)[: model.columns] / columns.scale * labels.scale
         found[name] = dict(zip(columns.names, weights.tolist(), strict=True))
     return found
 
@@ -34,9 +37,21 @@ def intercept(shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: L
     total = labels.mean
     for name, weights in coefficients(shards, fitted, labels).items():
         total -= float(np.dot(list(weights.values()), fitted[name].columns.mean))
-    for model in linear(shards).values():
-        total += labels.scale * float(model.parameters[model.columns :].sum())
+    for name, model in linear(shards).items():
+        total += labels.scale * float(_parameters(name, model, shards, labels)[model.columns :].sum())
     return total
+
+
+def _parameters(name: str, model: Linear, shards: Mapping[str, Any], labels: LabelSide) -> Array:
+    """Of the model; at the label party, the last, with those of its own fit where there is one."""
+    if labels.own is None:
+        return model.parameters
+    found = labels.own.step * model.parameters
+    if name == list(shards)[-1]:
+        if len(found) == model.columns:  # without an intercept of the joint fit
+            found = np.append(found, 0.0)
+        found = found + labels.own.coefficients
+    return found
 
 
 def linear(shards: Mapping[str, Any]) -> dict[str, Linear]:

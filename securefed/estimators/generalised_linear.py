@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
 from securefed import models
-from securefed.checks import check_number
+from securefed.checks import check_choice, check_number
 from securefed.crypto import KeyHolder
 from securefed.errors import DataError, SettingError
 from securefed.estimators.coefficients import coefficients, intercept
@@ -41,7 +41,8 @@ from securefed.estimators.common import (
     write_shard,
 )
 from securefed.measure.labels import LabelSide
-from securefed.measure.quality import HeldOut, Holdout, check_threshold
+from securefed.measure.own_fit import Wishes, check_family
+from securefed.measure.quality import HeldOut, HeldOutMeans, Holdout, check_threshold
 from securefed.models import LocalModel
 from securefed.party import Party, align, label_party
 from securefed.protocols.agreement import Agreement, Member
@@ -109,6 +110,11 @@ class GeneralisedLinear(Federated):
     holdout: the share of the common rows that is set aside by the seed; at the end the label party gets
         their scores, once, and `result_.holdout` says how good the model is beside the label party alone.
         They also calibrate `predict_proba`. 0: quality is not measured.
+    base: "own": the label party fits its own columns first, and the joint training what is left of that:
+        closer to a logistic model where classes are rare. class_weight ("balanced", or a weight for each
+        class), Party(weights=..., offset=...) and family take it anyway. Nobody else learns of any of them.
+    family: with the loss "linear", counts and amounts by their logarithm: "poisson", "gamma", or a number
+        from 1 to 2, the power of the variance (Tweedie). The offset is the logarithm of the exposure.
     threshold: where `predict` draws the line: "half", a probability, or the best on held-out rows by
         "accuracy", "f1" or "balanced" (the mean of both classes' accuracy).
     key_bits: of Paillier keys. network: a profile for the clock, see securefed.transport.get_network.
@@ -154,6 +160,9 @@ class GeneralisedLinear(Federated):
         allow_unstable: bool = False,
         standardise: bool = True,
         holdout: float = 0.2,
+        base: str = "zero",
+        class_weight: str | Mapping[Any, float] | None = None,
+        family: str | float | None = None,
         threshold: str | float = "half",
         key_bits: int = 3072,
         network: Any = "lan",
@@ -193,6 +202,9 @@ class GeneralisedLinear(Federated):
         self.allow_unstable = allow_unstable
         self.standardise = standardise
         self.holdout = holdout
+        self.base = base
+        self.class_weight = class_weight
+        self.family = family
         self.threshold = threshold
         self.key_bits = key_bits
         self.network = network
@@ -201,7 +213,7 @@ class GeneralisedLinear(Federated):
         self.progress = progress
 
     def _recipe(self) -> LinearRecipe:
-        simulation = {"standardise", "holdout", "threshold", "score_ledger"}
+        simulation = {"standardise", "holdout", "threshold", "score_ledger", "base", "class_weight", "family"}
         simulation |= {"key_bits", "network", "engine", "progress"}
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in simulation}
         return LinearRecipe(**settings)
@@ -234,6 +246,7 @@ class GeneralisedLinear(Federated):
             recipe.loss_function,
             standardise=self.standardise,
             taylor=not recipe.exact,
+            wishes=self._wishes(aligned, recipe),
         )
         everybody = ordered
         train, held_rows = held_out(ordered[0].rows, 0.0 if validation else self.holdout, self.seed)
@@ -256,7 +269,16 @@ class GeneralisedLinear(Federated):
             agreement = replace(agreement, holdout=seen[0].rows)
         # Where the last rounds learn from the held-out rows too, programs take all.
         learning = everybody if agreement.batches.aside else ordered
-        learnt = self._label_side.targets(self._labels_of(learning[-1]), last, self.margin_bound)
+        rows = learning[-1]
+        learnt = self._label_side.aim(
+            last,
+            self.margin_bound,
+            rows.features,
+            self._label_side.targets(self._labels_of(rows), last, self.margin_bound),
+            rows.weights,
+            rows.offset,
+            train if agreement.batches.aside else np.arange(rows.rows),
+        )
         warn_of_trust(agreement.scheme, agreement.reveal)
         holders = self._keys(agreement, keys)
         measured = self._label_side.targets(self._labels_of(seen[-1]), last, self.margin_bound)
@@ -302,6 +324,17 @@ class GeneralisedLinear(Federated):
         model.parameters = party.parameters.ravel()
         return model
 
+    def _wishes(self, parties: Sequence[Party], recipe: LinearRecipe) -> Wishes:
+        """What the label party, the last, wants of its rows."""
+        for party in parties[:-1]:
+            if party.weights is not None or party.offset is not None:
+                raise DataError(f"{party.name}: weights or an offset given, which the label party alone has")
+        rows, own = parties[-1], check_choice("base", self.base, ("zero", "own")) == "own"
+        weighted, offset = rows.weights is not None, rows.offset is not None
+        found = Wishes(own, self.class_weight, check_family(self.family), weighted, offset)
+        found.check(recipe.loss_function, taylor=not recipe.exact, dp_noise=recipe.dp_noise)
+        return found
+
     def _labels_of(self, party: Party) -> NDArray[Any]:
         if party.labels is None:
             raise DataError(f"{party.name}: no labels")
@@ -311,7 +344,7 @@ class GeneralisedLinear(Federated):
         self, agreement: Agreement, rows: Sequence[Party], targets: Array
     ) -> tuple[dict[str, Evaluation], HeldOut]:
         """What each party brings to evaluations, and the label party's measure."""
-        held = self._label_side.held_out(targets)
+        held = self._label_side.held_out(targets, rows[-1].features, rows[-1].offset)
         if agreement.evaluate_every and held.name == "accuracy":
             lacking = "are all of one class" if self._label_side.outputs == 1 else "lack a class"
             raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
@@ -376,7 +409,7 @@ class GeneralisedLinear(Federated):
             self._know(rows)
             run = self._run(predict_programs(agreement, parts, features, self._holders, mapper, guards))
         scores: Array = run.outcomes[agreement.label_party]
-        return scores
+        return self._label_side.total(scores, rows[-1].name, rows[-1].features, rows[-1].offset)
 
     def _prediction_agreement(
         self, recipe: LinearRecipe, parts: Mapping[str, Scorer | BlindShard]
@@ -403,12 +436,14 @@ class GeneralisedLinear(Federated):
         return self._label_side.answers(self._scores(parties), self.threshold)
 
     def score(self, parties: Sequence[Party]) -> float:
-        """Accuracy, or R^2 for the linear loss, on rows whose labels are given."""
+        """Accuracy, R^2 for the linear loss or D^2 for a family, on rows whose labels are given."""
         self._fitted()
         labelled = label_party(self._named(parties, self.parties_))
         if get_loss(self.loss).binary:
             return accuracy(np.asarray(labelled.labels), self.predict(parties), labelled.name)
         targets = get_loss(self.loss).check_labels(self._labels_of(labelled))
+        if (power := self._label_side.wishes.family) is not None:
+            return HeldOutMeans(targets, power).value(self._scores(parties))
         return float(r2_score(targets, self.predict(parties)))
 
     def save(self, folder: str | PathLike[str]) -> None:

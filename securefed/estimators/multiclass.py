@@ -8,8 +8,8 @@ the held-out scores of all classes how likely each class is.
 
 Where nothing is revealed (reveal="nothing") all classes are one run whose parameters and scores have a column
 for each: as many messages as for two classes, and the label party learns, as from c binary models, c scores
-of a row, which the score ledger counts as so many. Where gradients are opened, and in plain, there is one run
-a class; the runs share nothing but the parties' keys and the rows that are held out.
+of a row, which the score ledger counts as so many. Where gradients are opened, in plain, and with weights,
+there is one run a class; the runs share nothing but the parties' keys and the rows that are held out.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self._sides: ClassSides | None = None
         self.holdout_: Holdout | None = None
         self.confusion_: NDArray[np.intp] | None = None
-        if len(self.classes_) > 2 and base._recipe().blind:
+        plain = base.base == "zero" and base.class_weight is None
+        alike = plain and labelled.weights is None and labelled.offset is None
+        if len(self.classes_) > 2 and base._recipe().blind and alike:
             joint = _AllClasses(**base.get_params(deep=False)).fit(listed, keys=keys)
             self.models_ = joint.apart() if joint._released else [joint]
             self._sides, self.holdout_ = joint.sides, joint.result_.holdout

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, confusion_matrix
 
-from securefed.errors import DataError
+from securefed.errors import DataError, SettingError
 from securefed.measure.discriminant import Discriminant, unseen
 from securefed.measure.labels import LabelSide
+from securefed.measure.own_fit import Wishes
 from securefed.measure.quality import HeldOut, Holdout
 from securefed.protocols.losses import Loss
 
@@ -56,10 +57,23 @@ class ClassSides(LabelSide):
     """Of the held-out rows, which class (row) was taken for which (column)."""
 
     @classmethod
-    def of(cls, labels: NDArray[Any], party: str, loss: Loss, *, standardise: bool, taylor: bool) -> Self:
+    def of(
+        cls,
+        labels: NDArray[Any],
+        party: str,
+        loss: Loss,
+        *,
+        standardise: bool,
+        taylor: bool,
+        wishes: Wishes | None = None,
+    ) -> Self:
+        if wishes is not None and wishes.any:
+            raise SettingError("weights, an offset or base='own' take one run a class, or two classes")
         classes = np.unique(labels)
-        how = {"standardise": standardise, "taylor": taylor}
-        sides = [LabelSide.of((labels == each).astype(int), party, loss, **how) for each in classes]
+        sides = [
+            LabelSide.of((labels == each).astype(int), party, loss, standardise=standardise, taylor=taylor)
+            for each in classes
+        ]
         return cls(loss, classes, taylor=taylor, sides=sides)
 
     @property
@@ -79,7 +93,7 @@ class ClassSides(LabelSide):
             ]
         )
 
-    def held_out(self, targets: Array) -> HeldOut:
+    def held_out(self, targets: Array, columns: Array | None = None, offset: Array | None = None) -> HeldOut:
         return HeldOutClasses(targets, binary=self.loss.binary)
 
     def learn(

@@ -1,6 +1,7 @@
 """What the label party knows about its labels: how they become targets, and how scores become answers.
 
     fit      classes and signs, or numbers with mean 0 and variance 1
+    aim      with weights, an offset or a family of its own: what is left of its own fit (own_fit.py)
     learn    from held-out scores: a calibration, and the line between two classes
     apply    scores -> numbers in the labels' own units, probabilities, classes
 
@@ -10,7 +11,7 @@ It is the label party's alone, and is saved with its shard only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 
 from securefed.data.labels import binary_labels
 from securefed.errors import DataError, SettingError
+from securefed.measure.own_fit import OwnFit, Wishes
 from securefed.measure.quality import (
     Calibration,
     HeldOut,
+    HeldOutMeans,
     Holdout,
     check_threshold,
     chosen_threshold,
@@ -47,18 +50,31 @@ class LabelSide:
     taylor: bool = True
     calibration: Calibration | None = None
     threshold: float | None = None
+    wishes: Wishes = field(default_factory=Wishes)
+    own: OwnFit | None = None
+    """What scores are added to, where there were wishes."""
 
     @classmethod
-    def of(cls, labels: NDArray[Any], party: str, loss: Loss, *, standardise: bool, taylor: bool) -> Self:
+    def of(
+        cls,
+        labels: NDArray[Any],
+        party: str,
+        loss: Loss,
+        *,
+        standardise: bool,
+        taylor: bool,
+        wishes: Wishes | None = None,
+    ) -> Self:
         """From the labels of the training."""
+        wishes = wishes or Wishes()
         if loss.binary:
             _, classes = binary_labels(labels, party, allow_missing=False)
-            return cls(loss, classes, taylor=taylor)
+            return cls(loss, classes, taylor=taylor, wishes=wishes)
         numbers = _numbers(labels, party, loss)
         spread = float(numbers.std())
-        if not standardise or not np.isfinite(spread) or spread <= 0:
-            return cls(loss, taylor=taylor)
-        return cls(loss, None, float(numbers.mean()), spread, taylor)
+        if not standardise or not np.isfinite(spread) or spread <= 0 or wishes.family is not None:
+            return cls(loss, taylor=taylor, wishes=wishes)
+        return cls(loss, None, float(numbers.mean()), spread, taylor, wishes=wishes)
 
     def targets(self, labels: NDArray[Any], party: str, margin_bound: float) -> Array:
         """Labels as the loss takes them."""
@@ -66,28 +82,71 @@ class LabelSide:
             signs, _ = binary_labels(labels, party, allow_missing=False, classes=self.classes)
             return signs
         targets = (_numbers(labels, party, self.loss) - self.mean) / self.scale
-        largest = float(np.max(np.abs(targets)))
-        if largest > margin_bound:
-            raise DataError(
-                f"{party}: labels up to {largest:.4g} given, at most margin_bound={margin_bound:g} is "
-                "allowed; scale them or raise it"
-            )
+        if self.wishes.family is None:
+            _check_bound(targets, party, margin_bound)
         return targets
+
+    def aim(
+        self,
+        party: str,
+        margin_bound: float,
+        columns: Array,
+        targets: Array,
+        weights: Array | None,
+        offset: Array | None,
+        trained: NDArray[np.intp],
+    ) -> Array:
+        """What joint training fits of all rows, in place of `targets`: with wishes, what is left of a fit of
+        the own `columns` of those that are `trained` on.
+        """
+        if not self.wishes.any:
+            return targets
+        weights, shift = self.wishes.weights(targets, self.classes, weights), self._shift(offset)
+        part = None if shift is None else shift[trained]
+        try:
+            self.own, aimed = OwnFit.learn(
+                columns[trained], targets[trained], weights[trained], part, self.loss, self.wishes
+            )
+        except DataError as error:
+            raise DataError(f"{party}: {error}") from None
+        relative = weights / weights[trained].mean()
+        found = self.own.targets(columns, targets, relative, shift, self.loss)
+        found[trained] = aimed
+        _check_bound(found, party, margin_bound)
+        return found
+
+    def total(self, scores: Array, party: str, columns: Array, offset: Array | None) -> Array:
+        """Scores of the joint fit, with what the label party adds to them."""
+        if self.wishes.offset and offset is None:
+            raise DataError(f"{party}: no offset given, and training had one")
+        if offset is not None and not self.wishes.offset:
+            raise DataError(f"{party}: an offset given, and training had none")
+        return scores if self.own is None else self.own.total(scores, columns, self._shift(offset))
+
+    def _shift(self, offset: Array | None) -> Array | None:
+        return None if offset is None else offset / self.scale
 
     @property
     def outputs(self) -> int:
         """Columns of targets and scores."""
         return 1
 
-    def held_out(self, targets: Array) -> HeldOut:
-        """What evaluations are measured by."""
-        return HeldOut(targets, binary=self.loss.binary)
+    def held_out(self, targets: Array, columns: Array | None = None, offset: Array | None = None) -> HeldOut:
+        """What evaluations are measured by; `columns` and `offset` of the label party's rows."""
+        power = self.wishes.family
+        held = HeldOut(targets, binary=self.loss.binary) if power is None else HeldOutMeans(targets, power)
+        if self.own is not None and columns is not None:
+            held.around(self.own.margins(columns, self._shift(offset)), self.own.step)
+        return held
 
     def learn(
         self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
     ) -> Holdout:
         """From the scores of rows that were held out. `own`: see securefed.measure.quality.compared."""
         self.calibrate(held, scores, threshold)
+        if isinstance(held, HeldOutMeans) and self.own is not None:
+            self.own, told = self.own.calibrated(held.margins, scores, held.targets)
+            return held.compared(told)
         return compared(held, scores, own, unit=self.scale)
 
     def calibrate(self, held: HeldOut, scores: Array, threshold: str | float) -> None:
@@ -98,6 +157,8 @@ class LabelSide:
 
     def numbers(self, scores: Array) -> Array:
         """Scores in the labels' own units."""
+        if self.own is not None and self.wishes.family is not None:
+            return self.own.mean(scores)
         return scores if self.loss.binary else scores * self.scale + self.mean
 
     def probabilities(self, scores: Array) -> Array:
@@ -109,7 +170,7 @@ class LabelSide:
                 f"predict_proba: the loss {self.loss.name!r} has probabilities only where held-out rows say"
                 " how often a score is right (holdout)"
             )
-        return uncalibrated(taylor=self.taylor)(scores)
+        return uncalibrated(taylor=self.taylor and self.own is None)(scores)
 
     def answers(self, scores: Array, threshold: str | float) -> NDArray[Any]:
         """Classes, or numbers."""
@@ -134,6 +195,9 @@ class LabelSide:
         made: Arrays = {f"{PREFIX}numbers": np.array(numbers)}
         if self.calibration is not None:
             made |= {f"{PREFIX}{name}": each for name, each in self.calibration.to_arrays().items()}
+        if self.own is not None:
+            made |= {f"{PREFIX}{name}": each for name, each in self.own.to_arrays().items()}
+            made[f"{PREFIX}offset"] = np.array(self.wishes.offset)
         return made
 
     @classmethod
@@ -146,8 +210,19 @@ class LabelSide:
             raise DataError("the label party's shard does not say what its labels were")
         mean, scale, taylor, line = np.asarray(found["numbers"], dtype=np.float64).tolist()
         calibration = Calibration.from_arrays(found) if "curve" in found else None
-        threshold = None if np.isnan(line) else line
-        return cls(loss, classes, mean, scale, bool(taylor), calibration, threshold)
+        threshold, own = None if np.isnan(line) else line, OwnFit.take(found)
+        family = own.power if own is not None and own.kind == "power" else None
+        wishes = Wishes(base=own is not None, family=family, offset=bool(found.get("offset", False)))
+        return cls(loss, classes, mean, scale, bool(taylor), calibration, threshold, wishes, own)
+
+
+def _check_bound(targets: Array, party: str, margin_bound: float) -> None:
+    largest = float(np.max(np.abs(targets)))
+    if largest > margin_bound:
+        raise DataError(
+            f"{party}: labels up to {largest:.4g} given, at most margin_bound={margin_bound:g} is "
+            "allowed; scale them or raise it"
+        )
 
 
 def _numbers(labels: NDArray[Any], party: str, loss: Loss) -> Array:

@@ -24,6 +24,7 @@ __all__ = [
     "THRESHOLDS",
     "Calibration",
     "HeldOut",
+    "HeldOutMeans",
     "Holdout",
     "check_threshold",
     "chosen_threshold",
@@ -33,6 +34,8 @@ __all__ = [
 
 Array = NDArray[np.float64]
 ISOTONIC_ROWS = 1000
+LARGEST_MARGIN = 30.0
+"""Of a logarithm of a mean."""
 FOLDS = 5
 NEWTON_STEPS = 25
 THRESHOLDS = ("half", "accuracy", "f1", "balanced")
@@ -45,7 +48,7 @@ class Holdout:
     """What the held-out rows said. More is better for every metric here."""
 
     metric: str
-    """"AUC", "accuracy" or "R2"."""
+    """"AUC", "accuracy", "R2" or "D2" (the share of the deviance that is explained)."""
     value: float
     alone: float
     """The same for the label party's own columns, by a model of its own."""
@@ -88,6 +91,11 @@ class HeldOut:
     def __init__(self, targets: Array, *, binary: bool) -> None:
         self.targets, self.binary = targets, binary
         self.scores: list[Array] = []
+        self._base: tuple[Array, float] | None = None
+
+    def around(self, margins: Array, step: float) -> None:
+        """Scores are those of a correction of the label party's own fit (securefed.measure.own_fit)."""
+        self._base = margins, step
 
     @property
     def name(self) -> str:
@@ -100,6 +108,8 @@ class HeldOut:
         if scores.shape != self.targets.shape:
             given = f"scores of shape {scores.shape} given for {len(self.targets)} labels"
             raise DataError(f"evaluation: {given}")
+        if self._base is not None:
+            scores = self._base[0] + self._base[1] * scores
         self.scores.append(scores)
         return self.value(scores)
 
@@ -111,6 +121,37 @@ class HeldOut:
         if self.name == "accuracy":
             return float(np.mean((scores > 0) == (self.targets > 0)))
         return float(r2_score(self.targets, scores))
+
+
+class HeldOutMeans(HeldOut):
+    """Of counts and amounts, by the deviance of their family."""
+
+    def __init__(self, targets: Array, power: float) -> None:
+        super().__init__(targets, binary=False)
+        self._power = power
+
+    @property
+    def name(self) -> str:
+        return "D2"
+
+    def value(self, scores: Array) -> float:
+        from sklearn.metrics import d2_tweedie_score
+
+        means = np.exp(np.clip(scores, -LARGEST_MARGIN, LARGEST_MARGIN))
+        return float(d2_tweedie_score(self.targets, means, power=self._power))
+
+    @property
+    def margins(self) -> Array:
+        """Of the own fit that scores are around."""
+        if self._base is None:
+            raise DataError("evaluation: a family without the label party's own fit")
+        return self._base[0]
+
+    def compared(self, scores: Array) -> Holdout:
+        """Beside the own fit."""
+        off = np.exp(np.clip(scores, -LARGEST_MARGIN, LARGEST_MARGIN)) - self.targets
+        more = {"RMSE": float(np.sqrt(np.mean(off**2)))}
+        return Holdout(self.name, self.value(scores), self.value(self.margins), 0.0, len(scores), more)
 
 
 def compared(held: HeldOut, scores: Array, own: tuple[Array, Array, Array], *, unit: float = 1.0) -> Holdout:
