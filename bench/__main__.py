@@ -32,6 +32,7 @@ COMMANDS = {
     "scale": "one round as rows, parties and workers grow",
     "attacks": "attacks on what parties saw: attack by variant, with chance and interval",
     "chaos": "real parties while they are killed, stopped, cut off, slowed down: what survives",
+    "wan": "two parties over slow lines: private intersection, training and prediction to their end",
     "peers": "one encrypted round beside what the layout of FATE's FTL takes for the same",
 }
 

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +27,6 @@ from securefed.runtime.score_file import SCORE_LEDGER
 
 __all__ = ["Fleet", "Scene"]
 
-PATIENCE, WAIT = 10, 150
-ROWS = 60
 COMMAND = [sys.executable, "-m", "securefed.cli"]
 
 
@@ -43,6 +41,11 @@ class Scene:
     run: Mapping[str, Any]
     tolerance: float | None = 0.0
     engine: str | int = "serial"
+    rows: int = 60
+    columns: int = 2
+    """Of each party."""
+    patience: int = 10
+    wait: int = 150
 
     @property
     def names(self) -> list[str]:
@@ -56,13 +59,16 @@ class Fleet:
     scene: Scene
     folder: Path
     seed: int
+    relay: Callable[[tuple[str, str], int], int] | None = None
+    """Other lines than wires: who asks whom, the port there, and the port to ask at instead."""
     wires: dict[tuple[str, str], Wire] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = self.scene.names
+        self._ways: dict[tuple[str, str], int] = {}
         self.everybody = [*names, *([HOLDER] if len(names) > 2 else [])]
-        self._environment = os.environ | {
+        self.environment = os.environ | {
             "SECUREFED_PASSPHRASE": secrets.token_urlsafe(24),
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
@@ -73,7 +79,7 @@ class Fleet:
             words += ["--scheme", "ckks" if scheme == "plain" else scheme]
             words += ["--key-holder"] if name == HOLDER else []
             done = subprocess.run(
-                [*COMMAND, *words], cwd=ROOT, env=self._environment, capture_output=True, text=True
+                [*COMMAND, *words], cwd=ROOT, env=self.environment, capture_output=True, text=True
             )
             if done.returncode:
                 raise OSError(f"securefed init {name} failed: {done.stderr.strip()}")
@@ -81,7 +87,7 @@ class Fleet:
         for one in self.everybody:
             for other in self.everybody:
                 if one != other:
-                    self.wires[one, other] = Wire(ports[other])
+                    self._connect(one, other, ports[other])
                     pem = self.folder / other / "certificate.pem"
                     shutil.copy(pem, self.folder / one / "peers" / f"{other}.pem")
         for name, table in self._tables().items():
@@ -91,17 +97,38 @@ class Fleet:
 
     def _tables(self) -> dict[str, Table]:
         rng = np.random.default_rng(self.seed)
-        values = rng.normal(size=(ROWS, 2 * self.scene.parties)).round(6)
+        each = self.scene.columns
+        values = rng.normal(size=(self.scene.rows, each * self.scene.parties)).round(6)
         labels = (values @ rng.normal(size=values.shape[1]) > 0).astype(int)
         tables = {}
         for place, name in enumerate(self.scene.names):
-            rows: list[list[object]] = [list(row) for row in values[:, 2 * place : 2 * place + 2]]
+            rows: list[list[object]] = [list(row) for row in values[:, each * place : each * (place + 1)]]
             last = place == self.scene.parties - 1
             if last:
                 rows = [[*row, int(label)] for row, label in zip(rows, labels, strict=True)]
             rows = [[f"person {number}", *row] for number, row in enumerate(rows)]
-            tables[name] = Table(["id", "x", "y", *(["label"] if last else [])], rows)
+            tables[name] = Table(["id", *self._columns, *(["label"] if last else [])], rows)
         return tables
+
+    @property
+    def _columns(self) -> list[str]:
+        return [f"x{number}" for number in range(self.scene.columns)]
+
+    def _connect(self, one: str, other: str, port: int) -> None:
+        if self.relay is None:
+            self.wires[one, other] = Wire(port)
+            self._ways[one, other] = self.wires[one, other].port
+        else:
+            self._ways[one, other] = self.relay((one, other), port)
+
+    def new_rows(self, name: str, count: int) -> Path:
+        """A file of people that nobody has seen, the same ones at every party."""
+        rng = np.random.default_rng([self.seed, self.scene.names.index(name)])
+        values = rng.normal(size=(count, self.scene.columns)).round(6)
+        rows: list[list[object]] = [[f"new {number}", *row] for number, row in enumerate(values)]
+        path = self.folder / name / "new.csv"
+        Table(["id", *self._columns], rows).write(path)
+        return path
 
     def _settings(self, name: str, port: int) -> str:
         def pairs(table: Mapping[str, Any]) -> list[str]:
@@ -111,8 +138,8 @@ class Fleet:
             "name": name,
             "role": "key-holder" if name == HOLDER else "data",
             "listen": f"127.0.0.1:{port}",
-            "wait": WAIT,
-            "patience": PATIENCE,
+            "wait": self.scene.wait,
+            "patience": self.scene.patience,
             "start_seed": self.seed,
             "engine": self.scene.engine,
         }
@@ -122,7 +149,7 @@ class Fleet:
             lines += ["[data]", *pairs({"file": "data.csv", "id": "id", **label})]
         for peer in self.everybody:
             if peer != name:
-                way = {"address": f"127.0.0.1:{self.wires[name, peer].port}"}
+                way = {"address": f"127.0.0.1:{self._ways[name, peer]}"}
                 lines += [f"[peers.{peer}]", *pairs({**way, "certificate": f"peers/{peer}.pem"})]
         shared: dict[str, Any] = {"name": "chaos", "parties": self.scene.names, "alignment": "rows"}
         if HOLDER in self.everybody:
@@ -146,7 +173,7 @@ class Fleet:
             self.processes[name] = subprocess.Popen(
                 [*COMMAND, "party", str(self.folder / name / "party.toml"), "--resume"],
                 cwd=ROOT,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
