@@ -44,8 +44,9 @@ test: $(INSTALLED)
 test-all: $(INSTALLED)
 	$(PYTEST)
 
+# Most of the slow ones start processes and wait for them: two workers a core.
 test-slow: $(INSTALLED)
-	$(PYTEST) -m slow
+	PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(PYTEST) -m slow
 
 coverage: $(INSTALLED)
 	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered
