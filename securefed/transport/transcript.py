@@ -69,7 +69,7 @@ class Entry:
 
     def linked(self, before: str) -> Entry:
         """The entry with its place in a chain."""
-        # `asdict` would copy the details in depth, for every message of a run.
+        # Here and in _line `asdict` would copy the details in depth, for every message of a run.
         content = {name: value for name, value in vars(self).items() if name != "chain"}
         digest = hashlib.sha256(before.encode() + canonical(content)).hexdigest()
         return replace(self, chain=digest)
@@ -290,4 +290,4 @@ def _entry(line: dict[str, Any]) -> Entry:
 
 
 def _line(entry: Entry) -> str:
-    return canonical(asdict(entry)).decode() + "\n"
+    return canonical(vars(entry)).decode() + "\n"
