@@ -17,6 +17,7 @@ from securefed.measure.report import seconds
 from securefed.measure.rundir import RunDirectory
 from securefed.runtime.attempts import ALL_KINDS
 from securefed.runtime.endpoint import load_keys, may_return, open_endpoint, why_it_ended
+from securefed.runtime.own_data import row_numbers
 from securefed.runtime.preparation import prepared
 from securefed.runtime.rows import read_rows
 from securefed.runtime.score_file import score_guard
@@ -117,7 +118,12 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal
         features, unknown = prepared(shard.preparation, rows)
     for column, count in unknown.items():
         terminal.warn(f"{path.name}: {count} of {rows.count} values of {column!r} were not there in training")
-    return NewRows(ids, rows.count, features, party.data.peer_ids if party.data is not None else None)
+    offset = None
+    if shard.labels is not None and shard.labels.wishes.offset:
+        if party.data.offset is None:
+            raise SettingError("offset: none named in [data], and the model was trained with one")
+        offset = row_numbers(rows, party.data.offset, "offset")
+    return NewRows(ids, rows.count, features, party.data.peer_ids, offset)
 
 
 def _meet(

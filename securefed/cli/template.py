@@ -31,6 +31,11 @@ id = "id"                      # the column that says who a row is about; aligne
 # one_hot = ["region"]         # categories; default: every column that holds words
 # standardise = true           # mean 0 and variance 1 on this party's rows
 # threshold = "half"           # label party: where classes part; "accuracy", "f1", "balanced", or a number
+# weight = "weight"            # label party: a column that says how much a row counts
+# offset = "log_exposure"      # label party: a column that is added to what the other columns say
+# class_weight = "balanced"    # label party: rare classes count as much; or a weight for each class
+# family = "poisson"           # label party, loss = "linear": counts; "gamma", or a power from 1 to 2
+# base = "own"                 # label party: train around a fit of its own columns, with all rows alike
 # transform = "auto"           # splines for numbers, rare categories together, what is missing is marked
 # impute = "indicator"         # gaps: "median", "most-frequent", "indicator" (marked too); default: refused
 # dates = {{ born = "age" }}     # years before the newest date; or "parts": year, month, weekday
@@ -71,6 +76,7 @@ seed = 0                       # of the batches; no secret
 # id_form = "exact"            # "caseless": Ann is ann; "loose": also without spaces, signs, leading zeros
 # fixed_batches = false        # cut the rows into batches once: repeats give less away than new mixtures
 # loss = "logistic"            # "logistic", "linear", "squared_hinge"
+# classes = 2                  # of the labels; more than two: each against the rest, in one blind run
 # order = "parallel"           # FedBCD-p; "sequential" is FedBCD-s
 # proximal = 0.0               # weight of the pull back to the round's start
 # decay = "none"               # of the learning rate: "none", "sqrt", "sqrt-parties"

@@ -88,7 +88,7 @@ def agreement_of(shared: SharedSettings, standings: Mapping[str, Standing], comm
     )
     train, held = divided(shared, common)
     if isinstance(recipe, LinearRecipe):
-        agreement = recipe.agreement(members, common, held=len(held))
+        agreement = recipe.agreement(members, common, shared.outputs, held=len(held))
     else:
         agreement = recipe.agreement(members, len(train))
     return replace(agreement, key_holder=shared.key_holder)
@@ -125,23 +125,36 @@ def build(
         return Trained(recipe.party(agreement, side, around), model, phi_here)
     if not isinstance(recipe, LinearRecipe) or isinstance(model, HiddenLayer):
         raise DataError(f"{name}: a {type(model).__name__} does not fit the objective {shared.objective}")
-    targets = None if data.targets is None else data.targets[train]
-    columns = take_rows(data.features, train)
+    # Where the last rounds learn from the held-out rows too, programs take all.
+    again = agreement.batches.aside > 0
+    learning = alignment.rows if again else train
+    columns = take_rows(data.features, learning)
+    aimed = _aimed(data, learning, columns, kept if again else np.arange(len(train)), name, recipe)
     measured: Measured | None = None
     if agreement.evaluate_every or agreement.holdout:
         rows = held if len(held) else train
-        seen_columns = take_rows(data.features, held) if len(held) else columns
+        seen_columns = take_rows(data.features, rows) if len(held) or again else columns
         metric: HeldOut | None = None
-        if data.targets is not None and targets is not None:
-            metric = HeldOut(data.targets[rows], binary=recipe.loss_function.binary)
+        if data.targets is not None and data.labels is not None:
+            offset = None if data.offset is None else data.offset[rows]
+            metric = data.labels.held_out(data.targets[rows], seen_columns, offset)
             if len(held):
-                measured = Measured(metric, (columns, targets, seen_columns))
+                own = take_rows(data.features, train) if again else columns
+                measured = Measured(metric, (own, data.targets[train], seen_columns))
         around = replace(around, evaluation=Evaluation(seen_columns, metric))
-    if agreement.batches.aside:  # its last rounds learn from the held-out rows too
-        columns = take_rows(data.features, alignment.rows)
-        targets = None if data.targets is None else data.targets[alignment.rows]
-    program = recipe.party(agreement, name, model, columns, targets, around)
+    program = recipe.party(agreement, name, model, columns, aimed, around)
     return Trained(program, model, measured=measured)
+
+
+def _aimed(
+    data: OwnData, rows: Places, columns: Array, trained: Places, name: str, recipe: LinearRecipe
+) -> Array | None:
+    """What the training fits of these rows, at the label party."""
+    if data.targets is None or data.labels is None:
+        return data.targets if data.targets is None else data.targets[rows]
+    weights, offset = (None if each is None else each[rows] for each in (data.weights, data.offset))
+    bound = recipe.margin_bound
+    return data.labels.aim(name, bound, columns, data.targets[rows], weights, offset, trained)
 
 
 def _transfer_evaluation(data: OwnData, rows: NDArray[np.intp]) -> Evaluation:

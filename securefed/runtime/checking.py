@@ -29,7 +29,7 @@ from securefed.protocols.recipe import LinearRecipe
 from securefed.runtime.checkpoints import CheckpointStore
 from securefed.runtime.endpoint import SOON, load_keys
 from securefed.runtime.keys import PartyKeys
-from securefed.runtime.own_data import check_labels
+from securefed.runtime.own_data import check_labels, row_numbers
 from securefed.runtime.preparation import decided, prepare, prepared
 from securefed.runtime.rows import Rows, read_rows
 from securefed.runtime.settings import PartyFile, read_party_file, settings_problems
@@ -145,8 +145,11 @@ def _check_data(found: _List, party: PartyFile) -> None:
         label = settings.label
         with found.of("label"):
             labels = rows.column(label, "label", missing=settings.missing)
-            targets, side = check_labels(labels, party.own.name, party.shared)
+            targets, side = check_labels(labels, party.own.name, party.shared, settings.wishes)
             found.good("label", f"{label}: {_told(targets, side)}")
+    with found.of("data"):
+        row_numbers(rows, settings.weight, "weight", least=0.0)
+        row_numbers(rows, settings.offset, "offset")
     with found.of("columns"):
         preparation, features = prepare(rows, settings)
         found.good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
@@ -161,6 +164,9 @@ def _told(targets: Any, side: LabelSide) -> str:
         return f"numbers from {np.nanmin(targets) * side.scale + side.mean:g} to " + (
             f"{np.nanmax(targets) * side.scale + side.mean:g}, mean {side.mean:g}"
         )
+    if targets.ndim > 1:
+        counts = zip((targets > 0).sum(axis=0), side.classes.tolist(), strict=True)
+        return f"{side.outputs} classes, " + ", ".join(f"{count:,} times {each}" for count, each in counts)
     pairs = zip((-1, 1), side.classes.tolist(), strict=True)
     return "two classes, " + " and ".join(f"{(targets == sign).sum():,} times {each}" for sign, each in pairs)
 

@@ -10,19 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.data.columns import Columns
-from securefed.data.labels import binary_labels
+from securefed.data.labels import binary_labels, check_known
 from securefed.data.psi_work import check_ids
 from securefed.errors import DataError, Problems, SettingError
 from securefed.measure.labels import LabelSide
+from securefed.measure.own_fit import Wishes
 from securefed.protocols.losses import get_loss
 from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.transfer_algebra import with_waves
 from securefed.runtime.preparation import prepare
-from securefed.runtime.rows import file_digest, read_rows
+from securefed.runtime.rows import Rows, file_digest, read_rows
 from securefed.runtime.settings import PartyFile
 from securefed.runtime.shared import SharedSettings
 
-__all__ = ["OwnData", "check_labels", "load_data"]
+__all__ = ["OwnData", "check_labels", "load_data", "row_numbers"]
 
 Array = NDArray[np.float64]
 
@@ -40,6 +41,8 @@ class OwnData:
     """How labels became targets, and how scores will become answers."""
     straight: NDArray[np.intp] | None = None
     """Which of the numbers are columns as they were given; all of them where nobody said."""
+    weights: Array | None = None
+    offset: Array | None = None
 
     def waved(self) -> Array:
         """The features of a blind transfer run: random ones on top."""
@@ -48,21 +51,59 @@ class OwnData:
 
     @property
     def known(self) -> NDArray[np.bool_] | None:
-        return None if self.targets is None else ~np.isnan(self.targets)
+        if self.targets is None:
+            return None
+        table = self.targets.reshape(len(self.targets), -1)
+        return np.asarray(~np.isnan(table).any(axis=1), dtype=np.bool_)
 
 
-def check_labels(labels: NDArray[Any], party: str, shared: SharedSettings) -> tuple[Array, LabelSide]:
+def check_labels(
+    labels: NDArray[Any], party: str, shared: SharedSettings, wishes: Wishes | None = None
+) -> tuple[Array, LabelSide]:
     """Labels as the objective takes them, and what the label party knows of them."""
-    recipe = shared.recipe()
+    recipe, wishes = shared.recipe(), wishes or Wishes()
+    if isinstance(recipe, LinearRecipe):
+        wishes.check(recipe.loss_function, taylor=not recipe.exact, dp_noise=recipe.dp_noise)
+    elif wishes.any:
+        raise SettingError(f"weight, offset, class_weight, family and base: not for {shared.objective!r}")
     if isinstance(recipe, LinearRecipe) and not recipe.loss_function.binary:
-        side = LabelSide.of(labels, party, recipe.loss_function, standardise=True, taylor=True)
+        side = LabelSide.of(labels, party, recipe.loss_function, standardise=True, taylor=True, wishes=wishes)
         return side.targets(labels, party, recipe.margin_bound), side
     if labels.dtype.kind != "f":
         labels = np.array([None if word == "" else word for word in labels.tolist()], dtype=object)
+    if isinstance(recipe, LinearRecipe) and shared.outputs > 1:
+        return _classes(labels, party, recipe, shared.outputs, wishes)
     signs, classes = binary_labels(labels, party, allow_missing=not shared.same_people)
     if not isinstance(recipe, LinearRecipe):
         return signs, LabelSide(get_loss("logistic"), classes, taylor=False)
-    return signs, LabelSide(recipe.loss_function, classes, taylor=not recipe.exact)
+    return signs, LabelSide(recipe.loss_function, classes, taylor=not recipe.exact, wishes=wishes)
+
+
+def _classes(
+    labels: NDArray[Any], party: str, recipe: LinearRecipe, count: int, wishes: Wishes
+) -> tuple[Array, LabelSide]:
+    """Labels of three classes or more, a column for each."""
+    from securefed.measure.classes import ClassSides
+
+    check_known(labels, party)
+    words = np.array(labels.tolist())
+    found = np.unique(words)
+    if len(found) != count:
+        few = ", ".join(str(each) for each in found[:5]) + (", ..." if len(found) > 5 else "")
+        raise DataError(f"{party}: labels have {len(found)} classes ({few}), classes = {count} was agreed")
+    side = ClassSides.of(words, party, recipe.loss_function, standardise=True, taylor=True, wishes=wishes)
+    return side.targets(words, party, recipe.margin_bound), side
+
+
+def row_numbers(rows: Rows, column: str | None, what: str, least: float = -np.inf) -> Array | None:
+    """A number for each row, from a column of its own."""
+    if column is None:
+        return None
+    values = rows.column(column, what)
+    if values.dtype.kind != "f" or not np.isfinite(values).all() or (values < least).any():
+        allowed = "numbers of at least 0" if least == 0.0 else "numbers"
+        raise DataError(f"{rows.name}: column {column!r} is the {what}; {allowed} are allowed, none missing")
+    return values
 
 
 def load_data(party: PartyFile) -> tuple[OwnData, Columns, str]:
@@ -73,7 +114,7 @@ def load_data(party: PartyFile) -> tuple[OwnData, Columns, str]:
     rows = read_rows(path)
     digest = file_digest(path)
     problems, fitted = Problems(settings.file), None
-    ids = targets = side = None
+    ids = targets = side = weights = offset = None
     with problems.gathered():
         if settings.id is not None:  # what cannot be aligned is refused before anybody is called
             ids = rows.each_id(settings.id, party.own.name, party.shared.id_form)
@@ -81,11 +122,15 @@ def load_data(party: PartyFile) -> tuple[OwnData, Columns, str]:
     with problems.gathered():
         if settings.label is not None:
             labels = rows.column(settings.label, "label", missing=settings.missing)
-            targets, side = check_labels(labels, party.own.name, party.shared)
+            targets, side = check_labels(labels, party.own.name, party.shared, settings.wishes)
+    with problems.gathered():
+        weights = row_numbers(rows, settings.weight, "weight", least=0.0)
+        offset = row_numbers(rows, settings.offset, "offset")
     with problems.gathered():
         fitted = prepare(rows, settings)
     problems.check()
     if fitted is None:
         raise DataError(f"{settings.file}: no feature columns are left")
     preparation, features = fitted
-    return OwnData(features, ids, targets, side, preparation.straight), preparation, digest
+    data = OwnData(features, ids, targets, side, preparation.straight, weights, offset)
+    return data, preparation, digest

@@ -328,7 +328,7 @@ class DataSession(Session):
         recipe = self.shared.recipe()
         if not isinstance(recipe, LinearRecipe) or self.party.is_label_party:
             return True
-        return recipe.room(self._guard())
+        return recipe.room(self._guard(), self.shared.outputs)
 
     async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
         if decision.start is None:

@@ -135,7 +135,8 @@ def _there(policy: Policy, table: Table) -> dict[str, Any]:
 
 
 def _chosen(rows: Rows, settings: DataSettings) -> list[str]:
-    special, problems = {settings.id, settings.label}, Problems(rows.name)
+    special = {settings.id, settings.label, settings.weight, settings.offset}
+    problems = Problems(rows.name)
     for name in settings.drop:
         with problems.gathered():
             rows.require(name, "to drop")
@@ -143,7 +144,7 @@ def _chosen(rows: Rows, settings: DataSettings) -> list[str]:
         with problems.gathered():
             rows.require(name, "a feature")
             if name in special:
-                raise DataError(f"{rows.name}: column {name!r} is the id or the label, not a feature")
+                raise DataError(f"{rows.name}: column {name!r} is the id, label, weight or offset")
     problems.check()
     if settings.columns is not None:
         return list(settings.columns)

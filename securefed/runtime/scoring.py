@@ -24,6 +24,7 @@ from securefed.crypto import KeyHolder, Mapper
 from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
 from securefed.errors import DataError, SettingError
 from securefed.measure.files import write_atomically
+from securefed.measure.labels import LabelSide
 from securefed.measure.rundir import RunDirectory
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.prediction_run import BlindShard, predict_programs
@@ -54,6 +55,8 @@ class NewRows:
     features: Array | None
     peer_ids: int | None = None
     """How many ids a peer may put in."""
+    offset: Array | None = None
+    """Of the label party, where the model has one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +166,15 @@ class Scoring:
         program = predict_programs(agreement, parts, features, holders, self._mapper, guards)[self._name]
         with self._same_question():
             scores: Array | None = await program(link)
-        return scores
+        return None if scores is None else self._total(scores, rows)
+
+    def _total(self, scores: Array, rows: NDArray[np.intp]) -> Array:
+        """With what the label party adds itself."""
+        labels, given = None if self._shard is None else self._shard.labels, self._rows
+        if labels is None or given is None or given.features is None:
+            return scores
+        offset = None if given.offset is None else given.offset[rows]
+        return labels.total(scores, self._name, given.features[rows], offset)
 
     @contextmanager
     def _same_question(self) -> Iterator[None]:
@@ -202,9 +213,9 @@ def write_scores(path: Path, ids: Sequence[object] | None, scored: Scored, shard
     labels = shard.labels
     if labels is None:
         raise DataError("scores: the label party's preparation does not say what its labels were")
-    columns: dict[str, list[object]] = {"score": [f"{n:.9g}" for n in labels.numbers(scored.scores)]}
+    columns: dict[str, list[object]] = _spread("score", labels.numbers(scored.scores), labels)
     if labels.calibration is not None or labels.loss.name == "logistic":
-        columns["probability"] = [f"{p:.9g}" for p in labels.probabilities(scored.scores)]
+        columns |= _spread("probability", labels.probabilities(scored.scores), labels)
     if labels.classes is not None:
         columns["predicted"] = [_plain(each) for each in labels.answers(scored.scores, "half").tolist()]
     writer.writerow(["id" if ids is not None else "row", *columns])
@@ -213,6 +224,14 @@ def write_scores(path: Path, ids: Sequence[object] | None, scored: Scored, shard
         writer.writerow([ids[row] if ids is not None else row, *(each[place] for each in columns.values())])
     write_atomically(path, text.getvalue().encode())
     return len(scored.rows)
+
+
+def _spread(name: str, numbers: Array, labels: LabelSide) -> dict[str, list[object]]:
+    """A column, or one a class where there are several."""
+    if numbers.ndim == 1 or labels.classes is None:
+        return {name: [f"{number:.9g}" for number in numbers.ravel()]}
+    named = zip(labels.classes.tolist(), numbers.T, strict=True)
+    return {f"{name} {_plain(each)}": [f"{number:.9g}" for number in column] for each, column in named}
 
 
 def _plain(value: Any) -> object:

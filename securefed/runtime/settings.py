@@ -22,6 +22,7 @@ from securefed.data.columns import TRANSFORMS
 from securefed.data.policy import Policy
 from securefed.data.psi import check_peer_ids
 from securefed.errors import SecurefedError, SettingError
+from securefed.measure.own_fit import Wishes, check_class_weight, check_family
 from securefed.measure.quality import check_threshold
 from securefed.protocols.score_ledger import MODES
 from securefed.runtime.fields import check_keys, check_names, check_text
@@ -80,12 +81,17 @@ class DataSettings:
     rare: int | None = None
     unknown: str = "ignore"
     threshold: str | float = "half"
+    weight: str | None = None
+    offset: str | None = None
+    class_weight: str | Mapping[str, float] | None = None
+    family: str | float | None = None
+    base: str = "zero"
     peer_ids: int | None = None
     """How many ids a peer may put into the private intersection (securefed.data.psi has the default)."""
 
     def __post_init__(self) -> None:
         check_text("file", self.file)
-        for name in ("id", "label"):
+        for name in ("id", "label", "weight", "offset"):
             if getattr(self, name) is not None:
                 check_text(name, getattr(self, name))
         for name in ("columns", "drop", "one_hot", "missing"):
@@ -98,12 +104,29 @@ class DataSettings:
         check_choice("transform", self.transform, TRANSFORMS)
         check_threshold(self.threshold)
         _ = self.policy
+        check_choice("base", self.base, ("zero", "own"))
+        check_class_weight(self.class_weight)
+        if self.wishes.any and self.label is None:
+            raise SettingError(
+                "weight, offset, class_weight, family and base are the label party's, and no label is named"
+            )
         if self.peer_ids is not None:
             check_peer_ids(self.peer_ids)
         if self.columns is not None and not self.columns:
             raise SettingError("columns must name at least one column, or be left out for all")
         if self.columns is not None and self.drop:
             raise SettingError("columns and drop exclude each other: name what to take, or what to leave")
+
+    @property
+    def wishes(self) -> Wishes:
+        """What the label party wants of its rows."""
+        return Wishes(
+            self.base == "own",
+            self.class_weight,
+            check_family(self.family),
+            self.weight is not None,
+            self.offset is not None,
+        )
 
     @property
     def policy(self) -> Policy:

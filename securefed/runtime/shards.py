@@ -178,7 +178,12 @@ def take_labels(
     names: list[Any] | None = json.loads(str(arrays.pop("classes")))
     told: dict[str, Any] | None = json.loads(str(arrays.pop("holdout", np.array("null"))))
     loss = get_loss(str(shared.values.get("loss", "logistic")))
-    return LabelSide.take(arrays, loss, None if names is None else np.array(names)), told
+    classes = None if names is None else np.array(names)
+    if shared.outputs == 1:
+        return LabelSide.take(arrays, loss, classes), told
+    from securefed.measure.classes import ClassSides
+
+    return ClassSides.take(arrays, loss, classes), told
 
 
 def _part(
@@ -206,6 +211,7 @@ def _part(
             feature_bound,
             parameter_bound,
             public["margin_bound"],
+            shared.outputs,
         )
         try:
             return BlindShard.from_arrays(plan, arrays)
@@ -234,4 +240,6 @@ def prediction_agreement(shared: SharedSettings) -> Agreement:
         settings = replace(recipe, **unwatched, local_model="linear", dp_noise=0.0)
         if recipe.blind and not blind:  # released parameters are scored like any linear model
             settings = replace(settings, reveal="own-gradient", release=False)
+    if isinstance(settings, LinearRecipe):
+        return replace(settings.agreement(members, 1, shared.outputs), key_holder=shared.key_holder)
     return replace(settings.agreement(members, 1), key_holder=shared.key_holder)

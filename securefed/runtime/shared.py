@@ -47,6 +47,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "holdout": 0.2,
         "scheme": DEFAULT_SCHEME,
         "loss": "logistic",
+        "classes": 2,
         "loss_form": "auto",
         "reveal": "nothing",
         "release": False,
@@ -88,7 +89,10 @@ HIDDEN_LAYERS: dict[str, Any] = {"rounds": 30, "l2": 1e-5, "hidden": 32, "gamma"
 """What a transfer run takes instead where it reveals gradients, or is plain."""
 IDENTITY = ("name", "parties", "key_holder", "objective")
 """Who and what; the rest is how."""
-OUTSIDE = ("local_steps", "order", "proximal", "decay", "batch_size", "holdout", "alignment", "id_form")
+OUTSIDE = (
+    *("local_steps", "order", "proximal", "decay", "batch_size", "holdout"),
+    *("classes", "alignment", "id_form"),
+)
 """Settings that a recipe takes in another form or not at all."""
 
 
@@ -152,7 +156,23 @@ class SharedSettings:
         watched = self.values["target"] is not None or self.values["patience"] is not None
         if watched and not self.values["evaluate_every"]:
             raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
-        self.recipe()
+        recipe, classes = self.recipe(), check_integer("classes", self.values.get("classes", 2), least=2)
+        if classes > 2 and not (
+            isinstance(recipe, LinearRecipe)
+            and recipe.blind
+            and recipe.loss_function.binary
+            and not recipe.release
+        ):
+            raise SettingError(
+                f"classes: {classes} given; more than 2 take a loss of classes, reveal = 'nothing', a scheme"
+                " that protects, and release = false"
+            )
+
+    @property
+    def outputs(self) -> int:
+        """Scores of a row: one for two classes or numbers, else one a class."""
+        classes = int(self.values.get("classes", 2))
+        return classes if classes > 2 else 1
 
     @property
     def everybody(self) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def test_columns_can_be_chosen_or_dropped(tmp_path: Path) -> None:
 MANY = "id,word,late\n" + "".join(f"{i},w{i},{i % 2}\n" for i in range(MOST_CATEGORIES + 1))
 REFUSED = {
     "a missing column": (PEOPLE, {"columns": ("income",)}, "no column 'income'"),
-    "the id as a feature": (PEOPLE, {"columns": ("id",)}, "is the id or the label"),
+    "the id as a feature": (PEOPLE, {"columns": ("id",)}, "is the id, label, weight or offset"),
     "nothing left": (PEOPLE, {"drop": ("age", "region")}, "no feature columns are left"),
     "a column to drop that is not there": (PEOPLE, {"drop": ("income",)}, "no column 'income'"),
     "words where numbers are due": (PEOPLE, {"one_hot": ()}, "has 'north', a number is expected"),

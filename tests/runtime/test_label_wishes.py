@@ -1,0 +1,98 @@
+"""What a label party may want of its rows, between processes: several classes, counts with an exposure."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from securefed.audit.files import read_run
+from securefed.audit.report import audit
+from securefed.errors import DataError, SettingError
+from securefed.runtime.own_data import check_labels
+from securefed.runtime.settings import DataSettings
+from securefed.runtime.shared import SharedSettings
+from tests.runtime.parties import Fleet
+
+Make = Callable[..., Fleet]
+TWO = {"shop": 4, "bank": 3}
+
+
+def relabel(made: Fleet, columns: Mapping[str, Any], **of_data: str) -> None:
+    """Other columns in the place of the label party's, by person; and lines of its [data]."""
+    folder = made.folder / made.people.label_party
+    with (folder / "data.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    place = {id_: row for row, id_ in enumerate(made.people.ids)}
+    for row in rows:
+        row.update({name: values[place[row["id"]]] for name, values in columns.items()})
+    with (folder / "data.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    more = "\n".join(["[data]", *(f'{key} = "{value}"' for key, value in of_data.items())])
+    path = folder / "party.toml"
+    path.write_text(path.read_text().replace("[data]", more))
+
+
+def scored(made: Fleet) -> dict[str, dict[str, str]]:
+    made.processes.clear()
+    for name in made.everybody:
+        made.start(name, "predict", "--rows", str(made.folder / name / "data.csv"))
+    made.all_good()
+    with (made.run_folder(made.people.label_party) / "scores.csv").open() as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+@pytest.mark.slow
+def test_three_classes_train_and_predict(fleet: Make) -> None:
+    made = fleet(TWO, people={"rows": 150}, rounds=3, classes=3)
+    table, words = made.people.table, np.array(["low", "mid", "top"])
+    margins = np.column_stack([table[:, 0], table[:, 5], np.full(150, 0.4)])
+    kinds = words[np.argmax(margins, axis=1)]
+    relabel(made, {"label": kinds})
+    made.start_all()
+    made.all_good()
+    held = made.result("bank")["holdout"]
+    assert held["metric"] == "accuracy" and held["value"] > 0.6
+    assert all(audit(*read_run(made.run_folder(name))).passed for name in TWO)
+    found = scored(made)
+    assert {"score low", "probability mid", "predicted"} <= set(next(iter(found.values())))
+    truth = dict(zip(made.people.ids, kinds.tolist(), strict=True))
+    assert np.mean([row["predicted"] == truth[id_] for id_, row in found.items()]) > 0.75
+
+
+@pytest.mark.slow
+def test_counts_with_an_exposure_train_and_predict(fleet: Make) -> None:
+    made = fleet(TWO, people={"rows": 400}, rounds=4, loss="linear")
+    rng, table = np.random.default_rng(0), made.people.table
+    exposure = rng.uniform(0.2, 2.0, 400)
+    counts = rng.poisson(exposure * np.exp(0.7 * table[:, 0] + 0.5 * table[:, 5]))
+    log = np.log(exposure).round(6)
+    relabel(made, {"label": counts, "bank2": log}, offset="bank2", family="poisson")
+    made.start_all()
+    made.all_good()
+    held = made.result("bank")["holdout"]
+    assert held["metric"] == "D2" and held["value"] > held["alone"] + 0.1
+    mean = dict(zip(made.people.ids, exposure * np.exp(0.7 * table[:, 0] + 0.5 * table[:, 5]), strict=True))
+    pairs = np.array([(float(row["score"]), mean[id_]) for id_, row in scored(made).items()])
+    assert np.corrcoef(np.log(pairs).T)[0, 1] > 0.95
+
+
+def agreed(**run: Any) -> SharedSettings:
+    return SharedSettings.of({"name": "trial", "parties": ["shop", "bank"], **run})
+
+
+def test_what_labels_do_not_have_is_refused() -> None:
+    with pytest.raises(DataError, match=r"bank: labels have 2 classes \(a, b\), classes = 3 was agreed"):
+        check_labels(np.array(["a", "b"] * 9), "bank", agreed(classes=3))
+    with pytest.raises(SettingError, match="classes: 3 given; more than 2 take a loss of classes, reveal"):
+        agreed(classes=3, reveal="own-gradient")
+    with pytest.raises(SettingError, match="are the label party's, and no label is named"):
+        DataSettings("a.csv", class_weight="balanced")
+    with pytest.raises(SettingError, match="take one run a class, or two classes"):
+        wishes = DataSettings("a.csv", label="y", class_weight="balanced").wishes
+        check_labels(np.array(["a", "b", "c"] * 9), "bank", agreed(classes=3), wishes)
