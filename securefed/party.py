@@ -47,7 +47,7 @@ class Party:
     """An organisation's columns about some people, and its labels if it has them.
 
     features: rows x columns of finite numbers, or whatever `transform` takes. labels: one per row (transfer
-    learning: NaN or None where unknown). ids: one per row, to align rows with the other parties'; without
+    learning: NaN or None where unknown), or several columns of numbers to predict at once. ids: one per row, to align rows with the other parties'; without
     ids all parties must have the same people in the same order; `id_form` says what counts as the same id
     (securefed.data.ids), alike at all parties. transform: "auto" (splines for numbers, one-hot for words with
     rare ones together, indicators for what is missing), or a scikit-learn transformer or pipeline; the party
@@ -176,7 +176,7 @@ class Party:
         array = np.asarray(given)
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
-        if array.shape != (self.rows,):
+        if array.shape[:1] != (self.rows,) or array.ndim > 2 or 0 in array.shape:
             raise DataError(f"{self.name}: labels of shape {array.shape} given for {self.rows} rows")
         return array
 

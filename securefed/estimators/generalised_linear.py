@@ -43,6 +43,7 @@ from securefed.estimators.common import (
 from securefed.measure.labels import LabelSide
 from securefed.measure.own_fit import Wishes, check_family
 from securefed.measure.quality import HeldOut, HeldOutMeans, Holdout, check_threshold
+from securefed.measure.targets import TargetSides
 from securefed.models import LocalModel
 from securefed.party import Party, align, label_party
 from securefed.protocols.agreement import Agreement, Member
@@ -240,14 +241,20 @@ class GeneralisedLinear(Federated):
         for party in aligned:
             ready, self.transforms_[party.name] = party.fitted(standardise=self.standardise)
             ordered.append(ready)
-        self._label_side = self._side.of(
-            self._labels_of(ordered[-1]),
+        labels = self._labels_of(ordered[-1])
+        self._label_side = (TargetSides if labels.ndim == 2 else self._side).of(
+            labels,
             last,
             recipe.loss_function,
             standardise=self.standardise,
             taylor=not recipe.exact,
             wishes=self._wishes(aligned, recipe),
         )
+        if labels.ndim == 2 and (not recipe.blind or recipe.release):
+            raise SettingError(
+                f"labels: {labels.shape[1]} columns given; several targets take reveal='nothing' under"
+                " encryption, and release=False"
+            )
         everybody = ordered
         train, held_rows = held_out(ordered[0].rows, 0.0 if validation else self.holdout, self.seed)
         ordered = [party.take(train) for party in everybody]
@@ -491,7 +498,9 @@ class GeneralisedLinear(Federated):
         public, shards = read_shards(folder, cls._kind, ("loss", "margin_bound", "fit_intercept", "classes"))
         bounds = {"margin_bound": public["margin_bound"], "fit_intercept": public["fit_intercept"]}
         classes = None if public["classes"] is None else np.array(public["classes"])
-        side = cls._side.take(shards[public["parties"][-1]], get_loss(public["loss"]), classes)
+        labelled = shards[public["parties"][-1]]
+        several = TargetSides if "targets.count" in labelled else cls._side
+        side = several.take(labelled, get_loss(public["loss"]), classes)
         plan: BlindPlan | None = None
         if "blind" in public and keys is None:
             raise SettingError(
