@@ -47,12 +47,12 @@ class Party:
     """An organisation's columns about some people, and its labels if it has them.
 
     features: rows x columns of finite numbers, or whatever `transform` takes. labels: one per row (transfer
-    learning: NaN or None where unknown), or several columns of numbers to predict at once. ids: one per row, to align rows with the other parties'; without
-    ids all parties must have the same people in the same order; `id_form` says what counts as the same id
-    (securefed.data.ids), alike at all parties. transform: "auto" (splines for numbers, one-hot for words with
-    rare ones together, indicators for what is missing), or a scikit-learn transformer or pipeline; the party
-    fits it on its own columns alone. Strong columns make a linear model strong, and nobody else learns how
-    they came about.
+    learning: NaN or None where unknown), or several columns of numbers to predict at once. ids: one per row,
+    to align rows with the other parties'; without ids all parties must have the same people in the same
+    order; `id_form` says what counts as the same id (securefed.data.ids), alike at all parties. transform:
+    "auto" (splines for numbers, one-hot for words with rare ones together, indicators for what is missing),
+    or a scikit-learn transformer or pipeline; the party fits it on its own columns alone. Strong columns make
+    a linear model strong, and nobody else learns how they came about.
 
     weights, offset: of the label party's rows, one number each: how much a row counts, and what its margin
     has besides the columns' part (log of the exposure, for counts). The joint model is then one around the

@@ -75,7 +75,7 @@ def test_labels(labels: Any) -> None:
     assert party.labels is not None and party.labels.shape == (4,)
 
 
-@pytest.mark.parametrize("labels", [[1, 0, 1], np.zeros((4, 2)), 1, [[1, 0, 1, 0]]])
+@pytest.mark.parametrize("labels", [[1, 0, 1], np.zeros((4, 2, 2)), 1, [[1, 0, 1, 0]]])
 def test_labels_that_do_not_fit(labels: Any) -> None:
     with pytest.raises(DataError, match=r"shop: labels of shape .* given for 4 rows"):
         Party("shop", X, labels=labels)

@@ -43,6 +43,8 @@ def binary_labels(
 
     `classes`: those of training, for labels of other rows.
     """
+    if labels.ndim != 1:
+        raise DataError(f"{party}: labels of {labels.shape[1]} columns given, classes are one column")
     if not allow_missing:
         check_known(labels, party)
     missing = missing_labels(labels)

@@ -112,6 +112,8 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         listed = check_parties(parties)
         labelled = label_party(listed)
         labels = np.asarray(labelled.labels)
+        if labels.ndim != 1:
+            raise DataError(f"{labelled.name}: labels of {labels.shape[1]} columns given, one is allowed")
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
             raise DataError(f"{labelled.name}: labels have {len(self.classes_)} class, two are needed")

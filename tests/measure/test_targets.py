@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, MultiClass, Party, TransferLearner
 from securefed.errors import DataError, SettingError
 
 RNG = np.random.default_rng(0)
@@ -40,6 +40,13 @@ def test_each_is_predicted_in_its_own_unit_and_saved(tmp_path: Any) -> None:
     model.save(tmp_path)
     again = GeneralisedLinear.load(tmp_path, keys=model.holders_)
     assert (np.abs(again.predict(given()) - found) < 1e-3 * spread).all()
+
+
+@pytest.mark.parametrize("kind", [MultiClass, TransferLearner])
+def test_classes_are_one_column(kind: Any) -> None:
+    parties = [Party("shop", SHOP, ids=range(120)), Party("bank", BANK, labels=TARGETS > 0, ids=range(120))]
+    with pytest.raises(DataError, match="bank: labels of 2 columns given"):
+        kind().fit(parties)
 
 
 @pytest.mark.parametrize(
