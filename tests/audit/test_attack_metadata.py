@@ -56,6 +56,7 @@ def holder(request: pytest.FixtureRequest) -> KeyHolder:
     return found
 
 
+@pytest.mark.slow
 def test_values_of_ours_do_not_show(holder: KeyHolder) -> None:
     """Fresh from anybody or from the owner, moved, masked, opened, disclosed."""
     public = load_public_key(holder.public.to_bytes())

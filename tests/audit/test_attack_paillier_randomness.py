@@ -131,6 +131,7 @@ def test_parities_from_jacobi(naive_paillier: naive.Key, paillier: KeyHolder) ->
     assert made - most_by_luck(made, 0.5) <= right <= most_by_luck(made, 0.5)
 
 
+@pytest.mark.slow
 def test_the_owner_s_and_the_public_randomness_look_the_same_to_the_owner(paillier: KeyHolder) -> None:
     """All four pairs of Legendre symbols, which only the owner can tell apart."""
     p, q = paillier_factors(paillier)

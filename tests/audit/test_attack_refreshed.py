@@ -201,6 +201,7 @@ def test_honest_runs_pass_and_are_what_they_were(
         np.testing.assert_allclose(checked.opened(name), plain.opened(name), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_audit_takes_a_checked_run() -> None:
     made = run("ckks", EVERY, 3)
     found = audit({name: link.transcript for name, link in made.run.links.items()})

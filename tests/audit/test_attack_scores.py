@@ -95,7 +95,7 @@ def nothing_found(found: Found, columns: Whole) -> bool:
     ("people", "columns", "scorings"),
     [
         (30, 2, 1),
-        (40, 3, 1),
+        pytest.param(40, 3, 1, marks=pytest.mark.slow),
         pytest.param(40, 5, 3, marks=pytest.mark.slow),
         pytest.param(60, 8, 4, marks=pytest.mark.slow),
     ],
@@ -141,6 +141,7 @@ def test_own_columns_that_the_label_party_has_no_parameters_for_do_not_help() ->
     assert nothing_found(columns_from_scores(ours, 2, exact=True, known=known), truth)
 
 
+@pytest.mark.slow
 def test_noise_that_does_not_reach_the_last_bit_is_none() -> None:
     """Drawn as floats over a whole step: modulo what it is a multiple of, scores are exact."""
     truth = of_20_bits(40, 2)
@@ -247,6 +248,7 @@ def test_scores_of_many_models_give_columns_of_100_levels_where_nobody_counts(
     assert nothing_found(columns_from_scores(rounded(ours, PRECISION), columns, known=constant), truth)
 
 
+@pytest.mark.slow
 def test_columns_of_20_bits_take_finer_scores_and_more_of_them() -> None:
     truth = of_20_bits(40, 3)
     features, asked = np.ldexp(truth.astype(float), -FEATURE_BITS), models(4, 3)

@@ -72,14 +72,14 @@ def leaves(value: Any) -> Iterator[Any]:
     ("protocol", "scheme"),
     [
         ("linear, two parties", "paillier"),
-        ("linear, three, star", "ckks"),
-        ("network, two parties", "paillier"),
-        ("transfer", "paillier"),
+        pytest.param("linear, three, star", "ckks", marks=pytest.mark.slow),
+        pytest.param("network, two parties", "paillier", marks=pytest.mark.slow),
+        pytest.param("transfer", "paillier", marks=pytest.mark.slow),
         ("transfer", "ckks"),
-        ("blind, two parties", "paillier"),
-        ("blind, three", "paillier"),
+        pytest.param("blind, two parties", "paillier", marks=pytest.mark.slow),
+        pytest.param("blind, three", "paillier", marks=pytest.mark.slow),
         ("blind, two parties", "ckks"),
-        ("blind, three", "ckks"),
+        pytest.param("blind, three", "ckks", marks=pytest.mark.slow),
     ],
 )
 def test_transcripts_of_other_secrets_differ_in_hashes_only(protocol: str, scheme: str) -> None:

@@ -91,6 +91,7 @@ def test_one_row_more_is_the_line() -> None:
 # Over the rounds
 
 
+@pytest.mark.slow
 def test_new_batches_give_the_labels_away_over_the_rounds() -> None:
     """Each exchange is below the line; together they are not, and the ledger's estimate says so."""
     found = scene("ckks", 72, 18, 24)
@@ -114,6 +115,7 @@ def test_the_same_batch_again_gives_nothing_more() -> None:
     assert np.linalg.matrix_rank(stacked) == 6
 
 
+@pytest.mark.slow
 def test_batches_that_are_cut_once_give_little_more() -> None:
     """The same four batches in turn: 4 x 6 combinations for 72 labels, however many rounds. What helps."""
     found = linear_scene("ckks", KEYS, rows=72, batch=18, rounds=24, columns=(6, 4), fixed=True)

@@ -11,6 +11,7 @@ from bench import streams
 from bench.__main__ import main
 
 
+@pytest.mark.slow
 def test_both_ways_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "TRIPS", 20)
     monkeypatch.setattr(streams, "PIECES", (1 << 20,))

@@ -47,6 +47,7 @@ def test_a_row_has_the_median_and_a_run_that_never_arrives_counts_as_a_long_one(
     assert (found.rounds, found.reached) == (None, False)
 
 
+@pytest.mark.slow
 def test_the_papers_rounds_stand_beside_its_own_target_alone() -> None:
     papers = replace(SMALL, target=0.84)
     assert row_of(papers, "parallel", 5, [record(0.9)] * 3).paper == 71

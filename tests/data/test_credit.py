@@ -171,6 +171,7 @@ def test_the_published_table(real: Path) -> None:
     assert sum(part.shape[1] for part in table.parts.values()) == 33
 
 
+@pytest.mark.slow
 def test_one_changed_value_is_noticed(real: Path, data: Path) -> None:
     path = data / "UCI_Credit_Card.csv"
     path.write_bytes((real / path.name).read_bytes())

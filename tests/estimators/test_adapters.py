@@ -114,6 +114,7 @@ class TestManners:
             by_hand += table @ np.array(list(weights.values()))
         assert np.abs(by_hand - model.decision_function(new)).max() < 1e-6
 
+    @pytest.mark.slow
     def test_released_parameters_become_coefficients_and_others_do_not(self) -> None:
         hidden = GeneralisedLinear(rounds=1, holdout=0.0).fit(self.parties(slice(0, 40)))
         with pytest.raises(DataError, match="coef_: lab does not know its parameters; release=True"):

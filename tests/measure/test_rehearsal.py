@@ -95,8 +95,8 @@ def ciphertexts(message: Message, scheme: str) -> int:
     ("scheme", "columns", "order", "outputs"),
     [
         ("ckks", TWO, "parallel", 1),
-        ("ckks", THREE, "sequential", 3),
-        ("paillier", TWO, "sequential", 1),
+        pytest.param("ckks", THREE, "sequential", 3, marks=pytest.mark.slow),
+        pytest.param("paillier", TWO, "sequential", 1, marks=pytest.mark.slow),
         ("paillier", THREE, "parallel", 3),
     ],
 )

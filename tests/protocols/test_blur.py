@@ -154,8 +154,15 @@ def test_every_output_of_a_model_has_noise_of_its_own_and_is_counted() -> None:
     assert guard.noises(rows(5), b"m", 3, precision_bits=10, fraction_bits=76)[0] == noises
 
 
-@pytest.mark.parametrize(("scheme", "kind"), [("paillier", "paillier"), ("ckks", "rlwe")])
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize(
+    ("count", "scheme", "kind"),
+    [
+        (2, "ckks", "rlwe"),
+        (3, "paillier", "paillier"),
+        pytest.param(3, "ckks", "rlwe", marks=pytest.mark.slow),
+        pytest.param(2, "paillier", "paillier", marks=pytest.mark.slow),
+    ],
+)
 def test_a_blind_models_scores_are_blurred_by_every_other_party(
     count: int, scheme: str, kind: str, keys: Keys
 ) -> None:

@@ -137,6 +137,7 @@ def test_fixed_batches_repeat_and_leave_nobody_out(rows: int, size: int, parts: 
         Batches(rows, size, fixed=1)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_every_set_of_rows_is_equally_likely() -> None:
     rounds = 20_000
     batches = Batches(6, size=3, seed=11)

@@ -264,6 +264,7 @@ def test_the_holdout_and_predictions_of_one_blind_model_are_one_question(
     assert len(set(scores.tolist())) == 64
 
 
+@pytest.mark.slow
 def test_retrained_models_count_and_saved_ones_go_on_counting(keys: Keys, tmp_path: Any) -> None:
     model, holders = learner(keys, rounds=1)
     new = parties(8, seed=3, labels=False)
