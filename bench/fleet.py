@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bench.memory import peak_rss_mib
 
@@ -26,6 +26,21 @@ Event = dict[str, Any]
 POLLED_EVERY = 0.25
 
 
+class Source(Protocol):
+    """What a party's file is made of."""
+
+    @property
+    def id(self) -> str | None: ...
+
+    @property
+    def label(self) -> str | None: ...
+
+    @property
+    def file(self) -> str: ...
+
+    def write(self, path: Path) -> None: ...
+
+
 @dataclass(frozen=True)
 class Table:
     """A party's file."""
@@ -34,6 +49,7 @@ class Table:
     rows: Sequence[Sequence[object]]
     id: str | None = None
     label: str | None = None
+    file: str = "data.csv"
 
     def write(self, path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -41,7 +57,7 @@ class Table:
 
 
 def train(
-    folder: Path, tables: Mapping[str, Table], run: Mapping[str, Any], key_bits: int
+    folder: Path, tables: Mapping[str, Source], run: Mapping[str, Any], key_bits: int
 ) -> dict[str, list[Event]]:
     """One run of these parties, the label party last; everybody's events, and the peak of its memory as one
     more.
@@ -76,7 +92,7 @@ def train(
             if peer != name:
                 shutil.copy(folder / peer / "certificate.pem", folder / name / "peers" / f"{peer}.pem")
         if name in tables:
-            tables[name].write(folder / name / "data.csv")
+            tables[name].write(folder / name / tables[name].file)
         (folder / name / "party.toml").write_text(_toml(name, tables.get(name), ports, shared))
     started = [
         subprocess.Popen(
@@ -122,7 +138,7 @@ def train(
     }
 
 
-def _toml(name: str, table: Table | None, ports: Mapping[str, int], shared: Mapping[str, Any]) -> str:
+def _toml(name: str, table: Source | None, ports: Mapping[str, int], shared: Mapping[str, Any]) -> str:
     own = {
         "name": name,
         "role": "data" if table is not None else "key-holder",
@@ -131,7 +147,7 @@ def _toml(name: str, table: Table | None, ports: Mapping[str, int], shared: Mapp
     }
     lines = ["[party]", *_pairs(own)]
     if table is not None:
-        given = {"file": "data.csv", "id": table.id, "label": table.label}
+        given = {"file": table.file, "id": table.id, "label": table.label}
         lines += ["[data]", *_pairs({key: value for key, value in given.items() if value is not None})]
     for peer, port in ports.items():
         if peer != name:

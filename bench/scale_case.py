@@ -2,10 +2,15 @@
 
 `python -m bench.scale_case JSON`: all parties of a blind run of one round are in this process; it prints one
 JSON object. Processor seconds are of all parties together, keys and preparation included, and so are bytes.
+
+Settings that compare engines (`sweep` "workers") also have `step_s`: what a round after the first takes as
+processor seconds on the critical path: those of this process, and of each batch of work those of the worker
+that had most of it. That is what it would take on free cores, measured on a machine that has none.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -13,18 +18,27 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bench.memory import peak_rss_mib
 from securefed import FedBCD, GeneralisedLinear, Party
+from securefed.crypto import generate, key_kind
+from securefed.engine import Processes, SerialEngine
 from securefed.estimators.multiclass import MultiClass
 from securefed.protocols.ledger import LedgerWarning
 
 __all__ = ["Case", "Row", "measured"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+STEPS = (1, 3)
+"""Rounds of the two runs whose difference is a round."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +72,8 @@ class Row:
     """Of the process that holds all parties."""
     worker_mib: float
     """Of the largest worker."""
+    step_s: float | None = None
+    """A round after the first, on the critical path."""
 
     def to_dict(self) -> dict[str, Any]:
         measured = {name: value for name, value in asdict(self).items() if name != "case"}
@@ -91,23 +107,63 @@ def parties_of(case: Case, seed: int) -> list[Party]:
     ]
 
 
+class Watched(Processes):
+    """Workers whose longest is counted, for each batch of work."""
+
+    longest = 0.0
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        spent: dict[int, float] = {}
+        results = []
+        for result, worker, seconds in super().map(partial(_timed, function), items):
+            spent[worker] = spent.get(worker, 0.0) + seconds
+            results.append(result)
+        self.longest += max(spent.values(), default=0.0)
+        return results
+
+
+def _timed(function: Callable[[T], R], item: T) -> tuple[R, int, float]:
+    began = time.process_time()
+    result = function(item)
+    return result, os.getpid(), time.process_time() - began
+
+
+def settings(case: Case, seed: int) -> dict[str, Any]:
+    return {
+        "algorithm": FedBCD(local_steps=5),
+        "scheme": case.scheme,
+        "key_bits": 2048,
+        "holdout": 0,
+        "seed": seed,
+        "progress": False,
+    }
+
+
+def critical_step(case: Case, parties: list[Party], seed: int) -> float:
+    """The difference of two runs with the same keys, and without checks, which come at random."""
+    kind, found = key_kind(case.scheme, "nothing"), list[float]()
+    keys = {party.name: generate(kind, key_bits=2048) for party in parties}
+    few = [party.take(np.arange(16)) for party in parties]
+    for rounds in (0, *STEPS):  # first what a key makes once, on a few rows
+        gc.collect()  # what an earlier run kept
+        with Watched(case.workers) if case.workers > 1 else SerialEngine() as engine:
+            chosen = {"rounds": max(1, rounds), "engine": engine, "check_every": 0}
+            model = GeneralisedLinear(**settings(case, seed), **chosen)
+            began = time.process_time()
+            model.fit(parties if rounds else few, keys=keys)
+            own = time.process_time() - began
+        found.append(own + (engine.longest if isinstance(engine, Watched) else 0.0))
+    return (found[2] - found[1]) / (STEPS[1] - STEPS[0])
+
+
 def main(given: dict[str, Any]) -> None:
     seed = given.pop("seed")
     case = Case(**{**given, "columns": tuple(given["columns"])})
     parties = parties_of(case, seed)
-    model = GeneralisedLinear(
-        algorithm=FedBCD(local_steps=5),
-        scheme=case.scheme,
-        rounds=1,
-        key_bits=2048,
-        engine=case.workers,
-        holdout=0,
-        seed=seed,
-        progress=False,
-    )
     began, spent = time.perf_counter(), _processor_seconds()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
+        model = GeneralisedLinear(**settings(case, seed), rounds=1, engine=case.workers)
         results = MultiClass(model).fit(parties).runs_
     json.dump(
         {
@@ -117,6 +173,7 @@ def main(given: dict[str, Any]) -> None:
             "messages": sum(sum(result.messages().values()) for result in results),
             "peak_mib": round(peak_rss_mib(), 1),
             "worker_mib": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, 1),
+            "step_s": round(critical_step(case, parties, seed), 3) if case.sweep == "workers" else None,
         },
         sys.stdout,
     )

@@ -31,8 +31,10 @@ T = TypeVar("T")
 Array = NDArray[Any]
 LARGE = 1 << 16
 """Bytes from which on an array is placed apart."""
-MOST_VALUES = 8
-"""That a worker keeps."""
+MOST_VALUES = 16
+"""That a worker keeps: two parties in one process have six keys and matrices that come again in every round,
+and between two uses of one there are operands that do not.
+"""
 
 
 class Handle(Protocol):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import bench.__main__ as dispatch
+from bench import scale_parties
 from bench.scale import bars, cases, exponent, growth, projection
-from bench.scale_case import Case, Row
+from bench.scale_case import Case, Row, Watched
+from bench.scale_parties import Matrix
 
 
 def row(
@@ -48,6 +52,25 @@ def test_bars_say_what_is_missed() -> None:
     assert not judged["one pass over 1,000,000 x 50+50, s"].met
     assert judged["peak memory at 1,000,000 x 50+50, MiB"].met
     assert not judged["growth with rows, exponent"].met
+
+
+def test_engines_are_compared_by_a_round_on_the_critical_path() -> None:
+    """A busy machine's wall times, and what is done once, say nothing about it."""
+    one, two = (row("workers", 9.0, workers=count) for count in (1, 2))
+    (bar,) = bars([replace(one, step_s=3.0), replace(two, step_s=1.5)])
+    assert (bar.value, bar.met) == (2.0, True)
+    with Watched(2) as engine:
+        assert engine.map(abs, range(-4, 0)) == [4, 3, 2, 1]
+        assert 0 < engine.longest < 1
+
+
+def test_a_party_file_and_its_bars(tmp_path: Path) -> None:
+    Matrix(20, 3, seed=1, label="3").write(tmp_path / "whole.npy")
+    made = np.load(tmp_path / "whole.npy")
+    assert made.shape == (20, 4) and set(made[:, 3]) == {0.0, 1.0} and np.abs(made[:, :3]).max() <= 1
+    found = {"rows": 1_000_000, "columns": [50, 50], "seconds": 200.0, "peak_mib": {"a": 900.0, "b": 5000.0}}
+    assert [bar.met for bar in scale_parties.bars(found)] == [False, False]
+    assert scale_parties.bars({**found, "rows": 10}) == []
 
 
 @pytest.mark.parametrize("quick", [True, False])

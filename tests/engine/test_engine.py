@@ -152,6 +152,33 @@ def test_what_is_shared_is_placed_once_and_survives_a_worker(make, tmp_path: Pat
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="looks into /proc")
+class Kept:
+    """What took long to make of it is made once in a worker."""
+
+    made = 0
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"sent": True}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        Kept.made += 1
+
+
+def made_so_far(value: Shared[object]) -> int:
+    value.get()
+    return Kept.made
+
+
+def test_a_worker_keeps_what_comes_again_in_every_round() -> None:
+    """Two parties' keys and columns, and operands that come once."""
+    with Processes(1) as engine:
+        kept = [engine.share(Kept()) for _ in range(6)]
+        for _ in range(3):
+            for value in kept:
+                engine.map(made_so_far, [engine.share(np.zeros(3)), value])
+        assert engine.map(made_so_far, [kept[0]]) == [len(kept)]
+
+
 def test_places_are_given_back() -> None:
     def places() -> int:
         paths = list(Path("/proc/self/fd").iterdir())  # the listing itself is one, and gone by now

@@ -1,0 +1,82 @@
+"""`python -m bench scale --parties`: one blind pass by two `securefed party` processes with files on disk.
+
+Rows are the same people in the same order, so that there is no alignment (`bench alignment` measures that).
+Time is from the beginning of the training to the end of the run; memory is each process's peak from its start
+on: reading and preparing its file included.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.blind import Bar
+from bench.fleet import train
+
+__all__ = ["Matrix", "bars", "measure"]
+
+SETTINGS = {"alignment": "rows", "rounds": 1, "local_steps": 5, "holdout": 0.0, "reveal": "nothing"}
+MIB_BAR, SECONDS_BAR = 4096.0, 180.0
+BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A party's file of numbers, drawn from a seed a block at a time; the last column of a label party is 0
+    or 1.
+    """
+
+    rows: int
+    columns: int
+    seed: int
+    label: str | None = None
+    id: str | None = None
+    file: str = "data.npy"
+
+    def write(self, path: Path) -> None:
+        width = self.columns + (self.label is not None)
+        made = np.lib.format.open_memmap(path, "w+", np.float64, (self.rows, width))
+        rng = np.random.default_rng(self.seed)
+        for start in range(0, self.rows, BLOCK):
+            stop = min(start + BLOCK, self.rows)
+            made[start:stop, : self.columns] = rng.uniform(-1, 1, size=(stop - start, self.columns))
+            if self.label is not None:
+                made[start:stop, self.columns] = made[start:stop, 0] + 0.3 * rng.normal(size=stop - start) > 0
+        made.flush()
+
+
+def measure(rows: int, columns: int, seed: int) -> dict[str, Any]:
+    tables = {
+        "shop": Matrix(rows, columns, seed),
+        "bank": Matrix(rows, columns, seed + 1, label=str(columns)),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        events = train(Path(folder), tables, {"scheme": "ckks", **SETTINGS}, 2048)
+    told = {name: {event["event"]: event for event in events[name]} for name in tables}
+    spans = [each["finished"]["time"] - each["training"]["time"] for each in told.values()]
+    return {
+        "rows": rows,
+        "columns": [columns, columns],
+        "seconds": round(max(spans), 1),
+        "cpu_seconds": round(
+            sum(each["finished"]["cpu"] - each["training"]["cpu"] for each in told.values()), 1
+        ),
+        "peak_mib": {name: each["memory"]["peak_mib"] for name, each in told.items()},
+        "file_mib": round(rows * columns * 8 / 2**20, 1),
+    }
+
+
+def bars(found: dict[str, Any]) -> list[Bar]:
+    if found["rows"] < 1_000_000:
+        return []
+    name = f"{found['rows']:,} x {'+'.join(map(str, found['columns']))} by two processes"
+    return [
+        Bar.of(f"{name}, peak MiB a party", max(found["peak_mib"].values()), MIB_BAR, "less"),
+        Bar.of(
+            f"{name}, one pass, s", found["seconds"], SECONDS_BAR, "less", "wall time, at the load as told"
+        ),
+    ]
