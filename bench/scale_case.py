@@ -147,7 +147,7 @@ def critical_step(case: Case, parties: list[Party], seed: int) -> float:
     for rounds in (0, *STEPS):  # first what a key makes once, on a few rows
         gc.collect()  # what an earlier run kept
         with Watched(case.workers) if case.workers > 1 else SerialEngine() as engine:
-            chosen = {"rounds": max(1, rounds), "engine": engine, "check_every": 0}
+            chosen: dict[str, Any] = {"rounds": max(1, rounds), "engine": engine, "check_every": 0}
             model = GeneralisedLinear(**settings(case, seed), **chosen)
             began = time.process_time()
             model.fit(parties if rounds else few, keys=keys)
