@@ -63,8 +63,7 @@ def test_default_settings_are_as_good_as_the_joined_table(name: str, count: int)
     expected = joined.predict_proba(table[test])[:, 1]
     auc = roc_auc_score(labels[test], model.decision_function(new))
     brier = brier_score_loss(labels[test], model.predict_proba(new)[:, 1])
-    # Least squares gives rare positives their share only: logistic regression is up to 0.015 better there.
-    assert auc > roc_auc_score(labels[test], expected) - (0.015 if name == "imbalanced" else 0.01)
+    assert auc > roc_auc_score(labels[test], expected) - 0.01
     assert brier < brier_score_loss(labels[test], expected) + 0.01
     held = model.result_.holdout
     assert held is not None and held.metric == "AUC" and held.rows == round(0.2 * len(train))
@@ -198,7 +197,7 @@ class TestProbabilities:
         base = float(np.mean(labels[:1400]))
         brier = brier_score_loss(labels[1400:], half.predict_proba(new)[:, 1])
         assert brier < brier_score_loss(labels[1400:], np.full(600, base))
-        assert min(f1_score(labels[1400:], each.predict(new)) for each in (half, chosen)) > 0.45
+        assert min(f1_score(labels[1400:], each.predict(new)) for each in (half, chosen)) > 0.5
 
     @pytest.mark.parametrize(
         ("wanted", "line"),

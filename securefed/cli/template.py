@@ -33,7 +33,7 @@ id = "id"                      # the column that says who a row is about; aligne
 # threshold = "half"           # label party: where classes part; "accuracy", "f1", "balanced", or a number
 # weight = "weight"            # label party: a column that says how much a row counts
 # offset = "log_exposure"      # label party: a column that is added to what the other columns say
-# class_weight = "balanced"    # label party: rare classes count as much; or a weight for each class
+# class_weight = "auto"        # label party: rare classes count more; "balanced", or a weight for each class
 # family = "poisson"           # label party, loss = "linear": counts; "gamma", or a power from 1 to 2
 # base = "own"                 # label party: train around a fit of its own columns, with all rows alike
 # transform = "auto"           # splines for numbers, rare categories together, what is missing is marked

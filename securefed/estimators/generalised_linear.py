@@ -113,7 +113,8 @@ class GeneralisedLinear(Federated):
         They also calibrate `predict_proba`. 0: quality is not measured.
     base: "own": the label party fits its own columns first, and the joint training what is left of that:
         closer to a logistic model where classes are rare. class_weight ("balanced", or a weight for each
-        class), Party(weights=..., offset=...) and family take it anyway. Nobody else learns of any of them.
+        class; "auto": half way to balanced where a class has less than a tenth of the rows, and the logistic
+        loss is blind), Party(weights=..., offset=...) and family take it anyway. Nobody else learns of them.
     family: with the loss "linear", counts and amounts by their logarithm: "poisson", "gamma", or a number
         from 1 to 2, the power of the variance (Tweedie). The offset is the logarithm of the exposure.
     threshold: where `predict` draws the line: "half", a probability, or the best on held-out rows by
@@ -162,7 +163,7 @@ class GeneralisedLinear(Federated):
         standardise: bool = True,
         holdout: float = 0.2,
         base: str = "zero",
-        class_weight: str | Mapping[Any, float] | None = None,
+        class_weight: str | Mapping[Any, float] | None = "auto",
         family: str | float | None = None,
         threshold: str | float = "half",
         key_bits: int = 3072,
@@ -339,6 +340,9 @@ class GeneralisedLinear(Federated):
         rows, own = parties[-1], check_choice("base", self.base, ("zero", "own")) == "own"
         weighted, offset = rows.weights is not None, rows.offset is not None
         found = Wishes(own, self.class_weight, check_family(self.family), weighted, offset)
+        free = recipe.reveal == "nothing" and recipe.loss == "logistic"
+        free = free and not recipe.exact and not recipe.dp_noise and self._side is LabelSide
+        found = found.settled(self._labels_of(rows), free=free)
         found.check(recipe.loss_function, taylor=not recipe.exact, dp_noise=recipe.dp_noise)
         return found
 

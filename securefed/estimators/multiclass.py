@@ -122,6 +122,8 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         self._sides: ClassSides | None = None
         self.holdout_: Holdout | None = None
         self.confusion_: NDArray[np.intp] | None = None
+        if len(self.classes_) > 2 and base.class_weight == "auto":
+            base.class_weight = None
         plain = base.base == "zero" and base.class_weight is None
         alike = plain and labelled.weights is None and labelled.offset is None
         if len(self.classes_) > 2 and base._recipe().blind and alike:

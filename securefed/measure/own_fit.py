@@ -24,6 +24,7 @@ rows too well leave something to the others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,6 +47,8 @@ FOLDS = 5
 AS_IT_IS = 10.0
 """The weight of a step of 1 when it is calibrated."""
 NEWTON_STEPS = 30
+RARE = 0.1
+"""A class of fewer of the rows is given weight by itself."""
 PREFIX = "own."
 
 
@@ -62,10 +65,12 @@ def check_family(value: object) -> float | None:
 
 
 def check_class_weight(value: object) -> None:
-    if value is None or value == "balanced":
+    if value is None or value in ("auto", "balanced"):
         return
     if not isinstance(value, Mapping):
-        raise SettingError(f"class_weight: {value!r} given, 'balanced' or a weight for each class is allowed")
+        raise SettingError(
+            f"class_weight: {value!r} given, 'auto', 'balanced' or a weight for each class is allowed"
+        )
     for name, weight in value.items():
         check_number(f"class_weight of {name!r}", weight, above=0.0)
 
@@ -84,14 +89,28 @@ class Wishes:
 
     @property
     def any(self) -> bool:
-        return self.base or self.weighted or self.offset or not (self.class_weight is None is self.family)
+        chosen = self.class_weight not in (None, "auto")
+        return self.base or self.weighted or self.offset or chosen or self.family is not None
+
+    def settled(self, labels: NDArray[Any], *, free: bool) -> Wishes:
+        """Without "auto": where it is `free` to choose, a class of less than a tenth of the rows counts by
+        the root of how much rarer it is, half way to "balanced".
+        """
+        if self.class_weight != "auto":
+            return self
+        chosen: dict[Any, float] | None = None
+        counts = Counter(labels.tolist()) if free and labels.ndim == 1 else Counter()
+        most, least = max(counts.values(), default=0), min(counts.values(), default=0)
+        if len(counts) == 2 and least < RARE * (most + least):
+            chosen = {name: float(np.sqrt(most / count)) for name, count in counts.items()}
+        return replace(self, class_weight=chosen)
 
     def check(self, loss: Loss, *, taylor: bool, dp_noise: float) -> None:
         """SettingError where they do not go together."""
         check_class_weight(self.class_weight)
         if self.family is not None and loss.name != "linear":
             raise SettingError(f"family: it goes with the loss 'linear', {loss.name!r} given")
-        if self.class_weight is not None and not loss.binary:
+        if self.class_weight not in (None, "auto") and not loss.binary:
             raise SettingError(f"class_weight: the loss {loss.name!r} has no classes")
         if not self.any:
             return

@@ -63,6 +63,8 @@ def check_labels(
     """Labels as the objective takes them, and what the label party knows of them."""
     recipe, wishes = shared.recipe(), wishes or Wishes()
     if isinstance(recipe, LinearRecipe):
+        free = recipe.blind and recipe.loss == "logistic" and shared.outputs == 1
+        wishes = wishes.settled(labels, free=free)
         wishes.check(recipe.loss_function, taylor=not recipe.exact, dp_noise=recipe.dp_noise)
     elif wishes.any:
         raise SettingError(f"weight, offset, class_weight, family and base: not for {shared.objective!r}")

@@ -83,7 +83,7 @@ class DataSettings:
     threshold: str | float = "half"
     weight: str | None = None
     offset: str | None = None
-    class_weight: str | Mapping[str, float] | None = None
+    class_weight: str | Mapping[str, float] | None = "auto"
     family: str | float | None = None
     base: str = "zero"
     peer_ids: int | None = None
