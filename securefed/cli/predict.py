@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from pathlib import Path
 
 from securefed.cli import passphrase as phrases
@@ -25,7 +26,7 @@ from securefed.runtime.scoring import NewRows, Scored, Scoring, write_scores
 from securefed.runtime.settings import PartyFile, read_party_file
 from securefed.runtime.shards import Shard, read_shard
 from securefed.runtime.workers import workers
-from securefed.transport.grpc import Endpoint, PeerGone, Waiting
+from securefed.transport.grpc import Endpoint, PeerGone
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
@@ -129,28 +130,27 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal
 def _meet(
     endpoint: Endpoint, scoring: Scoring, party: PartyFile, instance: str, terminal: Terminal
 ) -> Scored:
-    def on_wait(waiting: Waiting) -> None:
-        terminal.detail(waiting_note(waiting))
-
-    while True:
-        try:
-            done = endpoint.run(
-                scoring.program,
-                run=f"{party.shared.name}/predict",
-                kinds=ALL_KINDS,
-                settings={**party.shared.to_dict(), "model": instance},
-                facts=scoring.facts(),
-                on_wait=on_wait,
-            )
-        except PeerGone as gone:
-            if not scoring.begun or not may_return(gone):
-                raise
-            terminal.warn(f"{why_it_ended(gone)}; beginning again and waiting for it")
-        else:
-            if scoring.refused is not None:
-                raise scoring.refused
-            scored: Scored = done.outcome
-            return scored
+    with closing(terminal.progress(1, f"{party.own.name}: scores")) as progress:
+        while True:
+            try:
+                done = endpoint.run(
+                    scoring.program,
+                    run=f"{party.shared.name}/predict",
+                    kinds=ALL_KINDS,
+                    settings={**party.shared.to_dict(), "model": instance},
+                    facts=scoring.facts(),
+                    on_wait=lambda waiting: progress.note(waiting_note(waiting)),
+                )
+            except PeerGone as gone:
+                if not scoring.begun or not may_return(gone):
+                    raise
+                terminal.warn(f"{why_it_ended(gone)}; beginning again and waiting for it")
+            else:
+                if scoring.refused is not None:
+                    raise scoring.refused
+                scored: Scored = done.outcome
+                progress.step(1, f"{len(scored.rows):,} rows")
+                return scored
 
 
 def _report(
