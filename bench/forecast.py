@@ -30,9 +30,9 @@ from securefed.estimators import common
 from securefed.measure.calibration import calibrate
 from securefed.measure.plan import RoundsModel, estimate
 from securefed.measure.scenario import Scenario
+from securefed.objectives import kit_of
 from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe
-from securefed.protocols.transfer_algebra import WAVES
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.protocols.trust import TrustWarning
 from securefed.transport import get_network, run_local
@@ -102,13 +102,12 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
     settings["algorithm"] = FedBCD(case.local_steps)
     rows = batch if case.transfer else rows
     recipe: LinearRecipe | TransferRecipe
-    columns = case.columns
     if case.transfer:
         settings = {"allow_determined": True, "reveal": "own-gradient", **settings}
         recipe = TransferRecipe(**settings)
-        columns = {name: count + (WAVES if recipe.blind else 0) for name, count in columns.items()}
     else:
         recipe = LinearRecipe(**settings)
+    columns = {name: kit_of(recipe).columns(count) for name, count in case.columns.items()}
     scenario = Scenario(recipe, columns, rows, key_bits, KEY_HOLDER)
     kind_of_keys = key_kind(recipe.scheme, scenario.agreement.reveal)
     with get_engine(engine, recipe.scheme) as mapper:

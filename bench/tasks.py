@@ -109,6 +109,7 @@ def _shared(spec: Spec) -> dict[str, Any]:
 def _transfer(spec: Spec, given: dict[str, Any], data: TransferData, *, held_out: bool) -> Task:
     recipe = TransferRecipe(
         **_shared(spec),
+        reveal="own-gradient",
         hidden=given["hidden"],
         activation=given.get("activation", "tanh"),
         gamma=0.05 / given["hidden"],
@@ -183,6 +184,7 @@ def _mimic(spec: Spec, given: dict[str, Any]) -> Task:
     recipe = LinearRecipe(
         **_shared(spec),
         reveal="own-gradient",
+        l2=0.0,
         learning_rate=_rate(given["eta"], given["parties"]),
         batch_size=given["batch"],
         evaluate_every=1,
@@ -209,6 +211,7 @@ def _mnist(spec: Spec, given: dict[str, Any]) -> Task:
     recipe = LinearRecipe(
         **_shared(spec),
         reveal="own-gradient",
+        l2=0.0,
         learning_rate=InverseSqrt(given["eta"]),
         optimiser=given["optimiser"],
         batch_size=given["batch"],

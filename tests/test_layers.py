@@ -28,6 +28,7 @@ LAYERS = [
     ("transport", "engine"),
     ("models", "data"),
     ("protocols",),
+    ("objectives",),
     ("audit", "measure"),
     ("API", "runtime"),
     ("research",),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,10 @@ from securefed.measure.plan import Estimate, RoundsModel, best, estimate
 from securefed.measure.report import seconds, size
 from securefed.measure.scenario import Scenario
 from securefed.protocols.objectives import OBJECTIVES
-from securefed.protocols.transfer_algebra import WAVES
 from securefed.protocols.trust import needed_trust
 from securefed.runtime.own_data import load_data
 from securefed.runtime.settings import PartyFile, read_party_file
-from securefed.runtime.shared import DEFAULTS, HIDDEN_LAYERS, SharedSettings
+from securefed.runtime.shared import SharedSettings
 from securefed.runtime.workers import workers
 from securefed.transport import NETWORKS, Network, get_network
 
@@ -46,7 +44,6 @@ R(1)), through the rounds that you give for the Q that you give. Sizes are exact
 
 LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
 HEAD = "    Q   rounds | a round: ciphertexts     bytes      comp      comm | in all: bytes      time"
-FLOORS = {"linear": 0.15, "transfer": 0.04}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,9 +83,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         shared.values["rounds"],
         shared.values["local_steps"],
         alpha=args.alpha,
-        floor=FLOORS[shared.objective] if args.floor is None else args.floor,
+        floor=shared.kit().rounds_floor if args.floor is None else args.floor,
     )
-    if shared.objective == "linear" and shared.values["learning_rate"] != "auto":
+    if shared.values["learning_rate"] != "auto":
         assumed.append(
             "learning_rate 'auto', which diverges for no Q, instead of the file's "
             f"{shared.values['learning_rate']:g}, which may for some"
@@ -99,11 +96,9 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     known = dict[str, Costs]()
     for title, variant in variants:
         with workers(_engine(args.engine, party), variant.scheme) as mapper:
-            recipe, holder = variant.recipe(), shared.key_holder or "key-holder"
-            # The columns that a program gets.
-            waves = WAVES if shared.objective == "transfer" and recipe.blind else 0
-            used = {name: count + waves for name, count in columns.items()}
-            scenario = Scenario(recipe, used, rows, args.key_bits, holder)
+            kit, holder = variant.kit(), shared.key_holder or "key-holder"
+            used = {name: kit.columns(count) for name, count in columns.items()}
+            scenario = Scenario(kit.recipe, used, rows, args.key_bits, holder)
             if variant.key_kind not in known:
                 known[variant.key_kind] = calibrate(variant.key_kind, args.key_bits, mapper)
             terminal.detail(f"{title}: {len(LOCAL_STEPS)} values of Q")
@@ -189,33 +184,11 @@ def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[s
     """What could be run instead: schemes, and what training reveals."""
     wanted = schemes or [*filter(protects, SCHEMES)]
     found: list[tuple[str, SharedSettings]] = []
-    linear_models = shared.objective == "linear" and shared.values["local_model"] == "linear"
     for scheme in wanted:
-        if shared.objective == "transfer":
-            if SCHEMES[scheme].hides and not shared.values["batch_size"]:
-                maps = _with(
-                    shared, **_defaults(shared, DEFAULTS["transfer"]), scheme=scheme, reveal="nothing"
-                )
-                found.append((f"{scheme}, reveals nothing", maps))
-            layers = {**_defaults(shared, HIDDEN_LAYERS), "reveal": "own-gradient"}
-            found.append((f"{scheme}, own gradients", _with(shared, **layers, scheme=scheme)))
-            continue
-        if SCHEMES[scheme].hides and linear_models and _blindly(shared):
-            blind = _with(shared, scheme=scheme, reveal="nothing")
-            found.append((f"{scheme}, reveals nothing", blind))
-        open_ = _with(shared, scheme=scheme, reveal="own-gradient", release=False)
-        found.append((f"{scheme}, own gradients", open_))
+        hides = SCHEMES[scheme].hides is not None
+        for title, changes in shared.kit().alternatives(shared.values, hides):
+            found.append((f"{scheme}, {title}", _with(shared, **changes, scheme=scheme)))
     return found
-
-
-def _defaults(shared: SharedSettings, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs between transfer runs that reveal nothing and others, where nobody has said otherwise."""
-    usual = (DEFAULTS["transfer"], HIDDEN_LAYERS)
-    return {key: wanted[key] for key in HIDDEN_LAYERS if shared.values[key] in [each[key] for each in usual]}
-
-
-def _blindly(shared: SharedSettings) -> bool:
-    return bool(shared.values["optimiser"] == "sgd" and shared.values["exchange"] == "star")
 
 
 def _with(shared: SharedSettings, **changes: Any) -> SharedSettings:

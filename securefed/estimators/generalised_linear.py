@@ -328,7 +328,7 @@ class GeneralisedLinear(Federated):
     def _blind_shard(self, plan: BlindPlan, party: BlindParty, model: LocalModel) -> LocalModel | BlindShard:
         """What a party keeps of a blind run: its parameters if they were released, else ciphertexts."""
         if party.parameters is None:
-            return BlindShard(plan, party.lifted.to_bytes(), party.lifted.shape[0], party.model)
+            return party.shard()
         model.parameters = party.parameters.ravel()
         return model
 

@@ -22,6 +22,7 @@ from securefed.crypto.hidden import PlainMatrix, Range
 from securefed.measure.dry import DryKeys
 from securefed.measure.meter import Costs, Meter, Operation, ciphertexts_in
 from securefed.measure.scenario import Scenario
+from securefed.objectives import kit_of
 from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.ledger import LedgerWarning
@@ -29,17 +30,13 @@ from securefed.protocols.loop import Evaluation, PartyLoop, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.range_check import SUMS
 from securefed.protocols.recipe import Surroundings
-from securefed.protocols.schedules import Constant
+from securefed.protocols.schedules import Automatic
 from securefed.transport import LocalRun, Message, Network, Path, run_local
 
 __all__ = ["Rehearsal", "rehearse"]
 
 STEADY = 3
 """Rounds that are rehearsed, where each is a new batch or the same one: the last is like all that follow."""
-NEVER = 1 << 62
-"""One check in so many arrays is none."""
-SMALL = 1e-3
-"""A constant rate that moves nothing far."""
 LARGEST = 4.0
 """Of the random columns, which are standardised."""
 
@@ -109,9 +106,7 @@ def rehearse(
 ) -> Rehearsal:
     """The last rounds of a run."""
     every = scenario.agreement.check_every
-    scenario = replace(scenario, recipe=_rehearsed(scenario.recipe))
-    if isinstance(scenario.agreement.learning_rate, Constant):
-        scenario = replace(scenario, recipe=replace(scenario.recipe, learning_rate=SMALL))
+    scenario = replace(scenario, recipe=kit_of(scenario.recipe).rehearsed())
     agreement, recipe = scenario.agreement, scenario.recipe
     meter = Meter(costs, timer)
     keys = DryKeys(key_kind(agreement.scheme, agreement.reveal), scenario.key_bits, meter)
@@ -162,19 +157,6 @@ def rehearse(
     return Rehearsal(done, first, max(paths), dict(paths), counts, checks)
 
 
-def _rehearsed(recipe: Any) -> Any:
-    """Settings that random columns and dry keys take; none of them changes what is sent.
-
-    A given rate was chosen for the real columns; on random ones only "auto" is sure not to diverge (and where
-    that is a constant, a smaller one). What the
-    ledger would refuse, a plan says by itself. Checks of what comes back are drawn at random: their choices
-    are sent here, and none is drawn, since dry keys hide nothing that could be checked; what checks take is
-    added.
-    """
-    checks = {"check_every": recipe.check_every and NEVER} if hasattr(recipe, "check_every") else {}
-    return replace(recipe, learning_rate="auto", allow_determined=True, **checks)
-
-
 def _check_seconds(scenario: Scenario, key: Any, costs: Costs) -> float:
     """Checks of a round, if all arrays were checked: of the residuals, and of the most parameters."""
     agreement, seconds = scenario.agreement, 0.0
@@ -193,10 +175,10 @@ def _check_seconds(scenario: Scenario, key: Any, costs: Costs) -> float:
 
 
 def _due(scenario: Scenario) -> int:
-    """Rounds until nothing is new any more. Where matrices are kept for hidden arrays, fixed batches come
-    again only after all of them.
+    """Rounds until nothing is new any more: with automatic steps of hidden parameters the first has no
+    momentum, and matrices are kept, of fixed batches until all of them come again.
     """
     agreement, batches = scenario.agreement, scenario.agreement.batches
-    if agreement.reveal != "nothing" or agreement.objective == "transfer":
+    if agreement.reveal != "nothing" or not isinstance(agreement.learning_rate, Automatic):
         return STEADY - 1
     return STEADY - 1 + (-(-batches.rows // batches.effective_size) if batches.fixed else 1)

@@ -9,14 +9,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.errors import SettingError
+from securefed.objectives import kit_of
+from securefed.objectives.kit import Model
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blind import BlindKeyHolder, BlindParty
-from securefed.protocols.blind_transfer import BlindTransferParty
-from securefed.protocols.recipe import LinearRecipe, Surroundings
+from securefed.protocols.loop import PartyLoop
+from securefed.protocols.recipe import Recipe, Surroundings
 from securefed.protocols.schedules import FedBCD, FedSGD
-from securefed.protocols.training import DataParty, KeyHolderParty
-from securefed.protocols.transfer_recipe import TransferRecipe
 
 __all__ = ["Scenario"]
 
@@ -27,7 +25,7 @@ Array = NDArray[np.float64]
 class Scenario:
     """A run that may come to be: settings, and the columns of each party (label party last)."""
 
-    recipe: LinearRecipe | TransferRecipe
+    recipe: Recipe
     columns: Mapping[str, int]
     rows: int
     """In common, for training."""
@@ -38,43 +36,25 @@ class Scenario:
 
     @cached_property
     def agreement(self) -> Agreement:
-        names, recipe = list(self.columns), self.recipe
-        members = [
-            self._member(name, columns, place) for place, (name, columns) in enumerate(self.columns.items())
-        ]
-        if isinstance(recipe, LinearRecipe):
-            agreement = recipe.agreement(tuple(members), self.rows, self.outputs)
-        else:
-            agreement = recipe.agreement(tuple(members), self.rows)
+        names, kit = list(self.columns), kit_of(self.recipe)
+        models = [(name, self._model(name)) for name in names]
+        members = tuple(Member(name, model.size, model.is_linear) for name, model in models)
+        agreement = kit.agreement(members, self.rows, self.outputs)
         return replace(agreement, key_holder=None if len(names) == 2 else self.key_holder)
 
-    def _member(self, name: str, columns: int, place: int) -> Member:
-        recipe, last = self.recipe, name == list(self.columns)[-1]
-        if isinstance(recipe, LinearRecipe):
-            return recipe.member(name, recipe.model(name, columns, last=last, index=place))
-        if recipe.blind:
-            return recipe.blind_member(name, columns)
-        return recipe.member(name, recipe.layer(columns, place))
+    def _model(self, name: str) -> Model:
+        names = list(self.columns)
+        last, place = name == names[-1], names.index(name)
+        return kit_of(self.recipe).model(name, self.columns[name], last=last, index=place)
 
-    def program(
-        self, name: str, features: Array, labels: Array | None, around: Surroundings
-    ) -> DataParty | BlindParty | BlindTransferParty:
+    def program(self, name: str, features: Array, labels: Array | None, around: Surroundings) -> PartyLoop:
         """A party's program; in transfer learning all rows are shared and labelled."""
-        recipe, agreement, place = self.recipe, self.agreement, list(self.columns).index(name)
-        if isinstance(recipe, LinearRecipe):
-            model = recipe.model(name, features.shape[1], last=labels is not None, index=place)
-            return recipe.party(agreement, name, model, features, labels, around)
-        everybody, labelled = np.arange(self.rows), np.ones(self.rows, dtype=bool)
-        if recipe.blind:
-            return recipe.blind_party(agreement, features, everybody, labelled, labels, around)
-        layer = recipe.layer(features.shape[1], place)
-        side = recipe.side(layer, features, everybody, labelled, labels)
-        return recipe.party(agreement, side, around)
+        rows, labelled = np.arange(self.rows), np.ones(self.rows, dtype=bool)
+        kit, model = kit_of(self.recipe), self._model(name)
+        return kit.program(self.agreement, name, model, features, labels, rows, labelled, around)
 
-    def key_holder_program(self, around: Surroundings) -> KeyHolderParty | BlindKeyHolder:
-        if not isinstance(self.recipe, LinearRecipe):
-            raise SettingError("plan: this objective has no party that only holds the key")
-        return self.recipe.key_holder(self.agreement, around)
+    def key_holder_program(self, around: Surroundings) -> PartyLoop:
+        return kit_of(self.recipe).key_holder(self.agreement, around)
 
     @property
     def blind(self) -> bool:

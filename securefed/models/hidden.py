@@ -30,6 +30,7 @@ class HiddenLayer:
     """
 
     kind = "hidden-layer"
+    is_linear = False
 
     def __init__(self, d: int, h: int, activation: str = "sigmoid", seed: int | None = None) -> None:
         columns, width = check_integer("d", d, least=1), check_integer("h", h, least=1)

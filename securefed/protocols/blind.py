@@ -57,6 +57,7 @@ from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.evidence import checked, leaving, spent_entries
 from securefed.protocols.keyring import Keyring, ReadKey, exchange_switching
 from securefed.protocols.loop import Evaluation, PartyLoop, Round, State, checkpoint_array
+from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.range_check import Answer, Check, Gate
 from securefed.protocols.refresh import (
     Refresh,
@@ -372,6 +373,10 @@ class BlindParty(PartyLoop):
     def scorer(self) -> BlindScorer:
         """This party's part of the finished model."""
         return BlindScorer(self._plan, self.lifted, self.model)
+
+    def shard(self) -> BlindShard:
+        """The same to keep: ciphertexts under the key-holder's key."""
+        return BlindShard(self._plan, self.lifted.to_bytes(), self.lifted.shape[0], self.model)
 
     @property
     def model(self) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -46,10 +46,13 @@ from securefed.protocols.steps import OwnSteps
 from securefed.protocols.training import DataParty, Evaluation, KeyHolderParty, Outcome, Round
 from securefed.transport import Link
 
-__all__ = ["KEY_HOLDER", "LinearRecipe", "PartyProgram", "Recipe", "Surroundings"]
+__all__ = ["KEY_HOLDER", "REVEALS", "LinearRecipe", "PartyProgram", "Recipe", "Surroundings"]
 
 Array = NDArray[np.float64]
 KEY_HOLDER = "key-holder"
+REVEALS = ("nothing", "own-gradient")
+STEPS, LINEAR_STEPS = FedBCD(local_steps=5), FedBCD(local_steps=20)
+"""Local steps by default; linear models open once, however many there are."""
 LEAST_PENALTY = 1e-4
 """Of l2="auto": with more rows a penalty changes no prediction, but without one parameters have no bound."""
 REFIT_SHARE = 3
@@ -91,11 +94,13 @@ class Surroundings:
 class Recipe:
     """Settings that both objectives have."""
 
+    objective: ClassVar[str]
+    """Its name in securefed.protocols.objectives."""
     automatic_penalty: ClassVar[bool] = False
     """Whether l2 may be "auto"."""
 
     scheme: str
-    algorithm: Algorithm = field(default_factory=FedBCD)
+    algorithm: Algorithm = STEPS
     l2: Any = 0.0
     """A number, or "auto" where `automatic_penalty` says so."""
     learning_rate: str | float | LearningRate = "auto"
@@ -128,6 +133,16 @@ class Recipe:
         as_learning_rate(self.learning_rate)
         self.stopping()
 
+    @property
+    def blind(self) -> bool:
+        """Nothing is revealed."""
+        return False
+
+    @property
+    def loss_function(self) -> Loss:
+        """What labels and scores are about."""
+        return get_loss("logistic")
+
     def stopping(self) -> Stopping:
         return Stopping(self.rounds, self.target, self.patience)
 
@@ -147,8 +162,12 @@ class Recipe:
 class LinearRecipe(Recipe):
     """The generalised linear objective (equation 2)."""
 
+    objective: ClassVar[str] = "linear"
     automatic_penalty: ClassVar[bool] = True
 
+    algorithm: Algorithm = LINEAR_STEPS
+    l2: Any = "auto"
+    rounds: int = 24
     loss: str = "logistic"
     reveal: str = "nothing"
     release: bool = False
@@ -168,7 +187,7 @@ class LinearRecipe(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         get_loss(self.loss)
-        check_choice("reveal", self.reveal, ("nothing", "own-gradient"))
+        check_choice("reveal", self.reveal, REVEALS)
         check_choice("loss_form", self.loss_form, ("auto", "exact", "taylor"))
         check_choice("exchange", self.exchange, ("star", "pairwise"))
         check_flag("fit_intercept", self.fit_intercept)
@@ -273,7 +292,7 @@ class LinearRecipe(Recipe):
         else:
             batches = self.batches(rows - held)
         return Agreement(
-            objective="linear",
+            objective=self.objective,
             scheme=self.scheme,
             members=members,
             algorithm=self.algorithm,

@@ -96,6 +96,11 @@ class DataParty(PartyLoop):
                 "evaluate_every: evaluations were agreed, and there are no rows to evaluate on"
             )
 
+    @property
+    def side(self) -> Side:
+        """This party's side of the objective."""
+        return self._side
+
     def _model_state(self) -> State:
         moments = {f"{OPTIMISER}{name}": array for name, array in self._optimiser.state().items()}
         return {"parameters": self._side.parameters, "previous": self._previous, **moments}

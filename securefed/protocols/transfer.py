@@ -76,6 +76,11 @@ class TransferSide:
         self.begin(np.arange(len(overlap)))
 
     @property
+    def labelled(self) -> bool:
+        """Whether this is A."""
+        return self._labels is not None
+
+    @property
     def parameters(self) -> Array:
         return self.model.parameters
 

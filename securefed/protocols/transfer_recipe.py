@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blind_transfer import BlindTransferParty
 from securefed.protocols.losses import get_loss
 from securefed.protocols.optimisers import get_optimiser
-from securefed.protocols.recipe import Recipe, Surroundings
+from securefed.protocols.recipe import REVEALS, Recipe, Surroundings
 from securefed.protocols.schedules import Automatic, Constant, InverseSqrt, as_learning_rate
 from securefed.protocols.scorers import TransferScorer
 from securefed.protocols.training import DataParty, Evaluation
@@ -36,7 +36,10 @@ TRANSFER_RATE = 0.01
 class TransferRecipe(Recipe):
     """Federated transfer learning between two parties."""
 
-    reveal: str = "own-gradient"
+    objective: ClassVar[str] = "transfer"
+
+    optimiser: Any = "adam"
+    reveal: str = "nothing"
     rounds: Any = None
     """None: 10 where nothing is revealed, else 30."""
     l2: Any = None
@@ -54,7 +57,7 @@ class TransferRecipe(Recipe):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, blind if self.blind else open_)
         super().__post_init__()
-        check_choice("reveal", self.reveal, ("nothing", "own-gradient"))
+        check_choice("reveal", self.reveal, REVEALS)
         check_integer("hidden", self.width, least=1, most=4096)
         check_choice("activation", self.activation, ACTIVATIONS)
         check_number("gamma", self.pull, least=0.0)
@@ -93,7 +96,7 @@ class TransferRecipe(Recipe):
         if isinstance(rate, Automatic):
             rate = InverseSqrt(largest_step(self.pull, self.l2)) if self.blind else Constant(TRANSFER_RATE)
         return Agreement(
-            objective="transfer",
+            objective=self.objective,
             scheme=self.scheme,
             members=members,
             algorithm=self.algorithm,

@@ -21,11 +21,10 @@ import numpy as np
 
 from securefed.data.ids import id_shape, normalise_ids
 from securefed.engine import get_engine
-from securefed.errors import DataError, SecurefedError, SettingError
+from securefed.errors import DataError, SecurefedError
 from securefed.measure.files import check_writable
 from securefed.measure.labels import LabelSide
 from securefed.measure.rundir import RunDirectory
-from securefed.protocols.recipe import LinearRecipe
 from securefed.runtime.checkpoints import CheckpointStore
 from securefed.runtime.endpoint import SOON, load_keys
 from securefed.runtime.keys import PartyKeys
@@ -155,7 +154,7 @@ def _check_data(found: _List, party: PartyFile) -> None:
         found.good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
         for text in decided(preparation, rows):
             found.note("columns", text)
-        _check_bound(party, features)
+        party.shared.kit().check_columns(features)
 
 
 def _told(targets: Any, side: LabelSide) -> str:
@@ -169,17 +168,6 @@ def _told(targets: Any, side: LabelSide) -> str:
         return f"{side.outputs} classes, " + ", ".join(f"{count:,} times {each}" for count, each in counts)
     pairs = zip((-1, 1), side.classes.tolist(), strict=True)
     return "two classes, " + " and ".join(f"{(targets == sign).sum():,} times {each}" for sign, each in pairs)
-
-
-def _check_bound(party: PartyFile, features: Any) -> None:
-    recipe = party.shared.recipe()
-    if isinstance(recipe, LinearRecipe) and recipe.blind:
-        largest = float(np.max(np.abs(features)))
-        if largest > recipe.feature_bound:
-            raise SettingError(
-                f"feature_bound: a feature of magnitude {largest:.4g} in the data, at most "
-                f"{recipe.feature_bound:g} is allowed; standardise the columns or raise it everywhere"
-            )
 
 
 def _check_run(found: _List, party: PartyFile, keys: PartyKeys) -> None:

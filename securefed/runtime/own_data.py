@@ -15,9 +15,6 @@ from securefed.data.psi_work import check_ids
 from securefed.errors import DataError, Problems, SettingError
 from securefed.measure.labels import LabelSide
 from securefed.measure.own_fit import Wishes
-from securefed.protocols.losses import get_loss
-from securefed.protocols.recipe import LinearRecipe
-from securefed.protocols.transfer_algebra import with_waves
 from securefed.runtime.preparation import prepare
 from securefed.runtime.rows import Rows, file_digest, read_rows
 from securefed.runtime.settings import PartyFile
@@ -44,11 +41,6 @@ class OwnData:
     weights: Array | None = None
     offset: Array | None = None
 
-    def waved(self) -> Array:
-        """The features of a blind transfer run: random ones on top."""
-        found = np.arange(self.features.shape[1]) if self.straight is None else self.straight
-        return with_waves(self.features, found)
-
     @property
     def known(self) -> NDArray[np.bool_] | None:
         if self.targets is None:
@@ -61,28 +53,27 @@ def check_labels(
     labels: NDArray[Any], party: str, shared: SharedSettings, wishes: Wishes | None = None
 ) -> tuple[Array, LabelSide]:
     """Labels as the objective takes them, and what the label party knows of them."""
-    recipe, wishes = shared.recipe(), wishes or Wishes()
-    if isinstance(recipe, LinearRecipe):
-        free = recipe.blind and recipe.loss == "logistic" and shared.outputs == 1
+    kit, wishes = shared.kit(), wishes or Wishes()
+    recipe, loss = kit.recipe, kit.recipe.loss_function
+    if kit.aims:
+        free = recipe.blind and loss.name == "logistic" and shared.outputs == 1
         wishes = wishes.settled(labels, free=free)
-        wishes.check(recipe.loss_function, taylor=not recipe.exact, dp_noise=recipe.dp_noise)
+        wishes.check(loss, taylor=kit.taylor, dp_noise=recipe.dp_noise)
     elif wishes.any:
         raise SettingError(f"weight, offset, class_weight, family and base: not for {shared.objective!r}")
-    if isinstance(recipe, LinearRecipe) and not recipe.loss_function.binary:
-        side = LabelSide.of(labels, party, recipe.loss_function, standardise=True, taylor=True, wishes=wishes)
+    if not loss.binary:
+        side = LabelSide.of(labels, party, loss, standardise=True, taylor=True, wishes=wishes)
         return side.targets(labels, party, recipe.margin_bound), side
     if labels.dtype.kind != "f":
         labels = np.array([None if word == "" else word for word in labels.tolist()], dtype=object)
-    if isinstance(recipe, LinearRecipe) and shared.outputs > 1:
+    if shared.outputs > 1:
         return _classes(labels, party, recipe, shared.outputs, wishes)
     signs, classes = binary_labels(labels, party, allow_missing=not shared.same_people)
-    if not isinstance(recipe, LinearRecipe):
-        return signs, LabelSide(get_loss("logistic"), classes, taylor=False)
-    return signs, LabelSide(recipe.loss_function, classes, taylor=not recipe.exact, wishes=wishes)
+    return signs, LabelSide(loss, classes, taylor=kit.taylor, wishes=wishes)
 
 
 def _classes(
-    labels: NDArray[Any], party: str, recipe: LinearRecipe, count: int, wishes: Wishes
+    labels: NDArray[Any], party: str, recipe: Any, count: int, wishes: Wishes
 ) -> tuple[Array, LabelSide]:
     """Labels of three classes or more, a column for each."""
     from securefed.measure.classes import ClassSides

@@ -33,11 +33,9 @@ from securefed.measure.quality import Holdout
 from securefed.measure.rundir import RunDirectory
 from securefed.measure.summary import PartyAccount
 from securefed.measure.timeline import RoundPoint, Timeline
-from securefed.models import HiddenLayer
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind_algebra import largest_of
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.recipe import LinearRecipe, Surroundings
+from securefed.protocols.recipe import Surroundings
 from securefed.protocols.schedules import Reason
 from securefed.protocols.training import Outcome, Round
 from securefed.runtime.alignment import Alignment, NothingInCommon, align, hear_count
@@ -261,16 +259,8 @@ class DataSession(Session):
         self._data, self._preparation, self._digest = data, preparation, digest
         self._columns = data.features.shape[1]
         model = make_model(self.shared, self.name, self._columns, 0)
-        self._equations = model.size
-        self._affine = not isinstance(model, HiddenLayer) and model.is_linear
-        recipe = self.shared.recipe()
-        if isinstance(recipe, LinearRecipe) and recipe.blind:
-            largest = largest_of(data.features)
-            if largest > recipe.feature_bound:
-                raise SettingError(
-                    f"feature_bound: a feature of magnitude {largest:.4g} in the data, at most "
-                    f"{recipe.feature_bound:g} is allowed; standardise the columns or raise it everywhere"
-                )
+        self._equations, self._affine = model.size, model.is_linear
+        self.shared.kit().check_columns(data.features)
 
     def standing(self) -> Standing:
         proposal = token_hex(8) if self.party.is_label_party else ""
@@ -325,10 +315,7 @@ class DataSession(Session):
 
     def _room(self) -> bool:
         """Whether the ledger has room for a refit; the label party is not scored."""
-        recipe = self.shared.recipe()
-        if not isinstance(recipe, LinearRecipe) or self.party.is_label_party:
-            return True
-        return recipe.room(self._guard(), self.shared.outputs)
+        return self.party.is_label_party or self.shared.kit().room(self._guard(), self.shared.outputs)
 
     async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
         if decision.start is None:
@@ -357,8 +344,8 @@ class DataSession(Session):
         )
         start_seed = int(self.store.read_alignment().meta["start_seed"])
         model = make_model(self.shared, self.name, self._columns, start_seed)
-        trained = build(self.shared, agreement, self.name, self._data, alignment, model, around)
-        measured.append(trained.measured)
+        trained, held = build(self.shared, agreement, self.name, self._data, alignment, model, around)
+        measured.append(held)
         keeper.state = trained.program.state
         start = decision.start or 0
         if start:
@@ -470,11 +457,8 @@ class KeyHolderSession(Session):
             keeper.on_round(state)
             self._keys.keep_count()
 
-        recipe = self.shared.recipe()
-        if not isinstance(recipe, LinearRecipe):
-            raise SettingError(f"objective: {self.shared.objective!r} has no key-holder party")
         around = Surroundings(self._keys.holder, self._mapper, on_round=on_round)
-        program = recipe.key_holder(agreement, around)
+        program = self.shared.kit().key_holder(agreement, around)
         start = decision.start or 0
         program.first_round = agreement.stopping.rounds if decision.ended is not None else start
         outcome: Outcome = await program.run(link)

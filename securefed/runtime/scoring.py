@@ -28,10 +28,7 @@ from securefed.measure.labels import LabelSide
 from securefed.measure.rundir import RunDirectory
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.prediction_run import BlindShard, predict_programs
-from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.scorers import Scorer, TransferScorer
-from securefed.protocols.transfer_algebra import with_waves
-from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.runtime.alignment import NothingInCommon, align, hear_count
 from securefed.runtime.shards import Shard, prediction_agreement
 from securefed.runtime.shared import SharedSettings
@@ -195,13 +192,10 @@ class Scoring:
                 write_atomically(path, key + part.sealed[key])
 
     def _columns(self, features: Array) -> Array:
-        recipe = self._shared.recipe()
-        if isinstance(recipe, TransferRecipe) and recipe.blind and self._shard is not None:
-            waved = with_waves(features, self._shard.preparation.straight)
-            return recipe.scored(waved, label_party=self._name == self._shared.label_party)
-        if isinstance(recipe, LinearRecipe) and isinstance(self._shard and self._shard.part, BlindShard):
-            return recipe.augmented(features, last=self._name == self._shared.label_party)
-        return features
+        if self._shard is None:
+            return features
+        last, straight = self._name == self._shared.label_party, self._shard.preparation.straight
+        return self._shared.kit().scored(self._shard.part, features, straight, last=last)
 
 
 def write_scores(path: Path, ids: Sequence[object] | None, scored: Scored, shard: Shard) -> int:

@@ -18,23 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed import models
 from securefed.data.columns import Columns
 from securefed.errors import DataError
 from securefed.measure.files import UNREADABLE, write_atomically
 from securefed.measure.labels import LabelSide
 from securefed.measure.quality import Holdout
-from securefed.models import HiddenLayer
+from securefed.objectives import Trained, kit_of
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blind import BlindParty
-from securefed.protocols.blind_algebra import BlindPlan
-from securefed.protocols.blind_transfer import BlindTransferParty
-from securefed.protocols.losses import get_loss
 from securefed.protocols.prediction_run import BlindShard
-from securefed.protocols.recipe import LinearRecipe
-from securefed.protocols.scorers import LinearScorer, Scorer
-from securefed.protocols.transfer_recipe import TransferRecipe
-from securefed.runtime.building import Trained
+from securefed.protocols.scorers import Scorer
 from securefed.runtime.shared import SharedSettings
 
 __all__ = [
@@ -92,46 +84,16 @@ def save_shard(
     path: Path, shared: SharedSettings, agreement: Agreement, instance: str, trained: Trained
 ) -> None:
     """The party's own part, and what all know."""
-    recipe, program = shared.recipe(), trained.program
-    public: dict[str, Any] = {
+    kit = shared.kit()
+    known, arrays = kit.save(agreement, trained)
+    public = {
         "parties": list(shared.parties),
         "instance": instance,
         "run": shared.name,
         "classes": None,
+        "estimator": kit.estimator,
+        **known,
     }
-    arrays: dict[str, NDArray[np.generic]]
-    if isinstance(program, BlindTransferParty):
-        shard = program.shard()
-        public |= {"estimator": "transfer", "blind": [shard.plan.columns, shard.plan.feature_bound]}
-        arrays = shard.to_arrays()
-    elif isinstance(recipe, TransferRecipe) and isinstance(trained.model, HiddenLayer):
-        public |= {
-            "estimator": "transfer",
-            "hidden": recipe.width,
-            "activation": recipe.activation,
-            "activation_bound": recipe.activation_bound,
-        }
-        arrays = dict(trained.model.to_arrays())
-        if trained.side is not None:
-            arrays["phi"] = trained.side.phi()
-    elif isinstance(recipe, LinearRecipe) and not isinstance(trained.model, HiddenLayer):
-        public |= {
-            "estimator": "generalised-linear",
-            "loss": recipe.loss,
-            "margin_bound": recipe.margin_bound,
-            "fit_intercept": recipe.fit_intercept,
-        }
-        if isinstance(program, BlindParty) and program.parameters is None:
-            plan = recipe.plan(agreement)
-            public["blind"] = [plan.columns, plan.l2, plan.feature_bound, plan.parameter_bound]
-            lifted = program.lifted
-            arrays = BlindShard(plan, lifted.to_bytes(), lifted.shape[0], program.model).to_arrays()
-        else:
-            if isinstance(program, BlindParty) and program.parameters is not None:
-                trained.model.parameters = program.parameters.ravel()
-            arrays = dict(trained.model.to_arrays())
-    else:
-        raise DataError(f"a {type(trained.model).__name__} does not fit the objective {shared.objective}")
     held = trained.program.guard.column_bits
     arrays["score_bits"] = np.array(np.nan if held is None else held)
     write_arrays(path, {**arrays, "public": np.array(json.dumps(public, sort_keys=True))})
@@ -154,7 +116,10 @@ def read_shard(path: Path, preparation: Path, shared: SharedSettings) -> Shard:
     labels, _ = take_labels(beside, shared)
     prepared = Columns.from_arrays(beside)
     held = float(arrays.pop("score_bits", np.array(np.nan)))
-    part = _part(path, public, arrays, shared)
+    try:
+        part = shared.kit().load(public, arrays, parties, shared.outputs)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
     return Shard(public, part, prepared, labels, None if np.isnan(held) else held)
 
 
@@ -177,7 +142,7 @@ def take_labels(
         return None, None
     names: list[Any] | None = json.loads(str(arrays.pop("classes")))
     told: dict[str, Any] | None = json.loads(str(arrays.pop("holdout", np.array("null"))))
-    loss = get_loss(str(shared.values.get("loss", "logistic")))
+    loss = shared.recipe().loss_function
     classes = None if names is None else np.array(names)
     if shared.outputs == 1:
         return LabelSide.take(arrays, loss, classes), told
@@ -186,60 +151,10 @@ def take_labels(
     return ClassSides.take(arrays, loss, classes), told
 
 
-def _part(
-    path: Path, public: Mapping[str, Any], arrays: dict[str, NDArray[np.generic]], shared: SharedSettings
-) -> Scorer | BlindShard:
-    recipe = shared.recipe()
-    if isinstance(recipe, TransferRecipe) and "blind" in public:
-        columns, feature_bound = public["blind"]
-        try:
-            plan = replace(recipe, feature_bound=feature_bound).scoring_plan(columns)
-            return BlindShard.from_arrays(plan, arrays)
-        except DataError as error:
-            raise DataError(f"{path}: {error}") from None
-    if isinstance(recipe, TransferRecipe):
-        phi = arrays.pop("phi", None)
-        layer = HiddenLayer.from_arrays(arrays)
-        return recipe.scorer(layer, None if phi is None else np.asarray(phi, dtype=np.float64))
-    if "blind" in public:
-        columns, l2, feature_bound, parameter_bound = public["blind"]
-        plan = BlindPlan(
-            recipe.loss_function,
-            len(shared.parties),
-            columns,
-            l2,
-            feature_bound,
-            parameter_bound,
-            public["margin_bound"],
-            shared.outputs,
-        )
-        try:
-            return BlindShard.from_arrays(plan, arrays)
-        except DataError as error:
-            raise DataError(f"{path}: {error}") from None
-    model = models.from_arrays(arrays)
-    if isinstance(model, HiddenLayer):
-        raise DataError(f"{path}: holds a hidden layer, not a local model")
-    return LinearScorer(model, float(public["margin_bound"]))
-
-
 def prediction_agreement(shared: SharedSettings) -> Agreement:
     """What a prediction runs by: all parties, the key-holder too, derive the same from the settings."""
-    recipe = shared.recipe()
-    blind = recipe.blind and not (isinstance(recipe, LinearRecipe) and recipe.release)
-    members = tuple(Member(name, 1, blind) for name in shared.parties)
-    unwatched: dict[str, Any] = {
-        "batch_size": None,
-        "target": None,
-        "patience": None,
-        "evaluate_every": 0,
-    }
-    if isinstance(recipe, TransferRecipe):
-        settings: LinearRecipe | TransferRecipe = replace(recipe, **unwatched)
-    else:
-        settings = replace(recipe, **unwatched, local_model="linear", dp_noise=0.0)
-        if recipe.blind and not blind:  # released parameters are scored like any linear model
-            settings = replace(settings, reveal="own-gradient", release=False)
-    if isinstance(settings, LinearRecipe):
-        return replace(settings.agreement(members, 1, shared.outputs), key_holder=shared.key_holder)
-    return replace(settings.agreement(members, 1), key_holder=shared.key_holder)
+    unwatched: dict[str, Any] = {"batch_size": None, "target": None, "patience": None, "evaluate_every": 0}
+    settings = replace(shared.kit().for_prediction(), **unwatched)
+    members = tuple(Member(name, 1, settings.blind) for name in shared.parties)
+    agreement = kit_of(settings).agreement(members, 1, shared.outputs)
+    return replace(agreement, key_holder=shared.key_holder)

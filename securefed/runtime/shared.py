@@ -11,82 +11,22 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from securefed.checks import check_choice, check_integer, check_number
-from securefed.crypto import DEFAULT_SCHEME, key_kind, protects
+from securefed.crypto import DEFAULT_SCHEME, SCHEMES, key_kind
 from securefed.data.ids import ID_FORMS
 from securefed.errors import SettingError
-from securefed.protocols.losses import get_loss
+from securefed.objectives import KITS, ObjectiveKit
 from securefed.protocols.objectives import get_objective
-from securefed.protocols.range_check import CHECK_EVERY
-from securefed.protocols.recipe import LinearRecipe
+from securefed.protocols.recipe import REVEALS, Recipe
 from securefed.protocols.schedules import Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
-from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.runtime.fields import check_keys, check_names
 from securefed.transport.identity import check_party_name
 
-__all__ = ["DEFAULTS", "HIDDEN_LAYERS", "SharedSettings"]
+__all__ = ["SharedSettings", "defaults_of"]
 
-COMMON: dict[str, Any] = {
-    "local_steps": 5,
-    "order": "parallel",
-    "proximal": 0.0,
-    "decay": "none",
-    "batch_size": 0,
-    "fixed_batches": False,
-    "target": None,
-    "patience": None,
-    "evaluate_every": 0,
-    "score_precision": 10,
-    "allow_determined": False,
-    "seed": 0,
-    "alignment": "psi",
-    "id_form": "exact",
-}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "linear": {
-        **COMMON,
-        "holdout": 0.2,
-        "scheme": DEFAULT_SCHEME,
-        "loss": "logistic",
-        "classes": 2,
-        "loss_form": "auto",
-        "reveal": "nothing",
-        "release": False,
-        "local_steps": 20,
-        "rounds": 24,
-        "refit": True,
-        "learning_rate": "auto",
-        "allow_unstable": False,
-        "l2": "auto",
-        "optimiser": "sgd",
-        "local_model": "linear",
-        "hidden": [16],
-        "activation": "tanh",
-        "fit_intercept": True,
-        "exchange": "star",
-        "margin_bound": 64.0,
-        "feature_bound": 64.0,
-        "parameter_bound": 64.0,
-        "dp_noise": 0.0,
-        "check_every": CHECK_EVERY,
-    },
-    "transfer": {
-        **COMMON,
-        "holdout": 0.0,
-        "scheme": DEFAULT_SCHEME,
-        "reveal": "nothing",
-        "rounds": 10,
-        "learning_rate": "auto",
-        "l2": 0.05,
-        "optimiser": "adam",
-        "hidden": 1,
-        "activation": "sigmoid",
-        "gamma": 0.005,
-        "activation_bound": 64.0,
-        "feature_bound": 64.0,
-    },
-}
-HIDDEN_LAYERS: dict[str, Any] = {"rounds": 30, "l2": 1e-5, "hidden": 32, "gamma": 0.05 / 32}
-"""What a transfer run takes instead where it reveals gradients, or is plain."""
+IN_FILES: dict[str, Any] = {"batch_size": 0, "evaluate_every": 0}
+"""What stands in a file where a recipe has None."""
+ALONGSIDE: dict[str, Any] = {"decay": "none", "alignment": "psi", "id_form": "exact"}
+"""Settings that no recipe has."""
 IDENTITY = ("name", "parties", "key_holder", "objective")
 """Who and what; the rest is how."""
 OUTSIDE = (
@@ -112,12 +52,8 @@ class SharedSettings:
         for key in ("name", "parties"):
             if key not in table:
                 raise SettingError(f"[run]: {key} is missing")
-        objective = check_choice("objective", table.get("objective", next(iter(DEFAULTS))), DEFAULTS)
-        defaults = DEFAULTS[objective]
-        if objective == "transfer" and (
-            table.get("reveal") == "own-gradient" or not protects(str(table.get("scheme", DEFAULT_SCHEME)))
-        ):
-            defaults = {**defaults, **HIDDEN_LAYERS}
+        objective = check_choice("objective", table.get("objective", next(iter(KITS))), KITS)
+        defaults = defaults_of(objective, table.get("reveal"), table.get("scheme"))
         check_keys("[run]", table, (*IDENTITY, *defaults))
         values = {**defaults, **{key: value for key, value in table.items() if key in defaults}}
         for key, value in values.items():
@@ -156,13 +92,8 @@ class SharedSettings:
         watched = self.values["target"] is not None or self.values["patience"] is not None
         if watched and not self.values["evaluate_every"]:
             raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
-        recipe, classes = self.recipe(), check_integer("classes", self.values.get("classes", 2), least=2)
-        if classes > 2 and not (
-            isinstance(recipe, LinearRecipe)
-            and recipe.blind
-            and recipe.loss_function.binary
-            and not recipe.release
-        ):
+        kit, classes = self.kit(), check_integer("classes", self.values.get("classes", 2), least=2)
+        if classes > 2 and not kit.many_classes:
             raise SettingError(
                 f"classes: {classes} given; more than 2 take a loss of classes, reveal = 'nothing', a scheme"
                 " that protects, and release = false"
@@ -214,7 +145,7 @@ class SharedSettings:
 
     @property
     def metric_name(self) -> str:
-        return "AUC" if get_loss(str(self.values.get("loss", "logistic"))).binary else "R2"
+        return "AUC" if self.recipe().loss_function.binary else "R2"
 
     def to_dict(self) -> dict[str, Any]:
         """For the peers: everything, defaults included."""
@@ -226,17 +157,18 @@ class SharedSettings:
             **self.values,
         }
 
-    def recipe(self) -> LinearRecipe | TransferRecipe:
+    def kit(self) -> ObjectiveKit[Any]:
+        """What the run is made of, for its objective."""
+        return KITS[self.objective](self.recipe())
+
+    def recipe(self) -> Recipe:
         """The settings as the protocols take them; their checks are made here."""
         settings = {key: value for key, value in self.values.items() if key not in OUTSIDE}
         settings["algorithm"] = self._algorithm()
         settings["learning_rate"] = self._rate()
         settings["batch_size"] = self.values["batch_size"] or None
-        if self.objective == "transfer":
-            return TransferRecipe(**settings)
-        hidden = settings["hidden"]
-        settings["hidden"] = tuple(hidden) if isinstance(hidden, list) else hidden
-        return LinearRecipe(**settings)
+        listed = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
+        return KITS[self.objective].recipe_class(**{**settings, **listed})
 
     def _algorithm(self) -> FedSGD | FedBCD:
         made = FedBCD(self.values["local_steps"], self.values["order"], self.values["proximal"])
@@ -256,6 +188,26 @@ class SharedSettings:
         if self.values["decay"] == "sqrt-parties":
             return InverseSqrtParties(eta, len(self.parties))
         return Constant(eta)
+
+
+def defaults_of(objective: str, reveal: object = None, scheme: object = None) -> dict[str, Any]:
+    """Of every setting in [run]: the recipe's own, as a file has them. `reveal` and `scheme` as given; what
+    is wrong with them is said where all settings are checked.
+    """
+    kit = KITS[check_choice("objective", objective, KITS)]
+    found = kit.defaults(
+        reveal if isinstance(reveal, str) and reveal in REVEALS else None,
+        scheme if isinstance(scheme, str) and scheme in SCHEMES else DEFAULT_SCHEME,
+    )
+    algorithm = found.pop("algorithm")
+    return {
+        **{key: list(value) if isinstance(value, tuple) else value for key, value in found.items()},
+        **{key: getattr(algorithm, key) for key in ("local_steps", "order", "proximal")},
+        **IN_FILES,
+        **ALONGSIDE,
+        **({"classes": 2} if kit.aims else {}),
+        "holdout": kit.holdout,
+    }
 
 
 def check_run_name(value: object) -> str:

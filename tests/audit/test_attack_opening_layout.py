@@ -123,7 +123,7 @@ def test_transfer_learning_has_room(paillier: KeyHolder, ckks: KeyHolder) -> Non
     rows, hidden = 40, 4
     members = (Member("B", 3 * hidden, False), Member("A", 5 * hidden, False))
     for scheme, holder in (("paillier", paillier), ("ckks", ckks)):
-        recipe = TransferRecipe(scheme=scheme, hidden=hidden)
+        recipe = TransferRecipe(scheme=scheme, reveal="own-gradient", hidden=hidden)
         agreement = recipe.agreement(members, rows)
         everybody, features = np.arange(rows), np.zeros((rows, 2))
         side = recipe.side(recipe.layer(2, 0), features, everybody, everybody >= 0, None)

@@ -15,18 +15,27 @@ from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate,
 from securefed.crypto import register as register_scheme
 from securefed.crypto.errors import BadKey
 from securefed.crypto.wire import Scheme
+from securefed.data.columns import Columns
 from securefed.errors import SettingError
 from securefed.measure.calibration import calibrate
+from securefed.measure.plan import RoundsModel, estimate
+from securefed.measure.scenario import Scenario
 from securefed.models.activations import sigmoid
+from securefed.objectives import KITS
+from securefed.objectives import register as register_kit
 from securefed.protocols import losses
-from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.messages import KINDS
 from securefed.protocols.objectives import OBJECTIVES
-from securefed.protocols.objectives import register as register_objective
-from securefed.protocols.optimisers import SGD
-from securefed.protocols.schedules import Batches, Constant, FedBCD, FedSGD, Stopping
-from securefed.protocols.training import DataParty
+from securefed.protocols.recipe import Surroundings
+from securefed.protocols.schedules import FedBCD
+from securefed.protocols.scorers import LinearScorer
+from securefed.runtime.alignment import Alignment
+from securefed.runtime.building import agreement_of, build, make_model
+from securefed.runtime.own_data import OwnData
+from securefed.runtime.resumption import Standing
+from securefed.runtime.shards import read_shard, save_shard, write_arrays
+from securefed.runtime.shared import SharedSettings
 from securefed.transport import get_network, run_local
 from tests.extending import toy, weighted
 
@@ -69,8 +78,9 @@ def toy_scheme() -> Iterator[None]:
 
 @pytest.fixture
 def weighted_objective() -> Iterator[None]:
-    register_objective("weighted", weighted.WEIGHTED)
+    register_kit("weighted", weighted.WeightedKit, weighted.WEIGHTED)
     yield
+    KITS.pop("weighted")
     OBJECTIVES.pop("weighted")
 
 
@@ -136,37 +146,52 @@ def test_a_scheme_that_hides_no_arrays_does_not_train_blind(monkeypatch: pytest.
 @pytest.mark.usefixtures("weighted_objective")
 @pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
 @pytest.mark.parametrize("scheme", ["plain", "ckks"])
-def test_an_objective_is_a_side_and_one_entry(scheme: str) -> None:
-    rng = np.random.default_rng(5)
+def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
+    """From a run file to shards, as `securefed party` does it, and planned before."""
     (shop, bank), features = parties()
-    labels, rows_weight = np.asarray(bank.labels), rng.uniform(0.5, 2.0, ROWS)
-    sides = {
-        "shop": weighted.WeightedSide(np.asarray(shop.features), rows_weight, None),
-        "bank": weighted.WeightedSide(np.asarray(bank.features), rows_weight, labels),
-    }
-    agreement = Agreement(
-        "weighted",
-        scheme,
-        tuple(Member(name, side.equations, side.affine) for name, side in sides.items()),
-        FedSGD(),
-        Constant(0.2),
-        Batches(ROWS, None, 0),
-        Stopping(4),
+    labels, names = np.asarray(bank.labels), ("shop", "bank")
+    shared = SharedSettings.of(
+        {"name": "run", "parties": list(names), "objective": "weighted", "scheme": scheme, "rounds": 4}
+        | {"local_steps": 1, "half_life": 80.0}
     )
-    programs = {
-        name: DataParty(
-            agreement, side, SGD(), holder=generate(scheme), guard=ScoreGuard(party=name, column_bits=1e6)
-        )
-        for name, side in sides.items()
-    }
-    run_local(
-        {name: program.run for name, program in programs.items()},
+    own = {"shop": np.asarray(shop.features), "bank": np.asarray(bank.features)}
+    models = {name: make_model(shared, name, rows.shape[1], 0) for name, rows in own.items()}
+    told = {name: Standing(model.size, model.is_linear, ROWS) for name, model in models.items()}
+    agreement = agreement_of(shared, told, ROWS)
+    everybody = Alignment(np.arange(ROWS), np.ones(ROWS, dtype=bool))
+    trained = {}
+    for name, rows in own.items():
+        around = Surroundings(generate(scheme), guard=ScoreGuard(party=name, column_bits=1e6))
+        data = OwnData(rows, None, labels if name == "bank" else None)
+        trained[name], _ = build(shared, agreement, name, data, everybody, models[name], around)
+    done = run_local(
+        {name: each.program.run for name, each in trained.items()},
         run="weighted",
         kinds=KINDS,
         network=get_network("lan"),
     )
-    theta = np.zeros(4)
+    theta, weights = np.zeros(4), 0.5 ** (np.arange(ROWS) / 80.0)
     for _ in range(4):
-        theta -= 0.2 * features.T @ (rows_weight * (features @ theta - labels)) / ROWS
-    found = np.concatenate([side.parameters for side in sides.values()])
-    np.testing.assert_allclose(found, theta, atol=1e-9 if scheme == "plain" else 1e-3)
+        theta -= 0.2 * features.T @ (weights * (features @ theta - labels)) / ROWS
+    found = []
+    for name in names:
+        save_shard(tmp_path / name, shared, agreement, "instance", trained[name])
+        write_arrays(tmp_path / "prepared", Columns.fit({"a": own[name][:, 0]}, owner=name)[0].to_arrays())
+        part = read_shard(tmp_path / name, tmp_path / "prepared", shared).part
+        assert isinstance(part, LinearScorer)
+        found.append(part.model.parameters)
+    np.testing.assert_allclose(np.concatenate(found), theta, atol=1e-9 if scheme == "plain" else 1e-3)
+    scenario = Scenario(shared.recipe(), {name: rows.shape[1] for name, rows in own.items()}, ROWS)
+    planned = estimate(scenario, calibrate(scheme, 3072), get_network("lan"), RoundsModel(4))
+    sent = sum(entry.bytes for link in done.links.values() for entry in link.transcript.of("sent"))
+    assert planned.total_bytes == sent
+
+
+@pytest.mark.usefixtures("weighted_objective")
+def test_its_settings_are_checked_like_others() -> None:
+    table = {"name": "run", "parties": ["a", "b"], "objective": "weighted"}
+    assert SharedSettings.of(table).values["half_life"] == 100.0
+    with pytest.raises(SettingError, match="half_life"):
+        SharedSettings.of({**table, "half_life": 0.0})
+    with pytest.raises(SettingError, match="or known already"):
+        register_kit("weighted", weighted.WeightedKit)

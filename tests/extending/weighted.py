@@ -1,7 +1,7 @@
-"""An objective from outside the package: least squares in which rows weigh differently, by weights that all
-parties know (a survey's, say).
+"""An objective from outside the package: least squares in which rows weigh less the later they come, by
+weights that all parties know.
 
-    mean over i of w_i (H_i - y_i)^2 / 2,  H_i = sum_k x_i^k . theta^k
+    mean over i of w_i (H_i - y_i)^2 / 2,  H_i = sum_k x_i^k . theta^k,  w_i = 2^(-i / half_life)
 
 A party contributes w_i H_i^k (the label party less w_i y_i), the sum of all is the weighted residual, and a
 gradient is its product with the party's columns. Like the package's linear objective, a party opens sums of
@@ -10,13 +10,26 @@ residuals over the rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.checks import check_number
 from securefed.crypto import FixedPoint
 from securefed.models import Linear
+from securefed.objectives import ObjectiveKit, Trained
+from securefed.objectives.kit import Model
+from securefed.protocols.agreement import Agreement, Member, encoded_bits
+from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.objectives import Objective
+from securefed.protocols.optimisers import get_optimiser
+from securefed.protocols.recipe import Recipe, Surroundings
+from securefed.protocols.schedules import as_learning_rate
 from securefed.protocols.scorers import LinearScorer
+from securefed.protocols.training import DataParty
 
 Array = NDArray[np.float64]
 BOUND = 64.0
@@ -81,3 +94,80 @@ class WeightedSide:
 
     def scorer(self) -> LinearScorer:
         return LinearScorer(self.model, BOUND)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedRecipe(Recipe):
+    """Its settings: what all have, and one of its own."""
+
+    objective: ClassVar[str] = "weighted"
+
+    learning_rate: Any = 0.2
+    half_life: float = 100.0
+    margin_bound: float = BOUND
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("half_life", self.half_life, above=0.0)
+
+    @property
+    def loss_function(self) -> Loss:
+        return get_loss("linear")
+
+
+class WeightedKit(ObjectiveKit[WeightedRecipe]):
+    """What a run is made of."""
+
+    recipe_class = WeightedRecipe
+    estimator = "weighted"
+
+    def model(self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None) -> Linear:
+        return Linear(columns, bias=False)
+
+    def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
+        recipe = self.recipe
+        return Agreement(
+            recipe.objective,
+            recipe.scheme,
+            members,
+            recipe.algorithm,
+            as_learning_rate(recipe.learning_rate),
+            recipe.batches(rows - held),
+            recipe.stopping(),
+            allow_determined=recipe.allow_determined,
+            value_bits=encoded_bits(BOUND),
+            details=(("half_life", recipe.half_life),),
+        )
+
+    def program(
+        self,
+        agreement: Agreement,
+        name: str,
+        model: Model,
+        features: Array,
+        targets: Array | None,
+        rows: NDArray[np.intp],
+        labelled: NDArray[np.bool_],
+        around: Surroundings,
+    ) -> DataParty:
+        weights = 0.5 ** (np.arange(len(rows)) / self.recipe.half_life)
+        side = WeightedSide(features[rows], weights, None if targets is None else targets[rows])
+        return DataParty(
+            agreement,
+            side,
+            get_optimiser(self.recipe.optimiser),
+            holder=around.holder,
+            mapper=around.mapper,
+            on_round=around.on_round,
+            guard=around.guarded(name, features),
+            read_key=around.read_key,
+        )
+
+    def save(self, agreement: Agreement, trained: Trained) -> tuple[dict[str, Any], dict[str, Any]]:
+        trained.model.parameters = trained.program.side.parameters  # type: ignore[attr-defined]
+        return {}, dict(trained.model.to_arrays())
+
+    def load(
+        self, public: Mapping[str, Any], arrays: dict[str, Any], parties: Sequence[str], outputs: int = 1
+    ) -> LinearScorer:
+        return LinearScorer(Linear.from_arrays(arrays), BOUND)

@@ -25,13 +25,23 @@ from tests.measure.test_rehearsal import Costs, lines, still
 
 TWO = {"shop": 3, "bank": 2}
 FOUR = {"a": 3, "b": 1, "c": 2, "d": 2}
-LINEAR: dict[str, Any] = {"allow_determined": True, "learning_rate": 0.05, "rounds": 2}
+LINEAR: dict[str, Any] = {
+    "allow_determined": True,
+    "algorithm": FedBCD(),
+    "l2": 0.0,
+    "learning_rate": 0.05,
+    "rounds": 2,
+}
 
 
 def linear(**settings: Any) -> LinearRecipe:
     return LinearRecipe(
         **{"scheme": "plain", "reveal": "own-gradient", "loss_form": "taylor", **LINEAR} | settings
     )
+
+
+def transfer(**settings: Any) -> TransferRecipe:
+    return TransferRecipe(reveal="own-gradient", **{**LINEAR, **settings})
 
 
 SCENARIOS = {
@@ -46,7 +56,7 @@ SCENARIOS = {
     "plain networks": Scenario(linear(local_model="network", hidden=(2,), algorithm=FedBCD(3)), TWO, 9),
     "plain mixed": Scenario(linear(local_model={"b": "network"}, hidden=(2,), algorithm=FedBCD(2)), FOUR, 9),
     "plain watched": Scenario(linear(patience=5, evaluate_every=7, rounds=6), FOUR, 9),
-    "plain transfer": Scenario(TransferRecipe(scheme="plain", hidden=3, **LINEAR), TWO, 9),
+    "plain transfer": Scenario(transfer(scheme="plain", hidden=3), TWO, 9),
     "paillier pair": Scenario(linear(scheme="paillier", batch_size=5), TWO, 9, 2048),
     "paillier star": Scenario(linear(scheme="paillier", batch_size=4), {"a": 60, "b": 1, "c": 2}, 9, 2048),
     "paillier star in turns": Scenario(
@@ -56,8 +66,12 @@ SCENARIOS = {
         2048,
     ),
     "paillier transfer": Scenario(
-        TransferRecipe(
-            scheme="paillier", hidden=3, algorithm=FedBCD(2), batch_size=4, evaluate_every=2, **LINEAR
+        transfer(
+            scheme="paillier",
+            hidden=3,
+            algorithm=FedBCD(2),
+            batch_size=4,
+            evaluate_every=2,
         ),
         {"b": 9, "a": 8},
         9,
@@ -76,7 +90,12 @@ SCENARIOS = {
     ),
     "paillier with noise": Scenario(linear(scheme="paillier", dp_noise=0.1, batch_size=5), TWO, 9, 2048),
     "ckks transfer": Scenario(
-        TransferRecipe(scheme="ckks", hidden=4, algorithm=FedBCD(2), evaluate_every=1, **LINEAR),
+        transfer(
+            scheme="ckks",
+            hidden=4,
+            algorithm=FedBCD(2),
+            evaluate_every=1,
+        ),
         {"b": 5, "a": 3},
         9,
     ),
@@ -161,7 +180,7 @@ def test_what_is_multiplied_is_counted() -> None:
 def test_the_projects_promise_at_full_size() -> None:
     """n = 1000, h = 32: n h + h^2 ciphertexts each way under Paillier, at most 3 MiB under CKKS."""
     for scheme in ("paillier", "ckks"):
-        recipe = TransferRecipe(scheme=scheme, hidden=32, rounds=1, algorithm=FedSGD())
+        recipe = transfer(scheme=scheme, hidden=32, rounds=1, algorithm=FedSGD())
         found = dry(Scenario(recipe, {"b": 15, "a": 18}, 1000))
         if scheme == "paillier":
             assert found.ciphertexts["contribution"] == 2 * 33_024

@@ -46,7 +46,9 @@ def test_a_refusal_is_foreseen() -> None:
     )
     assert refusal(allowed.agreement) is None
     # The paper's own setting: 100 shared rows, h = 32, Q = 10.
-    paper = Scenario(TransferRecipe(scheme="ckks", algorithm=FedBCD(10)), {"b": 15, "a": 18}, 100)
+    paper = Scenario(
+        TransferRecipe(scheme="ckks", reveal="own-gradient", algorithm=FedBCD(10)), {"b": 15, "a": 18}, 100
+    )
     assert refusal(paper.agreement) is not None
     assert refusal(paper.with_steps(1).agreement) is None
 
@@ -98,7 +100,7 @@ def test_an_estimate_of_each_scheme() -> None:
     assert hidden.computation > rows[0].computation
     assert hidden.setup_bytes > 0
     assert hidden.total_bytes == hidden.setup_bytes + hidden.rounds * hidden.bytes
-    transfer = Scenario(TransferRecipe(scheme="ckks", hidden=4), {"b": 3, "a": 2}, 50)
+    transfer = Scenario(TransferRecipe(scheme="ckks", reveal="own-gradient", hidden=4), {"b": 3, "a": 2}, 50)
     ckks = CkksCosts()
     steps = [estimate(transfer.with_steps(q), ckks, network, RoundsModel(10)) for q in (1, 4)]
     assert steps[1].bytes > steps[0].bytes and steps[1].computation > 2 * steps[0].computation

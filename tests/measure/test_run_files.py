@@ -20,7 +20,7 @@ from securefed.transport import Path as ClockPath
 from tests.measure.drawings import parsed
 from tests.measure.runs import run
 
-SETTINGS = {"reveal": "own-gradient", "loss_form": "taylor", "rounds": 3, "learning_rate": 0.1}
+SETTINGS = {"reveal": "own-gradient", "loss_form": "taylor", "rounds": 3, "learning_rate": 0.1, "l2": 0.0}
 
 
 def account(scheme: str = "ckks", party: str = "bank", **settings: object) -> PartyAccount:

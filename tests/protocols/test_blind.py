@@ -72,6 +72,8 @@ def recipe(**settings: object) -> LinearRecipe:
         "batch_size": 12,
         "rounds": 4,
         "fit_intercept": False,
+        "algorithm": FedBCD(),
+        "l2": 0.0,
         "seed": 3,
         "allow_unstable": True,
         "feature_bound": 8.0,

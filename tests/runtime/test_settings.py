@@ -17,7 +17,7 @@ from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrtParties
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.runtime.settings import read_party_file
-from securefed.runtime.shared import DEFAULTS, HIDDEN_LAYERS, SharedSettings
+from securefed.runtime.shared import SharedSettings, defaults_of
 from securefed.transport.identity import Identity
 
 GOOD = """
@@ -59,7 +59,7 @@ def test_what_is_left_out_has_the_default_of_its_objective(folder: Path) -> None
         "parties": ["shop", "bank"],
         "key_holder": None,
         "objective": "linear",
-        **DEFAULTS["linear"],
+        **defaults_of("linear"),
     }
     assert party.peers["shop"].address == "shop.example:7001"
     assert party.data.standardise and party.data.columns is None
@@ -212,13 +212,16 @@ def test_a_run_file_and_an_estimator_have_the_same_defaults(objective: str, esti
         shown = TransferRecipe(scheme="ckks", reveal="own-gradient")
         said = {"rounds": "rounds", "l2": "l2", "hidden": "width", "gamma": "pull"}
         signature |= {name: getattr(made, word) for name, word in said.items()}
-        assert {name: getattr(shown, word) for name, word in said.items()} == HIDDEN_LAYERS
-    shared = DEFAULTS[objective].keys() & signature.keys()
+        opened = defaults_of("transfer", "own-gradient")
+        assert {name: getattr(shown, word) for name, word in said.items()} == {n: opened[n] for n in said}
+        assert defaults_of("transfer", scheme="plain")["hidden"] == opened["hidden"] == 32
+    defaults = defaults_of(objective)
+    shared = defaults.keys() & signature.keys()
     assert len(shared) > 15
     differ = {
-        name: (DEFAULTS[objective][name], signature[name])
+        name: (defaults[name], signature[name])
         for name in shared
-        if DEFAULTS[objective][name] != (list(h) if isinstance(h := signature[name], tuple) else h)
+        if defaults[name] != (list(h) if isinstance(h := signature[name], tuple) else h)
     }
     assert differ == {}
 
@@ -229,6 +232,6 @@ def test_the_template_shows_the_defaults() -> None:
     commented = re.sub(r"^# (?=[a-z_0-9]+ = )", "", run, flags=re.MULTILINE)
     shown = tomllib.loads(commented.replace('key_holder = "notary"', 'key_holder = ""'))["run"]
     examples = {"target"}  # has no default: an example of what to write
-    defaults = {key: value for key, value in DEFAULTS["linear"].items() if key in shown.keys() - examples}
+    defaults = {key: value for key, value in defaults_of("linear").items() if key in shown.keys() - examples}
     assert len(defaults) > 15
     assert {key: shown[key] for key in defaults} == defaults
