@@ -27,7 +27,8 @@ from securefed.data.vertical import TransferData
 from securefed.protocols.blind_transfer import BlindTransferParty
 from securefed.protocols.recipe import Surroundings
 from securefed.protocols.training import Evaluation
-from securefed.protocols.transfer_algebra import VALUE_BITS, OwnMaps, TransferRows, with_ones, with_waves
+from securefed.protocols.transfer_algebra import VALUE_BITS, TransferRows, with_ones, with_waves
+from securefed.protocols.transfer_plain import PlainTransfer
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.transport import Program
 
@@ -164,25 +165,13 @@ class BlindTransfer:
 
     def finish(self, on_look: OnLook | None) -> Finished:
         """The same steps in the clear."""
-        recipe, agreement, plan = self.recipe, self.agreement, self.recipe.blind_plan(self.agreement)
-        a, b = self._rows["A"], self._rows["B"]
-        gamma, l2 = plan.gamma, plan.l2
-        cross, told = a.shared.T @ b.shared / plan.rows, b.shared.T @ a.targets()[:, None] / plan.rows
-        w_a, w_b = a.start(plan.hidden, recipe.seed * 1000 + 1), b.start(plan.hidden, recipe.seed * 1000)
+        recipe, agreement = self.recipe, self.agreement
+        run = PlainTransfer(recipe.blind_plan(agreement), self._rows["A"], self._rows["B"], recipe.seed)
         points: list[Look] = []
         metric, reason = "held_out_auc" if self._held_out else "overlap_auc", "rounds"
         for t in range(agreement.stopping.rounds):
-            eta = agreement.learning_rate(t)
-            step_a, step_b = OwnMaps(a, plan, eta).scaled, OwnMaps(b, plan, eta).scaled
-            new_a, new_b, phi = w_a, w_b, w_a.T @ a.pull
-            square = w_b.T @ b.labelled_gram @ w_b
-            for _ in range(plan.local_steps):
-                push = square @ (new_a.T @ a.pull) / 4 - w_b.T @ told / 2
-                by_a = a.pull @ push.T + 2 * gamma * (a.gram @ new_a - cross @ w_b) + l2 * new_a
-                felt = b.labelled_gram @ (new_b @ phi) / 4 - told / 2
-                by_b = felt @ phi.T + 2 * gamma * (b.gram @ new_b - cross.T @ w_a) + l2 * new_b
-                new_a, new_b = new_a - step_a @ by_a, new_b - step_b @ by_b
-            w_a, w_b = self._maps = new_a, new_b
+            run.round(agreement.learning_rate(t))
+            self._maps = run.w_a, run.w_b
             points.append(self.look())
             if on_look is not None:
                 on_look(t, points[-1])

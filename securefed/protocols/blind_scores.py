@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder
-from securefed.crypto.errors import ShapeError
+from securefed.crypto.errors import Diverged, ShapeError
 from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, Range
 from securefed.crypto.scheme import Masked
 from securefed.errors import SettingError
@@ -36,8 +36,9 @@ from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.evidence import checked, hidden, leaving, spent, spent_entries
 from securefed.protocols.keyring import Keyring
+from securefed.protocols.objectives import get_objective
 from securefed.protocols.prediction import note_scores_opened, open_scores
-from securefed.protocols.refresh import hiding
+from securefed.protocols.refresh import DIVERGED, hiding
 from securefed.transport import Link
 
 __all__ = ["BlindScorer", "blind_scores", "release", "serve_blind_scores", "serve_release"]
@@ -82,7 +83,7 @@ async def blind_scores(
         if keys.own is None:
             raise SettingError("scores: two parties hold keys for each other")
         if link.name == label_party:
-            return _flat(await _ask_peer(link, keys.own, keys, part, scorer.plan, round_))
+            return _flat(await _ask_peer(link, keys.own, keys, part, scorer.plan, round_), agreement)
         await _answer_peer(link, keys.own, label_party, part, round_, blurred)
         return None
     if link.name != label_party:
@@ -93,10 +94,12 @@ async def blind_scores(
         blob = await link.receive("margin", name, round=round_)
         part = part + key.load_sum(blob, part.shape, part.range, part.slack)
         checked(link, "margin", name, round_, 0, "layout", "ciphertexts")
-    return _flat(await open_scores(link, keys, *part.mask(), round_))
+    return _flat(await open_scores(link, keys, *part.mask(), round_), agreement)
 
 
-def _flat(scores: Array) -> Array:
+def _flat(scores: Array, agreement: Agreement) -> Array:
+    if float(np.abs(scores).max(initial=0.0)) > get_objective(agreement.objective).largest_score:
+        raise Diverged(DIVERGED)
     return scores[:, 0] if scores.shape[1] == 1 else scores
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from securefed.checks import check_choice
 from securefed.errors import SettingError
@@ -36,6 +37,8 @@ class Objective:
     predict.
     """
 
+    largest_score: float = inf
+    """A blind model that gives larger ones has left its ranges."""
     given_away: str = ""
     """What own gradients show by design that a user may not expect, in a line."""
 
@@ -70,6 +73,7 @@ OBJECTIVES: dict[str, Objective] = {
         wide=True,
         parties=2,
         same_people=False,
+        largest_score=2.0**16,  # labels of -1 and +1 want scores of -2 and +2
         given_away="reveal='own-gradient': each party sees the gradients of its own hidden layer, and from "
         "them the one without labels finds the labels of the people they share; reveal='nothing' shows "
         "neither anything",

@@ -27,7 +27,16 @@ from securefed.protocols.keyring import Keyring
 from securefed.protocols.range_check import Answer, Check
 from securefed.transport import Link
 
-__all__ = ["Refresh", "Refresher", "ask_refresh", "hear_report", "hiding", "shifted", "take_refreshed"]
+__all__ = [
+    "DIVERGED",
+    "Refresh",
+    "Refresher",
+    "ask_refresh",
+    "hear_report",
+    "hiding",
+    "shifted",
+    "take_refreshed",
+]
 
 
 def hiding(keys: Keyring) -> HidingKey:

@@ -13,17 +13,19 @@ nothing depends on the number of rows. (One hidden column loses nothing: turn th
 lies along its first axis, and the other columns are only penalised. So h = 1 is the default.)
 
 *Steps.* W <- W - eta P gradient with P = (H + delta I)^-1, the party's own (A: H plus the same matrix over
-its labelled rows, so that q'P q <= 1). B's curvature is then below |Phi|^2/4 + 2 gamma + l2/delta and A's
-below |S|/4 + 2 gamma + l2/delta; where representations have second moments up to 2, eta = `largest_step` is
-the inverse of both. Q steps of B on a Phi that stays are, with N = eta P and M = I - N (2 gamma H + l2 + mu),
+its labelled rows, so that q'P q <= 1). B's curvature is then that of P (|Phi|^2/4 G + 2 gamma H + l2 + mu),
+A's that of P (S/4 q q' + 2 gamma H + l2 + mu). With learning_rate="auto" each party takes eta = 1/lambda from
+its own columns, as if |Phi|^2 and S q'P q were R = 4, and where both move at once it is held to where it was
+at the exchange, by tau/2 |W - W_0|^2 in the metric of P^-1: docs/protocols.md derives that rounds lower the
+loss. Q steps of B on a Phi that stays, with N = eta P, T = mu N + eta tau I, M = I - N (2 gamma H + l2) - T:
 
-    Z <- M Z + x,   v <- M v + N t + |Phi|^2 x,   x = N c/2 - N G v/4,     t = 2 gamma K'W_A Phi + mu v_0
-    W_B <- (M^Q + mu R N) W_B + 2 gamma R N K'W_A + Z Phi',                R = I + M + ... + M^(Q-1)
+    Z <- M Z + x,   v <- M v + N t + |Phi|^2 x,   x = N c/2 - N G v/4,     N t = 2 gamma N K'W_A Phi + T v_0
+    W_B <- (M^Q + R T) W_B + 2 gamma R N K'W_A + Z Phi',                R = I + M + ... + M^(Q-1)
 
 and Q steps of A on a W_B that stays, with g = S Phi/4 - W_B'c/2,
 
-    Phi_j = q'((M^j + mu R_j N) W_A + 2 gamma R_j N K W_B)' - sum over i < j of (q'M^(j-1-i) N q) g_i
-    W_A <- (M^Q + mu R N) W_A + 2 gamma R N K W_B - sum over i of M^(Q-1-i) N q g_i'
+    Phi_j = q'((M^j + R_j T) W_A + 2 gamma R_j N K W_B)' - sum over i < j of (q'M^(j-1-i) N q) g_i
+    W_A <- (M^Q + R T) W_A + 2 gamma R N K W_B - sum over i of M^(Q-1-i) N q g_i'
 
 so a local step takes vectors only.
 """
@@ -37,7 +39,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.errors import DataError
+from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.shared_products import Shape
 
@@ -47,7 +49,6 @@ __all__ = [
     "OwnMaps",
     "TransferPlan",
     "TransferRows",
-    "largest_step",
     "with_ones",
     "with_waves",
 ]
@@ -58,17 +59,16 @@ VALUE_BITS = 32
 """Fraction bits of everything shared."""
 DAMPING = 0.1
 """delta, as a part of the mean second moment of a party's columns."""
-SECOND_MOMENT = 2.0
-"""Of u, that steps are sized for; representations start at 1."""
+REACH = 4.0
+"""R, what |Phi|^2 and S q'P q are taken for: labels of -1 and +1 want scores of -2 and +2, |Phi|^2 S = 4."""
+COUPLING = 1.5
+"""R/4 + 1/2: of the loss, between the two maps, for q'P q = 1."""
+HOLD = 0.25
+"""B's part of what it takes to cover that where both move at once; A's is COUPLING^2 q'P q / HOLD."""
 WAVES = 64
 """Random features that every party's columns get: cosines, so that a linear map can bend (Rahimi, Recht)."""
 START = 0.3
 """Root mean square of the columns of u beyond the first, at the start."""
-
-
-def largest_step(gamma: float, l2: float) -> float:
-    """What learning_rate="auto" starts from: the inverse of the largest curvature after P."""
-    return 1.0 / (SECOND_MOMENT / 4.0 + 2.0 * gamma + l2 / DAMPING)
 
 
 def with_ones(features: Array) -> Array:
@@ -99,6 +99,8 @@ class TransferPlan:
     proximal: float
     local_steps: int
     sequential: bool
+    own_steps: bool = True
+    """Each party's rate is a part of its own largest step; else the same number for both, as it is."""
 
     def setup(self) -> list[Shape]:
         """K and c: whoever has fewer columns hides them; labels are A's."""
@@ -155,7 +157,9 @@ class TransferPlan:
             return sum(shape.entries * (2 if shape.wide else 1) for shape in shapes)
 
         rounds = agreement.stopping.rounds
-        return count(self.setup()) + rounds * (count(self.round()) + count(self.scoring()))
+        return (
+            self.size_b + count(self.setup()) + (rounds + 1) * (count(self.round()) + count(self.scoring()))
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +216,36 @@ class TransferRows:
         found: Array = np.linalg.inv(total + DAMPING * np.trace(self.gram) / size * np.eye(size))
         return found
 
+    @cached_property
+    def reach(self) -> float:
+        """q'P q, of A: at most 1."""
+        return float((self.pull.T @ self.inverse @ self.pull)[0, 0])
+
+    def hold(self, plan: TransferPlan) -> float:
+        """tau: how much the map is held to where it was at the exchange."""
+        if plan.sequential or not plan.own_steps:
+            return 0.0
+        return 2.0 * plan.gamma + (HOLD if self.labels is None else COUPLING**2 * self.reach / HOLD)
+
+    def curvature(self, plan: TransferPlan) -> float:
+        """lambda: the largest of the local problem after P, from this party's own columns."""
+        loss: Array = self.labelled_gram
+        if self.labels is not None:
+            loss = self.pull @ self.pull.T / self.reach if self.reach > 0.0 else np.zeros_like(self.gram)
+        total = REACH / 4.0 * loss + 2.0 * plan.gamma * self.gram
+        total = total + (plan.l2 + plan.proximal) * np.eye(len(total))
+        root = np.linalg.cholesky(self.inverse)
+        return self.hold(plan) + float(np.linalg.eigvalsh(root.T @ total @ root)[-1])
+
+    def check_rate(self, rate: float, plan: TransferPlan, name: str) -> None:
+        """SettingError for a given rate that this party's columns show to be too large."""
+        most = (2.0 if plan.sequential else 1.0) / self.curvature(plan)
+        if rate > most:
+            raise SettingError(
+                f"learning_rate: {rate:g} given; with the columns of {name} a blind transfer run may diverge"
+                f" from {most:.3g} on; 'auto' takes what they allow"
+            )
+
     def start(self, hidden: int, seed: int) -> Array:
         """W before training: A's first column tells its own labelled rows apart, B's is 0; the others are
         random, from the public seed.
@@ -222,7 +256,9 @@ class TransferRows:
         maps[:, 0] = 0.0
         if self.labels is not None:
             told = (self.inverse @ self.pull)[:, 0]
-            moment = float(told @ self.gram @ told)
+            known = self.features[~np.isnan(self.labels)] @ told
+            # So |Phi| starts between sqrt(q'P q) and 1, whoever of the labelled people is shared.
+            moment = max(float(told @ self.gram @ told), float(known @ known) / len(known))
             maps[:, 0] = told / sqrt(moment) if moment > 0 else 0.0
         return maps
 
@@ -235,17 +271,29 @@ class OwnMaps:
     plan: TransferPlan
     eta: float
 
+    @property
+    def rate(self) -> float:
+        """eta of this party."""
+        return self.eta / self.rows.curvature(self.plan) if self.plan.own_steps else self.eta
+
     @cached_property
     def scaled(self) -> Array:
         """N."""
-        return self.eta * self.rows.inverse
+        return self.rate * self.rows.inverse
+
+    @cached_property
+    def kept(self) -> Array:
+        """T: what the map at the exchange counts for in a step."""
+        return self.plan.proximal * self.scaled + self.rate * self.rows.hold(self.plan) * np.eye(
+            len(self.scaled)
+        )
 
     @cached_property
     def powers(self) -> list[tuple[Array, Array]]:
         """M^j and R_j, j from 0 to Q."""
         plan, size = self.plan, len(self.rows.gram)
-        pull = 2.0 * plan.gamma * self.rows.gram + (plan.l2 + plan.proximal) * np.eye(size)
-        step = np.eye(size) - self.scaled @ pull
+        pull = 2.0 * plan.gamma * self.rows.gram + plan.l2 * np.eye(size)
+        step = np.eye(size) - self.scaled @ pull - self.kept
         found = [(np.eye(size), np.zeros((size, size)))]
         for _ in range(plan.local_steps):
             power, total = found[-1]
@@ -255,15 +303,14 @@ class OwnMaps:
     def base(self, steps: int) -> Array:
         """(d, 2d): what `steps` steps make of W, and of the peer's part of the alignment."""
         power, total = self.powers[steps]
-        moved = total @ self.scaled
-        return np.hstack([power + self.plan.proximal * moved, 2.0 * self.plan.gamma * moved])
+        return np.hstack([power + total @ self.kept, 2.0 * self.plan.gamma * total @ self.scaled])
 
     # B's
 
     def constants(self) -> Array:
         """(2d, 3d): N t and N c/2 from K'W_A Phi, v_0 and c."""
         n, none = self.scaled, np.zeros_like(self.scaled)
-        return np.block([[2.0 * self.plan.gamma * n, self.plan.proximal * n, none], [none, none, 0.5 * n]])
+        return np.block([[2.0 * self.plan.gamma * n, self.kept, none], [none, none, 0.5 * n]])
 
     def step(self) -> Array:
         """(3d, 2d): M Z, M v and -N G v/4 from Z and v."""

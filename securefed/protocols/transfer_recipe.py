@@ -19,11 +19,11 @@ from securefed.protocols.blind_transfer import BlindTransferParty
 from securefed.protocols.losses import get_loss
 from securefed.protocols.optimisers import get_optimiser
 from securefed.protocols.recipe import REVEALS, Recipe, Surroundings
-from securefed.protocols.schedules import Automatic, Constant, InverseSqrt, as_learning_rate
+from securefed.protocols.schedules import Automatic, Constant, as_learning_rate
 from securefed.protocols.scorers import TransferScorer
 from securefed.protocols.training import DataParty, Evaluation
 from securefed.protocols.transfer import TransferSide
-from securefed.protocols.transfer_algebra import TransferPlan, TransferRows, largest_step, with_ones
+from securefed.protocols.transfer_algebra import TransferPlan, TransferRows, with_ones
 
 __all__ = ["TransferRecipe"]
 
@@ -94,7 +94,7 @@ class TransferRecipe(Recipe):
         """B first, then A, which has the labels."""
         rate = as_learning_rate(self.learning_rate)
         if isinstance(rate, Automatic):
-            rate = InverseSqrt(largest_step(self.pull, self.l2)) if self.blind else Constant(TRANSFER_RATE)
+            rate = Constant(1.0 if self.blind else TRANSFER_RATE)
         return Agreement(
             objective=self.objective,
             scheme=self.scheme,
@@ -113,12 +113,15 @@ class TransferRecipe(Recipe):
                 ("activation", self.activation),
                 ("gamma", self.pull),
                 ("l2", self.l2),
-                (
-                    "feature_bound" if self.blind else "activation_bound",
-                    self.feature_bound if self.blind else self.activation_bound,
-                ),
+                self._bound(),
+                *([("steps", "own" if self._own_steps else "given")] if self.blind else []),
             ),
         )
+
+    @property
+    def _own_steps(self) -> bool:
+        """Whether rates are parts of each party's largest step."""
+        return isinstance(as_learning_rate(self.learning_rate), Automatic)
 
     def _bound(self) -> tuple[str, float]:
         if self.blind:
@@ -168,6 +171,7 @@ class TransferRecipe(Recipe):
             algorithm.proximal,
             algorithm.local_steps,
             algorithm.order != "parallel",
+            self._own_steps,
         )
 
     def scoring_plan(self, columns: int) -> BlindPlan:
@@ -193,11 +197,14 @@ class TransferRecipe(Recipe):
             evaluation = Evaluation(
                 self.scored(evaluation.features, label_party=labels is not None), evaluation.metric
             )
+        plan, rows = self.blind_plan(agreement), TransferRows(with_ones(features), overlap, labelled, labels)
+        if not (plan.own_steps or self.allow_unstable):
+            rows.check_rate(agreement.learning_rate(0), plan, name)
         return BlindTransferParty(
             agreement,
-            self.blind_plan(agreement),
+            plan,
             scoring,
-            TransferRows(with_ones(features), overlap, labelled, labels),
+            rows,
             seed=self.seed * 1000 + (labels is not None),
             holder=around.holder,
             evaluation=evaluation,

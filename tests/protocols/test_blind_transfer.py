@@ -19,10 +19,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from securefed.crypto import key_kind
+from securefed.crypto.errors import Diverged
 from securefed.crypto.shares import centred
 from securefed.errors import DataError, SettingError
 from securefed.protocols.blind_transfer import BlindTransferParty
@@ -30,7 +33,8 @@ from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.recipe import Surroundings
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.protocols.training import Evaluation
-from securefed.protocols.transfer_algebra import OwnMaps, TransferRows
+from securefed.protocols.transfer_algebra import OwnMaps, TransferPlan, TransferRows, with_ones
+from securefed.protocols.transfer_plain import PlainTransfer
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.transport import LocalRun
 from tests.protocols.federation import KEYS, MUCH, run_parties
@@ -107,13 +111,18 @@ def turn(made: TransferRecipe, rows: Any, w_a: Array, w_b: Array, eta: float, ac
     """Q plain local steps of whoever is active, on what the other had."""
     a, b = rows
     new_a, new_b, mu = w_a, w_b, made.algorithm.proximal
+    size = (made.blind_member("B", b.features.shape[1] - 1), made.blind_member("A", a.features.shape[1] - 1))
+    plan = made.blind_plan(made.agreement(size, len(a.overlap)))
+    rates, holds = [eta / x.curvature(plan) for x in rows], [x.hold(plan) for x in rows]
     for _ in range(made.algorithm.local_steps):
         if "A" in active:
             by_a, _ = gradients(made, a, b, new_a, w_b)
-            new_a = new_a - eta * a.inverse @ (by_a + mu * (new_a - w_a))
+            moved = new_a - w_a
+            new_a = new_a - rates[0] * (a.inverse @ (by_a + mu * moved) + holds[0] * moved)
         if "B" in active:
             _, by_b = gradients(made, a, b, w_a, new_b)
-            new_b = new_b - eta * b.inverse @ (by_b + mu * (new_b - w_b))
+            moved = new_b - w_b
+            new_b = new_b - rates[1] * (b.inverse @ (by_b + mu * moved) + holds[1] * moved)
     return new_a, new_b
 
 
@@ -246,8 +255,55 @@ def test_an_interrupted_run_goes_on_from_its_shares() -> None:
         first.parties["A"].restore(broken)
 
 
+@pytest.mark.slow
+def test_values_that_leave_their_range_show_in_the_first_score() -> None:
+    """A rate that both were told to take, sixty times what their columns allow."""
+    wild = recipe(learning_rate=60.0, allow_unstable=True, algorithm=FedBCD(8), rounds=2, evaluate_every=2)
+    with pytest.raises(Diverged, match="left their declared range"):
+        blind(wild, data(rows=12, columns=(2, 3)), metric=lambda scores: 0.5)
+
+
+@st.composite
+def federations(draw: Any) -> Any:
+    """Rows, columns, scales, labels and settings of any kind."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rows, more = draw(st.integers(3, 40)), draw(st.integers(0, 60))
+    d_a, d_b = draw(st.integers(1, 12)), draw(st.integers(1, 12))
+    columns = rng.normal(size=(rows + more, d_a + d_b))
+    if draw(st.booleans()):
+        columns = columns @ rng.normal(size=(d_a + d_b, d_a + d_b))
+    columns = columns * 10.0 ** rng.uniform(-2, 2, size=d_a + d_b) ** draw(st.integers(0, 1))
+    pull = columns / columns.std(axis=0) @ rng.normal(size=d_a + d_b)
+    labels = np.where(
+        draw(st.sampled_from([0.0, 1.0, 5.0])) * pull + rng.normal(size=len(pull)) > 0, 1.0, -1.0
+    )
+    labels[rng.random(len(labels)) < draw(st.sampled_from([0.0, 0.6]))] = np.nan
+    labels[:2] = 1.0, -1.0
+    labelled, shared = ~np.isnan(labels[:rows]), np.arange(rows)
+    a = TransferRows(with_ones(columns[:, :d_a]), shared, labelled, labels)
+    b = TransferRows(with_ones(columns[:rows, d_a:]), shared, labelled, None)
+    sizes = (d_a + 1, d_b + 1, draw(st.integers(1, 3)), rows)
+    weights = tuple(draw(st.sampled_from([0.0, 0.005, 0.05, 1.0])) for _ in range(2))
+    steps, sequential = draw(st.sampled_from([1, 2, 5, 10, 100])), draw(st.booleans())
+    plan = TransferPlan(*sizes, *weights, draw(st.sampled_from([0.0, 0.1, 5.0])), steps, sequential)
+    return PlainTransfer(plan, a, b, 0)
+
+
+@given(federations())
+@settings(max_examples=60, deadline=None)
+def test_the_loss_falls_in_every_round_whatever_the_columns(run: PlainTransfer) -> None:
+    before = run.loss()
+    for _ in range(15):
+        run.round(1.0)
+        after = run.loss()
+        assert after <= before + 1e-9 * max(1.0, before)
+        before = after
+
+
 def test_what_cannot_be_done_is_refused_by_name() -> None:
     with pytest.raises(SettingError, match="batch_size: 8 given"):
         recipe(batch_size=8)
     with pytest.raises(DataError, match="feature_bound"):
         blind(recipe(feature_bound=0.5), data())
+    with pytest.raises(SettingError, match="learning_rate: 60 given; with the columns of B"):
+        blind(recipe(learning_rate=60.0), data())
