@@ -15,8 +15,8 @@ lies along its first axis, and the other columns are only penalised. So h = 1 is
 *Steps.* W <- W - eta P gradient with P = (H + delta I)^-1, the party's own (A: H plus the same matrix over
 its labelled rows, so that q'P q <= 1). B's curvature is then that of P (|Phi|^2/4 G + 2 gamma H + l2 + mu),
 A's that of P (S/4 q q' + 2 gamma H + l2 + mu). With learning_rate="auto" each party takes eta = 1/lambda from
-its own columns, as if |Phi|^2 and S q'P q were R = 4, and where both move at once it is held to where it was
-at the exchange, by tau/2 |W - W_0|^2 in the metric of P^-1: docs/protocols.md derives that rounds lower the
+its own columns, as if |Phi|^2 and S q'P q were R = 4, and its map is held to where it was at the exchange,
+by tau/2 |W - W_0|^2 in the metric of P^-1: docs/protocols.md derives that rounds lower the
 loss. Q steps of B on a Phi that stays, with N = eta P, T = mu N + eta tau I, M = I - N (2 gamma H + l2) - T:
 
     Z <- M Z + x,   v <- M v + N t + |Phi|^2 x,   x = N c/2 - N G v/4,     N t = 2 gamma N K'W_A Phi + T v_0
@@ -45,6 +45,7 @@ from securefed.protocols.shared_products import Shape
 
 __all__ = [
     "DAMPING",
+    "REACH",
     "WAVES",
     "OwnMaps",
     "TransferPlan",
@@ -223,7 +224,7 @@ class TransferRows:
 
     def hold(self, plan: TransferPlan) -> float:
         """tau: how much the map is held to where it was at the exchange."""
-        if plan.sequential or not plan.own_steps:
+        if not plan.own_steps:
             return 0.0
         return 2.0 * plan.gamma + (HOLD if self.labels is None else COUPLING**2 * self.reach / HOLD)
 

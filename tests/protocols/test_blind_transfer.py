@@ -33,7 +33,7 @@ from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.recipe import Surroundings
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.protocols.training import Evaluation
-from securefed.protocols.transfer_algebra import OwnMaps, TransferPlan, TransferRows, with_ones
+from securefed.protocols.transfer_algebra import REACH, OwnMaps, TransferPlan, TransferRows, with_ones
 from securefed.protocols.transfer_plain import PlainTransfer
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.transport import LocalRun
@@ -298,6 +298,9 @@ def test_the_loss_falls_in_every_round_whatever_the_columns(run: PlainTransfer) 
         after = run.loss()
         assert after <= before + 1e-9 * max(1.0, before)
         before = after
+        phi, square = run.w_a.T @ run._a.pull, run.w_b.T @ run._b.labelled_gram @ run.w_b
+        # What the proof takes for granted (docs/protocols.md).
+        assert (phi**2).sum() <= REACH and np.linalg.eigvalsh(square)[-1] * run._a.reach <= REACH
 
 
 def test_what_cannot_be_done_is_refused_by_name() -> None:
