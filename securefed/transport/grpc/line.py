@@ -85,7 +85,7 @@ class Line:
 
     def greet(self, attempt: Attempt, timeout: float | None = None) -> bool:
         """Ask in the background; one question at a time. False if one is still open."""
-        now, seconds = self._host.now(), timeout or self._timeouts.answer
+        now, seconds, old = self._host.now(), timeout or self._timeouts.answer, None
         with self._lock:
             before = self._question
             if before is not None and now <= before.deadline + OVERDUE:
@@ -95,7 +95,6 @@ class Line:
             if self._unanswered is not None and now - self._unanswered > self._timeouts.patience / 2:
                 self._unanswered = None
                 old, self._asks = self._asks, self._connect()
-                old.close()
             known = attempt.others[self.name].session
             data = codec.encode_hello(attempt.hello(self.name))
             call = self._asks.unary_unary(GREET).future(data, timeout=seconds)
@@ -107,8 +106,11 @@ class Line:
                     self._question = None
             self._answered(attempt, known, self._host.now() - now, done)
 
+        # Without the lock: what they end calls `answered` of an earlier question, which takes it.
         if before is not None:
             before.call.cancel()
+        if old is not None:
+            old.close()
         call.add_done_callback(answered)
         return True
 
