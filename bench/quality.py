@@ -206,9 +206,10 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
     offset: Array | None = None
     if table.exposure and table.settings:
         offset, numbers = np.log(numbers[:, -1]), numbers[:, :-1]
-    groups = np.array_split(np.random.default_rng(seed).permutation(numbers.shape[1]), count)
-    if table.exposure and offset is None:
-        groups = [np.setdiff1d(group, [numbers.shape[1] - 1]) for group in groups]
+    apart = 1 if table.exposure and offset is None else 0
+    order = np.random.default_rng(seed).permutation(numbers.shape[1] - apart)
+    groups = np.array_split(order, count)
+    if apart:
         groups[-1] = np.append(groups[-1], numbers.shape[1] - 1)
 
     def parties(rows: NDArray[np.intp], known: bool) -> list[Party]:

@@ -103,6 +103,14 @@ def test_an_encrypted_run_has_the_same_quality() -> None:
     assert model.result_.holdout.value == pytest.approx(twin.result_.holdout.value, abs=0.01)
 
 
+def test_automatic_rounds_are_more_for_more_parties() -> None:
+    table, labels = TABLES["breast"]()
+    model = emulated(rounds="auto").fit(parties(table[:100], labels[:100], split(30, 3)))
+    assert model.result_.rounds == 30
+    with pytest.raises(SettingError, match="rounds: 'auto' takes learning_rate='auto'"):
+        emulated(rounds="auto", learning_rate=0.1).fit(parties(table[:100], labels[:100], split(30, 3)))
+
+
 def test_a_party_that_says_nothing_is_refused_by_name() -> None:
     table, labels = TABLES["breast"]()
     made = [Party("idle", np.full((100, 2), 3.0)), Party("clinic", table[:100, :5], labels=labels[:100])]

@@ -67,7 +67,7 @@ objective = "linear"           # "linear": all have the same people; "transfer":
 scheme = "ckks"                # "ckks" (lattices, fast), "paillier" (factoring), "plain" (NO protection)
 reveal = "nothing"             # "nothing": parameters stay encrypted throughout (linear models);
                                # "own-gradient": each party sees its own aggregated gradients
-rounds = 24                    # exchanges; the last third learns from the held-out rows too (refit)
+rounds = 24                    # exchanges, or "auto"; the last third learns from held-out rows too (refit)
 local_steps = 20               # Q: local updates between two exchanges; `securefed plan` says which is fast
 learning_rate = "auto"         # every party's own, from its own columns: cannot diverge; or a number
 l2 = "auto"                    # weight of the penalty: 1/rows; or a number

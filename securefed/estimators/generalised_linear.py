@@ -53,7 +53,7 @@ from securefed.protocols.losses import get_loss
 from securefed.protocols.prediction_run import BlindShard, predict_programs
 from securefed.protocols.range_check import CHECK_EVERY
 from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
-from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, held_out
+from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, automatic_rounds, held_out
 from securefed.protocols.scorers import LinearScorer, Scorer
 from securefed.protocols.training import Evaluation, Outcome
 from securefed.protocols.trust import warn_of_trust
@@ -86,10 +86,11 @@ class GeneralisedLinear(Federated):
         models cannot rise; or a number, or a schedule such as InverseSqrt(0.3). A number that a party's own
         columns show to be unstable is refused unless allow_unstable=True.
     l2: the weight of the penalty l2/2 |theta|^2; "auto" is 1/rows (scikit-learn's C = 1), at least 1e-4.
-    rounds: exchanges. refit: the last third of them learns from the held-out rows too, once these have been
-        measured, where nothing is revealed, steps are automatic, no evaluation looks at them again, and every
-        party's score ledger has room for scores of the same people by two models (it says so in one bit); the
-        quality that is told is then that of the model before.
+    rounds: exchanges; "auto": 24 for two parties and more for more of them, by the bound on what further
+        accelerated rounds can change. refit: the last third of them learns from the held-out rows too, once
+        these have been measured, where nothing is revealed, steps are automatic, no evaluation looks at them
+        again, and every party's score ledger has room for scores of the same people by two models (it says so
+        in one bit); the quality that is told is then that of the model before.
     batch_size: rows of each round's mini-batch, all where it is None. They are drawn anew each round; with
         fixed_batches=True cut once, which gives less of the labels away where gradients are revealed.
     check_every: blind training: check one array in so many that comes back from its key-holder, at random; a
@@ -144,7 +145,7 @@ class GeneralisedLinear(Federated):
         optimiser: Any = "sgd",
         batch_size: int | None = None,
         fixed_batches: bool = False,
-        rounds: int = 24,
+        rounds: int | str = 24,
         refit: bool = True,
         target: float | None = None,
         patience: int | None = None,
@@ -214,10 +215,14 @@ class GeneralisedLinear(Federated):
         self.seed = seed
         self.progress = progress
 
-    def _recipe(self) -> LinearRecipe:
+    def _recipe(self, parties: int = 2) -> LinearRecipe:
         simulation = {"standardise", "holdout", "threshold", "score_ledger", "base", "class_weight", "family"}
         simulation |= {"key_bits", "network", "engine", "progress"}
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in simulation}
+        if settings["rounds"] == "auto":
+            settings["rounds"] = automatic_rounds(parties)
+            if settings["learning_rate"] != "auto":
+                raise SettingError("rounds: 'auto' takes learning_rate='auto'")
         return LinearRecipe(**settings)
 
     def fit(
@@ -230,11 +235,11 @@ class GeneralisedLinear(Federated):
         """Train. `validation` (same parties, other rows) is what evaluations look at, in place of held-out
         rows.
         """
-        recipe = self._recipe()
+        parties = check_parties(parties)
+        recipe = self._recipe(len(parties))
         self._check_simulation()
         check_number("holdout", self.holdout, least=0.0, below=1.0)
         check_threshold(self.threshold)
-        parties = check_parties(parties)
         last = label_party(parties).name
         # Turns are taken in this order; the paper's party K, with the labels, is last.
         aligned = sorted(align(parties, last), key=lambda p: p.name == last)

@@ -55,6 +55,8 @@ class ObjectiveKit(ABC, Generic[R]):
     """The word in a shard that says which estimator reads it too."""
     aims: ClassVar[bool] = False
     """The label party may weigh rows and classes, fit around a model of its own, and have more classes."""
+    accelerates: ClassVar[bool] = False
+    """Rounds with automatic steps are accelerated, so that it is known how many are enough."""
     holdout: ClassVar[float] = 0.0
     """The share of the common rows that `securefed party` holds out by default."""
     rounds_floor: ClassVar[float] = 0.15

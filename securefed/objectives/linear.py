@@ -34,6 +34,7 @@ class LinearKit(ObjectiveKit[LinearRecipe]):
     recipe_class = LinearRecipe
     estimator = "generalised-linear"
     aims = True
+    accelerates = True
     holdout = 0.2
 
     @classmethod

@@ -40,11 +40,13 @@ __all__ = [
     "Stopping",
     "StoppingTracker",
     "as_learning_rate",
+    "automatic_rounds",
     "held_out",
     "proximal_pull",
 ]
 
 Order = Literal["parallel", "sequential"]
+PRECISE = 1200
 LEAST_HELD_OUT = 10
 """Fewer rows than this say nothing about a model."""
 Reason = Literal["target", "rounds", "no progress"]
@@ -209,6 +211,17 @@ class Automatic:
     def _place(self, t: int) -> int:
         check_integer("t", t, least=0)
         return t if self.again is None or t < self.again else t - self.again
+
+
+def automatic_rounds(parties: int) -> int:
+    """rounds="auto": as many as the public bound on accelerated rounds asks for.
+
+    F(theta_t) - min F is at most |theta*|^2 / (2 (2t + 1)^2) in the norm of P^-1 (docs/protocols.md), which
+    has `parties` times a party's own curvature: where parties' columns do not cancel each other that is below
+    `parties` times what the fit gains, and further rounds change less than its part 1 / PRECISE.
+    """
+    check_integer("parties", parties, least=1)
+    return math.ceil((math.sqrt(PRECISE * parties) - 1.0) / 2.0)
 
 
 def as_learning_rate(rate: str | float | LearningRate) -> LearningRate:

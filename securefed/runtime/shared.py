@@ -17,7 +17,14 @@ from securefed.errors import SettingError
 from securefed.objectives import KITS, ObjectiveKit
 from securefed.protocols.objectives import get_objective
 from securefed.protocols.recipe import REVEALS, Recipe
-from securefed.protocols.schedules import Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
+from securefed.protocols.schedules import (
+    Constant,
+    FedBCD,
+    FedSGD,
+    InverseSqrt,
+    InverseSqrtParties,
+    automatic_rounds,
+)
 from securefed.runtime.fields import check_keys, check_names
 from securefed.transport.identity import check_party_name
 
@@ -62,6 +69,10 @@ class SharedSettings:
             if fraction and isinstance(value, int) and not isinstance(value, bool):
                 values[key] = float(value)
         parties = check_names("parties", table["parties"])
+        if values["rounds"] == "auto":
+            if values["learning_rate"] != "auto" or not KITS[objective].accelerates:
+                raise SettingError("rounds: 'auto' takes learning_rate = 'auto' and objective = 'linear'")
+            values["rounds"] = automatic_rounds(max(1, len(parties)))
         made = cls(check_run_name(table["name"]), parties, table.get("key_holder"), objective, values)
         made._check()
         return made

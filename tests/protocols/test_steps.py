@@ -31,6 +31,7 @@ from securefed.protocols.schedules import (
     FedBCD,
     LearningRate,
     Stopping,
+    automatic_rounds,
     held_out,
 )
 from securefed.protocols.steps import LocalProblem, OwnSteps, margin_range, parameter_range, stable
@@ -333,6 +334,14 @@ class TestRecipe:
         members = (Member("a", 3, True, room=False), Member("b", 2, True))
         made = LinearRecipe(scheme="ckks", rounds=9).agreement(members, 100, held=20)
         assert made.evaluates_after(8) and not made.batches.aside
+
+    def test_automatic_rounds_follow_the_bound(self) -> None:
+        found = [automatic_rounds(parties) for parties in (1, 2, 5, 10)]
+        assert found == [17, 24, 39, 55]
+        assert all(
+            k / (2 * t + 1) ** 2 <= 1 / 1200 < k / (2 * t - 1) ** 2
+            for k, t in zip((1, 2, 5, 10), found, strict=True)
+        )
 
     def test_an_automatic_penalty_is_that_of_one_row(self) -> None:
         made = LinearRecipe(scheme="plain", l2="auto")

@@ -86,6 +86,12 @@ def agreed(**run: Any) -> SharedSettings:
     return SharedSettings.of({"name": "trial", "parties": ["shop", "bank"], **run})
 
 
+def test_automatic_rounds_are_a_number_to_everybody() -> None:
+    assert agreed(rounds="auto").values["rounds"] == 24
+    with pytest.raises(SettingError, match="rounds: 'auto' takes learning_rate = 'auto'"):
+        agreed(rounds="auto", learning_rate=0.1)
+
+
 def test_what_labels_do_not_have_is_refused() -> None:
     with pytest.raises(DataError, match=r"bank: labels have 2 classes \(a, b\), classes = 3 was agreed"):
         check_labels(np.array(["a", "b"] * 9), "bank", agreed(classes=3))
