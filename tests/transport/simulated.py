@@ -123,6 +123,14 @@ class Condition:
         return found
 
 
+class Aborted(Exception):
+    """How a call is ended at the party that is called: not by an error of grpc's own."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Error(grpc.RpcError):  # type: ignore[misc]
     def __init__(self, code: Any, text: str, trailing: tuple[Any, ...] = ()) -> None:
         super().__init__(text)
@@ -199,7 +207,7 @@ class Context:
         self._trailing = trailing
 
     def abort(self, code: Any, text: str) -> None:
-        raise Error(code, text, self._trailing)
+        raise Aborted(Error(code, text, self._trailing))
 
     def add_callback(self, then: Callable[[], None]) -> bool:
         if not self._call.done():
@@ -341,8 +349,8 @@ class Channel:
     def _answer(self, process: Process, context: Context, call: Call, work: Callable[[], bytes]) -> None:
         try:
             found: bytes | BaseException = work()
-        except Error as error:
-            found = error
+        except Aborted as aborted:
+            found = aborted.error
         way = self._world.way(process.name, self._source.name)
         context.end()
         if way.silent:

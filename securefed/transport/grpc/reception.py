@@ -112,7 +112,8 @@ class Reception:
                 _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{caller} delivers too much at once")
             return self._take_in(opened, context, caller, lost)
         except (grpc.RpcError, CallerGone):
-            return b""  # the caller is gone; nobody reads this
+            # Nobody hears it; and no bytes at all would be a receipt for message 0.
+            _abort(context, grpc.StatusCode.UNAVAILABLE, "the caller is gone")
         finally:
             with self._lock:
                 self._deliveries[caller] -= 1
