@@ -49,6 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_integer
+from securefed.crypto.progress import progress
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.data import curve, psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder
@@ -151,6 +152,10 @@ class _Side:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def followed(self, ids: Spool, what: str) -> Iterator[Words]:
+        """Blocks of ids, with a bar at a terminal."""
+        return progress(ids.blocks(BLOCK), what, -(-len(ids) // BLOCK))
+
     def run(self, work: Callable[[T], bytes], pieces: Sequence[T], sender: str = "") -> bytes:
         try:
             with self.link.activity("alignment"):
@@ -208,13 +213,13 @@ async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes])
         side.send_size(other)
     counts = {other: await side.receive_size(other) for other in others}
     ids, blinded = psi_work.shuffled(side.ids), Spool(4)
-    for block in ids.blocks(BLOCK):  # the others make their tables in the meantime
+    for block in side.followed(ids, "masking ids"):  # the others make their tables in the meantime
         blob = side.run(partial(psi_work.masked, mask), _pieces(block[:, :4]))
         blinded.append(psi_work.words(blob, 4))
     found = {other: Buckets(9, psi_work.tables(counts[other])) for other in others}
     points = {other: _Points(side, "psi-evaluated", other, len(side)) for other in others}
     steps = -(-len(side) // BLOCK)
-    for step in range(steps + WINDOW):
+    for step in progress(range(steps + WINDOW), "comparing ids", steps + WINDOW):
         if step < steps:
             blob = blinded.read(BLOCK * step, BLOCK * (step + 1)).astype("<u8").tobytes()
             for other in others:
@@ -270,13 +275,14 @@ async def _answer(side: _Side, hub: str, others: Sequence[str], scalar: bytes) -
     count = await side.receive_size(hub)
     keys = await _share_keys(side, others)
     own, names = Buckets(8, psi_work.tables(len(side))), Spool(2)
-    for block in side.ids.blocks(BLOCK):
+    for block in side.followed(side.ids, "masking ids"):
         work = partial(psi_work.own_values, scalar, side.link.name, keys)
         values = psi_work.words(side.run(work, _pieces(block)), 8)
         own.add(values, psi_work.table_of(values, len(side)))
         names.append(values[:, 6:])
     points = _Points(side, "psi-blinded", hub, count)
-    for step in range(-(-count // BLOCK)):
+    steps = -(-count // BLOCK)
+    for step in progress(range(steps), "comparing ids", steps):
         blob = await points.receive(step)
         done = side.run(partial(psi_work.multiplied, scalar), cut(blob, POINT * _PIECE), hub)
         side.link.send(hub, "psi-evaluated", done, step=step)
