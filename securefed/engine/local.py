@@ -7,8 +7,9 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Self, TypeVar
 
@@ -30,6 +31,8 @@ def cores() -> int:
 
 STOPPING = {signal.SIGINT, signal.SIGTERM}
 MOST_DEATHS = 3
+AHEAD = 2
+"""Pieces that a worker has been given and not done."""
 
 
 class WorkerDied(SecurefedError):
@@ -79,13 +82,14 @@ class Processes:
 
     Workers are forked where the system can: a spawned one would import the user's script again, and a
     script without a main guard would start over. A worker does the arithmetic of one piece and holds no
-    locks of this process. One that dies (the system was short of memory, say) takes the pool with it: there
-    is a new one, and what had no result yet is done again.
+    locks of this process. Pieces go to workers by their number, so that a piece that comes again in the next
+    round finds what its worker has made of its columns; who is done takes from others. When one dies (the
+    system was short of memory, say) there are new ones, and what had no result yet is done again.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = check_integer("workers", workers, least=1)
-        self._pool: ProcessPoolExecutor | None = None
+        self._pools: list[ProcessPoolExecutor] = []
         self._places = Places()
 
     @property
@@ -112,20 +116,32 @@ class Processes:
         return [done[place] for place in range(len(pieces))]
 
     def _try(self, function: Callable[[T], R], pieces: list[T], done: dict[int, R]) -> bool:
-        """All that is not done yet; False if the pool broke over it."""
-        tried = {}
+        """All that is not done yet; False if a worker died over it."""
+        left = [place for place in range(len(pieces)) if place not in done]
+        homes = [deque(p for p in left if p % self.workers == worker) for worker in range(self.workers)]
+        given: dict[Future[R], tuple[int, int]] = {}
+
+        def give(worker: int) -> None:
+            """The next piece of its own, or the last of whoever has most left."""
+            own, longest = homes[worker], max(homes, key=len)
+            if longest:
+                place = own.popleft() if own else longest.pop()
+                given[self._submit(self._started()[worker], function, pieces[place])] = worker, place
+
         try:
-            pool = self._started()
-            for place in range(len(pieces)):
-                if place not in done:
-                    tried[place] = self._submit(pool, function, pieces[place])
-            for place, future in tried.items():
-                done[place] = future.result()
-        except BrokenProcessPool:
-            for place, future in tried.items():
-                if future.done() and not future.cancelled() and future.exception() is None:
+            for worker in AHEAD * list(range(self.workers)):
+                give(worker)
+            while given:
+                for future in wait(given, return_when=FIRST_COMPLETED).done:
+                    worker, place = given[future]
                     done[place] = future.result()
+                    del given[future]
+                    give(worker)
+        except BrokenProcessPool:
             self.close()
+            for future, (_, place) in given.items():
+                if not future.cancelled() and future.exception() is None:
+                    done[place] = future.result()
             return False
         return True
 
@@ -140,21 +156,24 @@ class Processes:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def _started(self) -> ProcessPoolExecutor:
-        if self._pool is None:
+    def _started(self) -> list[ProcessPoolExecutor]:
+        if not self._pools:
             method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-            self._pool = ProcessPoolExecutor(
-                self.workers,
-                mp_context=multiprocessing.get_context(method),
-                initializer=_begin,
-                initargs=(os.getpid(),),
-            )
-        return self._pool
+            self._pools = [
+                ProcessPoolExecutor(
+                    1,
+                    mp_context=multiprocessing.get_context(method),
+                    initializer=_begin,
+                    initargs=(os.getpid(),),
+                )
+                for _ in range(self.workers)
+            ]
+        return self._pools
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
+        pools, self._pools = self._pools, []
+        for pool in pools:
+            pool.shutdown(cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self

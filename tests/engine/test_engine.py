@@ -152,6 +152,14 @@ def test_what_is_shared_is_placed_once_and_survives_a_worker(make, tmp_path: Pat
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="looks into /proc")
+def test_pieces_find_the_worker_that_they_had_before() -> None:
+    with Processes(2) as engine:
+        first, again = ([pid for _, pid in engine.map(square, range(2))] for _ in range(2))
+        assert first == again and len(set(first)) == 2
+        assert {pid for _, pid in engine.map(square, range(50))} <= set(first)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in first), "they ended with the engine"
+
+
 class Kept:
     """What took long to make of it is made once in a worker."""
 
