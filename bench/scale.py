@@ -164,6 +164,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             style: dict[str, Any] = {"color": COLOURS[place], "marker": MARKERS[place]}
             axis.plot(sizes, [getattr(row, value) for row in found], label=sweep, **style)
         axis.set(xscale="log", yscale="log", xlabel="how many", ylabel=name)
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_formatter("{x:g}")
         axis.legend()
     figure.savefig(path)
 
