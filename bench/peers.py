@@ -196,7 +196,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=1000, help="shared rows n; default %(default)s")
     parser.add_argument("--width", type=int, default=32, help="hidden width h; default %(default)s")
     parser.add_argument("--local-steps", type=int, default=5, help="Q; default %(default)s")
-    parser.add_argument("--real", action="store_true", help="install SPU and run it beside ours")
+    parser.add_argument(
+        "--real", action="store_true", help="install SPU, the first time, and run it beside ours"
+    )
     parser.add_argument(
         "--folder",
         type=Path,

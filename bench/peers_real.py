@@ -79,10 +79,16 @@ def environment(folder: Path, packages: tuple[str, ...], *more: str) -> Path:
     """A Python with these packages, made once in a folder."""
     python = folder / "bin" / "python"
     if not (folder / "installed").exists():
+        print(f"installing {', '.join(packages)} into {folder}, once", flush=True)
+        began = time.perf_counter()
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
         command = [str(python), "-m", "pip", "install", "-q", *more, *packages]
         subprocess.run(command, check=True, capture_output=True, text=True)
         (folder / "installed").touch()
+        print(
+            f"installed in {time.perf_counter() - began:.0f} s, which are no part of the times below",
+            flush=True,
+        )
     return python
 
 
