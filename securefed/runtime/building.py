@@ -82,6 +82,9 @@ def build(
     learning, labelled = (alignment.rows if again else train), alignment.labelled
     features, targets = kit.features(data.features, data.straight), data.targets
     columns = take_rows(features, learning) if everybody else features
+    aimed = targets
+    if everybody:  # before anything is measured: scores are added to what it fits
+        aimed = _aimed(data, learning, columns, kept if again else np.arange(len(train)), name, kit)
     measured: Measured | None = None
     if agreement.evaluate_every or agreement.holdout:
         rows, known = (held, labelled[aside]) if len(held) else (train, labelled[kept])
@@ -98,10 +101,9 @@ def build(
             metric = auc(targets[rows])
         around = replace(around, evaluation=Evaluation(seen, metric))
     if everybody:
-        trained = kept if again else np.arange(len(train))
-        targets, learning = _aimed(data, learning, columns, trained, name, kit), np.arange(len(learning))
+        learning = np.arange(len(learning))
     wanted = labelled if again else labelled[kept]
-    program = kit.program(agreement, name, model, columns, targets, learning, wanted, around)
+    program = kit.program(agreement, name, model, columns, aimed, learning, wanted, around)
     return Trained(program, model), measured
 
 

@@ -12,13 +12,17 @@ import pytest
 from securefed.audit.files import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError
-from securefed.runtime.own_data import check_labels
+from securefed.protocols.recipe import Surroundings
+from securefed.runtime.alignment import Alignment
+from securefed.runtime.building import agreement_of, build, make_model
+from securefed.runtime.own_data import OwnData, check_labels
+from securefed.runtime.resumption import Standing
 from securefed.runtime.settings import DataSettings
 from securefed.runtime.shared import SharedSettings
 from tests.runtime.parties import Fleet
 
 Make = Callable[..., Fleet]
-TWO = {"shop": 4, "bank": 3}
+TWO = {"shop": 12, "bank": 3}
 
 
 def relabel(made: Fleet, columns: Mapping[str, Any], **of_data: str) -> None:
@@ -51,14 +55,16 @@ def scored(made: Fleet) -> dict[str, dict[str, str]]:
 def test_three_classes_train_and_predict(fleet: Make) -> None:
     made = fleet(TWO, people={"rows": 150}, rounds=3, classes=3)
     table, words = made.people.table, np.array(["low", "mid", "top"])
-    margins = np.column_stack([table[:, 0], table[:, 5], np.full(150, 0.4)])
+    margins = np.column_stack([table[:, 0], table[:, 12], np.full(150, 0.4)])
     kinds = words[np.argmax(margins, axis=1)]
     relabel(made, {"label": kinds})
     made.start_all()
     made.all_good()
     held = made.result("bank")["holdout"]
     assert held["metric"] == "accuracy" and held["value"] > 0.6
-    assert all(audit(*read_run(made.run_folder(name))).passed for name in TWO)
+    for name in TWO:
+        found = audit(*read_run(made.run_folder(name)))
+        assert found.passed, str(found)
     found = scored(made)
     assert {"score low", "probability mid", "predicted"} <= set(next(iter(found.values())))
     truth = dict(zip(made.people.ids, kinds.tolist(), strict=True))
@@ -70,20 +76,37 @@ def test_counts_with_an_exposure_train_and_predict(fleet: Make) -> None:
     made = fleet(TWO, people={"rows": 400}, rounds=4, loss="linear")
     rng, table = np.random.default_rng(0), made.people.table
     exposure = rng.uniform(0.2, 2.0, 400)
-    counts = rng.poisson(exposure * np.exp(0.7 * table[:, 0] + 0.5 * table[:, 5]))
+    counts = rng.poisson(exposure * np.exp(0.7 * table[:, 0] + 0.5 * table[:, 12]))
     log = np.log(exposure).round(6)
     relabel(made, {"label": counts, "bank2": log}, offset="bank2", family="poisson")
     made.start_all()
     made.all_good()
     held = made.result("bank")["holdout"]
     assert held["metric"] == "D2" and held["value"] > held["alone"] + 0.1
-    mean = dict(zip(made.people.ids, exposure * np.exp(0.7 * table[:, 0] + 0.5 * table[:, 5]), strict=True))
+    mean = dict(zip(made.people.ids, exposure * np.exp(0.7 * table[:, 0] + 0.5 * table[:, 12]), strict=True))
     pairs = np.array([(float(row["score"]), mean[id_]) for id_, row in scored(made).items()])
     assert np.corrcoef(np.log(pairs).T)[0, 1] > 0.95
 
 
 def agreed(**run: Any) -> SharedSettings:
     return SharedSettings.of({"name": "trial", "parties": ["shop", "bank"], **run})
+
+
+def test_what_is_measured_is_around_the_own_fit() -> None:
+    """Scores of 0 are the own fit, on held-out rows too."""
+    rng = np.random.default_rng(0)
+    features, offset = rng.normal(size=(100, 2)), rng.normal(size=100)
+    counts = rng.poisson(np.exp(features[:, 0] + offset)).astype(np.float64)
+    shared = agreed(loss="linear", reveal="own-gradient", scheme="plain")
+    wishes = DataSettings("a.csv", label="y", offset="o", family="poisson").wishes
+    targets, side = check_labels(counts, "bank", shared, wishes)
+    data = OwnData(features, None, targets, side, None, None, offset)
+    alignment = Alignment(np.arange(100), np.ones(100, dtype=np.bool_))
+    standings = {"shop": Standing(2), "bank": Standing(3)}
+    agreement = agreement_of(shared, standings, 100)
+    model = make_model(shared, "bank", 2, 0)
+    _, measured = build(shared, agreement, "bank", data, alignment, model, Surroundings())
+    assert measured is not None and measured.held(np.zeros(20)) > 0.2
 
 
 def test_automatic_rounds_are_a_number_to_everybody() -> None:
