@@ -29,15 +29,15 @@ the ledger stays empty. FedBCD-s runs the exchange once for each turn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper, load_public_key
-from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, PlainMatrix
+from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, PlainMatrix, Wide
 from securefed.errors import SettingError
-from securefed.protocols import evidence
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind_algebra import (
     MARGIN_BITS,
@@ -54,7 +54,7 @@ from securefed.protocols.blind_scores import (
     serve_release,
 )
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.evidence import checked, leaving, spent_entries
+from securefed.protocols.channel import Channel
 from securefed.protocols.keyring import Keyring, ReadKey, exchange_switching
 from securefed.protocols.loop import Evaluation, PartyLoop, Round, State, checkpoint_array
 from securefed.protocols.prediction_run import BlindShard
@@ -303,22 +303,22 @@ class BlindParty(PartyLoop):
             if link.name in senders:
                 with link.activity("products"):
                     margin = (self._margin(t) @ self.theta).within(plan.margins, plan.slack).rerandomise()
-                facts = leaving(margin)
-                link.send(label_party, "margin", margin.to_bytes(), round=t, step=position, facts=facts)
+                Channel(link, label_party, t, position).send("margin", margin)
             if link.name not in active:
                 return None
-            blob = await link.receive("residual", label_party, round=t, step=position)
-            with link.activity("unmask"):
-                g = key.load_array(blob, due.shape, plan.residuals, due.blocks)
-            checked(link, "residual", label_party, t, position, "shape", "scale", "ciphertexts")
-            return g
+            channel = Channel(link, label_party, t, position)
+
+            def load(blob: bytes) -> HiddenArray:
+                return key.load_array(blob, due.shape, plan.residuals, due.blocks)
+
+            return await channel.take("residual", load, "shape", "scale", "ciphertexts", activity="unmask")
         with link.activity("products"):
             total = (self._margin(t) @ self.theta).within(plan.margins, plan.slack)
         for name in senders:
             if name != label_party:
-                blob = await link.receive("margin", name, round=t, step=position)
-                self._received[name] = key.load_sum(blob, due.shape, plan.margins, plan.slack)
-                checked(link, "margin", name, t, position, "layout", "ciphertexts")
+                load_sum = partial(key.load_sum, shape=due.shape, range_=plan.margins, slack=plan.slack)
+                channel = Channel(link, name, t, position)
+                self._received[name] = await channel.take("margin", load_sum, "layout", "ciphertexts")
         for part in self._received.values():
             total = total + part
         targets = self._targets(t, MARGIN_BITS)
@@ -330,8 +330,7 @@ class BlindParty(PartyLoop):
         await Gate(check).passed()
         for name in active:
             if name != label_party:
-                facts = leaving(g, source=keys.opener)
-                link.send(name, "residual", g.to_bytes(), round=t, step=position, facts=facts)
+                Channel(link, name, t, position).send("residual", g, source=keys.opener)
         return g
 
     async def _pair_residuals(
@@ -346,24 +345,28 @@ class BlindParty(PartyLoop):
             raise SettingError("two parties hold keys for each other")
         with link.activity("products"):
             block, masks = (self._margin(t) @ self.theta).within(plan.margins, plan.slack).hide()
-        facts = evidence.hidden(link, block, masks)
-        link.send(peer, "masked-margin", block.to_bytes(), round=t, step=position, facts=facts)
-        blob = await link.receive("masked-margin", peer, round=t, step=position)
-        with link.activity("open"):
-            seen = shifted(refresher.read(blob, due.shape, plan.margins, plan.slack), CUT)
-        checked(link, "masked-margin", peer, t, position, "layout", "ciphertexts", "not seen")
+        channel = Channel(link, peer, t, position)
+        channel.ask("masked-margin", block, masks)
+        read = refresher.read
+
+        def seen_of(blob: bytes) -> Wide:
+            return shifted(read(blob, due.shape, plan.margins, plan.slack), CUT)
+
+        checks = ("layout", "ciphertexts", "not seen")
+        seen = await channel.take("masked-margin", seen_of, *checks, activity="open")
         own = seen - shifted(masks, CUT) + self._targets(t, RESIDUAL_BITS)
-        spent_entries(link, "masked-margin", peer, t, position, masks)
+        channel.spend("masked-margin", masks)
         wide = due.wide.masked(0)
         with link.activity("encrypt"):
             converted = refresher.holder.conceal(own, wide, due.blocks)
-            message = converted.to_bytes()
-        link.send(peer, "converted", message, round=t, step=position, facts=leaving(converted))
-        blob = await link.receive("converted", peer, round=t, step=position)
+        channel.send("converted", converted, activity="encrypt")
+
+        def load(blob: bytes) -> HiddenArray:
+            return hiding(keys).load_array(blob, due.shape, wide, due.blocks)
+
+        array = await channel.take("converted", load, "shape", "scale", "ciphertexts", activity="unmask")
         with link.activity("unmask"):
-            array = hiding(keys).load_array(blob, due.shape, wide, due.blocks)
             g = array.add_plain(own, plan.residuals)
-        checked(link, "converted", peer, t, position, "shape", "scale", "ciphertexts")
         rate, step = self._agreement.check_every, 2 * position
         check = Check(link, keys, rate, t, step, array, own, due.blocks) if rate else None
         return g, Gate(check, refresher.checkable(link, peer, own, wide, due.blocks, t, step))

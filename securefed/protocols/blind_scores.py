@@ -21,6 +21,7 @@ shows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.evidence import checked, hidden, leaving, spent, spent_entries
+from securefed.protocols.channel import Channel
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.objectives import get_objective
 from securefed.protocols.prediction import note_scores_opened, open_scores
@@ -88,12 +89,11 @@ async def blind_scores(
         return None
     if link.name != label_party:
         part = part.rerandomise()
-        link.send(label_party, "margin", part.to_bytes(), round=round_, facts=leaving(part) | blurred)
+        Channel(link, label_party, round_).send("margin", part, more=blurred)
         return None
     for name in agreement.names[:-1]:
-        blob = await link.receive("margin", name, round=round_)
-        part = part + key.load_sum(blob, part.shape, part.range, part.slack)
-        checked(link, "margin", name, round_, 0, "layout", "ciphertexts")
+        load = partial(key.load_sum, shape=part.shape, range_=part.range, slack=part.slack)
+        part = part + await Channel(link, name, round_).take("margin", load, "layout", "ciphertexts")
     return _flat(await open_scores(link, keys, *part.mask(), round_), agreement)
 
 
@@ -121,13 +121,14 @@ def _blurred(
 async def _ask_peer(
     link: Link, own: KeyHolder, keys: Keyring, part: HiddenSum, plan: BlindPlan, round_: int
 ) -> Array:
-    blob = await link.receive("masked-margin", keys.opener, round=round_)
+    channel = Channel(link, keys.opener, round_)
+    blob = await channel.hear("masked-margin")
     if not isinstance(own.public, HidingKey):
         raise SettingError("scores: a blind model takes keys that hide arrays")
     block = own.public.load_block(blob, part.shape, plan.scores(own.public), own.public.lending_slack)
     with link.activity("open"):
         seen = own.read(block)
-    checked(link, "masked-margin", keys.opener, round_, 0, "shape", "ciphertexts", "not seen")
+    channel.checked("masked-margin", "shape", "ciphertexts", "not seen")
     return await open_scores(link, keys, *part.add_plain(seen).mask(), round_)
 
 
@@ -135,9 +136,9 @@ async def _answer_peer(
     link: Link, own: KeyHolder, label_party: str, part: HiddenSum, round_: int, blurred: dict[str, Any]
 ) -> None:
     block, lent = part.lend()
-    facts = hidden(link, block, lent, **blurred)
-    link.send(label_party, "masked-margin", block.to_bytes(), round=round_, facts=facts)
-    masked = own.public.load_masked(await link.receive("score-request", label_party, round=round_))
+    channel = Channel(link, label_party, round_)
+    channel.ask("masked-margin", block, lent, **blurred)
+    masked = own.public.load_masked(await channel.hear("score-request"))
     if not isinstance(own.public, HidingKey):
         raise SettingError("scores: a blind model takes keys that hide arrays")
     if masked.shape != part.shape:
@@ -145,9 +146,9 @@ async def _answer_peer(
     with link.activity("open"):
         # Still under the label party's uniform mask; only this party's own masks go.
         reply = own.public.without(own.open(masked), lent, part.range, part.slack)
-    spent_entries(link, "masked-margin", label_party, round_, 0, lent)
+    channel.spend("masked-margin", lent)
     note_scores_opened(link, label_party, masked, round_)
-    link.send(label_party, "score-opening", reply.to_bytes(), round=round_)
+    channel.tell("score-opening", reply.to_bytes())
 
 
 async def serve_blind_scores(
@@ -195,20 +196,12 @@ async def release(link: Link, agreement: Agreement, keys: Keyring, scorer: Blind
     key, size = hiding(keys), scorer.theta.shape[0]
     own = (scorer.plan.release_matrix(size) @ scorer.theta).within(scorer.plan.released(key), 0)
     masked, mask = own.mask()
-    facts = hidden(link, masked, mask)
-    shape, count = list(masked.shape), masked.ciphertexts
-    link.transcript.note(
-        "requested", "opening", keys.opener, t, 0, link.phase, shape=shape, ciphertexts=count
-    )
-    link.send(keys.opener, "opening-request", masked.to_bytes(), round=t, facts=facts)
+    channel = Channel(link, keys.opener, t)
+    channel.requested("opening", masked)
+    channel.ask("opening-request", masked, mask)
     if agreement.mutual and keys.own is not None:
         await serve_release(link, agreement, scorer.plan, keys.own, keys.opener, t)
-    opened = keys.public.load_opened(await link.receive("opening", keys.opener, round=t))
-    pieces = mask.material()
-    values = mask.remove(opened)
-    checked(link, "opening", keys.opener, t, 0, "fits its mask")
-    spent(link, "opening", keys.opener, t, 0, mask, pieces)
-    return values
+    return channel.remove("opening", mask, keys.public.load_opened(await channel.hear("opening")))
 
 
 async def serve_release(
@@ -216,7 +209,8 @@ async def serve_release(
 ) -> None:
     """The key-holder's part: as many numbers as the party has parameters, in as much room as they take."""
     member = next(m for m in agreement.members if m.name == requester)
-    masked = holder.public.load_masked(await link.receive("opening-request", requester, round=t))
+    channel = Channel(link, requester, t)
+    masked = holder.public.load_masked(await channel.hear("opening-request"))
     if masked.shape != (member.equations, agreement.columns):
         raise ShapeError(
             f"{requester} asks to open {masked.shape}, its {member.equations} x {agreement.columns}"
@@ -226,7 +220,6 @@ async def serve_release(
     _check_room(masked, key, plan.released(key), 0, requester)
     with link.activity("open"):
         opened = holder.open(masked).to_bytes()
-    checked(link, "opening-request", requester, t, 0, "ciphertexts", "as many as agreed", "not seen")
-    shape, count = list(masked.shape), masked.ciphertexts
-    link.transcript.note("opened", "opening", requester, t, 0, link.phase, shape=shape, ciphertexts=count)
-    link.send(requester, "opening", opened, round=t)
+    channel.checked("opening-request", "ciphertexts", "as many as agreed", "not seen")
+    channel.opened("opening", masked)
+    channel.tell("opening", opened)

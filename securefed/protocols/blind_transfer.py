@@ -33,7 +33,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind_algebra import PARAMETER_BITS, BlindPlan
 from securefed.protocols.blind_scores import BlindScorer, blind_scores
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.evidence import checked, leaving
+from securefed.protocols.channel import Channel
 from securefed.protocols.keyring import Keyring, ReadKey, exchange_switching
 from securefed.protocols.loop import Evaluation, PartyLoop, Round, State, checkpoint_array
 from securefed.protocols.prediction_run import BlindShard
@@ -241,6 +241,7 @@ class BlindTransferParty(PartyLoop):
         (v,) = await self._trip(link, keys, t, [self._of(self.share_b, phi.T)])
         step, shape = self._step, (plan.size_b, 1)
         self._step += 1
+        channel = Channel(link, keys.opener, t, step)
         lift = PARAMETER_BITS - VALUE_BITS + key.scoring_lift
         if is_a:
             own = keys.own
@@ -248,12 +249,12 @@ class BlindTransferParty(PartyLoop):
                 raise SettingError("scores: two parties hold keys for each other")
             with link.activity("encrypt"):
                 hidden = own.conceal(v << lift, self._wide(lift))
-            link.send(keys.opener, "share", hidden.to_bytes(), round=t, step=step, facts=leaving(hidden))
+            channel.send("share", hidden)
             return key.hidden_zeros((1, 1), self._scoring.lifted(key))
-        blob = await link.receive("share", keys.opener, round=t, step=step)
+        load = partial(key.load_array, shape=shape, range_=self._wide(lift))
+        checks = ("shape", "scale", "ciphertexts")
+        array = await channel.take("share", load, *checks, activity="unmask")
         with link.activity("unmask"):
-            array = key.load_array(blob, shape, self._wide(lift))
-            checked(link, "share", keys.opener, t, step, "shape", "scale", "ciphertexts")
             # Two shares add up to v + t, but for once in 2**(SHARE_BITS - bits of v).
             return array.add_plain((v - (1 << SHARE_BITS)) << lift, self._scoring.lifted(key))
 

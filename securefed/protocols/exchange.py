@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from securefed.crypto import Encrypted
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.evidence import checked, leaving
+from securefed.protocols.channel import Channel
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.sides import Side
 from securefed.transport import Link
@@ -122,15 +122,14 @@ class Exchange:
             return self._keys.encrypt(values, self._side.fixed())
 
     def _send(self, receiver: str, kind: str, encrypted: Encrypted, round_: int, step: int = 0) -> None:
-        facts = leaving(encrypted)
-        self._link.send(receiver, kind, encrypted.to_bytes(), round=round_, step=step, facts=facts)
+        Channel(self._link, receiver, round_, step).send(kind, encrypted)
 
     async def _receive(self, kind: str, sender: str, round_: int, step: int = 0) -> Encrypted:
-        blob = await self._link.receive(kind, sender, round=round_, step=step)
-        with self._link.activity("validate"):
-            encrypted = self._keys.public.load(blob, self._side.peer_shape())
-        checked(self._link, kind, sender, round_, step, "shape", "ciphertexts")
-        return encrypted
+        def load(blob: bytes) -> Encrypted:
+            return self._keys.public.load(blob, self._side.peer_shape())
+
+        channel = Channel(self._link, sender, round_, step)
+        return await channel.take(kind, load, "shape", "ciphertexts", activity="validate")
 
     def _sum(self, parts: list[Encrypted]) -> Encrypted:
         with self._link.activity("add"):

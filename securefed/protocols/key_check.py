@@ -22,7 +22,7 @@ from typing import Any
 
 from securefed.crypto import KeyHolder
 from securefed.crypto.errors import BadKey, OpeningRefused
-from securefed.protocols.evidence import checked, hidden, spent
+from securefed.protocols.channel import Channel
 from securefed.transport import Link
 
 __all__ = ["SMALL_ERRORS", "check_keys"]
@@ -43,7 +43,7 @@ async def check_keys(link: Link, public: Any, opener: str, own: KeyHolder | None
         seed = secrets.token_bytes(SEED_BYTES)
         with link.activity("keys"):
             masked, mask = public.zero_chains(seed)
-        link.send(opener, "key-check", masked.to_bytes(), facts=hidden(link, masked, mask))
+        Channel(link, opener).ask("key-check", masked, mask)
         pending = seed, mask
     answers = [await _answer(link, own, peer) for peer in peers if own is not None]
     if pending is not None:
@@ -62,7 +62,8 @@ async def check_keys(link: Link, public: Any, opener: str, own: KeyHolder | None
 
 async def _answer(link: Link, own: KeyHolder, peer: str) -> tuple[str, Any, bytes]:
     public: Any = own.public
-    blob = await link.receive("key-check", peer)
+    channel = Channel(link, peer)
+    blob = await channel.hear("key-check")
     with link.activity("keys"):
         masked = public.load_masked(blob)
         if masked.shape != public.chain_shape:
@@ -71,14 +72,14 @@ async def _answer(link: Link, own: KeyHolder, peer: str) -> tuple[str, Any, byte
             )
         raw, flooded = own.open_noise(masked)
         answer = flooded.to_bytes()
-    checked(link, "key-check", peer, 0, 0, "as agreed", "not seen")
-    link.send(peer, "range-commitment", hashlib.sha256(answer).digest())
+    channel.checked("key-check", "as agreed", "not seen")
+    channel.tell("range-commitment", hashlib.sha256(answer).digest())
     return peer, raw, answer
 
 
 async def _judge(link: Link, public: Any, opener: str, commitment: bytes, seed: bytes, mask: Any) -> None:
-    blob = await link.receive("range-opening", opener)
-    pieces = mask.material()
+    channel = Channel(link, opener)
+    blob = await channel.hear("range-opening")
     with link.activity("keys"):
         opened = public.load_opened(blob)
         bits = public.noise_bits(opened, seed)
@@ -89,6 +90,4 @@ async def _judge(link: Link, public: Any, opener: str, commitment: bytes, seed: 
             f"{opener}'s keys are crafted: a zero under them has noise of {bits} bits, at most {MOST_BITS}"
             " are allowed; with such keys it could read through masks"
         )
-    mask.remove(opened)
-    checked(link, "range-opening", opener, 0, 0, "committed", SMALL_ERRORS)
-    spent(link, "range-opening", opener, 0, 0, mask, pieces)
+    channel.remove("range-opening", mask, opened, "committed", SMALL_ERRORS)

@@ -26,7 +26,7 @@ from securefed.crypto.hidden import HidingKey, Result
 from securefed.crypto.scheme import Floats
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.evidence import checked
+from securefed.protocols.channel import Channel
 from securefed.protocols.key_check import check_keys
 from securefed.transport import Link
 
@@ -72,7 +72,7 @@ async def distribute_keys(
         public = read_key(await link.receive("public-key", peer))
         _check_scheme(public, agreement, peer)
         _check_other(public, own, agreement, peer)
-        checked(link, "public-key", peer, 0, 0, *find_kind(public.scheme.name).checks)
+        Channel(link, peer).checked("public-key", *find_kind(public.scheme.name).checks)
         public.mapper = mapper
         return Keyring(own, peer, public)
     holder = str(agreement.key_holder)
@@ -86,7 +86,7 @@ async def distribute_keys(
         return Keyring(own, holder, own.public)
     public = read_key(await link.receive("public-key", holder))
     _check_scheme(public, agreement, holder)
-    checked(link, "public-key", holder, 0, 0, *find_kind(public.scheme.name).checks)
+    Channel(link, holder).checked("public-key", *find_kind(public.scheme.name).checks)
     public.mapper = mapper
     return Keyring(None, holder, public)
 
@@ -108,7 +108,7 @@ async def exchange_switching(
         blob = await link.receive("switching-keys", keys.opener)
         with link.activity("keys"):
             keys.public.load_switching(blob, strides)
-        checked(link, "switching-keys", keys.opener, 0, 0, "as many as agreed")
+        Channel(link, keys.opener).checked("switching-keys", "as many as agreed")
     if keys.public.chains:
         await check_keys(link, keys.public if checks else None, keys.opener, keys.own, peers)
 
@@ -134,7 +134,7 @@ async def ask_switching(link: Link, agreement: Agreement, keys: Keyring, size: i
     if size is not None:
         strides = keys.public.strides_for([Result(0, agreement.outputs, size)])
         keys.public.load_switching(await link.receive("switching-keys", keys.opener), strides)
-        checked(link, "switching-keys", keys.opener, 0, 0, "as many as agreed")
+        Channel(link, keys.opener).checked("switching-keys", "as many as agreed")
 
 
 def _size(blob: bytes, name: str) -> int:

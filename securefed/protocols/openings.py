@@ -25,7 +25,8 @@ from securefed.crypto.fixed import PRIVATE_BITS
 from securefed.crypto.memory import OpeningMemory
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member
-from securefed.protocols.evidence import checked, hidden, row_by_row, spent
+from securefed.protocols.channel import Channel
+from securefed.protocols.evidence import row_by_row
 from securefed.protocols.exchange import Held
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.ledger import Ledger
@@ -107,25 +108,18 @@ def ask(
     """Send an opening request; keep the mask. `single`: the values are of single rows, for the transcript."""
     with link.activity("mask"):
         masked, mask = encrypted.mask() if width is None else encrypted.mask_slots(width)
-    shape, count = masked.shape, masked.ciphertexts
-    link.transcript.note(
-        "requested", "opening", keys.opener, round_, step, link.phase, shape=list(shape), ciphertexts=count
-    )
-    facts = hidden(link, masked, mask, single=single)
-    link.send(keys.opener, "opening-request", masked.to_bytes(), round=round_, step=step, facts=facts)
+    channel = Channel(link, keys.opener, round_, step)
+    channel.requested("opening", masked)
+    channel.ask("opening-request", masked, mask, single=single)
     return mask
 
 
 async def take(link: Link, keys: Keyring, mask: Mask, round_: int, step: int) -> Floats:
     """The reply, without its mask."""
-    blob = await link.receive("opening", keys.opener, round=round_, step=step)
+    channel = Channel(link, keys.opener, round_, step)
+    blob = await channel.hear("opening")
     with link.activity("unmask"):
-        opened = keys.public.load_opened(blob)
-        pieces = mask.material()
-        values = mask.remove(opened)
-    checked(link, "opening", keys.opener, round_, step, "fits its mask")
-    spent(link, "opening", keys.opener, round_, step, mask, pieces)
-    return values
+        return channel.remove("opening", mask, keys.public.load_opened(blob))
 
 
 async def serve(
@@ -140,7 +134,8 @@ async def serve(
     """The key-holder's part of one opening; without a ledger where what is opened is the run's agreed
     result.
     """
-    blob = await link.receive("opening-request", requester, round=round_, step=step)
+    channel = Channel(link, requester, round_, step)
+    blob = await channel.hear("opening-request")
     member = next(m for m in agreement.members if m.name == requester)
     with link.activity("open"):
         masked = holder.public.load_masked(blob)
@@ -151,18 +146,9 @@ async def serve(
         if agreement.dp_noise and requester != agreement.label_party:
             opened = with_noise(opened, agreement)
         answer = opened.to_bytes()
-    checked(link, "opening-request", requester, round_, step, "ciphertexts", "laid out as agreed", "not seen")
-    link.transcript.note(
-        "opened",
-        "opening",
-        requester,
-        round_,
-        step,
-        link.phase,
-        shape=list(masked.shape),
-        ciphertexts=masked.ciphertexts,
-    )
-    link.send(requester, "opening", answer, round=round_, step=step)
+    channel.checked("opening-request", "ciphertexts", "laid out as agreed", "not seen")
+    channel.opened("opening", masked)
+    channel.tell("opening", answer)
 
 
 def with_noise(opened: Opened, agreement: Agreement) -> Opened:

@@ -24,6 +24,7 @@ are another question to it, with noise of their own, so A sends the same ones wh
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import Any
 
 from securefed.crypto import FixedPoint, KeyHolder
@@ -32,7 +33,7 @@ from securefed.crypto.scheme import Floats, Mask, Masked
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blur import ScoreGuard, on_grid
-from securefed.protocols.evidence import checked, hidden, leaving, spent
+from securefed.protocols.channel import Channel
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.openings import check_room
 from securefed.protocols.scorers import LinearScorer, Scorer, TransferScorer
@@ -90,15 +91,15 @@ async def _linear_scores(
             )
             own = on_grid(own, noise, bits)
         part = keys.encrypt(own, FixedPoint(scorer.margin_bound + 2.0**-agreement.score_precision, bits))
-        facts |= leaving(part)
-        link.send(label_party, "score-part", part.to_bytes(), round=round_, facts=facts)
+        Channel(link, label_party, round_).send("score-part", part, more=facts)
         if agreement.mutual and keys.own is not None:
             await serve_scores(link, agreement, keys.own, len(own), round_)
         return None
     others = []
     for name in agreement.names[:-1]:
-        others.append(keys.public.load(await link.receive("score-part", name, round=round_), own.shape))
-        checked(link, "score-part", name, round_, 0, "shape", "ciphertexts")
+        channel = Channel(link, name, round_)
+        load = partial(keys.public.load, shape=own.shape)
+        others.append(await channel.take("score-part", load, "shape", "ciphertexts"))
     total = others[0] + own
     for part in others[1:]:
         total = total + part
@@ -108,14 +109,9 @@ async def _linear_scores(
 
 async def open_scores(link: Link, keys: Keyring, masked: Masked, mask: Mask, round_: int) -> Floats:
     """The label party's part of the opening of scores."""
-    facts = hidden(link, masked, mask)
-    link.send(keys.opener, "score-request", masked.to_bytes(), round=round_, facts=facts)
-    opened = keys.public.load_opened(await link.receive("score-opening", keys.opener, round=round_))
-    pieces = mask.material()
-    values = mask.remove(opened)
-    checked(link, "score-opening", keys.opener, round_, 0, "fits its mask")
-    spent(link, "score-opening", keys.opener, round_, 0, mask, pieces)
-    return values
+    channel = Channel(link, keys.opener, round_)
+    channel.ask("score-request", masked, mask)
+    return channel.remove("score-opening", mask, keys.public.load_opened(await channel.hear("score-opening")))
 
 
 async def serve_scores(
@@ -135,29 +131,29 @@ async def serve_scores(
 
 
 def note_scores_opened(link: Link, label_party: str, masked: Masked, round_: int) -> None:
-    checked(link, "score-request", label_party, round_, 0, "shape", "ciphertexts", "not seen")
-    shape, count = list(masked.shape), masked.ciphertexts
-    link.transcript.note(
-        "opened", "score-opening", label_party, round_, 0, link.phase, shape=shape, ciphertexts=count
-    )
+    channel = Channel(link, label_party, round_)
+    channel.checked("score-request", "shape", "ciphertexts", "not seen")
+    channel.opened("score-opening", masked)
 
 
 async def _transfer_ask(link: Link, b: str, own: KeyHolder, scorer: TransferScorer, round_: int) -> Floats:
     """A's part."""
     if scorer.phi is None:
         raise DataError("scores: the label party's shard has no Phi")
-    key, facts = own.public.key_id, {"origin": "fresh"}
+    key, channel = own.public.key_id, Channel(link, b, round_)
     if key not in scorer.sealed:
         model = own.encrypt(scorer.phi, scorer.fixed)
-        scorer.sealed[key], facts = model.to_bytes(), leaving(model)
-    link.send(b, "score-model", scorer.sealed[key], round=round_, facts=facts)
-    blob = await link.receive("scores", b, round=round_)
+        scorer.sealed[key] = model.to_bytes()
+        channel.send("score-model", model)
+    else:
+        channel.tell("score-model", scorer.sealed[key], {"origin": "fresh"})
+    blob = await channel.hear("scores")
     if len(blob) < SIZES.size:
         raise FormatError(f"scores: cut short, {len(blob)} bytes")
     (length,) = SIZES.unpack_from(blob)
     end = SIZES.size + length
     values = own.receive(own.public.load_masked(blob[SIZES.size : end]), blob[end:])
-    checked(link, "scores", b, round_, 0, "ciphertexts", "fits its mask", "not seen")
+    channel.checked("scores", "ciphertexts", "fits its mask", "not seen")
     return values
 
 
@@ -172,9 +168,10 @@ async def _transfer_answer(
 ) -> None:
     """B's part."""
     a = agreement.label_party
-    asked = await link.receive("score-model", a, round=round_)
+    channel = Channel(link, a, round_)
+    asked = await channel.hear("score-model")
     model = keys.public.load(asked, (scorer.layer.width,))
-    checked(link, "score-model", a, round_, 0, "shape", "ciphertexts")
+    channel.checked("score-model", "shape", "ciphertexts")
     # A public scale: a disclosure names it, and a private one would show the size of the largest u.
     result = model.contract(scorer.hidden(features)[None], scorer.fixed)
     more: dict[str, Any] = {}
@@ -187,7 +184,8 @@ async def _transfer_answer(
         )
         result = result.add_units(noise)
     masked, mask = result.mask()
-    facts, pieces = hidden(link, masked, mask, **more), mask.material()
-    request = masked.to_bytes()
-    link.send(a, "scores", SIZES.pack(len(request)) + request + mask.disclose(), round=round_, facts=facts)
-    spent(link, "scores", a, round_, 0, mask, pieces)
+    channel.disclose("scores", masked, mask, _joined, **more)
+
+
+def _joined(block: bytes, disclosure: bytes) -> bytes:
+    return SIZES.pack(len(block)) + block + disclosure

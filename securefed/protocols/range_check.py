@@ -50,7 +50,7 @@ from securefed.crypto.paillier.masking import PaillierOpened, split_integers
 from securefed.crypto.paillier.public import PaillierPublicKey
 from securefed.crypto.scheme import Opened
 from securefed.errors import SecurefedError
-from securefed.protocols.evidence import checked, hidden, spent
+from securefed.protocols.channel import Channel
 from securefed.protocols.keyring import Keyring
 from securefed.transport import Link
 
@@ -147,11 +147,10 @@ class Check:
 
     def begin(self) -> bool:
         """Draw whether to check, and send the sums; whether it does."""
-        place: dict[str, Any] = {"round": self.round, "step": self.step}
         if not drawn(self.rate):
-            self.link.send(self.keys.opener, "range-choice", SKIPPED, **place)
+            self._channel.tell("range-choice", SKIPPED)
             return False
-        self.link.send(self.keys.opener, "range-choice", CHECKED, **place)
+        self._channel.tell("range-choice", CHECKED)
         public: Any = self.keys.public
         numbers, places = public.places(self.array.shape[0], self.blocks)
         seed = secrets.token_bytes(SEED_BYTES)
@@ -159,22 +158,19 @@ class Check:
         with self.link.activity("range check"):
             sums = PlainMatrix(weights, 0, 1) @ self.array.whole()
             masked, mask = sums.within(sum_range(public, self.array.range, numbers), 0).mask()
-        facts = hidden(self.link, masked, mask)
-        self.link.send(self.keys.opener, "range-check", masked.to_bytes(), facts=facts, **place)
+        self._channel.ask("range-check", masked, mask)
         self._pending = seed, mask, weighed(weights[:, places], self.plain)
         return True
 
     async def reveal(self) -> None:
         seed, mask, *_ = self._pending
-        self._commitment = await self._receive("range-commitment")
-        pieces = mask.material()
-        place: dict[str, Any] = {"round": self.round, "step": self.step}
-        self.link.send(self.keys.opener, "range-reveal", seed + b"".join(pieces), **place)
+        self._commitment = await self._channel.hear("range-commitment")
+        self._channel.tell("range-reveal", seed + b"".join(mask.material()))
 
     async def end(self) -> None:
         """RangeCheckFailed unless the sums are small."""
         _, mask, plain = self._pending
-        blob, peer = await self._receive("range-opening"), self.keys.opener
+        blob, peer = await self._channel.hear("range-opening"), self.keys.opener
         pieces = mask.material()
         with self.link.activity("range check"):
             opened = self.keys.public.load_opened(blob)
@@ -187,13 +183,12 @@ class Check:
                 f"{peer} hid other values than it was sent: a sum of them is far out of range (round "
                 f"{self.round}); nothing that it refreshed can be relied on, and it may have read data"
             )
-        mask.remove(opened)
-        checked(self.link, "range-opening", peer, self.round, self.step, "committed", "in range")
-        spent(self.link, "range-opening", peer, self.round, self.step, mask, pieces)
+        self._channel.remove("range-opening", mask, opened, "committed", "in range")
         self._pending = None
 
-    async def _receive(self, kind: str) -> bytes:
-        return await self.link.receive(kind, self.keys.opener, round=self.round, step=self.step)
+    @property
+    def _channel(self) -> Channel:
+        return Channel(self.link, self.keys.opener, self.round, self.step)
 
 
 @dataclass
@@ -229,7 +224,7 @@ class Answer:
             if masked.shape != shape or masked.ciphertexts != public.sum_ciphertexts(shape, range_, 0):
                 raise OpeningRefused(f"a range check of shape {masked.shape} given, {shape} is due")
             raw, flooded = self.holder.open_twice(masked, slot_width(range_, 0))
-        checked(self.link, "range-check", self.requester, self.round, self.step, "as agreed", "not seen")
+        self._channel.checked("range-check", "as agreed", "not seen")
         self._answer = raw, flooded.to_bytes()
         self._send("range-commitment", hashlib.sha256(self._answer[1]).digest())
 
@@ -259,10 +254,14 @@ class Answer:
             )
 
     def _send(self, kind: str, payload: bytes) -> None:
-        self.link.send(self.requester, kind, payload, round=self.round, step=self.step)
+        self._channel.tell(kind, payload)
 
     async def _receive(self, kind: str) -> bytes:
-        return await self.link.receive(kind, self.requester, round=self.round, step=self.step)
+        return await self._channel.hear(kind)
+
+    @property
+    def _channel(self) -> Channel:
+        return Channel(self.link, self.requester, self.round, self.step)
 
 
 async def _nothing() -> None:

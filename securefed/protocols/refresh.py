@@ -22,7 +22,7 @@ from securefed.crypto import KeyHolder
 from securefed.crypto.errors import Diverged
 from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, Range, Wide, hides
 from securefed.errors import SettingError
-from securefed.protocols.evidence import checked, hidden, leaving, spent_entries
+from securefed.protocols.channel import Channel
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.range_check import Answer, Check
 from securefed.transport import Link
@@ -76,8 +76,7 @@ def ask_refresh(link: Link, keys: Keyring, sums: HiddenSum, t: int, step: int) -
     """Send the request, of sums that were declared `within` its range; keep the masks."""
     with link.activity("mask"):
         block, masks = sums.hide()
-    facts = hidden(link, block, masks)
-    link.send(keys.opener, "refresh-request", block.to_bytes(), round=t, step=step, facts=facts)
+    Channel(link, keys.opener, t, step).ask("refresh-request", block, masks)
     return masks
 
 
@@ -91,14 +90,17 @@ async def take_refreshed(
     check_every: int = 0,
 ) -> tuple[HiddenArray, Check | None]:
     """The refreshed array, without the masks; and its check, where checks were agreed."""
-    blob = await link.receive("refreshed", keys.opener, round=t, step=step)
+    channel = Channel(link, keys.opener, t, step)
+
+    def load(blob: bytes) -> HiddenArray:
+        return hiding(keys).load_array(blob, due.shape, due.wide, due.blocks)
+
+    array = await channel.take("refreshed", load, "shape", "scale", "ciphertexts", activity="unmask")
     with link.activity("unmask"):
-        array = hiding(keys).load_array(blob, due.shape, due.wide, due.blocks)
-        checked(link, "refreshed", keys.opener, t, step, "shape", "scale", "ciphertexts")
         plain = -shifted(masks, due.shift)
         result = array.add_plain(plain, due.fresh)
     check = Check(link, keys, check_every, t, step, array, plain, due.blocks) if check_every else None
-    spent_entries(link, "refreshed", keys.opener, t, step, masks)
+    channel.spend("refreshed", masks)
     return result, check
 
 
@@ -134,12 +136,12 @@ class Refresher:
     def answer(
         self, link: Link, requester: str, due: Refresh, t: int, step: int, blob: bytes
     ) -> Answer | None:
+        channel = Channel(link, requester, t, step)
         with link.activity("refresh"):
             numbers = shifted(self.read(blob, due.shape, due.range, due.slack), due.shift)
             fresh = self.holder.conceal(numbers, due.wide, due.blocks)
-            answer = fresh.to_bytes()
-        checked(link, "refresh-request", requester, t, step, "as agreed", "ciphertexts", "not seen")
-        link.send(requester, "refreshed", answer, round=t, step=step, facts=leaving(fresh))
+        channel.checked("refresh-request", "as agreed", "ciphertexts", "not seen")
+        channel.send("refreshed", fresh, activity="refresh")
         return self.checkable(link, requester, numbers, due.wide, due.blocks, t, step)
 
     def checkable(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from securefed.crypto.shares import (
     scaled_up,
 )
 from securefed.errors import SettingError
-from securefed.protocols.evidence import checked, hidden, leaving, spent_entries
+from securefed.protocols.channel import Channel
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.refresh import hiding
 from securefed.transport import Link
@@ -128,30 +129,27 @@ async def exchange(
         if product.sends:
             with link.activity("encrypt"):
                 operand = _operand(own, product)
-                message = operand.to_bytes()
-            link.send(peer, "share", message, round=t, step=place, facts=leaving(operand))
+            Channel(link, peer, t, place).send("share", operand, activity="encrypt")
     found: list[Wide] = []
     for place, product in enumerate(products, step):
         total: Any = product.local()
         if product.factor is not None:
-            shape = product.shape
-            blob = await link.receive("share", peer, round=t, step=place)
+            shape, channel = product.shape, Channel(link, peer, t, place)
+            load = partial(key.load_array, shape=shape.operand, range_=_held(key))
+            checks = ("shape", "scale", "ciphertexts")
+            array = await channel.take("share", load, *checks, activity="products")
             with link.activity("products"):
-                array = key.load_array(blob, shape.operand, _held(key))
-                checked(link, "share", peer, t, place, "shape", "scale", "ciphertexts")
                 sums = product.factor.matrix @ array
                 block, masks = sums.within(shape.range(key), shape.slack(key, slack)).lend()
-            facts = hidden(link, block, masks)
-            link.send(peer, "share-product", block.to_bytes(), round=t, step=place, facts=facts)
+            channel.ask("share-product", block, masks)
             total = total + scaled_back(key, -masks)
-            spent_entries(link, "share-product", peer, t, place, masks)
+            channel.spend("share-product", masks)
         found.append(total)
     for index, product in enumerate(products):
         if product.sends:
-            blob = await link.receive("share-product", peer, round=t, step=step + index)
-            with link.activity("open"):
-                found[index] = found[index] + _read(own, product.shape, blob, slack)
-            checked(link, "share-product", peer, t, step + index, "as agreed", "ciphertexts", "not seen")
+            channel, checks = Channel(link, peer, t, step + index), ("as agreed", "ciphertexts", "not seen")
+            read = partial(_read, own, product.shape, slack)
+            found[index] = found[index] + await channel.take("share-product", read, *checks, activity="open")
     return [reduced(total) for total in found]
 
 
@@ -168,7 +166,7 @@ def _operand(own: KeyHolder, product: Product) -> Any:
     return own.conceal(scaled_up(public, share), _held(public))
 
 
-def _read(own: KeyHolder, shape: Shape, blob: bytes, slack: int) -> Wide:
+def _read(own: KeyHolder, shape: Shape, slack: int, blob: bytes) -> Wide:
     public: Any = own.public
     block = public.load_block(
         blob, (shape.rows, shape.columns), shape.range(public), shape.slack(public, slack)

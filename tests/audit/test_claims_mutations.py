@@ -32,7 +32,7 @@ from securefed.crypto.registry import find_kind
 from securefed.crypto.rlwe.arrays import RlweSum
 from securefed.crypto.scheme import Encrypted, Mask
 from securefed.crypto.wire import Kind
-from securefed.protocols import blind, evidence, loop, openings, refresh, training
+from securefed.protocols import evidence, loop, openings, training
 from securefed.protocols import keyring as keyring_module
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blur import ScoreGuard
@@ -200,12 +200,12 @@ def test_a_ciphertext_that_is_sent_again(monkeypatch: Patch) -> None:
 
 def test_a_ciphertext_passed_back_to_who_made_it(monkeypatch: Patch) -> None:
     """Blind training passes the key-holder's ciphertexts on to others; to the key-holder it must not."""
-    leaving = blind.leaving
+    leaving = evidence.leaving
 
     def misnamed(encrypted: Any, *, source: str | None = None) -> dict[str, Any]:
         return leaving(encrypted, source="p1" if source else None)
 
-    monkeypatch.setattr(blind, "leaving", misnamed)
+    monkeypatch.setattr(evidence, "leaving", misnamed)
     assert failed(made("blind, three")) == ["fresh"]
 
 
@@ -250,15 +250,15 @@ def test_hidden_entries_under_masks_that_are_too_small(monkeypatch: Patch, schem
 
 def test_a_block_that_was_never_masked(monkeypatch: Patch) -> None:
     """`masked` in name only: the facts know of no mask."""
-    hidden = openings.hidden
+    hidden = evidence.hidden
 
     def unmasked(*arguments: Any, **more: Any) -> dict[str, Any]:
         facts = hidden(*arguments, **more)
         del facts["mask"]
         return facts
 
-    monkeypatch.setattr(openings, "hidden", unmasked)
-    monkeypatch.setattr(openings, "spent", lambda *arguments: None)
+    monkeypatch.setattr(evidence, "hidden", unmasked)
+    monkeypatch.setattr(evidence, "spent", lambda *arguments: None)
     assert failed(made(PAIR)) == ["masked"]
 
 
@@ -278,7 +278,7 @@ def test_masks_that_are_kept(monkeypatch: Patch) -> None:
 
 def test_masks_whose_end_nobody_wrote_down(monkeypatch: Patch) -> None:
     """Neither removed nor forgotten, as far as the transcript goes."""
-    monkeypatch.setattr(openings, "spent", lambda *arguments: None)
+    monkeypatch.setattr(evidence, "spent", lambda *arguments: None)
     assert failed(made(PAIR)) == ["mask-once"]
 
 
@@ -291,7 +291,7 @@ def test_one_mask_for_all_hidden_entries(monkeypatch: Patch, scheme: str) -> Non
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
 def test_masks_of_hidden_entries_that_are_kept(monkeypatch: Patch, scheme: str) -> None:
-    monkeypatch.setattr(refresh, "spent_entries", lambda *arguments: None)
+    monkeypatch.setattr(evidence, "spent_entries", lambda *arguments: None)
     assert failed(made("blind, three", scheme)) == ["mask-once"]
 
 
