@@ -127,7 +127,7 @@ class Transfer:
 
     def program(self, name: str, around: Surroundings) -> Program:
         side: Any = self.sides[name]
-        if name == "B":
+        if name == "B" and protects(self.agreement.scheme):  # a plain side takes its sums without multipliers
             side = Watched(side, self._view, sums_only=True)
         return self.recipe.party(self.agreement, side, around).run
 
