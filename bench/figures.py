@@ -4,6 +4,7 @@
     optimum   rounds against Q for three targets, the best Q marked
     proximal  large Q with and without the proximal term
     parties   K = 2, 5, 17
+    nus       NUS-FTL: rounds against Q and the proximal term, own gradients and nothing revealed
     minutes   total minutes against Q on three networks, from encrypted runs; the planner's choice beside
 
 What was generated says so in its panel's title. Runs are kept and found again like those of the tables; the
@@ -33,6 +34,7 @@ from bench.figures_runs import (
     curve_cases,
     curves_of,
     mimic_sweep,
+    nus_cases,
     optimum,
     party_cases,
     proximal_cases,
@@ -179,6 +181,29 @@ def parties_finding(found: Sequence[Curve]) -> str:
     return f"K = 5 and 17 after {rounds} rounds: AUC below that of K = 2 by at most {', '.join(parts)}"
 
 
+def nus(bench: Bench) -> Drawn:
+    cases = nus_cases(bench.quick)
+    found = bench.curves(cases)
+    name = data_name(cases[0].specs[0])
+    words = {case.panel: (f"NUS-FTL, {case.panel}\n{name}", "AUC on people held out") for case in cases}
+    finding = nus_finding(found)
+    return drawing.draw_panels(found, words, finding, legend="best"), {"curves": _as_dicts(found)}, finding
+
+
+def nus_finding(found: Sequence[Curve]) -> str:
+    """Rounds to what FedSGD reaches in the end, for each Q, without and with the term."""
+    parts = []
+    for panel in dict.fromkeys(curve.panel for curve in found):
+        own = [curve for curve in found if curve.panel == panel]
+        goal = own[0].auc[-1]
+        rounds = [next((n for n, auc in enumerate(curve.auc, 1) if auc >= goal), None) for curve in own]
+        each = ", ".join(
+            f"{c.label}: {'never' if n is None else n}" for c, n in zip(own, rounds, strict=True)
+        )
+        parts.append(f"{panel}, rounds to {goal:.3f}: {each}")
+    return "\n".join(parts)
+
+
 def minutes(bench: Bench) -> Drawn:
     found, records = minutes_of(bench.store, quick=bench.quick, jobs=bench.jobs)
     bench.records += records
@@ -199,6 +224,7 @@ FIGURES: dict[str, Callable[[Bench], Drawn]] = {
     "optimum": best_q,
     "proximal": proximal,
     "parties": parties,
+    "nus": nus,
     "minutes": minutes,
 }
 

@@ -108,7 +108,12 @@ def draw_optimum(panels: Sequence[tuple[str, Mapping[float, Mapping[int, float]]
 
 
 def draw_panels(
-    curves: Sequence[Curve], words: Mapping[str, tuple[str, str]], title: str, *, pairs: bool = False
+    curves: Sequence[Curve],
+    words: Mapping[str, tuple[str, str]],
+    title: str,
+    *,
+    pairs: bool = False,
+    legend: str = "lower right",
 ) -> Any:
     """AUC against rounds, one panel after the other; `words`: its title and what its AUC is of. With `pairs`
     two lines after each other are one case without and with something: one colour, open markers for the
@@ -134,7 +139,7 @@ def draw_panels(
             # Six lines leave no corner free: below the axes, a pair in each column.
             side.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3 if len(own) > 4 else 2)
         else:
-            side.legend(loc="lower right")
+            side.legend(loc=legend)
     if not pairs:
         low = min(min(curve.auc) for curve in curves)
         high = max(max(curve.auc) for curve in curves)

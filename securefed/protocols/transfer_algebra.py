@@ -257,10 +257,9 @@ class TransferRows:
         maps[:, 0] = 0.0
         if self.labels is not None:
             told = (self.inverse @ self.pull)[:, 0]
-            known = self.features[~np.isnan(self.labels)] @ told
-            # So |Phi| starts between sqrt(q'P q) and 1, whoever of the labelled people is shared.
-            moment = max(float(told @ self.gram @ told), float(known @ known) / len(known))
-            maps[:, 0] = told / sqrt(moment) if moment > 0 else 0.0
+            # Shared people have a u of 1; |Phi| starts between sqrt(q'P q) and 1 all the same.
+            size_of_u = max(sqrt(float(told @ self.gram @ told)), self.reach)
+            maps[:, 0] = told / size_of_u if size_of_u > 0 else 0.0
         return maps
 
 
@@ -272,7 +271,7 @@ class OwnMaps:
     plan: TransferPlan
     eta: float
 
-    @property
+    @cached_property
     def rate(self) -> float:
         """eta of this party."""
         return self.eta / self.rows.curvature(self.plan) if self.plan.own_steps else self.eta

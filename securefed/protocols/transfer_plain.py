@@ -25,6 +25,7 @@ class PlainTransfer:
         self._plan, self._a, self._b = plan, a, b
         self._cross: Array = a.shared.T @ b.shared / plan.rows
         self._told: Array = b.shared.T @ a.targets()[:, None] / plan.rows
+        self._own: dict[tuple[bool, float], OwnMaps] = {}
         self.w_a, self.w_b = a.start(plan.hidden, seed * 1000 + 1), b.start(plan.hidden, seed * 1000)
 
     @property
@@ -40,10 +41,14 @@ class PlainTransfer:
         else:
             self.w_a, self.w_b = self._moved_a(rate), self._moved_b(rate)
 
+    def _maps(self, rate: float, *, a: bool) -> OwnMaps:
+        rows = self._a if a else self._b
+        return self._own.setdefault((a, rate), OwnMaps(rows, self._plan, rate))
+
     def _moved_a(self, rate: float) -> Array:
         """Q steps of A on a W_B that stays."""
         plan, rows, w_b = self._plan, self._a, self.w_b
-        own, moved = OwnMaps(rows, plan, rate), self.w_a
+        own, moved = self._maps(rate, a=True), self.w_a
         square, told = w_b.T @ self._b.labelled_gram @ w_b, w_b.T @ self._told
         for _ in range(plan.local_steps):
             push = square @ (moved.T @ rows.pull) / 4 - told / 2
@@ -54,7 +59,7 @@ class PlainTransfer:
     def _moved_b(self, rate: float) -> Array:
         """Q steps of B on a W_A that stays."""
         plan, rows, w_a = self._plan, self._b, self.w_a
-        own, moved, phi = OwnMaps(rows, plan, rate), self.w_b, w_a.T @ self._a.pull
+        own, moved, phi = self._maps(rate, a=False), self.w_b, w_a.T @ self._a.pull
         for _ in range(plan.local_steps):
             felt = rows.labelled_gram @ (moved @ phi) / 4 - self._told / 2
             pulled = 2 * plan.gamma * (rows.gram @ moved - self._cross.T @ w_a) + plan.l2 * moved

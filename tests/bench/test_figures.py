@@ -223,6 +223,14 @@ def test_bad_settings_are_one_clear_line(
     assert capsys.readouterr().err == f"bench figures: {line}\n"
 
 
+def test_the_nus_figure_counts_rounds_to_what_fedsgd_reaches() -> None:
+    found = [curve("own", "Q = 1", 0.5, 0.6, 0.7), curve("own", "Q = 5", 0.6, 0.72, 0.71)]
+    found += [curve("blind", "Q = 1", 0.8, 0.8), curve("blind", "Q = 5", 0.7, 0.75)]
+    assert figures.nus_finding(found) == (
+        "own, rounds to 0.700: Q = 1: 3, Q = 5: 2\nblind, rounds to 0.800: Q = 1: 1, Q = 5: never"
+    )
+
+
 def quick(tmp_path: Path, names: list[str]) -> dict[str, Any]:
     given = ["figures", "--quick", "--jobs", "1", "--out", str(tmp_path), "--only", *names]
     assert dispatch.main(given) == 0
@@ -235,7 +243,7 @@ def quick(tmp_path: Path, names: list[str]) -> dict[str, Any]:
 
 
 def test_quick_figures_of_generated_data(tmp_path: Path) -> None:
-    names = ["curves", "parties"]
+    names = ["curves", "parties", "nus"]
     first = quick(tmp_path, names)
     assert len(first["figures"]["curves"]["curves"]) == len(curve_cases(quick=True))
     for name in names:
