@@ -54,7 +54,6 @@ BY_NAME = {
     "securefed.measure.dry": "sizes of keys and arrays",
     "securefed.measure.dry_encrypted": "sizes of arrays",
     "securefed.measure.lattice": "what an operation costs",
-    "securefed.protocols.range_check": "whole numbers under a mask, and how many sums",
 }
 LOADS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 WEAK_RANDOM = {"random", "numpy.random"}

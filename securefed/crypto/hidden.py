@@ -348,6 +348,14 @@ class HidingLayout(Protocol):
 
     def switching_bytes(self, strides: Sequence[int]) -> int: ...
 
+    def check_range(self, range_: Range, numbers: int) -> Range:
+        """What sums of so many numbers of that range are sent in, to check them."""
+        ...
+
+    def slot_bits(self, range_: Range, slack: int) -> int:
+        """Of a slot, where several values lie in a ciphertext; 0 where they do not lie in slots."""
+        ...
+
 
 @runtime_checkable
 class HidingKey(HidingLayout, Protocol):
@@ -371,6 +379,15 @@ class HidingKey(HidingLayout, Protocol):
 
     def without(self, opened: Any, integers: Wide, range_: Range, slack: int) -> Any:
         """An opening of sums of that range, less integers that were lent."""
+        ...
+
+    @property
+    def modulus(self) -> int:
+        """Of whole numbers under a mask."""
+        ...
+
+    def unmasked(self, opened: Any, material: bytes) -> Wide:
+        """The whole numbers of an opening; `material` is its mask's. BadCiphertext where it is of none."""
         ...
 
     def load_switching(self, blob: bytes, strides: Sequence[int]) -> None: ...

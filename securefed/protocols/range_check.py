@@ -43,11 +43,8 @@ from typing import Any
 import numpy as np
 
 from securefed.crypto import KeyHolder
-from securefed.crypto.errors import BadCiphertext, OpeningRefused
+from securefed.crypto.errors import OpeningRefused
 from securefed.crypto.hidden import FLOOD_BITS, HiddenArray, PlainMatrix, Range, Wide
-from securefed.crypto.paillier.hidden import slot_width
-from securefed.crypto.paillier.masking import PaillierOpened, split_integers
-from securefed.crypto.paillier.public import PaillierPublicKey
 from securefed.crypto.scheme import Opened
 from securefed.errors import SecurefedError
 from securefed.protocols.channel import Channel
@@ -93,39 +90,9 @@ def sums_for(check_every: int) -> int:
     return ALL_SUMS if check_every == 1 else SUMS
 
 
-def sum_range(public: Any, range_: Range, numbers: int) -> Range:
-    """What sums of so many numbers of that range are sent in."""
-    if isinstance(public, PaillierPublicKey):
-        return Range(range_.fraction_bits, public.bits - 6)  # one sum a plaintext
-    most = public.ring.capacity_bits - 2
-    return Range(range_.fraction_bits, min(most, range_.bits + numbers.bit_length() + 1))
-
-
-def without_mask(opened: Any, material: bytes) -> Wide:
-    """The whole numbers under a mask; `material` is the mask's."""
-    public = opened.public
-    if isinstance(opened, PaillierOpened):
-        n, masks = int(public.n), split_integers(material, len(opened.integers()), public.plaintext_bytes)
-        pairs = zip(opened.integers(), masks, strict=True)
-        values = [(plaintext - int(mask)) % n for plaintext, mask in pairs]
-        signed = [value - n if 2 * value > n else value for value in values]
-        return np.array(signed, dtype=object).reshape(opened.shape)
-    from securefed.crypto.rlwe.arrays import unflat
-    from securefed.crypto.rlwe.packing import Packing
-
-    ring, residues = public.ring, opened.residues
-    if len(material) != residues.size * 8:
-        raise BadCiphertext(f"a mask of {len(material)} bytes given, {residues.size * 8} are due")
-    mask = np.frombuffer(material, dtype="<u8").astype(np.uint64).reshape(residues.shape)
-    if (mask >= ring.moduli(mask).view(np.uint64)).any():
-        raise BadCiphertext("a mask with residues that are not reduced")
-    packing = Packing(opened.shape[0], opened.shape[1], ring.degree)
-    return unflat(packing, ring.to_wide(ring.subtract(residues, mask)))
-
-
 def largest_bits(values: Wide, public: Any) -> int:
     """Of the representatives nearest to 0."""
-    modulus = int(public.n) if isinstance(public, PaillierPublicKey) else public.ring.modulus
+    modulus = int(public.modulus)
     residues = (int(value) % modulus for value in values.ravel())
     return max(min(residue, modulus - residue) for residue in residues).bit_length()
 
@@ -157,7 +124,7 @@ class Check:
         weights = chosen(seed, sums_for(self.rate), numbers)
         with self.link.activity("range check"):
             sums = PlainMatrix(weights, 0, 1) @ self.array.whole()
-            masked, mask = sums.within(sum_range(public, self.array.range, numbers), 0).mask()
+            masked, mask = sums.within(public.check_range(self.array.range, numbers), 0).mask()
         self._channel.ask("range-check", masked, mask)
         self._pending = seed, mask, weighed(weights[:, places], self.plain)
         return True
@@ -173,9 +140,10 @@ class Check:
         blob, peer = await self._channel.hear("range-opening"), self.keys.opener
         pieces = mask.material()
         with self.link.activity("range check"):
-            opened = self.keys.public.load_opened(blob)
-            found = without_mask(opened, b"".join(pieces)) + plain
-            bits = largest_bits(found, self.keys.public)
+            public: Any = self.keys.public
+            opened = public.load_opened(blob)
+            found = public.unmasked(opened, b"".join(pieces)) + plain
+            bits = largest_bits(found, public)
         if hashlib.sha256(blob).digest() != self._commitment:
             raise RangeCheckFailed(f"{peer} answered a range check with something else than it committed to")
         if bits > MOST_BITS:
@@ -217,13 +185,13 @@ class Answer:
         blob = await self._receive("range-check")
         entries, columns = self.hidden_numbers.shape
         public: Any = self.holder.public
-        range_ = sum_range(public, self.range, public.places(entries, self.blocks)[0])
+        range_ = public.check_range(self.range, public.places(entries, self.blocks)[0])
         shape = (sums_for(self.rate), columns)
         with self.link.activity("range check"):
             masked = public.load_masked(blob)
             if masked.shape != shape or masked.ciphertexts != public.sum_ciphertexts(shape, range_, 0):
                 raise OpeningRefused(f"a range check of shape {masked.shape} given, {shape} is due")
-            raw, flooded = self.holder.open_twice(masked, slot_width(range_, 0))
+            raw, flooded = self.holder.open_twice(masked, public.slot_bits(range_, 0))
         self._channel.checked("range-check", "as agreed", "not seen")
         self._answer = raw, flooded.to_bytes()
         self._send("range-commitment", hashlib.sha256(self._answer[1]).digest())
@@ -247,7 +215,7 @@ class Answer:
         public: Any = self.holder.public
         numbers, places = public.places(len(self.hidden_numbers), self.blocks)
         weights = chosen(reveal[:SEED_BYTES], raw.shape[0], numbers)[:, places]
-        off = without_mask(raw, reveal[SEED_BYTES:]) - weighed(weights, self.hidden_numbers)
+        off = public.unmasked(raw, reveal[SEED_BYTES:]) - weighed(weights, self.hidden_numbers)
         if largest_bits(off, public) > NOISE_BITS:
             raise OpeningRefused(
                 f"{self.requester} asks in a range check for other sums than those of what was hidden for it"

@@ -120,6 +120,12 @@ class PaillierLayout:
     def switching_bytes(self, strides: Sequence[int]) -> int:
         return 0
 
+    def check_range(self, range_: Range, numbers: int) -> Range:
+        return Range(range_.fraction_bits, self.bits - 6)  # one sum a plaintext
+
+    def slot_bits(self, range_: Range, slack: int) -> int:
+        return slot_width(range_, slack)
+
 
 def slot_width(range_: Range, slack: int) -> int:
     """Bits of a slot: value + mask, and a sign."""

@@ -232,6 +232,17 @@ class PaillierPublicKey(PaillierLayout, PublicKey):
         less = [(m - p) % self.n for m, p in zip(opened.integers(), lent, strict=True)]
         return PaillierOpened(self, opened.shape, less)
 
+    @property
+    def modulus(self) -> int:
+        return int(self.n)
+
+    def unmasked(self, opened: PaillierOpened, material: bytes) -> Wide:
+        n, masks = int(self.n), split_integers(material, len(opened.integers()), self.plaintext_bytes)
+        pairs = zip(opened.integers(), masks, strict=True)
+        values = [(plaintext - int(mask)) % n for plaintext, mask in pairs]
+        signed = [value - n if 2 * value > n else value for value in values]
+        return np.array(signed, dtype=object).reshape(opened.shape)
+
     def load_switching(self, blob: bytes, strides: Sequence[int]) -> None:
         raise BadKey("Paillier keys take no switching keys")
 

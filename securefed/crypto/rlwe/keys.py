@@ -186,6 +186,20 @@ class RlwePublicKey(RlweLayout, PublicKey):
     def load_block(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> RlweBlock:
         return RlweBlock(RlweSum.from_frame(self, self._frame(blob, Kind.MASKED), shape, range_, slack))
 
+    @property
+    def modulus(self) -> int:
+        return self.ring.modulus
+
+    def unmasked(self, opened: RlweOpened, material: bytes) -> Wide:
+        ring, residues = self.ring, opened.residues
+        if len(material) != residues.size * 8:
+            raise BadCiphertext(f"a mask of {len(material)} bytes given, {residues.size * 8} are due")
+        mask = np.frombuffer(material, dtype="<u8").astype(np.uint64).reshape(residues.shape)
+        if (mask >= ring.moduli(mask).view(np.uint64)).any():
+            raise BadCiphertext("a mask with residues that are not reduced")
+        packing = Packing(opened.shape[0], opened.shape[1], ring.degree)
+        return unflat(packing, ring.to_wide(ring.subtract(residues, mask)))
+
     def without(self, opened: RlweOpened, integers: Wide, range_: Range, slack: int) -> RlweOpened:
         packing = Packing(opened.shape[0], opened.shape[1], self.ring.degree)
         lent = self.ring.from_wide(flat(packing, integers))

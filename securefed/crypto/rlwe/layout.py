@@ -84,6 +84,13 @@ class RlweLayout:
     def key_bytes(self) -> int:
         return SEED_BYTES + self.ring.byte_count(len(self.ring.primes) * self.ring.degree)
 
+    def check_range(self, range_: Range, numbers: int) -> Range:
+        most = self.ring.capacity_bits - 2
+        return Range(range_.fraction_bits, min(most, range_.bits + numbers.bit_length() + 1))
+
+    def slot_bits(self, range_: Range, slack: int) -> int:
+        return 0
+
     def switching_bytes(self, strides: Sequence[int]) -> int:
         ring = self.ring
         return SEED_BYTES + ring.byte_count(
