@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from securefed.errors import DataError
 from securefed.estimators.generalised_linear import GeneralisedLinear
@@ -76,12 +76,12 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             raise DataError("columns: a column is given to two parties")
         return groups
 
-    def _parties(self, X: Any, labels: Any) -> list[Party]:
-        made = []
+    def _parties(self, X: Any, labels: Any = None, weights: Array | None = None) -> list[Party]:
+        made, last = [], list(self.groups_)[-1]
         for party, places in self.groups_.items():
             rows = X.iloc[:, places] if hasattr(X, "iloc") else X[:, places]
-            known = labels if party == list(self.groups_)[-1] else None
-            made.append(Party(party, rows, labels=known, transform=self.party_transform))
+            own = {"labels": labels, "weights": weights} if party == last else {}
+            made.append(Party(party, rows, transform=self.party_transform, **own))
         return made
 
     def _checked(self, X: Any, y: Any = None, *, reset: bool) -> Any:
@@ -96,13 +96,25 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         table, labels = validate_data(self, X, y, **how, **({} if foreign else {"y_numeric": False}))
         return (X, np.asarray(y)) if foreign else (table, labels)
 
-    def _fit(self, X: Any, y: Any, loss: str) -> Self:
+    def _fit(self, X: Any, y: Any, loss: str, sample_weight: Any) -> Self:
         table, labels = self._checked(X, y, reset=True)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, table, dtype=np.float64)
+            if weights.min() < 0 or not weights.any():
+                raise DataError("sample_weight: finite numbers of at least 0, not all 0, are allowed")
+            # A row that does not count is not there, for standardising and holding out too.
+            if not (counts := weights > 0).all():
+                table = table.iloc[counts] if hasattr(table, "iloc") else np.asarray(table)[counts]
+                labels, weights = labels[counts], weights[counts]
+            weights = None if np.ptp(weights) == 0.0 else weights
+        if loss == "logistic" and len(found := np.unique(labels)) < 2:
+            raise ValueError(f"y has {len(found)} class, a classifier needs two or more")
         self.groups_ = self._groups(X if hasattr(X, "columns") else table)
         base: GeneralisedLinear | MultiClass = self._base(loss)
         if loss == "logistic" and len(np.unique(labels)) > 2:
             base = MultiClass(self._base(loss))
-        self.model_: GeneralisedLinear | MultiClass = base.fit(self._parties(table, labels))
+        self.model_: GeneralisedLinear | MultiClass = base.fit(self._parties(table, labels, weights))
         return self
 
     @property
@@ -113,20 +125,20 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     def predict(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")
-        return self.model_.predict(self._parties(self._checked(X, reset=False), None))
+        return self.model_.predict(self._parties(self._checked(X, reset=False)))
 
 
 class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
     """Classes from columns of several parties."""
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """`sample_weight`: how much each row counts, at the label party (Party(weights=...)): 0 leaves it out
+        altogether, and weights that are all alike are none. With three classes or more it is one run a class.
+        """
         if y is None:
             raise ValueError("VerticalClassifier requires y to be passed, but the target y is None")
         check_classification_targets(y)
-        found = np.unique(np.asarray(y))
-        if len(found) < 2:
-            raise ValueError(f"y has {len(found)} class, a classifier needs two or more")
-        return self._fit(X, y, "logistic")
+        return self._fit(X, y, "logistic", sample_weight)
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -135,17 +147,18 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Array:
         check_is_fitted(self, "model_")
-        return self.model_.decision_function(self._parties(self._checked(X, reset=False), None))
+        return self.model_.decision_function(self._parties(self._checked(X, reset=False)))
 
     def predict_proba(self, X: Any) -> Array:
         check_is_fitted(self, "model_")
-        return self.model_.predict_proba(self._parties(self._checked(X, reset=False), None))
+        return self.model_.predict_proba(self._parties(self._checked(X, reset=False)))
 
 
 class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
     """Numbers from columns of several parties."""
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """`sample_weight` as for VerticalClassifier."""
         if y is None:
             raise ValueError("VerticalRegressor requires y to be passed, but the target y is None")
-        return self._fit(X, y, "linear")
+        return self._fit(X, y, "linear", sample_weight)

@@ -17,7 +17,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from securefed import DataError, GeneralisedLinear, Party, SettingError, VerticalClassifier, VerticalRegressor
+from securefed import (
+    DataError,
+    GeneralisedLinear,
+    MultiClass,
+    Party,
+    SettingError,
+    VerticalClassifier,
+    VerticalRegressor,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
 TABLE, LABELS = load_breast_cancer(return_X_y=True)
@@ -53,6 +61,67 @@ def test_regression() -> None:
     assert cross_val_score(model, table, target, cv=3).mean() > 0.43
 
 
+class TestSampleWeights:
+    """They arrive at the label party; 0 is as good as absent, and all alike as good as none."""
+
+    some = np.random.default_rng(0).integers(0, 2, len(LABELS)).astype(float)
+
+    def scores(self, weights: Any, rows: Any = slice(None)) -> NDArray[np.float64]:
+        model = VerticalClassifier(COLUMNS, estimator=plain(rounds=4))
+        return model.fit(TABLE[rows], LABELS[rows], sample_weight=weights).decision_function(TABLE)
+
+    def test_rows_count_as_the_label_partys_weights_say(self) -> None:
+        weights = 1.0 + 9.0 * self.some
+        by_hand = plain(rounds=4).fit(
+            [Party("lab", TABLE[:, 10:]), Party("clinic", TABLE[:, :10], LABELS, weights=weights)]
+        )
+        new = [Party("lab", TABLE[:, 10:]), Party("clinic", TABLE[:, :10])]
+        found = self.scores(weights)
+        assert np.array_equal(found, by_hand.decision_function(new))
+        assert not np.allclose(found, self.scores(None))
+
+    def test_nothing_and_everything_alike(self) -> None:
+        kept = self.some > 0
+        assert np.array_equal(self.scores(3.0 * self.some), self.scores(None, kept))
+
+    def test_three_classes_and_numbers_take_them_too(self) -> None:
+        table, target = load_diabetes(return_X_y=True)
+        weights = np.where(target > 150, 5.0, 1.0)
+        groups = {"a": range(5), "b": range(5, 10)}
+        number = VerticalRegressor(groups, estimator=plain("linear", rounds=4))
+        alike = number.fit(table, target).predict(table).mean()
+        assert number.fit(table, target, sample_weight=weights).predict(table).mean() > alike + 10
+        thirds = np.digitize(target, [100, 170])
+        several = VerticalClassifier(groups, estimator=plain(rounds=4))
+        several.fit(table, thirds, sample_weight=weights)
+        made = [Party("a", table[:, :5]), Party("b", table[:, 5:], thirds, weights=weights)]
+        by_hand = MultiClass(plain(rounds=4)).fit(made)
+        assert np.array_equal(several.decision_function(table), by_hand.decision_function(made))
+
+    def test_a_search_and_a_pipeline_pass_them_on(self) -> None:
+        model = VerticalClassifier(COLUMNS, estimator=plain(rounds=2))
+        weights = 1.0 + 9.0 * self.some
+        grid = GridSearchCV(model, {"estimator__rounds": [2]}, cv=2).fit(TABLE, LABELS, sample_weight=weights)
+        piped = make_pipeline("passthrough", model).fit(
+            TABLE, LABELS, verticalclassifier__sample_weight=weights
+        )
+        expected = model.fit(TABLE, LABELS, sample_weight=weights).decision_function(TABLE)
+        for other in (grid, piped):
+            assert np.array_equal(other.decision_function(TABLE), expected)
+
+    @pytest.mark.parametrize(
+        ("weights", "said"),
+        [
+            (np.full(len(LABELS), -1.0), "sample_weight: finite numbers of at least 0"),
+            (LABELS.astype(float), "y has 1 class"),
+            (np.ones(3), "sample_weight.shape"),
+        ],
+    )
+    def test_weights_that_do_not_fit_are_named(self, weights: Any, said: str) -> None:
+        with pytest.raises(ValueError, match=said):
+            self.scores(weights)
+
+
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
@@ -69,6 +138,7 @@ def test_columns_that_do_not_fit_are_named(columns: dict[str, list[Any]], said: 
 EXCEPTIONS = {
     "check_estimators_pickle": "a fitted model belongs to several parties; save and load are the way",
     "check_classifiers_train": "predict goes by calibrated probabilities, not by the sign of the score",
+    "check_sample_weight_equivalence_on_dense_data": "copies of a row are held out apart",
 }
 
 
