@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
+FEW_CLASSES, NAME_WIDTH = 6, 10
+"""What of classes fits into a terminal."""
+
 DESCRIPTION = """\
 Join a run as one party. Meets the other parties over mutual TLS, compares settings with them, finds the
 common people privately, trains under encryption, and writes the run directory: result.json, timing.json,
@@ -184,7 +187,7 @@ def summary_lines(result: dict[str, Any], timing: dict[str, Any]) -> list[str]:
     if result["metric"] is not None:
         lines.insert(2, f"{result['metric_name']:<11} {result['metric']:.4f} at the last evaluation")
     if result["settings"]["parties"][-1][0] == result["party"]:
-        lines.insert(2, f"quality     {quality_line(result['holdout'])}")
+        lines[2:2] = [f"quality     {quality_line(result['holdout'])}", *confusion_lines(result["holdout"])]
     for name, peer in result["peers"].items():
         lines.append(f"{name:<11} transcripts {peer['transcripts']}")
     return lines
@@ -198,6 +201,23 @@ def quality_line(holdout: dict[str, Any] | None) -> str:
         f"{holdout['metric']} {holdout['value']:.4f} on {holdout['rows']:,} held-out rows; alone "
         f"{holdout['alone']:.4f}, chance {holdout['chance']:.4f}"
     )
+
+
+def confusion_lines(holdout: dict[str, Any] | None) -> list[str]:
+    """Which class was taken for which, where that is small enough for a terminal."""
+    found = None if holdout is None else holdout.get("confusion")
+    if found is None or len(found["classes"]) > FEW_CLASSES:
+        return []
+    # Names are words of a table; nothing in them is for the terminal.
+    names = ["".join(c if c.isprintable() else "?" for c in str(name)) for name in found["classes"]]
+    names = [name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}~" for name in names]
+    width = max(5, *(len(cell) for row in (names, *found["counts"]) for cell in map(str, row)))
+    lines = [("true \\ as", names), *zip(names, found["counts"], strict=True)]
+    return [
+        f"{'' if place else 'confusion':<12}{name:>{max(width, 9)}}  "
+        + "  ".join(f"{cell:>{width}}" for cell in row)
+        for place, (name, row) in enumerate(lines)
+    ]
 
 
 def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:

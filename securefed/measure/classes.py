@@ -118,7 +118,8 @@ class ClassSides(LabelSide):
         self.confusion = confusion_matrix(truth, found, labels=list(range(count)))
         value, single = float(accuracy_score(truth, found)), float(accuracy_score(truth, alone))
         chance = float(np.max(np.bincount(known)) / len(known))
-        return Holdout("accuracy", value, single, chance, len(truth))
+        names, counts = self._known().tolist(), self.confusion.tolist()
+        return Holdout("accuracy", value, single, chance, len(truth), classes=names, confusion=counts)
 
     def _apart(self, scores: Array) -> Array:
         """Of each class by itself, made to add up to 1."""

@@ -9,7 +9,7 @@ from 1,000 rows on) and where the line between two classes is. All of it stays a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -57,6 +57,10 @@ class Holdout:
     more: Mapping[str, float] = field(default_factory=dict)
     """Other measures of the joint model: of calibrated probabilities (each row's from a curve fitted on other
     rows), or the root mean squared error."""
+    classes: Sequence[Any] = ()
+    """Of three or more, with `confusion`: how many held-out rows of each class (row) were taken for each
+    (column). The label party's own counts of its own labels."""
+    confusion: Sequence[Sequence[int]] = ()
 
     @property
     def warning(self) -> str | None:
@@ -76,7 +80,10 @@ class Holdout:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "more": dict(self.more), "warning": self.warning}
+        counted = {"classes": list(self.classes), "counts": [list(row) for row in self.confusion]}
+        plain = {key: value for key, value in asdict(self).items() if key not in ("classes", "confusion")}
+        confusion = counted if self.confusion else None
+        return {**plain, "more": dict(self.more), "confusion": confusion, "warning": self.warning}
 
     def __str__(self) -> str:
         return (

@@ -23,6 +23,9 @@ REASONS = {
 }
 """Why a training was over, in words."""
 
+MOST_CLASSES = 20
+"""Of a table of which was taken for which."""
+
 
 def seconds(value: float) -> str:
     """A time as people read it."""
@@ -113,8 +116,24 @@ def _quality(result: dict[str, Any]) -> str:
     shown = term(name) if name in GLOSSARY else escape(name)
     return (
         f'<h2 id="quality">{shown} on {held["rows"]:,} {term("held-out rows")}</h2>{loud}'
-        f'<div class="scale">{lines}</div>'
+        f'<div class="scale">{lines}</div>{_confusion(held.get("confusion"))}'
     )
+
+
+def _confusion(found: dict[str, Any] | None) -> str:
+    """Which class was taken for which, and how many of each were recognised."""
+    if found is None:
+        return ""
+    names, counts = [str(name) for name in found["classes"]], found["counts"]
+    if len(names) > MOST_CLASSES:
+        return f"<p>Which of {len(names)} classes was taken for which: holdout.confusion in result.json.</p>"
+    rows = [
+        (name, *row, f"{100 * row[place] / sum(row):.0f}%" if sum(row) else "none there")
+        for place, (name, row) in enumerate(zip(names, counts, strict=True))
+    ]
+    head = ("true class", *(f"as {name}" for name in names), "recognised")
+    shown = table(head, rows, numbers=range(1, len(head)))
+    return f'<h3 id="confusion">Which class was taken for which</h3><div class="wide">{shown}</div>'
 
 
 def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:

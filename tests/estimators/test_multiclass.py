@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,9 @@ def test_wine_is_as_good_as_the_joined_table(count: int) -> None:
     assert shares.shape == (len(test), 3) and np.allclose(shares.sum(axis=1), 1.0)
     assert model.holdout_ is not None and model.holdout_.metric == "accuracy"
     assert model.confusion_ is not None and model.confusion_.sum() == model.holdout_.rows
+    told = json.loads(json.dumps(model.holdout_.to_dict()))["confusion"]
+    assert told == {"classes": model.classes_.tolist(), "counts": model.confusion_.tolist()}
+    assert np.trace(told["counts"]) == round(model.holdout_.value * model.holdout_.rows)
     assert set(model.results_) == set(model.classes_.tolist())
 
 

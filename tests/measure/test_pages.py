@@ -29,6 +29,7 @@ def pages() -> dict[str, str]:
             "chance": 0.5,
             "rows": 99,
             "warning": "WORSE",
+            "confusion": {"classes": ["word" * 12, *range(19)], "counts": [[12345] * 20] * 20},
         },
         "beside": [["all data in one place", 0.8]],
         "peers": {"shop": {"transcripts": "agree"}},

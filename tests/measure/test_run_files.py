@@ -153,3 +153,26 @@ def test_a_bad_model_is_said_loudly_on_the_page() -> None:
     assert "THE JOINT MODEL IS WORSE THAN THE LABEL PARTY" in page and "0.6100" in page and "0.9300" in page
     good = {**made.result(), "holdout": Holdout("AUC", 0.95, 0.93, 0.5, 400).to_dict()}
     assert "JOINT MODEL" not in render(good, made.timing())
+    assert "confusion" not in render(good, made.timing())
+
+
+def test_which_class_was_taken_for_which_is_on_the_page_and_in_the_terminal() -> None:
+    from securefed.cli.party import confusion_lines
+    from securefed.measure.quality import Holdout
+
+    names, counts = ["<low>", "mid\x1b[2J", "a long word"], [[30, 10, 0], [1, 7, 2], [0, 0, 0]]
+    held = Holdout("accuracy", 0.74, 0.6, 0.5, 50, classes=names, confusion=counts).to_dict()
+    made = account("plain")
+    page = render({**made.result(), "holdout": held}, made.timing())
+    for cell in ("as &lt;low&gt;", "<span>10</span>", "<span>75%</span>", "<span>70%</span>", "none there"):
+        assert cell in page
+    lines = confusion_lines(held)
+    assert [line.split("  ")[-1].strip() for line in lines] == ["a long wo~", "0", "2", "0"]
+    assert [line[12:].split() for line in lines[1:3]] == [
+        ["<low>", "30", "10", "0"],
+        ["mid?[2J", "1", "7", "2"],
+    ]
+    assert len({len(line) for line in lines}) == 1 and lines[0].startswith("confusion")
+    many = Holdout("accuracy", 0.7, 0.6, 0.5, 21, classes=range(21), confusion=[[1] * 21] * 21)
+    assert confusion_lines(many.to_dict()) == [] and confusion_lines(None) == []
+    assert "Which of 21 classes" in render({**made.result(), "holdout": many.to_dict()}, made.timing())

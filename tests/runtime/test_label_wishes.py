@@ -62,6 +62,11 @@ def test_three_classes_train_and_predict(fleet: Make) -> None:
     made.all_good()
     held = made.result("bank")["holdout"]
     assert held["metric"] == "accuracy" and held["value"] > 0.6
+    seen = held["confusion"]
+    assert seen["classes"] == words.tolist() and np.sum(seen["counts"]) == held["rows"]
+    assert np.trace(seen["counts"]) == round(held["value"] * held["rows"])
+    assert ">as mid<" in (made.run_folder("bank") / "report.html").read_text()
+    assert made.result("shop")["holdout"] is None
     for name in TWO:
         found = audit(*read_run(made.run_folder(name)))
         assert found.passed, str(found)
