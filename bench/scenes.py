@@ -137,7 +137,9 @@ def linear_scene(
         label_change=2.0 * abs(loss.label_weight),
     )
     programs = {
-        name: DataParty(agreement, Watched(side, views[name]), SGD(), holder=keys.holder(scheme, index)).run
+        name: DataParty(
+            agreement, Watched(side, views[name]), SGD(), Surroundings(keys.holder(scheme, index))
+        ).run
         for index, (name, side) in enumerate(sides.items())
     }
     tape, run = _record(programs, views)
@@ -170,7 +172,7 @@ def blind_scene(
             plan,
             block,
             labels if name == "p1" else None,
-            holder=keys.holder(key_kind(scheme, "nothing"), index),
+            Surroundings(keys.holder(key_kind(scheme, "nothing"), index)),
         ).run
         for index, (name, block) in enumerate(features.items())
     }
@@ -253,7 +255,9 @@ def transfer_scene(
             return super().contribution()
 
     programs = {
-        name: DataParty(agreement, Noting(side, views[name]), Adam(), holder=keys.holder(scheme, index)).run
+        name: DataParty(
+            agreement, Noting(side, views[name]), Adam(), Surroundings(keys.holder(scheme, index))
+        ).run
         for index, (name, side) in enumerate(wrapped.items())
     }
     scene.tape, run = _record(programs, views)

@@ -28,14 +28,13 @@ the ledger stays empty. FedBCD-s runs the exchange once for each turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import KeyHolder, Mapper, load_public_key
 from securefed.crypto.hidden import HiddenArray, HiddenSum, HidingKey, PlainMatrix, Wide
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
@@ -53,10 +52,9 @@ from securefed.protocols.blind_scores import (
     serve_blind_scores,
     serve_release,
 )
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.channel import Channel
-from securefed.protocols.keyring import Keyring, ReadKey, exchange_switching
-from securefed.protocols.loop import Evaluation, PartyLoop, Round, State, checkpoint_array
+from securefed.protocols.keyring import Keyring, exchange_switching
+from securefed.protocols.loop import PartyLoop, State, Surroundings, checkpoint_array
 from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.range_check import Answer, Check, Gate
 from securefed.protocols.refresh import (
@@ -116,24 +114,11 @@ class BlindParty(PartyLoop):
         plan: BlindPlan,
         features: Array,
         labels: Array | None,
+        around: Surroundings,
         *,
         steps: OwnSteps | None = None,
-        holder: KeyHolder | None,
-        evaluation: Evaluation | None = None,
-        mapper: Mapper | None = None,
-        on_round: Callable[[Round], None] | None = None,
-        guard: ScoreGuard | None = None,
-        read_key: ReadKey = load_public_key,
     ) -> None:
-        super().__init__(
-            agreement,
-            holder,
-            evaluation=evaluation,
-            mapper=mapper,
-            on_round=on_round,
-            guard=guard,
-            read_key=read_key,
-        )
+        super().__init__(agreement, around)
         self._plan, self._features = plan, features
         self._steps = steps or OwnSteps(agreement, plan.loss, features, l2=plan.l2, allow_unstable=True)
         self._labels = None if labels is None else labels.reshape(len(labels), -1)
@@ -423,14 +408,11 @@ class BlindKeyHolder(PartyLoop):
         self,
         agreement: Agreement,
         plan: BlindPlan,
-        holder: KeyHolder,
-        *,
-        mapper: Mapper | None = None,
-        on_round: Callable[[Round], None] | None = None,
+        around: Surroundings,
     ) -> None:
-        super().__init__(agreement, holder, mapper=mapper, on_round=on_round)
-        self._plan, self._own = plan, holder
-        self._refresher = Refresher(holder, agreement.check_every)
+        super().__init__(agreement, around)
+        self._plan, self._own = plan, around.key
+        self._refresher = Refresher(self._own, agreement.check_every)
         self._refreshes = _Refreshes(agreement, plan)
 
     async def _begin(self, link: Link, keys: Keyring) -> None:

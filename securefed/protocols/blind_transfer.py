@@ -24,7 +24,6 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import KeyHolder, Mapper, load_public_key
 from securefed.crypto.errors import CapacityError, RangeError
 from securefed.crypto.hidden import HiddenArray, Range, Result, Wide, slack_for, to_integers
 from securefed.crypto.shares import SHARE_BITS, reduced, truncated
@@ -32,10 +31,9 @@ from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind_algebra import PARAMETER_BITS, BlindPlan
 from securefed.protocols.blind_scores import BlindScorer, blind_scores
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.channel import Channel
-from securefed.protocols.keyring import Keyring, ReadKey, exchange_switching
-from securefed.protocols.loop import Evaluation, PartyLoop, Round, State, checkpoint_array
+from securefed.protocols.keyring import Keyring, exchange_switching
+from securefed.protocols.loop import PartyLoop, State, Surroundings, checkpoint_array
 from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.refresh import hiding
 from securefed.protocols.shared_products import MATRIX_FRACTION, Factor, Product, Shape, exchange
@@ -60,24 +58,11 @@ class BlindTransferParty(PartyLoop):
         plan: TransferPlan,
         scoring: BlindPlan,
         rows: TransferRows,
+        around: Surroundings,
         *,
         seed: int,
-        holder: KeyHolder | None,
-        evaluation: Evaluation | None = None,
-        mapper: Mapper | None = None,
-        on_round: Callable[[Round], None] | None = None,
-        guard: ScoreGuard | None = None,
-        read_key: ReadKey = load_public_key,
     ) -> None:
-        super().__init__(
-            agreement,
-            holder,
-            evaluation=evaluation,
-            mapper=mapper,
-            on_round=on_round,
-            guard=guard,
-            read_key=read_key,
-        )
+        super().__init__(agreement, around)
         self._plan, self._scoring, self._rows = plan, scoring, rows
         self._is_a = rows.labels is not None
         self._slack = slack_for(plan.entries(agreement))

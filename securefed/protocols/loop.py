@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper, Serial, load_public_key
+from securefed.data.entropy import column_bits
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blur import ScoreGuard
@@ -27,7 +28,7 @@ from securefed.protocols.ledger import Ledger
 from securefed.protocols.schedules import Reason
 from securefed.transport import Link
 
-__all__ = ["Evaluation", "Outcome", "PartyLoop", "Round", "checkpoint_round"]
+__all__ = ["Evaluation", "Outcome", "PartyLoop", "Round", "Surroundings", "checkpoint_round"]
 
 Array = NDArray[np.float64]
 State = dict[str, NDArray[np.generic]]
@@ -52,6 +53,36 @@ class Round:
     number: int
     metric: float | None
     link: Link
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a party's program needs besides settings and data: keys, workers, somebody to tell about
+    progress.
+    """
+
+    holder: KeyHolder | None = None
+    mapper: Mapper | None = None
+    evaluation: Evaluation | None = None
+    on_round: Callable[[Round], None] | None = None
+    guard: ScoreGuard | None = None
+    """Of a party that is scored; a fresh one where none is given."""
+    read_key: ReadKey = load_public_key
+    """Reads the public key that arrives."""
+
+    @property
+    def key(self) -> KeyHolder:
+        """Of a party that is there for it alone."""
+        if self.holder is None:
+            raise SettingError("keys: the key-holder has no key")
+        return self.holder
+
+    def guarding(self, name: str, features: Array) -> Surroundings:
+        """With a guard that knows what there is to tell of these columns, unless somebody said it already."""
+        guard = self.guard or ScoreGuard(party=name)
+        if guard.column_bits is None:
+            guard.column_bits = column_bits(features)
+        return replace(self, guard=guard)
 
 
 @dataclass
@@ -79,19 +110,13 @@ class PartyLoop(ABC):
     def __init__(
         self,
         agreement: Agreement,
-        holder: KeyHolder | None,
-        *,
-        evaluation: Evaluation | None = None,
-        mapper: Mapper | None = None,
-        on_round: Callable[[Round], None] | None = None,
-        guard: ScoreGuard | None = None,
-        read_key: ReadKey = load_public_key,
+        around: Surroundings,
     ) -> None:
-        self._agreement, self._holder = agreement, holder
-        self._evaluation, self._on_round = evaluation, on_round
-        self.guard = guard or ScoreGuard()
-        self._mapper = mapper or Serial()
-        self._read_key = read_key
+        self._agreement, self._holder = agreement, around.holder
+        self._evaluation, self._on_round = around.evaluation, around.on_round
+        self.guard = around.guard or ScoreGuard()
+        self._mapper = around.mapper or Serial()
+        self._read_key = around.read_key
         self._tracker = agreement.stopping.tracker()
         self._best: State = {}
         """The model that was best so far, and its round; as in a checkpoint."""

@@ -8,17 +8,16 @@ for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
-from securefed.crypto import SCHEMES, KeyHolder, Mapper, load_public_key, protects, schemes_that
-from securefed.data.entropy import column_bits
+from securefed.crypto import SCHEMES, protects, schemes_that
 from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, SettingError
 from securefed.models import Linear, LocalModel, Network
@@ -26,7 +25,7 @@ from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind import BlindKeyHolder, BlindParty
 from securefed.protocols.blind_algebra import BlindPlan, hidden_entries
 from securefed.protocols.blur import MOST_PRECISION, PRECISION, ScoreGuard
-from securefed.protocols.keyring import ReadKey
+from securefed.protocols.loop import Evaluation, Outcome, Surroundings
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.optimisers import SGD, get_optimiser
 from securefed.protocols.range_check import CHECK_EVERY
@@ -43,7 +42,7 @@ from securefed.protocols.schedules import (
 )
 from securefed.protocols.sides import LinearSide
 from securefed.protocols.steps import OwnSteps
-from securefed.protocols.training import DataParty, Evaluation, KeyHolderParty, Outcome, Round
+from securefed.protocols.training import DataParty, KeyHolderParty
 from securefed.transport import Link
 
 __all__ = ["KEY_HOLDER", "REVEALS", "LinearRecipe", "PartyProgram", "Recipe", "Surroundings"]
@@ -65,29 +64,6 @@ class PartyProgram(Protocol):
     """A party of a training run."""
 
     async def run(self, link: Link) -> Outcome: ...
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a party's program needs besides settings and data: keys, workers, somebody to tell about
-    progress.
-    """
-
-    holder: KeyHolder | None = None
-    mapper: Mapper | None = None
-    evaluation: Evaluation | None = None
-    on_round: Callable[[Round], None] | None = None
-    guard: ScoreGuard | None = None
-    """Of a party that is scored; a fresh one where none is given."""
-    read_key: ReadKey = load_public_key
-    """Reads the public key that arrives."""
-
-    def guarded(self, name: str, features: Array) -> ScoreGuard:
-        """The guard, with what there is to tell of these columns unless somebody said it already."""
-        guard = self.guard or ScoreGuard(party=name)
-        if guard.column_bits is None:
-            guard.column_bits = column_bits(features)
-        return guard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,6 +374,7 @@ class LinearRecipe(Recipe):
             steps = self.steps(agreement, columns)
         if self.blind and not columns.any():
             raise DataError(f"{name}: every column is constant, which tells nothing; leave the party out")
+        around = around.guarding(name, features)
         if self.blind and steps is not None:
             plan = self.plan(agreement)
             plan.check_features(columns, name)
@@ -411,13 +388,8 @@ class LinearRecipe(Recipe):
                 plan,
                 columns,
                 targets,
+                replace(around, evaluation=evaluation),
                 steps=steps,
-                holder=around.holder,
-                evaluation=evaluation,
-                mapper=around.mapper,
-                on_round=around.on_round,
-                guard=around.guarded(name, features),
-                read_key=around.read_key,
             )
         side = LinearSide(
             model,
@@ -433,25 +405,12 @@ class LinearRecipe(Recipe):
             agreement,
             side,
             get_optimiser(self.optimiser),
+            around,
             steps=steps if steps is not None and steps.automatic else None,
-            holder=around.holder,
-            evaluation=around.evaluation,
-            mapper=around.mapper,
-            on_round=around.on_round,
-            guard=around.guarded(name, features),
-            read_key=around.read_key,
         )
 
     def key_holder(self, agreement: Agreement, around: Surroundings) -> KeyHolderParty | BlindKeyHolder:
         """The program of the party that only holds the key."""
-        if around.holder is None:
-            raise SettingError(f"keys: {KEY_HOLDER} has no key")
         if self.blind:
-            return BlindKeyHolder(
-                agreement,
-                self.plan(agreement),
-                around.holder,
-                mapper=around.mapper,
-                on_round=around.on_round,
-            )
-        return KeyHolderParty(agreement, around.holder, mapper=around.mapper, on_round=around.on_round)
+            return BlindKeyHolder(agreement, self.plan(agreement), around)
+        return KeyHolderParty(agreement, around)

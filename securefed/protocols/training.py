@@ -16,18 +16,17 @@ evaluation is on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import FixedPoint, KeyHolder, Mapper, load_public_key
+from securefed.crypto import FixedPoint
 from securefed.crypto.scheme import Bare, Mask
 from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.exchange import Exchange, Held
-from securefed.protocols.keyring import Keyring, ReadKey
+from securefed.protocols.keyring import Keyring
 from securefed.protocols.ledger import Ledger
 from securefed.protocols.loop import (
     Evaluation,
@@ -35,6 +34,7 @@ from securefed.protocols.loop import (
     PartyLoop,
     Round,
     State,
+    Surroundings,
     checkpoint_array,
     part_of,
 )
@@ -70,28 +70,15 @@ class DataParty(PartyLoop):
         agreement: Agreement,
         side: Side,
         optimiser: Optimiser,
+        around: Surroundings,
         *,
         steps: OwnSteps | None = None,
-        holder: KeyHolder | None,
-        evaluation: Evaluation | None = None,
-        mapper: Mapper | None = None,
-        on_round: Callable[[Round], None] | None = None,
-        guard: ScoreGuard | None = None,
-        read_key: ReadKey = load_public_key,
     ) -> None:
-        super().__init__(
-            agreement,
-            holder,
-            evaluation=evaluation,
-            mapper=mapper,
-            on_round=on_round,
-            guard=guard,
-            read_key=read_key,
-        )
+        super().__init__(agreement, around)
         self._side, self._optimiser, self._steps = side, optimiser, steps
         self._previous = side.parameters
         """At the start of the last round."""
-        if agreement.scores_rows and evaluation is None:
+        if agreement.scores_rows and around.evaluation is None:
             raise SettingError(
                 "evaluate_every: evaluations were agreed, and there are no rows to evaluate on"
             )
@@ -212,13 +199,10 @@ class KeyHolderParty(PartyLoop):
     def __init__(
         self,
         agreement: Agreement,
-        holder: KeyHolder,
-        *,
-        mapper: Mapper | None = None,
-        on_round: Callable[[Round], None] | None = None,
+        around: Surroundings,
     ) -> None:
-        super().__init__(agreement, holder, mapper=mapper, on_round=on_round)
-        self._own = holder
+        super().__init__(agreement, around)
+        self._own = around.key
 
     async def _round(self, link: Link, keys: Keyring, t: int) -> None:
         agreement, algorithm = self._agreement, self._agreement.algorithm

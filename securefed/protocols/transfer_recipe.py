@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, ClassVar
 
@@ -205,13 +205,8 @@ class TransferRecipe(Recipe):
             plan,
             scoring,
             rows,
+            replace(around.guarding(name, features), evaluation=evaluation),
             seed=self.seed * 1000 + (labels is not None),
-            holder=around.holder,
-            evaluation=evaluation,
-            mapper=around.mapper,
-            on_round=around.on_round,
-            guard=around.guarded(name, features),
-            read_key=around.read_key,
         )
 
     @staticmethod
@@ -221,17 +216,7 @@ class TransferRecipe(Recipe):
 
     def party(self, agreement: Agreement, side: TransferSide, around: Surroundings) -> DataParty:
         """One party's program."""
-        return DataParty(
-            agreement,
-            side,
-            get_optimiser(self.optimiser),
-            holder=around.holder,
-            evaluation=around.evaluation,
-            mapper=around.mapper,
-            on_round=around.on_round,
-            guard=around.guard,
-            read_key=around.read_key,
-        )
+        return DataParty(agreement, side, get_optimiser(self.optimiser), around)
 
     def scorer(
         self, layer: HiddenLayer, phi: Array | None, sealed: dict[bytes, bytes] | None = None

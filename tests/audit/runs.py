@@ -153,12 +153,14 @@ def blind(parties: int, release: bool = False) -> Callable[[str, Algorithm], Mad
                 plan,
                 blocks[k],
                 labels if last else None,
-                holder=holders.get(name),
-                evaluation=Evaluation(blocks[k][:6], mean if last else None),
-                guard=ScoreGuard(party=name, column_bits=MUCH),
+                Surroundings(
+                    holders.get(name),
+                    evaluation=Evaluation(blocks[k][:6], mean if last else None),
+                    guard=ScoreGuard(party=name, column_bits=MUCH),
+                ),
             ).run
         if not mutual:
-            programs["C"] = BlindKeyHolder(agreement, plan, holders["C"]).run
+            programs["C"] = BlindKeyHolder(agreement, plan, Surroundings(holders["C"])).run
         return Made(agreement, programs, {})
 
     return make

@@ -19,6 +19,7 @@ from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind import BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.loop import Surroundings
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD
@@ -63,18 +64,14 @@ def seen_scores(scheme: str, blind: bool, rounds: int, ledger: str = "off") -> t
         truth = labels if name == "p1" else None
         holder = keys().holder(key_kind(scheme, agreement.reveal), index)
         evaluation = Evaluation(block, watch if name == "p1" else None)
-        guard = ScoreGuard(party=name, mode=ledger)
+        around = Surroundings(holder, evaluation=evaluation, guard=ScoreGuard(party=name, mode=ledger))
         if blind:
-            programs[name] = BlindParty(
-                agreement, plan, block, truth, holder=holder, evaluation=evaluation, guard=guard
-            ).run
+            programs[name] = BlindParty(agreement, plan, block, truth, around).run
         else:
             side = LinearSide(
                 Linear(block.shape[1]), block, truth, loss, l2=0.01, exact=False, margin_bound=32.0
             )
-            programs[name] = DataParty(
-                agreement, side, SGD(), holder=holder, evaluation=evaluation, guard=guard
-            ).run
+            programs[name] = DataParty(agreement, side, SGD(), around).run
     run_local(programs, run="r", kinds=KINDS, network=get_network("lan"))
     return features, np.column_stack(seen)
 

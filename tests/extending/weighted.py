@@ -156,11 +156,7 @@ class WeightedKit(ObjectiveKit[WeightedRecipe]):
             agreement,
             side,
             get_optimiser(self.recipe.optimiser),
-            holder=around.holder,
-            mapper=around.mapper,
-            on_round=around.on_round,
-            guard=around.guarded(name, features),
-            read_key=around.read_key,
+            around.guarding(name, features),
         )
 
     def save(self, agreement: Agreement, trained: Trained) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,6 +17,7 @@ from securefed.crypto import KeyHolder, Mapper, generate
 from securefed.models import HiddenLayer, Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.loop import Surroundings
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD, Optimiser
@@ -69,17 +70,21 @@ class Federation:
                 self.agreement,
                 side,
                 self.optimisers[name],
-                holder=self.holders.get(name),
-                evaluation=self.evaluations.get(name),
-                mapper=self.mapper,
-                on_round=self.on_round.get(name),
-                guard=ScoreGuard(party=name, column_bits=MUCH),
+                Surroundings(
+                    self.holders.get(name),
+                    self.mapper,
+                    self.evaluations.get(name),
+                    self.on_round.get(name),
+                    ScoreGuard(party=name, column_bits=MUCH),
+                ),
             )
             for name, side in self.sides.items()
         }
         if self.agreement.key_holder is not None:
             holder = self.holders[self.agreement.key_holder]
-            made[self.agreement.key_holder] = KeyHolderParty(self.agreement, holder, mapper=self.mapper)
+            made[self.agreement.key_holder] = KeyHolderParty(
+                self.agreement, Surroundings(holder, self.mapper)
+            )
         return made
 
     def run(self, **options: Any) -> LocalRun:
