@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from securefed.errors import DataError
+from securefed.errors import DataError, SettingError
 from securefed.estimators.generalised_linear import GeneralisedLinear
 from securefed.estimators.multiclass import MultiClass
 from securefed.party import Party
@@ -48,6 +48,8 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     def _base(self, loss: str) -> GeneralisedLinear:
         if self.estimator is None:
             return GeneralisedLinear(loss)
+        if self.estimator.warm_start:
+            raise SettingError(f"warm_start: {type(self).__name__} begins every fit anew")
         return clone(self.estimator)  # type: ignore[no-any-return]
 
     def _groups(self, X: Any) -> dict[str, list[int]]:

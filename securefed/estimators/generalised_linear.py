@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
 from securefed import models
-from securefed.checks import check_choice, check_number
-from securefed.crypto import KeyHolder
+from securefed.checks import check_choice, check_flag, check_number
+from securefed.crypto import KeyHolder, protects
 from securefed.errors import DataError, SettingError
 from securefed.estimators.coefficients import coefficients, intercept
 from securefed.estimators.common import (
@@ -40,6 +40,7 @@ from securefed.estimators.common import (
     take_guards,
     write_shard,
 )
+from securefed.estimators.warm_start import Start
 from securefed.measure.labels import LabelSide
 from securefed.measure.own_fit import Wishes, check_family
 from securefed.measure.quality import HeldOut, HeldOutMeans, Holdout, check_threshold
@@ -112,6 +113,8 @@ class GeneralisedLinear(Federated):
     holdout: the share of the common rows that is set aside by the seed; at the end the label party gets
         their scores, once, and `result_.holdout` says how good the model is beside the label party alone.
         They also calibrate `predict_proba`. 0: quality is not measured.
+    warm_start: a further `fit` begins where the last one ended, in plain or with reveal="nothing" (under the
+        same keys), with columns prepared as they were then and nothing learnt from held-out rows (no refit).
     base: "own": the label party fits its own columns first, and the joint training what is left of that:
         closer to a logistic model where classes are rare. class_weight ("balanced", or a weight for each
         class; "auto": half way to balanced where a class has less than a tenth of the rows, and the logistic
@@ -163,6 +166,7 @@ class GeneralisedLinear(Federated):
         allow_unstable: bool = False,
         standardise: bool = True,
         holdout: float = 0.2,
+        warm_start: bool = False,
         base: str = "zero",
         class_weight: str | Mapping[Any, float] | None = "auto",
         family: str | float | None = None,
@@ -205,6 +209,7 @@ class GeneralisedLinear(Federated):
         self.allow_unstable = allow_unstable
         self.standardise = standardise
         self.holdout = holdout
+        self.warm_start = warm_start
         self.base = base
         self.class_weight = class_weight
         self.family = family
@@ -217,13 +222,31 @@ class GeneralisedLinear(Federated):
 
     def _recipe(self, parties: int = 2) -> LinearRecipe:
         simulation = {"standardise", "holdout", "threshold", "score_ledger", "base", "class_weight", "family"}
-        simulation |= {"key_bits", "network", "engine", "progress"}
+        simulation |= {"key_bits", "network", "engine", "progress", "warm_start"}
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in simulation}
         if settings["rounds"] == "auto":
             settings["rounds"] = automatic_rounds(parties)
             if settings["learning_rate"] != "auto":
                 raise SettingError("rounds: 'auto' takes learning_rate='auto'")
+        if check_flag("warm_start", self.warm_start):
+            settings["refit"] = False
         return LinearRecipe(**settings)
+
+    def _earlier(self, recipe: LinearRecipe) -> Start | None:
+        """Where to begin, if not at 0."""
+        if not self.warm_start:
+            return None
+        if protects(recipe.scheme) and not recipe.blind:
+            raise SettingError(
+                "warm_start: it takes reveal='nothing', or no protection; openings of gradients are counted"
+                " by the run, and a further run would be more of the same"
+            )
+        if hasattr(self, "shards_") and not hasattr(self, "_start"):
+            raise SettingError(
+                "warm_start: a model that was loaded, or whose last fit failed, has nothing to begin with;"
+                " a fit with warm_start=False comes first"
+            )
+        return getattr(self, "_start", None)
 
     def fit(
         self,
@@ -240,13 +263,17 @@ class GeneralisedLinear(Federated):
         self._check_simulation()
         check_number("holdout", self.holdout, least=0.0, below=1.0)
         check_threshold(self.threshold)
+        earlier = self._earlier(recipe)
         last = label_party(parties).name
         # Turns are taken in this order; the paper's party K, with the labels, is last.
         aligned = sorted(align(parties, last), key=lambda p: p.name == last)
-        ordered, self.transforms_ = [], {}
-        for party in aligned:
-            ready, self.transforms_[party.name] = party.fitted(standardise=self.standardise)
-            ordered.append(ready)
+        if earlier is not None:
+            ordered = self._match(aligned, self.parties_)
+        else:
+            self.__dict__.pop("_start", None)  # what it went with is about to change
+            fitted = [party.fitted(standardise=self.standardise) for party in aligned]
+            ordered = [ready for ready, _ in fitted]
+            self.transforms_ = {ready.name: transform for ready, transform in fitted}
         labels = self._labels_of(ordered[-1])
         self._label_side = (TargetSides if labels.ndim == 2 else self._side).of(
             labels,
@@ -269,7 +296,8 @@ class GeneralisedLinear(Federated):
             p.name: recipe.model(p.name, p.features.shape[1], last=p.name == last, index=i)
             for i, p in enumerate(ordered)
         }
-        guards = self._guards(list(local), {p.name: p for p in aligned})
+        # A further model of the same people is a further question about them.
+        guards = self._guards(list(local), {p.name: p for p in aligned} if earlier is None else None)
         outputs = self._label_side.outputs
         members = tuple(
             recipe.member(name, model, guards.get(name), outputs) for name, model in local.items()
@@ -278,6 +306,11 @@ class GeneralisedLinear(Federated):
         if validation:
             seen = self._match(validation, [party.name for party in ordered])
         agreement = recipe.agreement(members, len(train) + len(held_rows), outputs, held=len(held_rows))
+        if earlier is not None:
+            earlier.check(agreement, len(held_rows), self.seed)
+            keys = keys or earlier.holders
+            for name, model in local.items() if not recipe.blind else ():
+                model.parameters = _known(self.shards_[name])
         if validation:
             agreement = replace(agreement, holdout=seen[0].rows)
         # Where the last rounds learn from the held-out rows too, programs take all.
@@ -314,6 +347,8 @@ class GeneralisedLinear(Federated):
                 )
                 for p in learning
             }
+            for name, state in earlier.states.items() if earlier is not None else ():
+                data_parties[name].start_from(state)
             programs: dict[str, Program] = {name: party.run for name, party in data_parties.items()}
             if agreement.key_holder is not None:
                 around = Surroundings(holders[KEY_HOLDER], mapper)
@@ -328,6 +363,8 @@ class GeneralisedLinear(Federated):
             self.shards_[name] = local[name]
             if isinstance(trained, BlindParty):
                 self.shards_[name] = self._blind_shard(recipe.plan(agreement), trained, local[name])
+        states = {name: party.state() for name, party in data_parties.items() if recipe.blind}
+        self._start = Start(agreement, len(held_rows), self.seed, holders, states)
         return self
 
     def _blind_shard(self, plan: BlindPlan, party: BlindParty, model: LocalModel) -> LocalModel | BlindShard:
@@ -571,6 +608,12 @@ def _columns(shard: LocalModel | BlindShard) -> int | None:
         return shard.size
     columns: int | None = getattr(shard, "columns", None)
     return columns
+
+
+def _known(shard: LocalModel | BlindShard) -> Array:
+    if isinstance(shard, BlindShard):
+        raise SettingError("warm_start: encrypted parameters were left by the fit before")
+    return shard.parameters
 
 
 def _shard(

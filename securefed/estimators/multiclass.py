@@ -118,6 +118,8 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         if len(self.classes_) < 2:
             raise DataError(f"{labelled.name}: labels have {len(self.classes_)} class, two are needed")
         base = clone(self.estimator) if self.estimator is not None else GeneralisedLinear()
+        if base.warm_start:
+            raise SettingError("warm_start: MultiClass begins every fit anew")
         self.models_: list[GeneralisedLinear] = []
         self._sides: ClassSides | None = None
         self.holdout_: Holdout | None = None

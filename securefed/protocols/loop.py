@@ -213,6 +213,10 @@ class PartyLoop(ABC):
         self._best = part_of(state, BEST)
         self.first_round = first_round
 
+    def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Begin with the model of `state`, from another run under the same keys, and with nothing else."""
+        self._restore_model(state)
+
     def _model_state(self) -> State:
         return {}
 
