@@ -48,7 +48,7 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         for variant in variants:
             assert rows[attack, variant]["succeeded"], rows[attack, variant]
     for attack, variants in FAIL.items():
-        assert rows[attack, PLAIN]["errors"] > 10, "else the next line could not fail"
+        assert rows[attack, PLAIN]["errors"] > 8, "else the next line could not fail"
         for variant in variants:
             assert not rows[attack, variant]["succeeded"], rows[attack, variant]
     # A chance and an interval for every one of them, and the table of the documentation.

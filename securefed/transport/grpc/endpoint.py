@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,8 @@ __all__ = ["Endpoint", "run_network"]
 
 LOG = logging.getLogger("securefed.transport")
 GRACE = 0.5
+CLOSING = 5.0
+"""Seconds for answers that are under way, and for connections to end."""
 HANDSHAKES = 4
 """That one peer may be at, at a time, without anybody's being sent away for it."""
 
@@ -127,8 +130,13 @@ class Endpoint:
         self._server.stop(GRACE).wait()
         self._pool.shutdown()
         self._door.close()
-        for line in self._lines.values():
-            line.close()
+        # A stop that came while grpc began a call leaves one that nobody ends, and closing waits for it.
+        closing = [threading.Thread(target=line.close, daemon=True) for line in self._lines.values()]
+        for thread in closing:
+            thread.start()
+        end = time.monotonic() + CLOSING
+        for thread in closing:
+            thread.join(max(0.0, end - time.monotonic()))
 
     def __enter__(self) -> Self:
         return self
