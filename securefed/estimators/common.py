@@ -8,9 +8,10 @@ import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from os import PathLike
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -38,6 +39,7 @@ from securefed.transport import LocalRun, Program, get_network, run_local
 __all__ = [
     "Federated",
     "accuracy",
+    "all_or_nothing",
     "auc",
     "binary_labels",
     "check_columns",
@@ -54,6 +56,9 @@ __all__ = [
 Array = NDArray[np.float64]
 Keys = Mapping[str, KeyHolder]
 Shard = dict[str, NDArray[np.generic]]
+
+P = ParamSpec("P")
+S = TypeVar("S")
 
 
 class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -167,6 +172,22 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     def _transformed(self, party: Party) -> Party:
         """A party's rows by what it fitted on its columns in training."""
         return party.transformed(getattr(self, "transforms_", {}).get(party.name))
+
+
+def all_or_nothing(fit: Callable[Concatenate[S, P], S]) -> Callable[Concatenate[S, P], S]:
+    """A fit that fails leaves the model that was there, whole; what its ledgers counted stays counted."""
+
+    @wraps(fit)
+    def fitting(self: S, /, *arguments: P.args, **named: P.kwargs) -> S:
+        before = dict(vars(self))
+        try:
+            return fit(self, *arguments, **named)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return fitting
 
 
 def write_shard(folder: FilePath, party: str, arrays: Shard) -> None:

@@ -31,6 +31,7 @@ from securefed.estimators.common import (
     Federated,
     Shard,
     accuracy,
+    all_or_nothing,
     check_free,
     check_parties,
     fitted_arrays,
@@ -74,8 +75,8 @@ class GeneralisedLinear(Federated):
     loss: "logistic", "linear" or "squared_hinge".
     algorithm: FedSGD() or FedBCD(local_steps, order, proximal).
     scheme: "paillier", "ckks", or "plain" for no protection at all.
-    reveal: "nothing": parameters stay encrypted for the whole training, local steps are free (Paillier,
-        linear models, SGD); or "own-gradient", the paper's way: each party sees its own aggregated gradients.
+    reveal: "nothing": parameters stay encrypted for the whole training, local steps are free (linear
+        models, SGD); or "own-gradient", the paper's way: each party sees its own aggregated gradients.
         With own gradients the peers must be trusted not to cheat: a crafted request shows single residuals
         (Paillier) or the whole secret key (CKKS, which `fit` warns of).
     release: at the end of a training that revealed nothing, open each party's own parameters to it.
@@ -243,11 +244,12 @@ class GeneralisedLinear(Federated):
             )
         if hasattr(self, "shards_") and not hasattr(self, "_start"):
             raise SettingError(
-                "warm_start: a model that was loaded, or whose last fit failed, has nothing to begin with;"
-                " a fit with warm_start=False comes first"
+                "warm_start: a model that was loaded has nothing to begin with; a fit with warm_start=False"
+                " comes first"
             )
         return getattr(self, "_start", None)
 
+    @all_or_nothing
     def fit(
         self,
         parties: Sequence[Party],
@@ -270,7 +272,6 @@ class GeneralisedLinear(Federated):
         if earlier is not None:
             ordered = self._match(aligned, self.parties_)
         else:
-            self.__dict__.pop("_start", None)  # what it went with is about to change
             fitted = [party.fitted(standardise=self.standardise) for party in aligned]
             ordered = [ready for ready, _ in fitted]
             self.transforms_ = {ready.name: transform for ready, transform in fitted}

@@ -23,6 +23,7 @@ from securefed.errors import DataError, SettingError
 from securefed.estimators.common import (
     Federated,
     accuracy,
+    all_or_nothing,
     auc,
     binary_labels,
     check_columns,
@@ -134,6 +135,7 @@ class TransferLearner(Federated):
         simulation = {"standardise", "key_bits", "network", "engine", "progress", "score_ledger"}
         return TransferRecipe(**{k: v for k, v in self.get_params(deep=False).items() if k not in simulation})
 
+    @all_or_nothing
     def fit(
         self,
         parties: Sequence[Party],
