@@ -40,14 +40,16 @@ MOST_DIFFERENT = 1 << 16
 
 class Fields(Mapping[str, list[object]]):
     """The columns of a file: those of numbers alone as numbers, the others as their texts. The texts of a
-    column of numbers (ids, codes) are read again when somebody asks for them.
+    column of numbers (ids, codes) are read again when somebody asks for them, and from the same file: one
+    that was written anew in the meantime may have other people in its rows.
     """
 
-    def __init__(self, name: str, blocks: Callable[[Collection[str]], Blocks]) -> None:
-        self._name, self._blocks = name, blocks
+    def __init__(self, path: Path, blocks: Callable[[Path, Collection[str]], Blocks]) -> None:
+        self._path, self._blocks = path, partial(blocks, path)
+        self._version = _version(path)
         self._numbers, self._names, self.rows = ColumnStore(), list[str](), 0
         others: dict[str, None] = {}
-        for block in blocks(()):
+        for block in self._blocks(()):
             self._names = self._names or list(block)
             self.rows += len(next(iter(block.values())))
             for column, fields in block.items():
@@ -59,8 +61,11 @@ class Fields(Mapping[str, list[object]]):
                     self._numbers.drop(column)
                     others[column] = None
         self._texts = self._read(others) if others else {}
-        if any(len(found) != self.rows for found in self._texts.values()):
-            raise DataError(f"{name}: changed while it was read")
+        self._check(*map(len, self._texts.values()))
+
+    def _check(self, *counts: int) -> None:
+        if any(count != self.rows for count in counts) or _version(self._path) != self._version:
+            raise DataError(f"{self._path.name}: changed since it was read; start again")
 
     def _read(self, columns: Collection[str]) -> dict[str, list[object]]:
         """Words, each different one once; columns with very many of them are left to be read when needed."""
@@ -89,12 +94,12 @@ class Fields(Mapping[str, list[object]]):
         if column in self._texts:
             yield from self._texts[column]
             return
+        self._check()
         count = 0
         for block in self._blocks([column]):
             count += len(block[column])
             yield from block[column]
-        if count != self.rows:
-            raise DataError(f"{self._name}: changed while it was read")
+        self._check(count)
 
     def __contains__(self, column: object) -> bool:
         return column in self._names
@@ -171,7 +176,7 @@ def read_rows(path: Path) -> Rows:
         raise DataError(f"{path}: no such file")
     ending = path.suffix.lower()
     blocks = _parquet_blocks if ending in PARQUET else _npy_blocks if ending == ".npy" else _csv_blocks
-    return Rows(path.name, Fields(path.name, partial(blocks, path)))
+    return Rows(path.name, Fields(path, blocks))
 
 
 def _csv_blocks(path: Path, chosen: Collection[str]) -> Blocks:
@@ -226,6 +231,15 @@ def _npy_blocks(path: Path, chosen: Collection[str]) -> Blocks:
 
 def _first(error: BaseException) -> str:
     return str(error).strip().split("\n", 1)[0]
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    """What a file has another one of when it was written again."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def file_digest(path: Path) -> str:

@@ -244,5 +244,18 @@ def test_ids_are_read_when_somebody_goes_through_them(
     assert "a2" in ids
     assert rows.column("region", "a feature").tolist() == ["north", "south", "north"]
     (tmp_path / "data.csv").write_text("id,region\nA-1,north\n")
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match="changed since it was read"):
+        list(ids)
+
+
+def test_ids_of_a_file_that_was_written_again_are_not_taken_for_those_of_its_rows(tmp_path: Path) -> None:
+    """As many rows in another order: other people's columns would go with every id."""
+    path = tmp_path / "people.csv"
+    path.write_text("id,x\n1,10\n2,20\n3,30\n")
+    ids = read_rows(path).each_id("id", "bank", "exact")
+    assert list(ids) == ["1", "2", "3"]
+    written = tmp_path / "written.csv"
+    written.write_text("id,x\n3,30\n2,20\n1,10\n")
+    written.replace(path)
+    with pytest.raises(DataError, match="changed since it was read"):
         list(ids)
