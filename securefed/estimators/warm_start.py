@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import KeyHolder
+from securefed.crypto import KeyHolder, protects
 from securefed.crypto.hidden import hides
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
@@ -37,6 +37,16 @@ class Start:
         for word, given in _facts(agreement).items():
             if given != before[word]:
                 raise SettingError(f"warm_start: {word} {given} given, the fit before had {before[word]}")
+        if self.agreement.release and protects(agreement.scheme):
+            raise SettingError(
+                "warm_start: the fit before released its parameters; the difference of two released models is"
+                " a gradient, and release=True is allowed in the last fit only"
+            )
+        if agreement.check_every and self.states and not self.agreement.check_every:
+            raise SettingError(
+                f"warm_start: check_every={agreement.check_every} given, and nothing of the fit before was"
+                " checked; the same is allowed"
+            )
         if held and self.agreement.batches.aside:
             raise SettingError(
                 "warm_start: the fit before learnt from the rows that it held out (refit);"

@@ -102,6 +102,8 @@ class LabelSide:
         if not self.wishes.any:
             return targets
         weights, shift = self.wishes.weights(targets, self.classes, weights), self._shift(offset)
+        if not weights[trained].any():
+            raise DataError(f"{party}: all rows to learn from have weight 0; at least one above 0 is allowed")
         part = None if shift is None else shift[trained]
         try:
             self.own, aimed = OwnFit.learn(
@@ -218,7 +220,7 @@ class LabelSide:
 
 def _check_bound(targets: Array, party: str, margin_bound: float) -> None:
     largest = float(np.max(np.abs(targets)))
-    if largest > margin_bound:
+    if not largest <= margin_bound:  # nor is NaN
         raise DataError(
             f"{party}: labels up to {largest:.4g} given, at most margin_bound={margin_bound:g} is "
             "allowed; scale them or raise it"

@@ -108,6 +108,15 @@ CANNOT: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def test_neither_released_gradients_nor_a_start_that_nobody_checked() -> None:
+    model = GeneralisedLinear(rounds=1, warm_start=True, **BLIND).fit(parties())
+    with pytest.raises(SettingError, match="the difference of two released models is a gradient"):
+        model.fit(parties())
+    hidden = GeneralisedLinear(rounds=1, warm_start=True, **{**BLIND, "release": False}).fit(parties())
+    with pytest.raises(SettingError, match="check_every=32 given, and nothing of the fit before was checked"):
+        hidden.set_params(check_every=32).fit(parties())
+
+
 @pytest.mark.parametrize("case", CANNOT)
 def test_what_cannot_begin_there_is_named(case: str) -> None:
     model = plain(rounds=1, warm_start=True).fit(parties())

@@ -13,6 +13,7 @@ from sklearn.metrics import d2_tweedie_score, roc_auc_score
 
 from securefed import GeneralisedLinear, MultiClass, Party
 from securefed.errors import DataError, SettingError
+from securefed.measure.labels import LabelSide
 from securefed.measure.own_fit import OwnFit, Wishes
 from securefed.protocols.losses import get_loss
 
@@ -136,12 +137,12 @@ def test_an_encrypted_run_is_the_same_and_nobody_else_can_tell() -> None:
     assert wished.result_.settings == plain.result_.settings
 
 
-def test_weights_count_like_copies_of_rows() -> None:
-    """Up to the step: curvature is a mean, so a few rounds of fits on copies say the same."""
+def test_rows_of_almost_no_weight_hardly_count() -> None:
+    """Half of the people are of another kind, and weigh nothing."""
     rng = np.random.default_rng(2)
     shop, bank = rng.normal(size=(600, 2)), rng.normal(size=(600, 2))
     target = shop[:, 0] + bank[:, 0] + rng.normal(size=600)
-    target[:300] += 4 * shop[:300, 0]  # half of the people are otherwise
+    target[:300] += 4 * shop[:300, 0]
     weights = np.where(np.arange(600) < 300, 1e-9, 1.0)
     shuffled = rng.permutation(600)
     given = two(shop[shuffled], bank[shuffled], target[shuffled], weights=weights[shuffled])
@@ -252,3 +253,11 @@ def test_only_the_label_party_has_weights() -> None:
     given = [Party("shop", rows, weights=np.ones(60)), Party("bank", rows, labels=rows[:, 0])]
     with pytest.raises(DataError, match="shop: weights or an offset given, which the label party alone has"):
         emulated("linear", rounds=1).fit(given)
+
+
+def test_rows_that_all_weigh_nothing_are_refused_before_the_run() -> None:
+    rng = np.random.default_rng(7)
+    side = LabelSide(get_loss("linear"), wishes=Wishes(weighted=True))
+    with pytest.raises(DataError, match="bank: all rows to learn from have weight 0"):
+        weights = np.array([1.0, 0.0, 0.0, 0.0])
+        side.aim("bank", 64.0, rng.normal(size=(4, 2)), rng.normal(size=4), weights, None, np.arange(1, 4))
