@@ -383,8 +383,7 @@ class GeneralisedLinear(Federated):
         rows, own = parties[-1], check_choice("base", self.base, ("zero", "own")) == "own"
         weighted, offset = rows.weights is not None, rows.offset is not None
         found = Wishes(own, self.class_weight, check_family(self.family), weighted, offset)
-        free = recipe.reveal == "nothing" and recipe.loss == "logistic"
-        free = free and not recipe.exact and not recipe.dp_noise and self._side is LabelSide
+        free = recipe.weighs_rare_classes and self._side is LabelSide
         found = found.settled(self._labels_of(rows), free=free)
         found.check(recipe.loss_function, taylor=not recipe.exact, dp_noise=recipe.dp_noise)
         return found

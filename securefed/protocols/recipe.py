@@ -194,6 +194,12 @@ class LinearRecipe(Recipe):
             raise SettingError(f"reveal: 'nothing' takes exchange 'star', {self.exchange!r} given{remedy}")
 
     @property
+    def weighs_rare_classes(self) -> bool:
+        """Whether two classes of which one is rare weigh by default as logistic regression would have them."""
+        taylor = self.reveal == "nothing" and not self.exact
+        return taylor and self.loss == "logistic" and not self.dp_noise
+
+    @property
     def blind(self) -> bool:
         return self.reveal == "nothing" and protects(self.scheme)
 
