@@ -37,7 +37,7 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
     @classmethod
     def defaults(cls, reveal: str | None = None, scheme: str = DEFAULT_SCHEME) -> dict[str, Any]:
         found = super().defaults(reveal, scheme)
-        del found["allow_unstable"]  # no step is refused here
+        del found["allow_unstable"]  # not offered: bilinear steps that are too long leave the ranges
         made = TransferRecipe(scheme=scheme, reveal=found["reveal"])
         usual = {"rounds": made.rounds, "l2": made.l2, "hidden": made.width, "gamma": made.pull}
         return {**found, **usual}

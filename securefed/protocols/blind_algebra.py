@@ -221,15 +221,6 @@ class BlindPlan:
         """a y, at a scale of margins or of residuals."""
         return to_integers(self.loss.label_weight * labels.reshape(len(labels), -1), fraction_bits)
 
-    def describe(self) -> dict[str, float]:
-        return {
-            "feature_bound": self.feature_bound,
-            "parameter_bound": self.parameter_bound,
-            "margin_bound": self.margin_bound,
-            "mask_slack_bits": float(self.slack),
-            "margin_bits": float(self.margins.masked(self.slack).bits),
-        }
-
 
 def largest_of(features: Array, block: int = 1 << 16) -> float:
     """The largest magnitude, by blocks of rows."""

@@ -195,7 +195,7 @@ class LinearRecipe(Recipe):
 
     @property
     def weighs_rare_classes(self) -> bool:
-        """Whether two classes of which one is rare weigh by default as logistic regression would have them."""
+        """Whether, by default, a rare class of two weighs more (`class_weight="auto"`)."""
         taylor = self.reveal == "nothing" and not self.exact
         return taylor and self.loss == "logistic" and not self.dp_noise
 
