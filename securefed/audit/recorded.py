@@ -129,7 +129,10 @@ class Recorded:
     def outputs(self) -> int:
         """Columns of labels and scores."""
         objective = OBJECTIVES.get(str(self.settings.get("objective")))
-        return 1 if objective is None else objective.outputs(int(self.settings.get("columns", 1)))
+        if objective is None:
+            return 1
+        blind = self.settings.get("reveal") == "nothing"
+        return objective.outputs(int(self.settings.get("columns", 1)), blind=blind)
 
     @staticmethod
     def agreement_digest(agreed: Mapping[str, Any]) -> str:

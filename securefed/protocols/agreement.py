@@ -57,7 +57,7 @@ class Agreement:
     batches: Batches
     stopping: Stopping
     columns: int = 1
-    """h for the transfer objective, the number of outputs for the linear one."""
+    """The number of outputs; h where gradients of the transfer objective are opened."""
     exchange: Literal["star", "pairwise"] = "star"
     key_holder: str | None = None
     """A party that only holds the key; None where two parties hold keys for each other."""
@@ -162,7 +162,7 @@ class Agreement:
     @property
     def outputs(self) -> int:
         """Scores of a row."""
-        return get_objective(self.objective).outputs(self.columns)
+        return get_objective(self.objective).outputs(self.columns, blind=self.reveal == "nothing")
 
     @property
     def watched(self) -> bool:

@@ -66,8 +66,8 @@ class BlindTransferParty(PartyLoop):
         self._plan, self._scoring, self._rows = plan, scoring, rows
         self._is_a = rows.labels is not None
         self._slack = slack_for(plan.entries(agreement))
-        start = to_integers(rows.start(plan.hidden, seed), VALUE_BITS)
-        none = _zeros(plan.size_b if self._is_a else plan.size_a, plan.hidden)
+        start = to_integers(rows.start(plan, seed), VALUE_BITS)
+        none = _zeros(plan.size_b if self._is_a else plan.size_a, plan.width)
         # At the start each map is its party's own: the other's share of it is 0.
         self.share_a: Wide = reduced(start) if self._is_a else none
         self.share_b: Wide = none if self._is_a else reduced(start)
@@ -94,7 +94,17 @@ class BlindTransferParty(PartyLoop):
         return Product(Shape(rows, inner, right.shape[1], wide=True), factor, right, True)
 
     def _phi(self) -> Product:
-        return self._by(True, 1, self.share_a, lambda: self._rows.pull.T, "q")
+        """q'W_A; `_blocked` is then Phi."""
+        return self._by(True, self._plan.outputs, self.share_a, lambda: self._rows.pull.T, "q")
+
+    def _blocked(self, share: Wide) -> Wide:
+        """(outputs, width), with 0 away from each output's own columns."""
+        return share * self._plan.blocks
+
+    def _own_columns(self, share: Wide) -> Wide:
+        """(1, width): each output's own columns."""
+        found: Wide = self._blocked(share).sum(axis=0, keepdims=True)
+        return found
 
     async def _trip(self, link: Link, keys: Keyring, t: int, products: list[Product]) -> list[Wide]:
         """This party's shares of the products, at the scale of values."""
@@ -115,7 +125,9 @@ class BlindTransferParty(PartyLoop):
             if key.room(shape.range(key), shape.slack(key, self._slack)) < 0:
                 raise CapacityError(f"values of this run and their masks do not fit {key!r}: fewer rounds do")
         results = [shape.result for shape in shapes]
-        await exchange_switching(link, self._agreement, keys, [*results, Result(0, 1, plan.size_b)])
+        await exchange_switching(
+            link, self._agreement, keys, [*results, Result(0, plan.outputs, plan.size_b)]
+        )
         k, c = await self._cross(link, keys)
         self._k, self._kt, self._c = Factor.shared(k), Factor.shared(k.T), c
 
@@ -125,7 +137,9 @@ class BlindTransferParty(PartyLoop):
         products: list[Product] = []
         first, *more = plan.setup()
         a_hides = not more
-        labels = to_integers(rows.targets(), VALUE_BITS)[:, None] if self._is_a else None
+        labels = None
+        if self._is_a:
+            labels = to_integers(rows.targets().reshape(plan.rows, -1), VALUE_BITS)
         if self._is_a == a_hides:
             columns = to_integers(rows.shared, VALUE_BITS)
             held = columns if labels is None or more else np.hstack([columns, labels])
@@ -144,7 +158,8 @@ class BlindTransferParty(PartyLoop):
         ]
         self._step = len(products)
         if a_hides:
-            return found[0][:, :-1].T, found[0][:, -1:]
+            columns, told = np.hsplit(found[0], [plan.size_a])
+            return columns.T, told
         return found[0], found[1]
 
     def _per_row(self) -> Factor:
@@ -173,14 +188,16 @@ class BlindTransferParty(PartyLoop):
         w, size, steps = self.share_b, self._plan.size_b, self._plan.local_steps
         own = OwnMaps(self._rows, self._plan, eta)
         phi, u = yield [self._phi(), self._of(self._kt, self.share_a)]
-        (found,) = yield [self._of(np.vstack([w, u, phi]), phi.T)]
+        phi = self._blocked(phi)
+        (found,) = yield [self._of(np.vstack([w, u, phi.sum(axis=0, keepdims=True)]), phi.T)]
         v, u_phi, rho = np.vsplit(found, [size, 2 * size])
+        rho = np.diag(rho[0])
         base, constants = yield [
             self._by(False, size, np.vstack([w, u]), lambda: own.base(steps), "base", eta),
             self._by(False, 2 * size, np.vstack([u_phi, v, self._c]), own.constants, "constants", eta),
         ]
         n_t, n_c = np.vsplit(constants, 2)
-        z = _zeros(size, 1)
+        z = _zeros(size, self._plan.outputs)
         for left in reversed(range(steps)):
             (found,) = yield [self._by(False, 3 * size, np.vstack([z, v]), own.step, "step", eta)]
             z, v, felt = np.vsplit(found, 3)
@@ -195,7 +212,8 @@ class BlindTransferParty(PartyLoop):
     def _steps_of_a(self, eta: float) -> Move:
         """Q local steps of A on a W_B that stays."""
         w, size, steps = self.share_a, self._plan.size_a, self._plan.local_steps
-        w_b, size_b, hidden = self.share_b, self._plan.size_b, self._plan.hidden
+        w_b, size_b, width = self.share_b, self._plan.size_b, self._plan.width
+        blocks = self._plan.blocks
         own = OwnMaps(self._rows, self._plan, eta)
         phi, u, g_w = yield [
             self._phi(),
@@ -203,18 +221,21 @@ class BlindTransferParty(PartyLoop):
             self._by(False, size_b, w_b, lambda: self._rows.labelled_gram, "G"),
         ]
         (found,) = yield [self._of(w_b.T, np.hstack([g_w, self._c]))]
-        s, e = np.hsplit(found, [hidden])
-        (found,) = yield [self._by(True, size + steps - 1, np.vstack([w, u]), own.bases, "bases", eta)]
-        base, phis = np.vsplit(found, [size])
-        gs, now = _zeros(steps, hidden), phi.T
+        s, e = np.hsplit(found, [width])
+        s, e = s * (blocks.T @ blocks), (e * blocks.T).sum(axis=1, keepdims=True)
+        rows = size + (steps - 1) * len(blocks)
+        (found,) = yield [self._by(True, rows, np.vstack([w, u]), own.bases, "bases", eta)]
+        base, *phis = np.vsplit(found, range(size, rows, len(blocks)))
+        gs, now = _zeros(steps, width), self._own_columns(phi).T
         for step in range(steps):
             (found,) = yield [self._of(s, now)]
             gs[step] = self._cut(reduced(found - 2 * e), 2)[:, 0]
             if step + 1 < steps:
                 weights = partial(own.weights, step + 1)
-                (found,) = yield [self._by(True, 1, gs.copy(), weights, "weights", eta, step)]
-                now = reduced(phis[step] - found[0])[:, None]
-        (found,) = yield [self._by(True, size, gs, lambda: own.pushes, "pushes", eta)]
+                (found,) = yield [self._by(True, len(blocks), gs.copy(), weights, "weights", eta, step)]
+                now = reduced(self._own_columns(phis[step] - found)).T
+        pushed = np.vstack([blocks * g for g in gs])
+        (found,) = yield [self._by(True, size, pushed, lambda: own.pushes, "pushes", eta)]
         self.share_a = reduced(base - found)
 
     # Scores
@@ -223,8 +244,8 @@ class BlindTransferParty(PartyLoop):
         """v, at B under A's key, as blind scores take it; at A a part that is 0."""
         plan, key, is_a = self._plan, hiding(keys), self._is_a
         (phi,) = await self._trip(link, keys, t, [self._phi()])
-        (v,) = await self._trip(link, keys, t, [self._of(self.share_b, phi.T)])
-        step, shape = self._step, (plan.size_b, 1)
+        (v,) = await self._trip(link, keys, t, [self._of(self.share_b, self._blocked(phi).T)])
+        step, shape = self._step, (plan.size_b, plan.outputs)
         self._step += 1
         channel = Channel(link, keys.opener, t, step)
         lift = PARAMETER_BITS - VALUE_BITS + key.scoring_lift
@@ -235,7 +256,7 @@ class BlindTransferParty(PartyLoop):
             with link.activity("encrypt"):
                 hidden = own.conceal(v << lift, self._wide(lift))
             channel.send("share", hidden)
-            return key.hidden_zeros((1, 1), self._scoring.lifted(key))
+            return key.hidden_zeros((1, plan.outputs), self._scoring.lifted(key))
         load = partial(key.load_array, shape=shape, range_=self._wide(lift))
         checks = ("shape", "scale", "ciphertexts")
         array = await channel.take("share", load, *checks, activity="unmask")
@@ -280,8 +301,8 @@ class BlindTransferParty(PartyLoop):
 
     def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         plan = self._plan
-        self.share_a = _unpacked(checkpoint_array(state, "share_a"), (plan.size_a, plan.hidden))
-        self.share_b = _unpacked(checkpoint_array(state, "share_b"), (plan.size_b, plan.hidden))
+        self.share_a = _unpacked(checkpoint_array(state, "share_a"), (plan.size_a, plan.width))
+        self.share_b = _unpacked(checkpoint_array(state, "share_b"), (plan.size_b, plan.width))
 
 
 def _zeros(rows: int, columns: int) -> Wide:

@@ -18,7 +18,9 @@ __all__ = ["OBJECTIVES", "Objective", "get_objective", "register"]
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """`columns` is what the agreement says: the outputs of the model, or the width of what is exchanged."""
+    """`columns` is what the agreement says: the outputs of the model, or the width of what is exchanged where
+    gradients are opened.
+    """
 
     opened_by_label_party: str
     """The secrets of others that the label party opens sums of."""
@@ -45,9 +47,9 @@ class Objective:
     def block(self, label_party: bool) -> str:
         return self.opened_by_label_party if label_party else self.opened_by_others
 
-    def outputs(self, columns: int) -> int:
-        """Scores of a row."""
-        return 1 if self.wide else columns
+    def outputs(self, columns: int, *, blind: bool) -> int:
+        """Scores of a row; where nothing is revealed, nothing of any width is exchanged."""
+        return 1 if self.wide and not blind else columns
 
     def held(self, rows: int, columns: int) -> tuple[int, ...]:
         """The shape of what a party holds encrypted during a round."""

@@ -12,6 +12,11 @@ c = F_B'(w y)/n. Only K and c take both parties' rows; they are computed once, h
 nothing depends on the number of rows. (One hidden column loses nothing: turn the representation so that Phi
 lies along its first axis, and the other columns are only penalised. So h = 1 is the default.)
 
+*Several classes*: each against the rest is an output with a Phi, a q, a c and h columns of both maps. Outputs
+share F, H, G, K and P, and every message: where a product takes a Phi, those of all outputs stand in one
+matrix with 0 away from each output's own columns (`TransferPlan.blocks`), which both parties know; what a
+product has away from the blocks is dropped. Rates are those of the output that allows the smallest.
+
 *Steps.* W <- W - eta P gradient with P = (H + delta I)^-1, the party's own (A: H plus the same matrix over
 its labelled rows, so that q'P q <= 1). B's curvature is then that of P (|Phi|^2/4 G + 2 gamma H + l2 + mu),
 A's that of P (S/4 q q' + 2 gamma H + l2 + mu). With learning_rate="auto" each party takes eta = 1/lambda from
@@ -102,12 +107,24 @@ class TransferPlan:
     sequential: bool
     own_steps: bool = True
     """Each party's rate is a part of its own largest step; else the same number for both, as it is."""
+    outputs: int = 1
+    """Classes, each against the rest; one for two classes. `hidden` is the width of each."""
+
+    @property
+    def width(self) -> int:
+        """Columns of a map."""
+        return self.outputs * self.hidden
+
+    @property
+    def blocks(self) -> NDArray[np.int64]:
+        """(outputs, width): 1 at each output's own columns."""
+        return np.repeat(np.eye(self.outputs, dtype=np.int64), self.hidden, axis=1)
 
     def setup(self) -> list[Shape]:
         """K and c: whoever has fewer columns hides them; labels are A's."""
         if self.size_a <= self.size_b:
-            return [Shape(self.size_b, self.rows, self.size_a + 1)]
-        return [Shape(self.size_a, self.rows, self.size_b), Shape(self.size_b, self.rows, 1)]
+            return [Shape(self.size_b, self.rows, self.size_a + self.outputs)]
+        return [Shape(self.size_a, self.rows, self.size_b), Shape(self.size_b, self.rows, self.outputs)]
 
     @property
     def row_bits(self) -> int:
@@ -116,35 +133,37 @@ class TransferPlan:
 
     def turn(self, *, a: bool, b: bool) -> list[Shape]:
         """All products of a turn of A, of B or of both."""
-        da, db, h, steps = self.size_a, self.size_b, self.hidden, self.local_steps
+        da, db, steps = self.size_a, self.size_b, self.local_steps
+        c, width = self.outputs, self.width
         found: list[Shape] = []
         if b:
             found += [
-                Shape(1, da, h),
-                Shape(db, da, h, wide=True),
-                Shape(2 * db + 1, h, 1, wide=True),
-                Shape(db, 2 * db, h),
-                Shape(2 * db, 3 * db, 1),
-                *[Shape(3 * db, 2 * db, 1)] * steps,
-                *[Shape(db, 1, 1, wide=True)] * (steps - 1),
-                Shape(db, 1, h, wide=True),
+                Shape(c, da, width),
+                Shape(db, da, width, wide=True),
+                Shape(2 * db + 1, width, c, wide=True),
+                Shape(db, 2 * db, width),
+                Shape(2 * db, 3 * db, c),
+                *[Shape(3 * db, 2 * db, c)] * steps,
+                *[Shape(db, c, c, wide=True)] * (steps - 1),
+                Shape(db, c, width, wide=True),
             ]
         if a:
             found += [
-                Shape(1, da, h),
-                Shape(da, db, h, wide=True),
-                Shape(db, db, h),
-                Shape(h, db, h + 1, wide=True),
-                Shape(da + steps - 1, 2 * da, h),
-                *[Shape(h, h, 1, wide=True)] * steps,
-                *[Shape(1, steps, h)] * (steps - 1),
-                Shape(da, steps, h),
+                Shape(c, da, width),
+                Shape(da, db, width, wide=True),
+                Shape(db, db, width),
+                Shape(width, db, width + c, wide=True),
+                Shape(da + (steps - 1) * c, 2 * da, width),
+                *[Shape(width, width, 1, wide=True)] * steps,
+                *[Shape(c, steps, width)] * (steps - 1),
+                Shape(da, steps * c, width),
             ]
         return found
 
     def scoring(self) -> list[Shape]:
         """v."""
-        return [Shape(1, self.size_a, self.hidden), Shape(self.size_b, self.hidden, 1, wide=True)]
+        c, width = self.outputs, self.width
+        return [Shape(c, self.size_a, width), Shape(self.size_b, width, c, wide=True)]
 
     def round(self) -> list[Shape]:
         if self.sequential:
@@ -158,15 +177,14 @@ class TransferPlan:
             return sum(shape.entries * (2 if shape.wide else 1) for shape in shapes)
 
         rounds = agreement.stopping.rounds
-        return (
-            self.size_b + count(self.setup()) + (rounds + 1) * (count(self.round()) + count(self.scoring()))
-        )
+        each = count(self.round()) + count(self.scoring())
+        return self.size_b * self.outputs + count(self.setup()) + (rounds + 1) * each
 
 
 @dataclass(frozen=True, eq=False)
 class TransferRows:
     """A party's rows: features with ones, the shared rows' numbers in the agreed order, which of them are
-    labelled, and A's labels (-1, +1, NaN where unknown).
+    labelled, and A's labels (-1, +1, NaN where unknown), with a column for each output if there are several.
     """
 
     features: Array
@@ -178,20 +196,29 @@ class TransferRows:
     def shared(self) -> Array:
         return self.features[self.overlap]
 
+    @cached_property
+    def _told(self) -> tuple[NDArray[np.bool_], Array]:
+        """Which of A's rows have labels, and those, a column for each output."""
+        if self.labels is None:
+            raise DataError("no labels")
+        signs: Array = self.labels.reshape(len(self.labels), -1)
+        known = np.asarray(~np.isnan(signs).any(axis=1), dtype=np.bool_)
+        return known, signs[known]
+
     def targets(self) -> Array:
         """w y, of the shared rows."""
         if self.labels is None:
             raise DataError("no labels")
-        return np.where(self.labelled, np.nan_to_num(self.labels[self.overlap]), 0.0)
+        found: Array = np.nan_to_num(self.labels[self.overlap])
+        found[~self.labelled] = 0.0
+        return found
 
     @cached_property
     def pull(self) -> Array:
-        """q, as a column."""
-        if self.labels is None:
-            raise DataError("no labels")
-        known = ~np.isnan(self.labels)
-        found: Array = self.features[known].T @ self.labels[known] / known.sum()
-        return found[:, None]
+        """q, a column for each output."""
+        known, signs = self._told
+        found: Array = self.features[known].T @ signs / len(signs)
+        return found
 
     @cached_property
     def gram(self) -> Array:
@@ -211,16 +238,22 @@ class TransferRows:
         """P."""
         total = self.gram
         if self.labels is not None:
-            known = self.features[~np.isnan(self.labels)]
+            known = self.features[self._told[0]]
             total = total + known.T @ known / len(known)
         size = len(total)
         found: Array = np.linalg.inv(total + DAMPING * np.trace(self.gram) / size * np.eye(size))
         return found
 
     @cached_property
+    def reaches(self) -> Array:
+        """q'P q, of A, for each output: at most 1."""
+        found: Array = np.einsum("ik,ij,jk->k", self.pull, self.inverse, self.pull)
+        return found
+
+    @cached_property
     def reach(self) -> float:
-        """q'P q, of A: at most 1."""
-        return float((self.pull.T @ self.inverse @ self.pull)[0, 0])
+        """The largest of them."""
+        return float(self.reaches.max())
 
     def hold(self, plan: TransferPlan) -> float:
         """tau: how much the map is held to where it was at the exchange."""
@@ -230,13 +263,14 @@ class TransferRows:
 
     def curvature(self, plan: TransferPlan) -> float:
         """lambda: the largest of the local problem after P, from this party's own columns."""
-        loss: Array = self.labelled_gram
+        losses: list[Array] = [self.labelled_gram]
         if self.labels is not None:
-            loss = self.pull @ self.pull.T / self.reach if self.reach > 0.0 else np.zeros_like(self.gram)
-        total = REACH / 4.0 * loss + 2.0 * plan.gamma * self.gram
-        total = total + (plan.l2 + plan.proximal) * np.eye(len(total))
-        root = np.linalg.cholesky(self.inverse)
-        return self.hold(plan) + float(np.linalg.eigvalsh(root.T @ total @ root)[-1])
+            pairs = zip(self.pull.T, self.reaches, strict=True)
+            losses = [np.outer(q, q) / (reach or 1.0) for q, reach in pairs]
+        size, root = len(self.gram), np.linalg.cholesky(self.inverse)
+        same = 2.0 * plan.gamma * self.gram + (plan.l2 + plan.proximal) * np.eye(size)
+        totals = [root.T @ (REACH / 4.0 * loss + same) @ root for loss in losses]
+        return self.hold(plan) + max(float(np.linalg.eigvalsh(total)[-1]) for total in totals)
 
     def check_rate(self, rate: float, plan: TransferPlan, name: str) -> None:
         """SettingError for a given rate that this party's columns show to be too large."""
@@ -247,19 +281,19 @@ class TransferRows:
                 f" from {most:.3g} on; 'auto' takes what they allow"
             )
 
-    def start(self, hidden: int, seed: int) -> Array:
-        """W before training: A's first column tells its own labelled rows apart, B's is 0; the others are
-        random, from the public seed.
+    def start(self, plan: TransferPlan, seed: int) -> Array:
+        """W before training: the first column of each output tells A's own labelled rows apart, and is 0 at
+        B; the others are random, from the public seed.
         """
         rng = np.random.default_rng(seed)
         size = self.features.shape[1]
-        maps: Array = rng.normal(size=(size, hidden)) * START / sqrt(float(np.trace(self.gram)))
-        maps[:, 0] = 0.0
+        maps: Array = rng.normal(size=(size, plan.width)) * START / sqrt(float(np.trace(self.gram)))
+        maps[:, :: plan.hidden] = 0.0
         if self.labels is not None:
-            told = (self.inverse @ self.pull)[:, 0]
+            told = self.inverse @ self.pull
             # Shared people have a u of 1; |Phi| starts between sqrt(q'P q) and 1 all the same.
-            size_of_u = max(sqrt(float(told @ self.gram @ told)), self.reach)
-            maps[:, 0] = told / size_of_u if size_of_u > 0 else 0.0
+            sizes = np.maximum(np.sqrt(np.einsum("ik,ij,jk->k", told, self.gram, told)), self.reaches)
+            maps[:, :: plan.hidden] = told / np.where(sizes > 0.0, sizes, np.inf)
         return maps
 
 
@@ -320,19 +354,21 @@ class OwnMaps:
     # A's
 
     def bases(self) -> Array:
-        """(d + Q - 1, 2d): W after Q steps, and Phi after 1 to Q - 1 of them, but for the g."""
+        """(d + (Q - 1) outputs, 2d): W after Q steps, and each Phi after 1 to Q - 1, but for the g."""
         q = self.rows.pull.T
         phis = [q @ self.base(steps) for steps in range(1, self.plan.local_steps)]
         return np.vstack([self.base(self.plan.local_steps), *phis])
 
     @cached_property
     def pushes(self) -> Array:
-        """(d, Q): M^(Q-1-i) N q."""
+        """(d, Q outputs): M^(Q-1-i) N q, all outputs of a step together."""
         pulled = self.scaled @ self.rows.pull
         return np.hstack([power @ pulled for power, _ in reversed(self.powers[:-1])])
 
     def weights(self, steps: int) -> Array:
-        """(1, Q): of the g so far in Phi after `steps` of them."""
-        found = np.zeros((1, self.plan.local_steps))
-        found[:, :steps] = self.rows.pull.T @ self.pushes[:, self.plan.local_steps - steps :]
+        """(outputs, Q): of the g so far in each Phi after `steps` of them."""
+        outputs, local_steps = self.rows.pull.shape[1], self.plan.local_steps
+        pushes = self.pushes.reshape(-1, local_steps, outputs)[:, local_steps - steps :]
+        found = np.zeros((outputs, local_steps))
+        found[:, :steps] = np.einsum("dk,dik->ki", self.rows.pull, pushes)
         return found

@@ -24,14 +24,19 @@ class PlainTransfer:
     def __init__(self, plan: TransferPlan, a: TransferRows, b: TransferRows, seed: int) -> None:
         self._plan, self._a, self._b = plan, a, b
         self._cross: Array = a.shared.T @ b.shared / plan.rows
-        self._told: Array = b.shared.T @ a.targets()[:, None] / plan.rows
+        self._told: Array = b.shared.T @ a.targets().reshape(plan.rows, -1) / plan.rows
         self._own: dict[tuple[bool, float], OwnMaps] = {}
-        self.w_a, self.w_b = a.start(plan.hidden, seed * 1000 + 1), b.start(plan.hidden, seed * 1000)
+        self.w_a, self.w_b = a.start(plan, seed * 1000 + 1), b.start(plan, seed * 1000)
 
     @property
     def score_map(self) -> Array:
-        """v: a row of B's has the score f'v."""
-        found: Array = (self.w_b @ (self.w_a.T @ self._a.pull))[:, 0]
+        """v: a row of B's has the score f'v; a column for each output if there are several."""
+        found: Array = self.w_b @ self._phi(self.w_a).T
+        return found[:, 0] if self._plan.outputs == 1 else found
+
+    def _phi(self, w_a: Array) -> Array:
+        """Of all outputs, (outputs, width)."""
+        found: Array = self._plan.blocks * (self._a.pull.T @ w_a)
         return found
 
     def round(self, rate: float) -> None:
@@ -49,28 +54,30 @@ class PlainTransfer:
         """Q steps of A on a W_B that stays."""
         plan, rows, w_b = self._plan, self._a, self.w_b
         own, moved = self._maps(rate, a=True), self.w_a
-        square, told = w_b.T @ self._b.labelled_gram @ w_b, w_b.T @ self._told
+        blocks = plan.blocks
+        square = (blocks.T @ blocks) * (w_b.T @ self._b.labelled_gram @ w_b)
+        told = (blocks * (w_b.T @ self._told).T).sum(axis=0)
         for _ in range(plan.local_steps):
-            push = square @ (moved.T @ rows.pull) / 4 - told / 2
+            push = blocks * (square @ self._phi(moved).sum(axis=0) / 4 - told / 2)
             pulled = 2 * plan.gamma * (rows.gram @ moved - self._cross @ w_b) + plan.l2 * moved
-            moved = moved - own.scaled @ (rows.pull @ push.T + pulled) - own.kept @ (moved - self.w_a)
+            moved = moved - own.scaled @ (rows.pull @ push + pulled) - own.kept @ (moved - self.w_a)
         return moved
 
     def _moved_b(self, rate: float) -> Array:
         """Q steps of B on a W_A that stays."""
         plan, rows, w_a = self._plan, self._b, self.w_a
-        own, moved, phi = self._maps(rate, a=False), self.w_b, w_a.T @ self._a.pull
+        own, moved, phi = self._maps(rate, a=False), self.w_b, self._phi(w_a)
         for _ in range(plan.local_steps):
-            felt = rows.labelled_gram @ (moved @ phi) / 4 - self._told / 2
+            felt = rows.labelled_gram @ (moved @ phi.T) / 4 - self._told / 2
             pulled = 2 * plan.gamma * (rows.gram @ moved - self._cross.T @ w_a) + plan.l2 * moved
-            moved = moved - own.scaled @ (felt @ phi.T + pulled) - own.kept @ (moved - self.w_b)
+            moved = moved - own.scaled @ (felt @ phi + pulled) - own.kept @ (moved - self.w_b)
         return moved
 
     def loss(self) -> float:
         """L, over the shared rows."""
-        plan, w, y = self._plan, self._a.labelled, self._a.targets()
-        scores = self._b.shared @ self.score_map
+        plan, y = self._plan, self._a.targets().reshape(self._plan.rows, -1)
+        scores = self._b.shared @ self.score_map.reshape(plan.size_b, -1)
         apart = ((self._a.shared @ self.w_a - self._b.shared @ self.w_b) ** 2).sum(axis=1)
-        fit = w * (log(2.0) - y * scores / 2 + scores**2 / 8)
+        fit = self._a.labelled * (log(2.0) - y * scores / 2 + scores**2 / 8).sum(axis=1)
         size = float((self.w_a**2).sum() + (self.w_b**2).sum())
         return float(np.mean(fit + plan.gamma * apart)) + plan.l2 / 2 * size

@@ -90,8 +90,8 @@ class TransferRecipe(Recipe):
     def member(self, name: str, layer: HiddenLayer) -> Member:
         return Member(name, layer.size, False)
 
-    def agreement(self, members: tuple[Member, ...], overlap: int) -> Agreement:
-        """B first, then A, which has the labels."""
+    def agreement(self, members: tuple[Member, ...], overlap: int, outputs: int = 1) -> Agreement:
+        """B first, then A, which has the labels. `outputs`: classes, where there are more than two."""
         rate = as_learning_rate(self.learning_rate)
         if isinstance(rate, Automatic):
             rate = Constant(1.0 if self.blind else TRANSFER_RATE)
@@ -103,7 +103,7 @@ class TransferRecipe(Recipe):
             learning_rate=rate,
             batches=self.batches(overlap),
             stopping=self.stopping(),
-            columns=self.width,
+            columns=outputs if self.blind else self.width,
             evaluate_every=self.evaluations(),
             score_precision=self.score_precision,
             allow_determined=self.allow_determined,
@@ -114,7 +114,7 @@ class TransferRecipe(Recipe):
                 ("gamma", self.pull),
                 ("l2", self.l2),
                 self._bound(),
-                *([("steps", "own" if self._own_steps else "given")] if self.blind else []),
+                *self._blind_details(),
             ),
         )
 
@@ -122,6 +122,11 @@ class TransferRecipe(Recipe):
     def _own_steps(self) -> bool:
         """Whether rates are parts of each party's largest step."""
         return isinstance(as_learning_rate(self.learning_rate), Automatic)
+
+    def _blind_details(self) -> list[tuple[str, Any]]:
+        if not self.blind:
+            return []
+        return [("hidden", self.width), ("steps", "own" if self._own_steps else "given")]
 
     def _bound(self) -> tuple[str, float]:
         if self.blind:
@@ -172,11 +177,12 @@ class TransferRecipe(Recipe):
             algorithm.local_steps,
             algorithm.order != "parallel",
             self._own_steps,
+            agreement.columns,
         )
 
-    def scoring_plan(self, columns: int) -> BlindPlan:
+    def scoring_plan(self, columns: int, outputs: int = 1) -> BlindPlan:
         """B's part of a score is all of it; `columns` are B's, as they are scored."""
-        return BlindPlan(get_loss("logistic"), 2, columns, self.l2, self.feature_bound, 64.0, 64.0)
+        return BlindPlan(get_loss("logistic"), 2, columns, self.l2, self.feature_bound, 64.0, 64.0, outputs)
 
     def blind_party(
         self,
@@ -190,7 +196,7 @@ class TransferRecipe(Recipe):
         """One party's program; A is the one with labels."""
         name = agreement.names[labels is not None]
         columns = agreement.members[0].equations
-        scoring, evaluation = self.scoring_plan(columns), around.evaluation
+        scoring, evaluation = self.scoring_plan(columns, agreement.columns), around.evaluation
         scoring.check_features(features, name)
         if evaluation is not None and evaluation.features is not None:
             scoring.check_features(evaluation.features, name)

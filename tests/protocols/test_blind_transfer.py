@@ -61,13 +61,18 @@ def _value(total: Any) -> Array:
     return np.asarray(centred(total).astype(np.float64) / 2.0**32)
 
 
-def data(rows: int = 40, columns: tuple[int, int] = (3, 4), seed: int = 0) -> tuple[Any, ...]:
+def data(
+    rows: int = 40, columns: tuple[int, int] = (3, 4), seed: int = 0, outputs: int = 1
+) -> tuple[Any, ...]:
     """A's and B's columns and A's labels; the first `rows` are shared, both have others, and two of A's
-    labels are missing.
+    labels are missing. Of several outputs one is +1 in a row.
     """
     rng = np.random.default_rng(seed)
     all_ = np.clip(rng.normal(size=(rows + 20, sum(columns))), -4, 4)
     labels = np.where(all_.sum(axis=1) + rng.normal(size=len(all_)) > 0, 1.0, -1.0)
+    if outputs > 1:
+        noisy = all_ @ rng.normal(size=(sum(columns), outputs)) + rng.normal(size=(len(all_), outputs))
+        labels = np.where(noisy == noisy.max(axis=1, keepdims=True), 1.0, -1.0)
     labels[[3, rows + 3]] = np.nan
     return all_[:, : columns[0]], all_[: rows + 5, columns[0] :], labels, np.arange(rows)
 
@@ -79,9 +84,10 @@ def recipe(**settings: Any) -> TransferRecipe:
 
 def blind(made: TransferRecipe, given: tuple[Any, ...], states: Any = None, metric: Any = None) -> Blind:
     features_a, features_b, labels, shared = given
-    labelled = ~np.isnan(labels[shared])
+    signs = labels.reshape(len(labels), -1)
+    labelled = ~np.isnan(signs[shared, 0])
     members = (made.blind_member("B", features_b.shape[1]), made.blind_member("A", features_a.shape[1]))
-    agreement = made.agreement(members, len(shared))
+    agreement = made.agreement(members, len(shared), signs.shape[1])
     parties = {}
     for place, (name, columns, known) in enumerate((("B", features_b, None), ("A", features_a, labels))):
         holder = KEYS.holder(key_kind(made.scheme, "nothing"), place)
@@ -95,24 +101,30 @@ def blind(made: TransferRecipe, given: tuple[Any, ...], states: Any = None, metr
 
 
 def gradients(made: TransferRecipe, a: TransferRows, b: TransferRows, w_a: Array, w_b: Array) -> Any:
-    """Of the loss of securefed.protocols.transfer, row by row: the naive oracle."""
-    n, known = len(a.overlap), ~np.isnan(a.labels)
-    y, w = a.targets(), a.labelled.astype(np.float64)
-    rows, signs = a.features[known], a.labels[known]
-    u_a, u_b, phi = a.shared @ w_a, b.shared @ w_b, signs @ (rows @ w_a) / len(signs)
-    residual = w * (-y / 2 + (u_b @ phi) / 4)
-    by_a = np.outer(rows.T @ signs / len(signs), u_b.T @ residual / n)
-    by_a = by_a + 2 * made.pull * a.shared.T @ (u_a - u_b) / n + made.l2 * w_a
-    by_b = b.shared.T @ (np.outer(residual, phi) + 2 * made.pull * (u_b - u_a)) / n + made.l2 * w_b
-    return by_a, by_b
+    """Of the loss of securefed.protocols.transfer, row by row and output by output: the naive oracle."""
+    n, labels = len(a.overlap), a.labels.reshape(len(a.labels), -1)
+    known, w = ~np.isnan(labels[:, 0]), a.labelled.astype(np.float64)
+    found: list[list[Array]] = [[], []]
+    for output, (own_a, own_b) in enumerate(
+        zip(*(np.hsplit(x, labels.shape[1]) for x in (w_a, w_b)), strict=True)
+    ):
+        rows, signs = a.features[known], labels[known, output]
+        y = np.where(a.labelled, labels[a.overlap, output], 0.0)
+        u_a, u_b, phi = a.shared @ own_a, b.shared @ own_b, signs @ (rows @ own_a) / len(signs)
+        residual = w * (-y / 2 + (u_b @ phi) / 4)
+        by_a = np.outer(rows.T @ signs / len(signs), u_b.T @ residual / n)
+        found[0].append(by_a + 2 * made.pull * a.shared.T @ (u_a - u_b) / n + made.l2 * own_a)
+        pulled = np.outer(residual, phi) + 2 * made.pull * (u_b - u_a)
+        found[1].append(b.shared.T @ pulled / n + made.l2 * own_b)
+    return np.hstack(found[0]), np.hstack(found[1])
 
 
-def turn(made: TransferRecipe, rows: Any, w_a: Array, w_b: Array, eta: float, active: str) -> Any:
+def turn(
+    made: TransferRecipe, plan: TransferPlan, rows: Any, w_a: Array, w_b: Array, eta: float, active: str
+) -> Any:
     """Q plain local steps of whoever is active, on what the other had."""
     a, b = rows
     new_a, new_b, mu = w_a, w_b, made.algorithm.proximal
-    size = (made.blind_member("B", b.features.shape[1] - 1), made.blind_member("A", a.features.shape[1] - 1))
-    plan = made.blind_plan(made.agreement(size, len(a.overlap)))
     rates, holds = [eta / x.curvature(plan) for x in rows], [x.hold(plan) for x in rows]
     for _ in range(made.algorithm.local_steps):
         if "A" in active:
@@ -128,15 +140,15 @@ def turn(made: TransferRecipe, rows: Any, w_a: Array, w_b: Array, eta: float, ac
 
 def plain_and_bound(done: Blind) -> tuple[Array, Array, float]:
     made, a, b = done.recipe, done.parties["A"]._rows, done.parties["B"]._rows
-    starts = a.start(made.width, made.seed * 1000 + 1), b.start(made.width, made.seed * 1000)
     plan, rate = done.parties["A"]._plan, done.parties["A"]._agreement.learning_rate
+    starts = a.start(plan, made.seed * 1000 + 1), b.start(plan, made.seed * 1000)
     shapes, cut = [start.shape for start in starts], starts[0].size
 
     def parts(flat: Array) -> tuple[Array, Array]:
         return flat[:cut].reshape(shapes[0]), flat[cut:].reshape(shapes[1])
 
     def move(flat: Array, eta: float, active: str) -> Array:
-        return np.concatenate([x.ravel() for x in turn(made, (a, b), *parts(flat), eta, active)])
+        return np.concatenate([x.ravel() for x in turn(made, plan, (a, b), *parts(flat), eta, active)])
 
     flat = np.concatenate([start.ravel() for start in starts])
     errors, nudges = np.zeros(len(flat)), 1e-6 * np.eye(len(flat))
@@ -156,20 +168,24 @@ def plain_and_bound(done: Blind) -> tuple[Array, Array, float]:
     return *parts(flat), float(errors.max())
 
 
-CASES: list[tuple[str, Algorithm, int]] = [
-    ("ckks", FedBCD(3), 1),
-    ("ckks", FedBCD(2, order="sequential", proximal=0.1), 2),
-    ("ckks", FedSGD(), 1),
-    ("paillier", FedBCD(2), 1),
-    ("paillier", FedBCD(2, order="sequential", proximal=0.1), 2),
-    ("paillier", FedSGD(), 1),
+CASES: list[tuple[str, Algorithm, int, int]] = [
+    ("ckks", FedBCD(3), 1, 1),
+    ("ckks", FedBCD(2, order="sequential", proximal=0.1), 2, 1),
+    ("ckks", FedSGD(), 1, 1),
+    ("ckks", FedBCD(3), 1, 4),
+    ("ckks", FedBCD(2, order="sequential", proximal=0.1), 2, 3),
+    ("paillier", FedBCD(2), 1, 1),
+    ("paillier", FedBCD(2, order="sequential", proximal=0.1), 2, 1),
+    ("paillier", FedSGD(), 1, 3),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "algorithm", "hidden"), CASES)
-def test_the_hidden_maps_follow_the_plain_ones(scheme: str, algorithm: Algorithm, hidden: int) -> None:
-    done = blind(recipe(scheme=scheme, algorithm=algorithm, hidden=hidden), data())
+@pytest.mark.parametrize(("scheme", "algorithm", "hidden", "outputs"), CASES)
+def test_the_hidden_maps_follow_the_plain_ones(
+    scheme: str, algorithm: Algorithm, hidden: int, outputs: int
+) -> None:
+    done = blind(recipe(scheme=scheme, algorithm=algorithm, hidden=hidden), data(outputs=outputs))
     plain_a, plain_b, bound = plain_and_bound(done)
     assert bound < 1e-3  # so that it says something
     for found, plain in zip(done.maps, (plain_a, plain_b), strict=True):
@@ -208,24 +224,27 @@ def test_nothing_is_opened_and_a_share_tells_nothing() -> None:
     assert abs(np.mean(bits) - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
 
 
-def test_a_round_takes_the_same_products_whatever_the_rows() -> None:
-    """Exactly: entries that pass a key-holder in a local step, O(d h); none of them a row."""
+@pytest.mark.parametrize("outputs", [1, 5])
+def test_a_round_takes_the_same_products_whatever_the_rows(outputs: int) -> None:
+    """Exactly: entries that pass a key-holder in a local step, O(d c h); none of them a row."""
     plans = []
     for rows in (100, 2000):
         made = recipe(algorithm=FedBCD(4), hidden=2)
-        agreement = made.agreement((made.blind_member("B", 30), made.blind_member("A", 20)), rows)
+        agreement = made.agreement((made.blind_member("B", 30), made.blind_member("A", 20)), rows, outputs)
         plans.append(made.blind_plan(agreement))
     assert plans[0].round() == plans[1].round()
+    binary = made.agreement(agreement.members, 100)  # as many messages for two classes as for five
 
     def entries(steps: int) -> int:
         plan = recipe(algorithm=FedBCD(steps), hidden=2).blind_plan(
-            recipe(algorithm=FedBCD(steps), hidden=2).agreement(agreement.members, 100)
+            recipe(algorithm=FedBCD(steps), hidden=2).agreement(agreement.members, 100, outputs)
         )
         return sum(shape.entries * (2 if shape.wide else 1) for shape in plan.round())
 
-    d, h = 31, 2
-    # B: M Z, M v, N G v, and the product of two hidden factors |Phi|^2 x. A: S Phi, Phi's sum, one base.
-    assert entries(5) - entries(4) == 3 * d + 2 * d + 2 * h + h + h
+    d, c, width = 31, outputs, 2 * outputs
+    # B: M Z, M v, N G v, and the product of two hidden factors |Phi|^2 x. A: S Phi, Phi's sums, one base.
+    assert entries(5) - entries(4) == 3 * d * c + 2 * d * c + 2 * width + c * width + c * width
+    assert len(plans[0].round()) == len(recipe(algorithm=FedBCD(4)).blind_plan(binary).round())
 
 
 @pytest.mark.slow
@@ -277,15 +296,22 @@ def federations(draw: Any) -> Any:
     labels = np.where(
         draw(st.sampled_from([0.0, 1.0, 5.0])) * pull + rng.normal(size=len(pull)) > 0, 1.0, -1.0
     )
+    outputs = draw(st.sampled_from([1, 1, 3]))
+    if outputs > 1:
+        classes = rng.integers(0, outputs, size=len(labels)) if draw(st.booleans()) else labels > 0
+        labels = np.where(np.arange(outputs) == classes[:, None], 1.0, -1.0)
+    labels = labels.reshape(len(labels), -1)
     labels[rng.random(len(labels)) < draw(st.sampled_from([0.0, 0.6]))] = np.nan
-    labels[:2] = 1.0, -1.0
-    labelled, shared = ~np.isnan(labels[:rows]), np.arange(rows)
+    labels[:2] = np.array([[1.0], [-1.0]])
+    labelled, shared = ~np.isnan(labels[:rows, 0]), np.arange(rows)
     a = TransferRows(with_ones(columns[:, :d_a]), shared, labelled, labels)
     b = TransferRows(with_ones(columns[:rows, d_a:]), shared, labelled, None)
     sizes = (d_a + 1, d_b + 1, draw(st.integers(1, 3)), rows)
     weights = tuple(draw(st.sampled_from([0.0, 0.005, 0.05, 1.0])) for _ in range(2))
     steps, sequential = draw(st.sampled_from([1, 2, 5, 10, 100])), draw(st.booleans())
-    plan = TransferPlan(*sizes, *weights, draw(st.sampled_from([0.0, 0.1, 5.0])), steps, sequential)
+    plan = TransferPlan(
+        *sizes, *weights, draw(st.sampled_from([0.0, 0.1, 5.0])), steps, sequential, True, outputs
+    )
     return PlainTransfer(plan, a, b, 0)
 
 
@@ -298,9 +324,15 @@ def test_the_loss_falls_in_every_round_whatever_the_columns(run: PlainTransfer) 
         after = run.loss()
         assert after <= before + 1e-9 * max(1.0, before)
         before = after
-        phi, square = run.w_a.T @ run._a.pull, run.w_b.T @ run._b.labelled_gram @ run.w_b
-        # What the proof takes for granted (docs/protocols.md).
-        assert (phi**2).sum() <= REACH and np.linalg.eigvalsh(square)[-1] * run._a.reach <= REACH
+        # What the proof takes for granted (docs/protocols.md), of every output.
+        for q, reach, w_a, w_b in zip(
+            run._a.pull.T,
+            run._a.reaches,
+            *(np.hsplit(w, run._plan.outputs) for w in (run.w_a, run.w_b)),
+            strict=True,
+        ):
+            square = w_b.T @ run._b.labelled_gram @ w_b
+            assert ((w_a.T @ q) ** 2).sum() <= REACH and np.linalg.eigvalsh(square)[-1] * reach <= REACH
 
 
 def test_what_cannot_be_done_is_refused_by_name() -> None:
