@@ -1,8 +1,10 @@
-"""Resident memory while a million values are encrypted, in a process of its own.
+"""Resident memory of large work, in a process of its own; prints one JSON object.
 
 `python -m bench.memory COUNT SEED`: the owner of a 2048-bit Paillier key encrypts that many values, packed,
-in blocks. What is kept is the ciphertexts; the peak says whether anything else grew with the count. It prints
-one JSON object.
+in blocks. What is kept is the ciphertexts; the peak says whether anything else grew with the count.
+
+`python -m bench.memory step COLUMNS`: B's sums of one own-gradient local step at NUS-FTL's size under CKKS
+(h = 64, 1,000 shared rows), whose multipliers would be a tensor of 64 x (COLUMNS + 1) x 1,064 numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ from typing import Any
 import numpy as np
 
 from bench.packing import FIXED, HEADROOM
+from securefed.crypto import FixedPoint, generate
 from securefed.crypto.paillier import generate_secret_key
+from securefed.models import HiddenLayer
+from securefed.protocols.openings import levelled
+from securefed.protocols.transfer import TransferSide
 
 __all__ = ["LIMIT_MIB", "measure", "peak_rss_mib"]
 
@@ -45,6 +51,27 @@ def peak_rss_mib(process: int | None = None) -> float:
     return 0.0
 
 
+def step(columns: int) -> None:
+    rows, hidden, rng = 1000, 64, np.random.default_rng(0)
+    layer, shared = HiddenLayer(columns, hidden, "tanh", seed=0), np.arange(rows)
+    features, labelled = rng.normal(size=(rows, columns)), np.ones(rows, dtype=bool)
+    side = TransferSide(
+        layer, features, shared, labelled, None, gamma=0.05 / hidden, l2=0.0, activation_bound=1.0
+    )
+    encrypted = generate("ckks").encrypt(rng.uniform(-1, 1, side.peer_shape()), FixedPoint())
+    before, begin = peak_rss_mib(), perf_counter()
+    multipliers, _ = levelled(side.multipliers())
+    masked, _ = encrypted.contract(multipliers).mask()
+    result = {
+        "tensor_mib": round(8 * int(np.prod(multipliers.shape)) / 2**20, 1),
+        "ciphertexts": masked.ciphertexts,
+        "seconds": round(perf_counter() - begin, 2),
+        "rss_before_mib": round(before, 1),
+        "peak_rss_mib": round(peak_rss_mib(), 1),
+    }
+    json.dump(result, sys.stdout)
+
+
 def main(count: int, seed: int) -> None:
     values = np.random.default_rng(seed).uniform(-1, 1, count)
     secret = generate_secret_key(2048)
@@ -63,4 +90,4 @@ def main(count: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    step(int(sys.argv[2])) if sys.argv[1] == "step" else main(int(sys.argv[1]), int(sys.argv[2]))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.crypto.multipliers import Multipliers
 from securefed.crypto.wire import Frame, Kind, Scheme
 from securefed.protocols.sides import Side
 from securefed.transport import Message
@@ -87,9 +88,9 @@ class Watched:
         self._sent = self.side.contribution()
         return self._sent
 
-    def multipliers(self) -> Array:
+    def multipliers(self) -> Array | Multipliers:
         asked = self.side.multipliers()
-        self._asked = np.zeros(0) if self._sums_only else asked
+        self._asked = np.zeros(0) if self._sums_only else np.asarray(asked)
         return asked
 
     def gradient(self, sums: Array, included: bool) -> Array:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from securefed.crypto.errors import RangeError, ShapeError
 
-__all__ = ["PRIVATE_BITS", "FixedPoint", "checked_addend", "checked_array", "quantise"]
+__all__ = ["PRIVATE_BITS", "FixedPoint", "checked_addend", "checked_array", "exponent_for", "quantise"]
 
 # Encoded values are held in int64 arrays; one bit for the sign and one to spare.
 MOST_BITS = 62
@@ -110,12 +110,14 @@ def quantise(multipliers: NDArray[np.float64], bits: int = 24) -> tuple[NDArray[
         raise RangeError(f"bits: {bits} given, 1 to {MOST_BITS - 1} are allowed")
     if not np.isfinite(multipliers).all():
         raise RangeError("multipliers: NaN or infinite entries; only finite numbers are allowed")
-    largest = float(np.max(np.abs(multipliers), initial=0.0))
+    exponent = exponent_for(float(np.max(np.abs(multipliers), initial=0.0)), bits)
+    return np.rint(np.ldexp(multipliers, exponent)).astype(np.int64), exponent
+
+
+def exponent_for(largest: float, bits: int) -> int:
+    """The e of `quantise`, from the largest magnitude alone; 0 where all are 0."""
     if largest == 0.0:
-        return np.zeros(multipliers.shape, dtype=np.int64), 0
+        return 0
     exponent = bits - frexp(largest)[1]
-    scaled = np.rint(np.ldexp(multipliers, exponent))
-    if float(np.max(np.abs(scaled))) >= 2.0**bits:  # the largest rounded up to a power of two
-        exponent -= 1
-        scaled = np.rint(np.ldexp(multipliers, exponent))
-    return scaled.astype(np.int64), exponent
+    # Rounded up to a power of two, it takes a bit more.
+    return exponent - 1 if np.rint(np.ldexp(largest, exponent)) >= 2.0**bits else exponent

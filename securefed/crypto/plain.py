@@ -15,6 +15,7 @@ import numpy as np
 
 from securefed.crypto.errors import BadKey, FormatError, MaskError, RangeError
 from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.multipliers import Multipliers
 from securefed.crypto.scheme import Bare, Floats, Mask, Masked, Opened, PublicKey, SecretKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
@@ -106,10 +107,12 @@ class PlainEncrypted(Bare):
         largest = fixed.bound if fixed else float(np.max(np.abs(factors)))
         return self._make(self._values * factors, self.bound * (largest or 1.0))
 
-    def _contract(self, multipliers: Floats, fixed: FixedPoint | None) -> PlainEncrypted:
+    def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> PlainEncrypted:
         matrix = self._values.reshape(self.rows, self.columns)
-        result = np.matmul(multipliers, matrix.T[:, :, None])[:, :, 0].T
-        largest = fixed.bound if fixed else float(np.max(np.abs(multipliers)))
+        result = np.empty((multipliers.shape[1], self.columns))
+        for j, a, block in multipliers.blocks():
+            result[a, j] = np.matmul(block, matrix.T[j, :, None])[:, :, 0].T
+        largest = fixed.bound if fixed else float(multipliers.largest.max())
         shaped = result if len(self.shape) == 2 else result[:, 0]
         return self._make(np.ascontiguousarray(shaped), self.bound * self.rows * (largest or 1.0))
 

@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from securefed.crypto.errors import MaskError, RangeError, ShapeError, WrongKey
 from securefed.crypto.fixed import FixedPoint, checked_addend, checked_array
 from securefed.crypto.memory import OpeningMemory
+from securefed.crypto.multipliers import Multipliers, as_multipliers
 from securefed.crypto.wire import Frame, Kind, Scheme
 
 __all__ = [
@@ -258,29 +259,25 @@ class Encrypted(ABC):
             raise ShapeError(f"matrix: shape {array.shape} given, (any, {self.rows}) expected")
         return self.contract(np.broadcast_to(array, (self.columns, *array.shape)))
 
-    def contract(self, multipliers: ArrayLike, fixed: FixedPoint | None = None) -> Encrypted:
+    def contract(self, multipliers: ArrayLike | Multipliers, fixed: FixedPoint | None = None) -> Encrypted:
         """result[a, j] = sum over i of multipliers[j, a, i] * self[i, j]; multipliers has shape (columns,
         outputs, rows).
 
         The result has shape (outputs, columns), or (outputs,) for a vector. Without `fixed` the
         multipliers are given 24 significant bits relative to the largest, and their scale stays with the
-        caller as long as the result is only masked.
+        caller as long as the result is only masked. Of `Multipliers` only blocks are held at a time.
         """
-        array = np.asarray(multipliers, dtype=np.float64)
-        if (
-            array.ndim != 3
-            or array.shape[0] != self.columns
-            or array.shape[2] != self.rows
-            or array.shape[1] == 0
-        ):
+        given = as_multipliers(multipliers)
+        columns, outputs, rows = given.shape
+        if columns != self.columns or rows != self.rows or outputs == 0:
             raise ShapeError(
-                f"multipliers: shape {array.shape} given, ({self.columns}, any, {self.rows}) expected"
+                f"multipliers: shape {given.shape} given, ({self.columns}, any, {self.rows}) expected"
             )
-        if not np.isfinite(array).all():
+        if not np.isfinite(given.largest).all():
             raise RangeError("multipliers: NaN or infinite entries; only finite numbers are allowed")
         if fixed is not None:
-            fixed.check(array, "multipliers")
-        return self._contract(array, fixed)
+            fixed.check(given.largest, "multipliers")
+        return self._contract(given, fixed)
 
     def sum(self) -> Encrypted:
         """Sum over the rows: shape (1, columns), or (1,) for a vector."""
@@ -327,7 +324,7 @@ class Encrypted(ABC):
     def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> Encrypted: ...
 
     @abstractmethod
-    def _contract(self, multipliers: Floats, fixed: FixedPoint | None) -> Encrypted: ...
+    def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> Encrypted: ...
 
     def _same(self, other: Encrypted) -> None:
         if other.public.key_id != self.public.key_id or other.public.scheme != self.public.scheme:

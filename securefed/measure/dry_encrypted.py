@@ -19,7 +19,8 @@ from securefed.crypto.ckks.layout import Rows
 from securefed.crypto.ckks.opening import answer_bytes, masked_bytes
 from securefed.crypto.errors import BadKey, CapacityError
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.paillier.extent import Extent, multipliers_of
+from securefed.crypto.multipliers import Multipliers
+from securefed.crypto.paillier.extent import Extent, multiplier_scale
 from securefed.crypto.paillier.hidden import PaillierLayout
 from securefed.crypto.paillier.masking import Layout
 from securefed.crypto.scheme import FLOAT_BITS, Encrypted, Floats, Mask, Masked, Opened
@@ -70,7 +71,7 @@ class Figures(Protocol):
 
     def plus_plain(self) -> Self: ...
 
-    def contracted(self, multipliers: Floats, fixed: FixedPoint | None) -> Self: ...
+    def contracted(self, multipliers: Multipliers, fixed: FixedPoint | None) -> Self: ...
 
     def masked(self, width: int | None) -> Block: ...
 
@@ -115,9 +116,9 @@ class PaillierFigures:
     def plus_plain(self) -> Self:
         return replace(self, extent=self.extent.plus_plain())
 
-    def contracted(self, multipliers: Floats, fixed: FixedPoint | None) -> Self:
+    def contracted(self, multipliers: Multipliers, fixed: FixedPoint | None) -> Self:
         columns, outputs, rows = multipliers.shape
-        extent = self.extent.times(multipliers_of(multipliers, fixed), rows)
+        extent = self.extent.times(multiplier_scale(multipliers, fixed), rows)
         shape = (outputs, columns) if len(self.shape) == 2 else (outputs,)
         return replace(self, shape=shape, extent=extent, inner=rows)
 
@@ -170,10 +171,10 @@ class CkksFigures:
     def plus_plain(self) -> Self:
         return replace(self, form=plain_added(self.form), seeded=False)
 
-    def contracted(self, multipliers: Floats, fixed: FixedPoint | None) -> Self:
+    def contracted(self, multipliers: Multipliers, fixed: FixedPoint | None) -> Self:
         _, outputs, count = multipliers.shape
         rows = Rows(self.shape)
-        largest = float(np.max(np.abs(multipliers)))
+        largest = float(multipliers.largest.max())
         form, _ = product_form(self.form, rows.contracted(outputs), largest, fixed, rows.ciphertexts, count)
         return replace(self, form=form, seeded=False, inner=count)
 
@@ -214,7 +215,7 @@ class DryEncrypted(Encrypted):
     def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> DryEncrypted:
         raise BadKey("a dry array is contracted, and not multiplied entry by entry")
 
-    def _contract(self, multipliers: Floats, fixed: FixedPoint | None) -> DryEncrypted:
+    def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> DryEncrypted:
         sums = DryEncrypted(self.key, self.figures.contracted(multipliers, fixed))
         sums._note("contract", inner=self.rows, terms=int(np.count_nonzero(multipliers)))
         return sums

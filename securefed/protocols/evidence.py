@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from securefed.crypto.hidden import HiddenBlock, Wide
-from securefed.crypto.scheme import Floats, Mask, Masked, Origin
+from securefed.crypto.multipliers import Multipliers
+from securefed.crypto.scheme import Mask, Masked, Origin
 from securefed.transport import Link
 
 __all__ = ["checked", "hidden", "leaving", "mask_pieces", "row_by_row", "spent", "spent_entries"]
@@ -97,6 +98,9 @@ def checked(link: Link, kind: str, peer: str, round_: int, step: int, *checks: s
     link.transcript.note("checked", kind, peer, round_, step, link.phase, checks=made)
 
 
-def row_by_row(multipliers: Floats, rows: int) -> bool:
+def row_by_row(multipliers: Multipliers, rows: int) -> bool:
     """Whether sums of products are none: no output takes more than one of the first `rows` rows."""
-    return rows > 1 and int(np.count_nonzero(multipliers[:, :, :rows], axis=2).max(initial=0)) <= 1
+    return rows > 1 and all(
+        int(np.count_nonzero(block[:, :, :rows], axis=2).max(initial=0)) <= 1
+        for _, _, block in multipliers.blocks()
+    )

@@ -23,6 +23,7 @@ from securefed.crypto import Encrypted, FixedPoint, KeyHolder
 from securefed.crypto.errors import ShapeError
 from securefed.crypto.fixed import PRIVATE_BITS
 from securefed.crypto.memory import OpeningMemory
+from securefed.crypto.multipliers import Multipliers, Scaled, as_multipliers
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member
 from securefed.protocols.channel import Channel
@@ -55,16 +56,16 @@ PUBLIC_SCALE = FixedPoint(1.0, PRIVATE_BITS)
 """Of multipliers whose sums get noise."""
 
 
-def levelled(multipliers: Floats) -> tuple[Floats, Floats]:
+def levelled(multipliers: Floats | Multipliers) -> tuple[Multipliers, Floats]:
     """Multipliers of which the largest of every sum is between 1/2 and 1, and the powers of two that the sums
     have to be multiplied by again.
 
     Schemes give all multipliers of a request one scale, by the largest of all: of columns of very different
     sizes the small ones would have few bits left, or none. The powers are the party's own and are not sent.
     """
-    _, found = np.frexp(np.abs(multipliers).max(axis=2))
-    powers = np.clip(found, -1000, 1000)
-    return multipliers * np.ldexp(1.0, -powers)[:, :, None], np.ldexp(1.0, powers).T
+    given = as_multipliers(multipliers)
+    powers = np.clip(np.frexp(given.largest)[1], -1000, 1000)
+    return Scaled(given, np.ldexp(1.0, -powers)), np.ldexp(1.0, powers).T
 
 
 def normalised(multipliers: Floats) -> tuple[Floats, float]:
@@ -80,7 +81,7 @@ def ask_sums(
     link: Link,
     keys: Keyring,
     held: Held,
-    multipliers: Floats,
+    multipliers: Floats | Multipliers,
     batch: int,
     round_: int,
     step: int,
@@ -91,7 +92,7 @@ def ask_sums(
     """
     with link.activity("products"):
         sums = held.encrypted.contract(multipliers, None if width is None else PUBLIC_SCALE)
-    single = row_by_row(multipliers, batch)
+    single = row_by_row(as_multipliers(multipliers), batch)
     return ask(link, keys, sums, round_, step, single=single, width=width)
 
 

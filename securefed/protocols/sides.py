@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import FixedPoint
+from securefed.crypto.multipliers import Multipliers
 from securefed.errors import DataError
 from securefed.models import LocalModel
 from securefed.protocols.losses import Loss
@@ -67,9 +68,10 @@ class Side(Protocol):
         """The shape of the others' contributions."""
         ...
 
-    def multipliers(self) -> Array:
-        """As above. A class that also has `sums(E)`, the same sums of an E in the clear by a shorter way, is
-        asked for those where nothing is encrypted.
+    def multipliers(self) -> Array | Multipliers:
+        """As above; where they are many, a tensor of which only blocks are made. A class that also has
+        `sums(E)`, the same sums of an E in the clear by a shorter way, is asked for those where nothing is
+        encrypted.
         """
         ...
 

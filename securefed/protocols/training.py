@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import FixedPoint
+from securefed.crypto.multipliers import Multipliers
 from securefed.crypto.scheme import Bare, Mask
 from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
@@ -174,12 +175,12 @@ class DataParty(PartyLoop):
         mask = ask_sums(link, keys, held, multipliers, agreement.batches.effective_size, t, q, width)
         return mask, powers, norm
 
-    def _scaled(self) -> tuple[Array, Array, float]:
+    def _scaled(self) -> tuple[Array | Multipliers, Array, float]:
         """Multipliers to ask with, what the sums have to be multiplied by again, and the longest row."""
         multipliers = self._side.multipliers()
         if not self._agreement.dp_noise:
             return *levelled(multipliers), 1.0
-        scaled, norm = normalised(multipliers)
+        scaled, norm = normalised(np.asarray(multipliers))
         return scaled, np.full(multipliers.shape[:2], norm).T, norm
 
     def _gradient(self, held: Held, sums: Array | None) -> Array:

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import FixedPoint
+from securefed.crypto.multipliers import Multipliers
 from securefed.errors import DataError
 from securefed.models import HiddenLayer
 from securefed.protocols.scorers import TransferScorer
@@ -36,6 +37,31 @@ __all__ = ["TransferSide"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
+
+
+class MultipliersOfB(Multipliers):
+    """Of C_i: x_ia act'(z_ij); of a row of M: the sum of those over the labelled rows' u^B."""
+
+    def __init__(self, inputs: Array, slope: Array, hidden: Array) -> None:
+        self._inputs, self._slope, self._hidden = inputs, slope, hidden
+        self.shape = (slope.shape[1], inputs.shape[1], sum(hidden.shape))
+
+    def block(self, columns: slice, outputs: slice) -> Array:
+        rows = self._slope.T[columns, None] * self._inputs.T[outputs]
+        return np.concatenate([rows, rows @ self._hidden], axis=2)
+
+
+class MultipliersOfA(Multipliers):
+    """Of u_i^B and of the rows of S: q_aj times what each of them pulls Phi by; and alignment, of u_i^B."""
+
+    def __init__(self, inputs: Array, slope: Array, pull: Array, pulled: Array) -> None:
+        self._inputs, self._slope, self._pull, self._pulled = inputs, slope, pull, pulled
+        self.shape = (slope.shape[1], inputs.shape[1], len(pulled))
+
+    def block(self, columns: slice, outputs: slice) -> Array:
+        found = self._pull.T[columns, outputs, None] * self._pulled
+        found[:, :, : len(self._inputs)] += self._slope.T[columns, None] * self._inputs.T[outputs]
+        return found
 
 
 class TransferSide:
@@ -136,19 +162,14 @@ class TransferSide:
     def peer_shape(self) -> tuple[int, ...]:
         return (len(self._rows) + self.model.width, self.model.width)
 
-    def multipliers(self) -> Array:
+    def multipliers(self) -> Multipliers:
         """(h, d + 1, n + h)."""
         slope = self.model.derivative(self._rows)
-        # each[j, a, i] = x_ia act'(z_ij)
-        each = np.einsum("ia,ij->jai", self._inputs, slope)
         if self._labels is None:
             hidden = self.model.forward(self._rows) * self._w[:, None]
-            block = np.einsum("jai,ik->jak", each, hidden) / self._root
-            return np.concatenate([each, block], axis=2)
-        pull = self._label_pull()
-        samples = -0.5 * pull.T[:, :, None] * self._y - 2.0 * self._gamma * each
-        block = 0.25 * self._root * pull.T[:, :, None] * self.phi()
-        return np.concatenate([samples, block], axis=2)
+            return MultipliersOfB(self._inputs, slope, hidden / self._root)
+        pulled = np.concatenate([-0.5 * self._y, 0.25 * self._root * self.phi()])
+        return MultipliersOfA(self._inputs, -2.0 * self._gamma * slope, self._label_pull(), pulled)
 
     def sums(self, values: Array) -> Array:
         """What `multipliers` make of values in the clear, (d + 1, h), without the tensor."""

@@ -6,6 +6,7 @@ a bound derived from its noise and flooding.
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,8 @@ from securefed.crypto.errors import (
     WrongKey,
 )
 from securefed.crypto.fixed import quantise
+from securefed.crypto.multipliers import Multipliers
+from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.scheme import Encrypted, Masked, Opened, PublicKey
 from securefed.crypto.wire import HEADER
 
@@ -127,6 +130,35 @@ def test_contraction_uses_its_own_matrix_for_each_column(case: Case) -> None:
     expected = np.einsum("jai,ij->aj", multipliers, values)
     rounding = 40 * FIXED.bound * np.abs(multipliers).max() * 2.0**-23
     assert np.abs(opened - expected).max() <= case.product_error(multipliers, 40) + rounding
+
+
+class Bands(Multipliers):
+    """Few of many: output a takes every 100th row from a on, by what depends on the column too."""
+
+    shape = (8, 250, 256)
+
+    def block(self, columns: slice, outputs: slice) -> np.ndarray:
+        j, a, i = np.ogrid[: self.shape[0], : self.shape[1], : self.shape[2]]
+        j, a = j[columns], a[:, outputs]
+        return np.where((i - a) % 100 == 0, (j + 3 * a + i) % 7 - 3.0, 0.0)
+
+
+def test_multipliers_in_blocks_are_the_same_and_never_held_as_a_whole(case: Case) -> None:
+    made, values = Bands(), numbers(256, 8, seed=9)
+    encrypted, whole = case.holder.encrypt(values, FIXED), np.asarray(made)
+    tracemalloc.start()
+    try:
+        result = encrypted.contract(made)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 0.75 * whole.nbytes
+    if isinstance(result, PaillierEncrypted):
+        again = encrypted.contract(whole)
+        assert result.integers() == again.integers() and result.extent == again.extent
+    else:
+        expected = np.einsum("jai,ij->aj", whole, values)
+        assert np.abs(case.open(result) - expected).max() <= case.product_error(whole, 256)
 
 
 def test_sum_over_rows(case: Case) -> None:

@@ -74,7 +74,7 @@ class Observed:
         return self.contributions[-1]
 
     def multipliers(self) -> Array:
-        self.factors.append(self._side.multipliers())
+        self.factors.append(np.asarray(self._side.multipliers()))
         return self.factors[-1]
 
     def gradient(self, sums: Array, included: bool) -> Array:

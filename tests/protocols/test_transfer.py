@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from securefed.errors import DataError
+from securefed.protocols.evidence import row_by_row
+from securefed.protocols.openings import levelled
 from securefed.protocols.optimisers import SGD, Adam
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from tests.protocols import federation, reference
@@ -62,17 +64,20 @@ def test_opened_sums_give_the_gradient_of_the_loss(activation: str, who: str, ga
         assert np.abs(expected).max() > 1e-3
 
 
-def test_a_plain_step_holds_no_tensor_of_multipliers() -> None:
+def many_columns(n: int, columns: int) -> Shared:
     rng = np.random.default_rng(0)
-    n, columns, width = 200, 150, 16
-    people = Shared(
+    return Shared(
         rng.normal(size=(n, columns)),
         rng.normal(size=(n, columns)),
         np.arange(n),
         np.arange(n),
         np.where(rng.random(n) > 0.5, 1.0, -1.0),
     )
-    made = federation.transfer(people, KEYS, width=width, rounds=1)
+
+
+def test_a_plain_step_holds_no_tensor_of_multipliers() -> None:
+    n, columns, width = 200, 150, 16
+    made = federation.transfer(many_columns(n, columns), KEYS, width=width, rounds=1)
     tensor = 8 * width * (columns + 1) * (n + width)
     tracemalloc.start()
     try:
@@ -81,6 +86,26 @@ def test_a_plain_step_holds_no_tensor_of_multipliers() -> None:
     finally:
         tracemalloc.stop()
     assert peak < tensor / 2
+
+
+def test_nor_does_the_way_of_an_encrypted_step() -> None:
+    """Everything before the products; those of each scheme: tests/crypto/test_contract.py."""
+    made = federation.transfer(many_columns(1000, 120), KEYS, width=64)
+    for name, peer in (("B", "A"), ("A", "B")):
+        side, values = made.sides[name], made.sides[peer].contribution()
+        encrypted = KEYS.holder("plain").encrypt(values, made.sides[peer].fixed())
+        tracemalloc.start()
+        try:
+            multipliers, powers = levelled(side.multipliers())
+            assert not row_by_row(multipliers, 1000)
+            found = encrypted.contract(multipliers).values * powers
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 8 * np.prod(multipliers.shape) / 4
+        direct = side.sums(values)
+        assert np.abs(found - direct).max() <= 1e-12 * (1 + np.abs(direct).max())
+        assert multipliers.largest.min() >= 0.5 and multipliers.largest.max() < 1.0
 
 
 def test_gradients_of_the_reference_agree_with_differences() -> None:
@@ -105,7 +130,7 @@ def test_no_opened_sum_concerns_one_person() -> None:
     made = federation.transfer(shared_people(), KEYS, activation="sigmoid")
     for side in made.sides.values():
         rows = len(side._rows)
-        weights = side.multipliers()[:, :, :rows]
+        weights = np.asarray(side.multipliers())[:, :, :rows]
         assert (np.count_nonzero(weights, axis=2) > 1).all()
 
 

@@ -33,6 +33,7 @@ from securefed.crypto.ckks.sampling import SEED_BYTES, expand, uniform
 from securefed.crypto.ckks.sealbytes import check_residues, ciphertext, plaintext, read, to_ntt
 from securefed.crypto.errors import BadCiphertext, FormatError, ShapeError
 from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.multipliers import EVERY, Multipliers
 from securefed.crypto.scheme import Encrypted, Floats
 from securefed.crypto.wire import Frame, Kind
 
@@ -168,21 +169,22 @@ class CkksEncrypted(Encrypted):
         ]
         return self._make(form, held)
 
-    def _contract(self, multipliers: Floats, fixed: FixedPoint | None) -> CkksEncrypted:
+    def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> CkksEncrypted:
         layout = self.form.layout
         rows = layout if isinstance(layout, Rows) else Rows(layout.shape)
         target = rows.contracted(multipliers.shape[1])
-        largest = float(np.max(np.abs(multipliers)))
+        largest = float(multipliers.largest.max())
         form, scale = product_form(self.form, target, largest, fixed, rows.ciphertexts, self.rows)
         # Copies that no output needs repeat the others: the sum is as many times larger, and so more precise.
         form = replace(form, scale=form.scale + (rows.copies // target.copies).bit_length() - 1)
-        scaled = _scaled(multipliers, scale)
-        held = [self._unit(target, rows, scaled, unit) for unit in range(target.units)]
+        size = 2 * target.copies
+        outputs = (slice(start, start + size) for start in range(0, target.outputs, size))
+        held = [self._unit(target, rows, _scaled(multipliers.block(EVERY, each), scale)) for each in outputs]
         return self._make(form, held)
 
-    def _unit(self, target: Sums, rows: Rows, multipliers: Floats, unit: int) -> Any:
+    def _unit(self, target: Sums, rows: Rows, multipliers: Floats) -> Any:
         """The sum over the blocks of ciphertext times multipliers, for the outputs of one unit."""
-        slots = _unit_slots(target, rows, multipliers, unit)
+        slots = _unit_slots(target, rows, multipliers)
         total: Any = None
         for product in map(_times, self._seal, _encoded(slots)):
             if product is not None:
@@ -267,10 +269,10 @@ class CkksEncrypted(Encrypted):
         return cls(public, form, words=residues)
 
 
-def _unit_slots(target: Sums, rows: Rows, multipliers: Floats, unit: int) -> Complex:
+def _unit_slots(target: Sums, rows: Rows, multipliers: Floats) -> Complex:
     """(blocks, slots) complex multipliers of one unit, from (columns, outputs, rows)."""
     size = 2 * target.copies
-    chosen = multipliers[:, unit * size : (unit + 1) * size, :].transpose(1, 2, 0)
+    chosen = multipliers.transpose(1, 2, 0)
     table = np.zeros((size, rows.ciphertexts * rows.height, rows.width))
     table[: len(chosen), : rows.rows, : rows.columns] = chosen
     halves = table.reshape(2, target.copies, rows.ciphertexts, rows.height, rows.width)

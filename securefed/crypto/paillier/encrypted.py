@@ -9,7 +9,8 @@ randomness that was only raised to powers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import gmpy2
@@ -19,7 +20,8 @@ from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import CapacityError
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.paillier.extent import Extent, multipliers_of, to_integers
+from securefed.crypto.multipliers import BLOCK_ENTRIES, EVERY, Multipliers, as_multipliers
+from securefed.crypto.paillier.extent import Extent, MultiplierScale, multiplier_scale, to_integers
 from securefed.crypto.paillier.masking import (
     Layout,
     PaillierMask,
@@ -148,9 +150,9 @@ class PaillierEncrypted(Encrypted):
         return self.add_integers(units)
 
     def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> PaillierEncrypted:
-        multipliers = multipliers_of(factors, fixed)
-        extent = self.public.admit(self.extent.times(multipliers))
-        exponents = multipliers.integers.ravel().tolist()
+        scale = multiplier_scale(as_multipliers(factors.reshape(1, 1, -1)), fixed)
+        extent = self.public.admit(self.extent.times(scale))
+        exponents = scale.integers(factors).ravel().tolist()
         mapper = self.public.mapper
         size = -(-len(exponents) // (4 * mapper.workers if mapper.workers > 1 else 1))
         pieces = [
@@ -160,24 +162,31 @@ class PaillierEncrypted(Encrypted):
         products = [power for piece in mapper.map(each_power, pieces) for power in piece]
         return PaillierEncrypted(self.public, self.shape, products, extent)
 
-    def _contract(self, multipliers: Floats, fixed: FixedPoint | None) -> PaillierEncrypted:
-        encoded = multipliers_of(multipliers, fixed)
-        extent = self.public.admit(self.extent.times(encoded, self.rows))
-        columns, outputs, _ = encoded.integers.shape
+    def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> PaillierEncrypted:
+        scale = multiplier_scale(multipliers, fixed)
+        extent = self.public.admit(self.extent.times(scale, self.rows))
+        columns, outputs, rows = multipliers.shape
         mapper = self.public.mapper
         # A column's outputs share work, so a column is cut only when there are fewer columns than workers.
         slices = min(outputs, -(-mapper.workers // columns))
         size = -(-outputs // slices)
-        pieces = [
-            Column(self.public.n, self._ciphertexts[j::columns], encoded.integers[j, i : i + size])
-            for j in range(columns)
-            for i in range(0, outputs, size)
-        ]
-        parts = mapper.map(column_powers, progress(pieces, "multiplying", len(pieces)))
-        flat = [power for part in parts for power in part]
+        made = progress(self._pieces(multipliers, scale, size), "multiplying", columns * -(-outputs // size))
+        # Enough for every worker, and else no more than a block: engines take what they are given at once.
+        at_once = max(mapper.workers, BLOCK_ENTRIES // (size * rows))
+        flat: list[mpz] = []
+        while pieces := list(islice(made, at_once)):
+            flat += chain.from_iterable(mapper.map(column_powers, pieces))
         by_row = [flat[j * outputs + a] for a in range(outputs) for j in range(columns)]
         shape = (outputs, columns) if len(self.shape) == 2 else (outputs,)
         return PaillierEncrypted(self.public, shape, by_row, extent)
+
+    def _pieces(self, multipliers: Multipliers, scale: MultiplierScale, size: int) -> Iterator[Column]:
+        """Column by column, `size` outputs each."""
+        columns, outputs, _ = multipliers.shape
+        for j in range(columns):
+            (integers,) = scale.integers(multipliers.block(slice(j, j + 1), EVERY))
+            for i in range(0, outputs, size):
+                yield Column(self.public.n, self._ciphertexts[j::columns], integers[i : i + size])
 
 
 def each_power(item: tuple[mpz, list[mpz], list[int]]) -> list[mpz]:

@@ -8,7 +8,7 @@ and nothing wraps.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import frexp, inf, isfinite, ldexp
 
@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.errors import CapacityError, FormatError, RangeError
-from securefed.crypto.fixed import PRIVATE_BITS, FixedPoint, quantise
+from securefed.crypto.fixed import PRIVATE_BITS, FixedPoint, exponent_for
+from securefed.crypto.multipliers import Multipliers
 from securefed.crypto.scheme import Floats
 
-__all__ = ["Extent", "Multipliers", "from_integers", "multipliers_of", "to_integers"]
+__all__ = ["Extent", "MultiplierScale", "from_integers", "multiplier_scale", "to_integers"]
 
 MOST_FRACTION_BITS = 8192
 MOST_MAGNITUDE_BITS = 1 << 15
@@ -52,12 +53,10 @@ class Extent:
         addend = max(self.magnitude, _largest(self.bound, self.fraction_bits))
         return Extent(self.fraction_bits, self.magnitude + addend, 2 * self.bound)
 
-    def times(self, multipliers: Multipliers, terms: int = 1) -> Extent:
-        """Of a sum of that many products."""
-        magnitude = self.magnitude * multipliers.limit * terms
-        return Extent(
-            self.fraction_bits + multipliers.fraction_bits, magnitude, self.bound * multipliers.bound * terms
-        )
+    def times(self, scale: MultiplierScale, terms: int = 1) -> Extent:
+        """Of a sum of that many products by multipliers of that scale."""
+        magnitude = self.magnitude * scale.limit * terms
+        return Extent(self.fraction_bits + scale.fraction_bits, magnitude, self.bound * scale.bound * terms)
 
     def numbers(self, width: int = 0) -> Numbers:
         """The numbers of a frame. `width` is that of a packed block's slots, 0 for one value a ciphertext."""
@@ -86,36 +85,41 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Multipliers:
+class MultiplierScale:
     """Plain multipliers as integers: value ~ integer * 2**-fraction_bits, and the declared limits on both."""
 
-    integers: NDArray[np.int64]
     fraction_bits: int
     limit: int
     bound: float
 
+    def integers(self, values: Floats) -> NDArray[np.int64]:
+        return np.rint(np.ldexp(values, self.fraction_bits)).astype(np.int64)
 
-def multipliers_of(values: Floats, fixed: FixedPoint | None) -> Multipliers:
-    """At a public scale if one is given; else with 24 significant bits at a scale that stays with the caller.
+
+def multiplier_scale(multipliers: Multipliers, fixed: FixedPoint | None) -> MultiplierScale:
+    """A public scale if one is given; else one of 24 significant bits that stays with the caller.
 
     In the second case the limit is 2**24 whatever the multipliers are, so that the number of ciphertexts of a
     masked result says nothing about them, and the bound is the power of two that belongs to the scale.
     """
     if fixed is not None:
-        flat = fixed.encode(values.reshape(1, -1), "multipliers")
-        return Multipliers(
-            flat.reshape(values.shape),
-            fixed.fraction_bits,
-            _largest(fixed.bound, fixed.fraction_bits),
-            fixed.bound,
-        )
-    integers, exponent = quantise(values, PRIVATE_BITS)
-    # The last power of two that all have in common only costs squarings: it goes into the scale.
-    merged = int(np.bitwise_or.reduce(np.abs(integers), axis=None))
-    twos = max(0, (merged & -merged).bit_length() - 1)
+        limit = _largest(fixed.bound, fixed.fraction_bits)
+        return MultiplierScale(fixed.fraction_bits, limit, fixed.bound)
+    exponent = exponent_for(float(multipliers.largest.max()), PRIVATE_BITS)
     above = PRIVATE_BITS - exponent
     bound = ldexp(1.0, above) if above < 1024 else inf  # an extent without a finite bound is not admitted
-    return Multipliers(integers >> twos, exponent - twos, 1 << PRIVATE_BITS, bound)
+    scale = MultiplierScale(exponent, 1 << PRIVATE_BITS, bound)
+    # The last power of two that all have in common only costs squarings: it goes into the scale.
+    return replace(scale, fraction_bits=exponent - _common_twos(multipliers, scale))
+
+
+def _common_twos(multipliers: Multipliers, scale: MultiplierScale) -> int:
+    merged = 0
+    for _, _, block in multipliers.blocks():
+        merged |= int(np.bitwise_or.reduce(np.abs(scale.integers(block)), axis=None))
+        if merged & 1:
+            break
+    return max(0, (merged & -merged).bit_length() - 1)
 
 
 def to_integers(values: Floats, fraction_bits: int) -> list[int]:

@@ -27,8 +27,9 @@ has no inverse.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import gmpy2
 import numpy as np
@@ -51,6 +52,8 @@ HALVING = 1.8
 """Bringing one base into half-size form."""
 TABLE_ENTRY = 1.4
 MOST_TABLE_BYTES = 1 << 28
+DIGITS_AT_ONCE = 1 << 13
+"""Exponents whose digits are held, whole outputs."""
 STRAUS_WINDOWS = range(2, 9)
 PIPPENGER_WINDOWS = range(2, 13)
 
@@ -174,9 +177,8 @@ def _quotients(above: list[mpz], below: list[mpz], square: mpz) -> list[mpz]:
 def _straus(bases: list[mpz], exponents: Integers, n: mpz, window: int, bits: int) -> list[mpz]:
     square = n * n
     tables = _odd_powers(_Halves.of(bases, n), n, 1 << (window - 2))
-    digits = _sliding_digits(exponents, window, bits)
     above, below = [], []
-    for output in range(exponents.shape[0]):
+    for digits in _in_parts(exponents, lambda some: _sliding_digits(some, window, bits)):
         positive = negative = mpz(1)
         part = mpz(0)
         for position in range(bits, -1, -1):
@@ -185,7 +187,7 @@ def _straus(bases: list[mpz], exponents: Integers, n: mpz, window: int, bits: in
             if negative != 1:
                 negative = negative * negative % square
             part += part
-            line = digits[position, output]
+            line = digits[position]
             places = np.flatnonzero(line)
             for i, digit in zip(places.tolist(), line[places].tolist(), strict=True):
                 if digit > 0:
@@ -199,6 +201,14 @@ def _straus(bases: list[mpz], exponents: Integers, n: mpz, window: int, bits: in
         above.append(positive * (1 + n * (part % n)) % square)
         below.append(negative)
     return _quotients(above, below, square)
+
+
+def _in_parts(exponents: Integers, digits_of: Callable[[Integers], NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    """(digits, rows) of each output. All outputs' digits at once would take several times the exponents."""
+    size = max(1, DIGITS_AT_ONCE // exponents.shape[1])
+    for start in range(0, len(exponents), size):
+        digits = digits_of(exponents[start : start + size])
+        yield from (digits[:, output] for output in range(digits.shape[1]))
 
 
 def _odd_powers(halves: _Halves, n: mpz, entries: int) -> list[list[tuple[mpz, mpz]]]:
@@ -236,21 +246,21 @@ def _sliding_digits(exponents: Integers, window: int, bits: int) -> NDArray[np.i
 def _pippenger(bases: list[mpz], exponents: Integers, n: mpz, window: int, bits: int) -> list[mpz]:
     square = n * n
     halves = _Halves.of(bases, n)
-    digits = _fixed_digits(exponents, window, bits)
-    weights = 1 << (window * np.arange(digits.shape[0], dtype=np.int64))
+    levels = -(-bits // window)
+    weights = 1 << (window * np.arange(levels, dtype=np.int64))
     results = []
-    for output in range(exponents.shape[0]):
+    for digits in _in_parts(exponents, lambda some: _fixed_digits(some, window, levels)):
         result = mpz(1)
-        for level in range(digits.shape[0] - 1, -1, -1):
+        for level in range(levels - 1, -1, -1):
             if result != 1:
                 result = gmpy2.powmod(result, 1 << window, square)
-            line = digits[level, output]
+            line = digits[level]
             places = np.flatnonzero(line)
             if places.size:
                 result = result * _buckets(halves, places.tolist(), line[places].tolist(), square) % square
         # How often each base and each inverse went in.
-        ups = np.maximum(digits[:, output], 0).T @ weights
-        downs = np.maximum(-digits[:, output], 0).T @ weights
+        ups = np.maximum(digits, 0).T @ weights
+        downs = np.maximum(-digits, 0).T @ weights
         part = sum(map(mpz.__mul__, halves.e, map(mpz, ups.tolist())), mpz(0))
         part += sum(map(mpz.__mul__, halves.f, map(mpz, downs.tolist())), mpz(0))
         results.append(result * (1 + n * (part % n)) % square)
@@ -276,12 +286,11 @@ def _buckets(halves: _Halves, places: list[int], digits: list[int], square: mpz)
     return total
 
 
-def _fixed_digits(exponents: Integers, window: int, bits: int) -> NDArray[np.int64]:
+def _fixed_digits(exponents: Integers, window: int, levels: int) -> NDArray[np.int64]:
     """digits[l] with exponents = sum of digits[l] * 2**(window * l).
 
     All but the top ones are at most 2**(window - 1) in magnitude; the top one takes the last carry.
     """
-    levels = -(-bits // window)
     left = np.abs(exponents)
     sign = np.sign(exponents)
     digits = np.zeros((levels, *exponents.shape), dtype=np.int64)
