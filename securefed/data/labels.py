@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError
 
-__all__ = ["accuracy", "auc", "binary_labels", "check_known"]
+__all__ = ["accuracy", "auc", "binary_labels", "check_known", "missing_labels"]
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,8 @@ the held-out scores of all classes how likely each class is.
 Where nothing is revealed (reveal="nothing") all classes are one run whose parameters and scores have a column
 for each: as many messages as for two classes, and the label party learns, as from c binary models, c scores
 of a row, which the score ledger counts as so many. Where gradients are opened, in plain, and with weights,
-there is one run a class; the runs share nothing but the parties' keys and the rows that are held out.
+there is one run a class; the runs share nothing but the parties' keys and the rows that are held out, and
+each model has a score ledger of its own. A TransferLearner that reveals nothing has all classes by itself.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
 from securefed.crypto import KeyHolder
-from securefed.data.labels import accuracy
+from securefed.data.labels import accuracy, check_known, missing_labels
 from securefed.errors import DataError, SettingError
 from securefed.estimators.common import check_parties
 from securefed.estimators.generalised_linear import GeneralisedLinear
+from securefed.estimators.transfer_learner import TransferLearner
 from securefed.measure.classes import ClassSides
 from securefed.measure.labels import LabelSide
 from securefed.measure.quality import Holdout
 from securefed.models import LocalModel
-from securefed.party import Party, label_party
+from securefed.party import Party, align, label_party
 from securefed.protocols.blind import BlindParty
 from securefed.protocols.blind_algebra import BlindPlan
-from securefed.protocols.losses import get_loss
 from securefed.protocols.prediction_run import BlindShard
 from securefed.result import RunResult
 
@@ -104,7 +105,7 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     `models_`: one model where a blind run has all classes or there are two, else one for each.
     """
 
-    def __init__(self, estimator: GeneralisedLinear | None = None) -> None:
+    def __init__(self, estimator: GeneralisedLinear | TransferLearner | None = None) -> None:
         self.estimator = estimator
 
     def fit(self, parties: Sequence[Party], *, keys: Mapping[str, KeyHolder] | None = None) -> Self:
@@ -114,28 +115,27 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         labels = np.asarray(labelled.labels)
         if labels.ndim != 1:
             raise DataError(f"{labelled.name}: labels of {labels.shape[1]} columns given, one is allowed")
-        self.classes_ = np.unique(labels)
+        base = clone(self.estimator) if self.estimator is not None else GeneralisedLinear()
+        there = ~missing_labels(labels)
+        if isinstance(base, GeneralisedLinear):
+            check_known(labels, labelled.name)
+        self.classes_ = np.unique(np.array(labels[there].tolist()))
         if len(self.classes_) < 2:
             raise DataError(f"{labelled.name}: labels have {len(self.classes_)} class, two are needed")
-        base = clone(self.estimator) if self.estimator is not None else GeneralisedLinear()
-        if base.warm_start:
-            raise SettingError("warm_start: MultiClass begins every fit anew")
-        self.models_: list[GeneralisedLinear] = []
+        self.models_: list[GeneralisedLinear] | list[TransferLearner] = []
         self._sides: ClassSides | None = None
         self.holdout_: Holdout | None = None
         self.confusion_: NDArray[np.intp] | None = None
-        if len(self.classes_) > 2 and base.class_weight == "auto":
-            base.class_weight = None
-        plain = base.base == "zero" and base.class_weight is None
-        alike = plain and labelled.weights is None and labelled.offset is None
-        if len(self.classes_) > 2 and base._recipe().blind and alike:
-            joint = _AllClasses(**base.get_params(deep=False)).fit(listed, keys=keys)
-            self.models_ = joint.apart() if joint._released else [joint]
-            self._sides, self.holdout_ = joint.sides, joint.result_.holdout
-            self.confusion_ = joint.sides.confusion
+        if isinstance(base, TransferLearner):
+            together = base._recipe().blind
+        else:
+            together = self._one_run(base, labelled)
+        if together and len(self.classes_) > 2:
+            self._fit_together(base, listed, keys)
             return self
         for each in self.classes_ if len(self.classes_) > 2 else self.classes_[1:]:
-            signs = labelled.relabelled((labels == each).astype(int))
+            this = (labels == each).astype(int)
+            signs = labelled.relabelled(this if there.all() else np.where(there, this, None))
             model = clone(base).fit([signs if party is labelled else party for party in listed], keys=keys)
             keys = model.holders_
             self.models_.append(model)
@@ -145,10 +145,37 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             self._compare()
         return self
 
+    def _one_run(self, base: GeneralisedLinear, labelled: Party) -> bool:
+        """Whether all classes can be outputs of one run."""
+        if base.warm_start:
+            raise SettingError("warm_start: MultiClass begins every fit anew")
+        if len(self.classes_) > 2 and base.class_weight == "auto":
+            base.class_weight = None
+        plain = base.base == "zero" and base.class_weight is None
+        return plain and labelled.weights is None and labelled.offset is None and base._recipe().blind
+
+    def _fit_together(
+        self,
+        base: GeneralisedLinear | TransferLearner,
+        parties: Sequence[Party],
+        keys: Mapping[str, KeyHolder] | None,
+    ) -> None:
+        if isinstance(base, TransferLearner):
+            self.models_ = [base.fit(parties, keys=keys)]
+            sides = base._label_side
+        else:
+            joint = _AllClasses(**base.get_params(deep=False)).fit(parties, keys=keys)
+            self.models_ = joint.apart() if joint._released else [joint]
+            sides = joint.sides
+        self.holdout_ = self.models_[0].result_.holdout
+        if isinstance(sides, ClassSides):
+            self._sides, self.confusion_ = sides, sides.confusion
+
     def _compare(self) -> None:
         """One run a class: what the held-out rows, the same in all, say of them together."""
-        sides, loss = [model._label_side for model in self.models_], get_loss(self.models_[0].loss)
-        self._sides = ClassSides(loss, self.classes_, taylor=sides[0].taylor, sides=sides)
+        sides = [model._label_side for model in self.models_]
+        taylor = sides[0].taylor or isinstance(self.models_[0], TransferLearner)
+        self._sides = ClassSides(sides[0].loss, self.classes_, taylor=taylor, sides=sides)
         judged = [model.judged_ for model in self.models_ if model.judged_ is not None]
         if len(judged) == len(self.models_):
             columns, _, seen = judged[0][2]
@@ -198,7 +225,11 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
 
     def score(self, parties: Sequence[Party]) -> float:
         """Accuracy on rows whose labels are given."""
-        labelled = label_party(check_parties(parties))
+        self._fitted()
+        parties = check_parties(parties)
+        if isinstance(self.models_[0], TransferLearner):
+            parties = align(parties, label_party(parties).name)
+        labelled = label_party(parties)
         return accuracy(np.asarray(labelled.labels), self.predict(parties), labelled.name)
 
     def save(self, folder: str | PathLike[str]) -> None:

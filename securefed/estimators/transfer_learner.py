@@ -9,6 +9,7 @@ model.decision_function(Party("shop", X_new))         # scores of B's people, le
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -18,13 +19,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.checks import check_number
 from securefed.crypto import KeyHolder
+from securefed.data.labels import check_known, missing_labels
 from securefed.errors import DataError, SettingError
 from securefed.estimators.common import (
     Federated,
     accuracy,
     all_or_nothing,
-    auc,
     binary_labels,
     check_columns,
     check_free,
@@ -36,14 +38,18 @@ from securefed.estimators.common import (
     take_guards,
     write_shard,
 )
+from securefed.measure.classes import ClassSides
+from securefed.measure.labels import LabelSide
+from securefed.measure.quality import HeldOut, Holdout
 from securefed.models import HiddenLayer
 from securefed.party import Party, align, label_party
 from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.losses import get_loss
 from securefed.protocols.prediction_run import BlindShard, predict_programs
 from securefed.protocols.recipe import Surroundings
-from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate
+from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, held_out
 from securefed.protocols.scorers import Scorer
-from securefed.protocols.training import Evaluation
+from securefed.protocols.training import Evaluation, Outcome
 from securefed.protocols.transfer_algebra import with_waves
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.protocols.trust import warn_of_trust
@@ -69,9 +75,14 @@ class TransferLearner(Federated):
     activation_bound: the largest |u| that relu may reach; feature_bound: the largest feature of a blind run.
         Both are public.
     evaluate_every: every so many rounds A sees the scores of the evaluation rows (0: never).
+    holdout: part of the shared people that is not trained on; A sees the scores of those with labels once, at
+        the end, which says how good the model is (`result_.holdout`) and how likely each class.
     allow_determined: open gradients even where the ledger says that they determine the other's secrets.
     The rest as in GeneralisedLinear. Where nothing is revealed, a party without `transform` gets "auto":
     splines for numbers, one-hot for categories, fitted on all of its own rows; random features come on top.
+
+    Labels are of two classes or more. Three and more are trained each against the rest, all in one run where
+    nothing is revealed; else MultiClass(TransferLearner(...)) makes one run a class.
     """
 
     def __init__(
@@ -92,6 +103,7 @@ class TransferLearner(Federated):
         target: float | None = None,
         patience: int | None = None,
         evaluate_every: int | None = None,
+        holdout: float = 0.0,
         score_precision: int = 10,
         score_ledger: str = "refuse",
         activation_bound: float = 64.0,
@@ -119,6 +131,7 @@ class TransferLearner(Federated):
         self.target = target
         self.patience = patience
         self.evaluate_every = evaluate_every
+        self.holdout = holdout
         self.score_precision = score_precision
         self.score_ledger = score_ledger
         self.activation_bound = activation_bound
@@ -132,7 +145,7 @@ class TransferLearner(Federated):
         self.progress = progress
 
     def _recipe(self) -> TransferRecipe:
-        simulation = {"standardise", "key_bits", "network", "engine", "progress", "score_ledger"}
+        simulation = {"standardise", "key_bits", "network", "engine", "progress", "score_ledger", "holdout"}
         return TransferRecipe(**{k: v for k, v in self.get_params(deep=False).items() if k not in simulation})
 
     @all_or_nothing
@@ -145,10 +158,12 @@ class TransferLearner(Federated):
     ) -> Self:
         """Train on the shared people.
 
-        `validation`: B's rows and A's labels for them; without it, the shared labelled people.
+        `validation`: B's rows and A's labels for them, for evaluations in place of held-out people or, where
+        none are held out, of the shared labelled ones.
         """
         recipe = self._recipe()
         self._check_simulation()
+        check_number("holdout", self.holdout, least=0.0, below=1.0)
         a, b = self._pair(parties)
         if recipe.blind:
             a, b = (party.with_transform("auto") if party.transform is None else party for party in (a, b))
@@ -158,21 +173,31 @@ class TransferLearner(Federated):
         b, self.transforms_[b.name] = b.fitted(standardise=self.standardise)
         if recipe.blind:
             a, b = self._waved(a), self._waved(b)
-        signs, self.classes_ = binary_labels(_labels(a), a.name, allow_missing=True)
-        rows_a, rows_b = _overlap(a, b)
-        labelled = ~np.isnan(signs[rows_a])
+        self._label_side, signs = self._targets(_labels(a), a.name, blind=recipe.blind)
+        self.classes_: NDArray[Any] = np.asarray(self._label_side.classes)
+        outputs, known = self._label_side.outputs, _known(signs)
+        all_a, all_b = _overlap(a, b)
+        kept, aside = held_out(len(all_a), 0.0 if validation else self.holdout, self.seed)
+        rows_a, rows_b, labelled = all_a[kept], all_b[kept], known[all_a[kept]]
+        seen = aside[known[all_a[aside]]]
         if not labelled.any():
             raise DataError(f"{a.name}: none of the {len(rows_a)} people shared with {b.name} has a label")
+        self._note_missing(signs[rows_a][labelled], a.name, b.name)
+        if len(aside) and not len(seen):
+            raise DataError(f"holdout: none of the {len(aside)} people that are held out has a label")
         layers = {p.name: recipe.layer(p.features.shape[1], index) for index, p in enumerate((b, a))}
         sizes = {p.name: p.features.shape[1] for p in (b, a)}
         members = tuple(
             recipe.blind_member(name, sizes[name]) if recipe.blind else recipe.member(name, layer)
             for name, layer in layers.items()
         )
-        agreement = recipe.agreement(members, len(rows_a))
+        agreement = recipe.agreement(members, len(rows_a), outputs, len(aside))
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders, guards = self._keys(agreement, keys), self._guards(agreement.names, given)
-        evaluations = self._evaluations(agreement, a, b, signs, rows_a, rows_b, validation)
+        measured = (all_a[seen], all_b[seen]) if len(aside) else (rows_a[labelled], rows_b[labelled])
+        evaluations, held = self._evaluations(agreement, a, b, signs, measured, validation)
+        trained = signs.copy()
+        trained[all_a[aside]] = np.nan  # Phi is of all of A's labels but these
         with self._mapper() as mapper, self._bar(agreement) as on_round:
             around = {
                 name: Surroundings(
@@ -184,22 +209,24 @@ class TransferLearner(Federated):
                 )
                 for name in agreement.names
             }
-            given_rows = ((b, rows_b, None), (a, rows_a, signs))
+            given_rows = ((b, rows_b, None), (a, rows_a, trained))
             if recipe.blind:
                 blind = {
-                    p.name: recipe.blind_party(agreement, p.features, rows, labelled, known, around[p.name])
-                    for p, rows, known in given_rows
+                    p.name: recipe.blind_party(agreement, p.features, rows, labelled, told, around[p.name])
+                    for p, rows, told in given_rows
                 }
                 run = self._run({name: party.run for name, party in blind.items()})
             else:
                 sides = {
-                    p.name: recipe.side(layers[p.name], p.features, rows, labelled, known)
-                    for p, rows, known in given_rows
+                    p.name: recipe.side(layers[p.name], p.features, rows, labelled, told)
+                    for p, rows, told in given_rows
                 }
                 run = self._run(
                     {name: recipe.party(agreement, side, around[name]).run for name, side in sides.items()}
                 )
-        self.result_ = RunResult.of(agreement, run)
+        self.judged_: tuple[HeldOut, Array, tuple[Array, Array, Array]] | None = None
+        judged = self._judge(run.outcomes[a.name], held, trained) if len(aside) else None
+        self.result_ = RunResult.of(agreement, run, judged)
         self.parties_ = list(agreement.names)
         self.shards_: dict[str, HiddenLayer | BlindShard]
         self._sealed: dict[bytes, bytes] = {}
@@ -229,22 +256,55 @@ class TransferLearner(Federated):
         (b,) = (party for party in listed if party is not a)
         return a, b
 
+    def _targets(self, labels: NDArray[Any], party: str, *, blind: bool) -> tuple[LabelSide, Array]:
+        """What A knows of its labels, and them as -1 and +1, NaN where missing; a column a class from three
+        on.
+        """
+        loss, known = get_loss("logistic"), labels[~missing_labels(labels)] if labels.ndim == 1 else labels
+        if labels.ndim > 1 or len(set(known.tolist())) <= 2:
+            signs, classes = binary_labels(labels, party, allow_missing=True)
+            return LabelSide(loss, classes, taylor=False), signs
+        found = ClassSides.with_gaps(labels, party, loss)
+        if not blind:
+            few = ", ".join(map(str, np.asarray(found[0].classes)[:5]))
+            raise DataError(
+                f"{party}: labels have {found[0].outputs} classes ({few}); reveal='nothing' under encryption"
+                " has all in one run, MultiClass(TransferLearner(...)) makes one run a class"
+            )
+        return found
+
+    def _note_missing(self, signs: Array, a: str, b: str) -> None:
+        """Say which classes nobody shared has: B's columns say nothing of them."""
+        missing = self._label_side.unseen(signs)
+        if missing:
+            names = ", ".join(map(str, missing))
+            warnings.warn(f"{a}: nobody shared with {b} to learn from has the label {names}", stacklevel=4)
+
     def _evaluations(
         self,
         agreement: Agreement,
         a: Party,
         b: Party,
         signs: Array,
-        rows_a: NDArray[np.intp],
-        rows_b: NDArray[np.intp],
+        measured: tuple[NDArray[np.intp], NDArray[np.intp]],
         validation: Sequence[Party] | None,
-    ) -> dict[str, Evaluation]:
-        if not agreement.evaluate_every:
-            return {}
-        if validation is None:
+    ) -> tuple[dict[str, Evaluation], HeldOut]:
+        """B brings its columns, A the labels (with which it measures) and the number of rows."""
+        targets, features = signs[measured[0]], b.features[measured[1]]
+        if not agreement.scores_rows:
+            return {}, self._label_side.held_out(targets)
+        if validation is not None:
+            features, targets = self._validation(a, b, validation)
+        else:
             self._know([b])
-            known = ~np.isnan(signs[rows_a])
-            return self._asked(a, b, b.features[rows_b][known], signs[rows_a][known])
+        held = self._label_side.held_out(targets)
+        if agreement.evaluate_every and held.name == "accuracy":
+            lacking = "are all of one class" if self._label_side.outputs == 1 else "lack a class"
+            raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
+        return {a.name: Evaluation(np.zeros((len(features), 1)), held), b.name: Evaluation(features)}, held
+
+    def _validation(self, a: Party, b: Party, validation: Sequence[Party]) -> tuple[Array, Array]:
+        """B's columns and A's labels of other people."""
         other_a, other_b = self._pair(validation)
         if (other_a.name, other_b.name) != (a.name, b.name):
             raise DataError(
@@ -254,19 +314,33 @@ class TransferLearner(Federated):
         other_b = self._ready(other_b)
         check_columns(other_b, b.features.shape[1])
         self._know([other_b])
-        other_signs, _ = binary_labels(_labels(other_a), a.name, allow_missing=False, classes=self.classes_)
-        return self._asked(a, b, other_b.features, other_signs)
+        labels = _labels(other_a)
+        if self._label_side.outputs == 1:
+            signs, _ = binary_labels(labels, a.name, allow_missing=False, classes=self.classes_)
+            return other_b.features, signs
+        check_known(labels, a.name)
+        return other_b.features, self._label_side.targets(np.array(labels.tolist()), a.name, np.inf)
 
-    def _asked(self, a: Party, b: Party, features: Array, signs: Array) -> dict[str, Evaluation]:
-        """B brings its columns, A the labels and the number of rows."""
-        return {
-            a.name: Evaluation(np.zeros((len(features), 1)), auc(signs)),
-            b.name: Evaluation(features),
-        }
+    def _judge(self, outcome: Outcome, held: HeldOut, trained: Array) -> Holdout:
+        """What the people that were held out say of the model that is kept. Of people that B alone knows A
+        has no columns, so alone it has the shares of the classes to go by.
+        """
+        scores, known = held.scores[outcome.kept(len(held.scores))], trained[_known(trained)]
+        own = np.zeros((len(known), 1)), known, np.zeros((len(scores), 1))
+        self.judged_ = held, scores, own
+        found = self._label_side.learn(held, scores, own, "half")
+        if found.warning:
+            warnings.warn(found.warning, stacklevel=3)
+        return found
 
     def decision_function(self, party: Party | Sequence[Party]) -> Array:
-        """Scores of B's rows, by an encrypted run; A learns these scores and nobody else anything."""
+        """Scores of B's rows, by an encrypted run; A learns these scores and nobody else anything. A column a
+        class from three on.
+        """
         self._fitted()
+        return self._label_side.numbers(self._scores(party))
+
+    def _scores(self, party: Party | Sequence[Party]) -> Array:
         b_name, a_name = self.parties_
         given = [party] if isinstance(party, Party) else check_parties(party)
         found = [p for p in given if p.name == b_name]
@@ -284,7 +358,7 @@ class TransferLearner(Federated):
                 parts[name] = recipe.scorer(shard, self._phi if name == a_name else None, self._sealed)
         check_columns(rows, self._columns)
         members = tuple(Member(name, 1, recipe.blind) for name in self.parties_)
-        agreement = recipe.agreement(members, 1)
+        agreement = recipe.agreement(members, 1, self._label_side.outputs)
         self._holders = self._keys(agreement, getattr(self, "_holders", None))
         with self._mapper() as mapper:
             guards = self._guards(agreement.names)
@@ -300,15 +374,15 @@ class TransferLearner(Federated):
         return shard.size - 1 if isinstance(shard, BlindShard) else shard.columns
 
     def predict_proba(self, party: Party | Sequence[Party]) -> Array:
-        """Probabilities of the two classes: the logistic function of the score."""
-        positive = 1.0 / (1.0 + np.exp(-self.decision_function(party)))
-        return np.column_stack([1.0 - positive, positive])
+        """Probabilities of the classes: of the score as it is, or as held-out people say."""
+        self._fitted()
+        found = self._label_side.probabilities(self._scores(party))
+        return found if found.ndim == 2 else np.column_stack([1.0 - found, found])
 
     def predict(self, party: Party | Sequence[Party]) -> NDArray[Any]:
         """Classes of B's rows."""
         self._fitted()
-        classes: NDArray[Any] = self.classes_[(self.decision_function(party) > 0).astype(int)]
-        return classes
+        return self._label_side.answers(self._scores(party), "half")
 
     def score(self, parties: Sequence[Party]) -> float:
         """Accuracy on people of B whose labels A knows."""
@@ -338,6 +412,8 @@ class TransferLearner(Federated):
             arrays = {**shard.to_arrays(), "public": np.array(json.dumps(public))}
             arrays |= guard_arrays(getattr(self, "score_guards_", {}).get(name))
             arrays |= fitted_arrays(self.transforms_.get(name))
+            if name == self.parties_[1]:
+                arrays |= self._label_side.to_arrays()
             if name == self.parties_[1] and self._phi is not None:
                 arrays["phi"] = self._phi
             write_shard(FilePath(folder), name, arrays)
@@ -374,13 +450,14 @@ class TransferLearner(Federated):
         self = cls(**fixed, **parameters)
         self.parties_ = public["parties"]
         self.classes_ = np.array(public["classes"])
+        self._label_side = _side(shards[self.parties_[1]], self.classes_)
         self.score_guards_ = take_guards(shards)
         self._sealed = {}
         self.transforms_ = take_fitted(shards, transforms)
         if keys is not None:
             self._holders = dict(keys)
         if blind:
-            plan = self._recipe().scoring_plan(columns)
+            plan = self._recipe().scoring_plan(columns, self._label_side.outputs)
             self._phi = None
             self.shards_ = {name: BlindShard.from_arrays(plan, shards[name]) for name in self.parties_}
         else:
@@ -395,11 +472,26 @@ class TransferLearner(Federated):
         return dict(self._holders)
 
 
+def _side(arrays: dict[str, NDArray[np.generic]], classes: NDArray[Any]) -> LabelSide:
+    """What A knew of its labels. Shards of version 0.1 did not say: two classes, and nothing held out."""
+    loss = get_loss("logistic")
+    if len(classes) > 2:
+        return ClassSides.take(arrays, loss, classes)
+    if LabelSide(loss).to_arrays().keys() <= arrays.keys():
+        return LabelSide.take(arrays, loss, classes)
+    return LabelSide(loss, classes, taylor=False)
+
+
 def as_phi(arrays: Mapping[str, NDArray[np.generic]], width: int) -> Array:
     phi = np.asarray(arrays.get("phi", np.zeros(0)), dtype=np.float64)
     if phi.shape != (width,) or not np.isfinite(phi).all():
         raise DataError(f"shard: Phi has shape {phi.shape}, ({width},) of finite numbers is allowed")
     return phi
+
+
+def _known(signs: Array) -> NDArray[np.bool_]:
+    """Of which rows there are labels."""
+    return np.asarray(~np.isnan(signs.reshape(len(signs), -1)).any(axis=1), dtype=np.bool_)
 
 
 def _labels(party: Party) -> NDArray[Any]:

@@ -133,6 +133,14 @@ class LabelSide:
         """Columns of targets and scores."""
         return 1
 
+    def unseen(self, targets: Array) -> list[Any]:
+        """Classes that none of these rows has."""
+        if self.classes is None:
+            return []
+        table = targets if targets.ndim == 2 else np.column_stack([-targets, targets])
+        found: list[Any] = self.classes[~(table > 0).any(axis=0)].tolist()
+        return found
+
     def held_out(self, targets: Array, columns: Array | None = None, offset: Array | None = None) -> HeldOut:
         """What evaluations are measured by; `columns` and `offset` of the label party's rows."""
         power = self.wishes.family

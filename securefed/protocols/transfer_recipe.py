@@ -90,8 +90,12 @@ class TransferRecipe(Recipe):
     def member(self, name: str, layer: HiddenLayer) -> Member:
         return Member(name, layer.size, False)
 
-    def agreement(self, members: tuple[Member, ...], overlap: int, outputs: int = 1) -> Agreement:
-        """B first, then A, which has the labels. `outputs`: classes, where there are more than two."""
+    def agreement(
+        self, members: tuple[Member, ...], overlap: int, outputs: int = 1, held: int = 0
+    ) -> Agreement:
+        """B first, then A, which has the labels. `outputs`: classes, where there are more than two; `held`:
+        shared people besides the `overlap`, who are held out.
+        """
         rate = as_learning_rate(self.learning_rate)
         if isinstance(rate, Automatic):
             rate = Constant(1.0 if self.blind else TRANSFER_RATE)
@@ -105,6 +109,7 @@ class TransferRecipe(Recipe):
             stopping=self.stopping(),
             columns=outputs if self.blind else self.width,
             evaluate_every=self.evaluations(),
+            holdout=held,
             score_precision=self.score_precision,
             allow_determined=self.allow_determined,
             value_bits=0 if self.blind else self._value_bits(overlap),
