@@ -188,7 +188,7 @@ def blind_scores(scene: SharesScene, steps: int) -> Iterator[Score]:
 def _phis(scene: SharesScene, party: str) -> list[Seen]:
     """Phi of every round, as the party has it."""
     plan = scene.parties["A"]._plan
-    due, seen = Shape(1, plan.size_a, plan.hidden), scene.seen[party]
+    due, seen = Shape(1, plan.size_a, plan.hidden, "a"), scene.seen[party]
     return list({each.round: each for each in seen if each.shape == due}.values())
 
 

@@ -83,13 +83,13 @@ def watched(guess: Guess | None = None) -> Iterator[dict[str, list[Seen]]]:
     exchange = shared_products.exchange
 
     async def noting(
-        link: Link, keys: Keyring, products: Sequence[Product], slack: int, t: int, step: int
+        link: Link, keys: Keyring, peer: str, products: Sequence[Product], slack: int, t: int, step: int
     ) -> list[Wide]:
         own = keys.own
         if not isinstance(own, Reading):
             raise TypeError("a key-holder that is not watched")
         before = len(own.readings)
-        found = await exchange(link, keys, products, slack, t, step)
+        found = await exchange(link, keys, peer, products, slack, t, step)
         public: Any = own.public
         for product, share in zip(products, found, strict=True):
             seen = None

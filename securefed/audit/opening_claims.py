@@ -109,7 +109,7 @@ def _ledger(recorded: Recorded, found: Findings) -> None:
 
 
 def _nothing(recorded: Recorded, found: Findings) -> None:
-    """No opening but of scores (and of own parameters, where all agreed to release them); whoever reads a
+    """No opening but of scores (and of own parameters, where all agreed to release them); whoever gets a
     product of shares had sent the share.
     """
     if recorded.settings.get("reveal") != "nothing":
@@ -123,17 +123,31 @@ def _nothing(recorded: Recorded, found: Findings) -> None:
             released or message.entry.phase in SCORING
         ):
             found.against(f"{message}: something was opened that is no score")
-    shares = 0
-    for party, transcript in recorded.transcripts.items():
-        asked = places(transcript.of("sent"))
-        for place, count in places(transcript.of("received")).items():
-            if place[0] == "share-product":
-                shares += count
-                if count > asked["share", *place[1:]]:
-                    where = f"round {place[2]}, step {place[3]}"
-                    found.against(f"{party} got a product ({where}) of no share of its own")
-    products = f", {shares} products of shares, each read by the one whose share it is" if shares else ""
+    shares = sum(_products(recorded, party, found) for party in recorded.transcripts)
+    products = f", {shares} products of shares, each for the one whose share it is" if shares else ""
     found.counted(seen, f"messages, no opening but of scores{products}", recorded.missing)
+
+
+def _products(recorded: Recorded, party: str, found: Findings) -> int:
+    """Products that a party got: of a share that it had sent to the one who multiplied. A key-holder party
+    passes each on to that one, and to nobody else.
+    """
+    transcript, third = recorded.transcripts[party], recorded.key_holder
+    sent, received, count = places(transcript.of("sent")), places(transcript.of("received")), 0
+    others = [name for name in recorded.names if name != party]
+    for (kind, _, t, step, phase), number in received.items():
+        where = f"round {t}, step {step}"
+        if kind == ("share-product" if third is None else "product-share"):
+            count += number
+            if number > sum(sent["share", other, t, step, phase] for other in others):
+                found.against(f"{party} got a product ({where}) of no share of its own")
+        elif kind == "share-product" and party != third:
+            found.against(f"{party} got a product ({where}) that is for {third}")
+    for (kind, peer, t, step, phase), number in sent.items():
+        multiplied = [received["share-product", other, t, step, phase] for other in others if other != peer]
+        if kind == "product-share" and number > sum(multiplied):
+            found.against(f"{party} gave {peer} a product (round {t}, step {step}) that nobody made for it")
+    return count
 
 
 def _scores(recorded: Recorded, found: Findings) -> None:
@@ -228,7 +242,7 @@ OPENINGS = (
     Statement("ledger", "Opened equations stayed below the unknowns in every exchange.", _ledger),
     Statement(
         "nothing",
-        "Where nothing is to be revealed, nothing was opened but scores, and who read a product of shares had"
+        "Where nothing is to be revealed, nothing was opened but scores, and who got a product of shares had"
         " sent the share.",
         _nothing,
     ),

@@ -44,7 +44,8 @@ examples:
   securefed demo                                       two parties, parameters stay encrypted
   securefed demo --parties 4                           three more and a key-holder
   securefed demo --reveal own-gradient                 the paper's protocol: own gradients are opened
-  securefed demo --objective transfer                  two parties that share only some people"""
+  securefed demo --objective transfer                  two parties that share only some people
+  securefed demo --objective transfer --key-holder     the same, and a third party holds the key"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", choices=DATA, default="breast", help="default %(default)s")
     parser.add_argument(
         "--reveal", choices=("nothing", "own-gradient"), help="of training; default nothing where possible"
+    )
+    parser.add_argument(
+        "--key-holder",
+        action="store_true",
+        help="two parties of --objective transfer get one too; more always have one",
     )
     parser.add_argument("--rounds", type=int, metavar="R", help="of training")
     parser.add_argument("--key-bits", type=int, help="of Paillier keys")

@@ -44,7 +44,7 @@ class DemoRun:
     ) -> None:
         self.folder, self._data, self._settings, self._terminal = folder, data, settings, terminal
         self._passphrase = passphrase
-        self.everybody = [*data.parties, *([KEY_HOLDER] if len(data.parties) > 2 else [])]
+        self.everybody = settings.everybody(data.parties)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._open = ExitStack()
         self._began = time.monotonic()

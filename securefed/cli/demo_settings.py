@@ -25,6 +25,8 @@ class DemoSettings:
     values: dict[str, Any]
     objective: str
     key_bits: int
+    third: bool = False
+    """Two parties have a key-holder too."""
 
     @property
     def scheme(self) -> str:
@@ -37,8 +39,11 @@ class DemoSettings:
     def shared(self, parties: list[str]) -> SharedSettings:
         return SharedSettings.of(self.table(parties))
 
+    def everybody(self, parties: list[str]) -> list[str]:
+        return [*parties, KEY_HOLDER] if len(parties) > 2 or self.third else parties
+
     def table(self, parties: list[str]) -> dict[str, Any]:
-        holder = {"key_holder": KEY_HOLDER} if len(parties) > 2 else {}
+        holder = {"key_holder": KEY_HOLDER} if KEY_HOLDER in self.everybody(parties) else {}
         return {"name": "demo", "parties": parties, **holder, "objective": self.objective, **self.values}
 
     def lines(self, data: DemoData) -> list[str]:
@@ -54,7 +59,7 @@ class DemoSettings:
             shown = "each party sees its own aggregated gradients"
             told = given_away(self.scheme, reveal, self.objective)
             shown += f"\n{told}" if told else ""
-        holder = f"; {KEY_HOLDER} holds the key" if len(data.parties) > 2 else ""
+        holder = f"; {KEY_HOLDER} holds the key" if KEY_HOLDER in self.everybody(data.parties) else ""
         return [
             f"columns at each party: {held}; labels at {data.label_party}{holder}",
             f"{scheme}; {shown}",
@@ -94,4 +99,4 @@ def choose(args: argparse.Namespace) -> DemoSettings:
         }
     key_bits = 3072 if args.key_bits is None else args.key_bits
     check_integer("key_bits", key_bits, least=2048, most=8192)
-    return DemoSettings(values, args.objective, key_bits)
+    return DemoSettings(values, args.objective, key_bits, args.key_holder)

@@ -35,7 +35,8 @@ EPILOGUE = """\
 examples:
   securefed init bank                        folder ./bank
   securefed init bank --parties shop,bank    with a party.toml for these two; the last one has the labels
-  securefed init notary --key-holder         the party that holds the key for three or more others
+  securefed init notary --key-holder         the party that holds the key for three or more others (or two
+                                             of a transfer run)
   securefed init bank --renew tls            a new certificate; the old one is kept beside it
   securefed init bank --renew passphrase     the same keys under another passphrase
   securefed init bank --show                 the certificate's fingerprint, to compare by telephone"""
@@ -116,9 +117,8 @@ def _parties(given: str | None, name: str, *, key_holder: bool) -> tuple[str, ..
     if key_holder == (name in parties):
         role = "a key-holder has no data and is none" if key_holder else "this party is not one"
         raise SettingError(f"parties: {', '.join(parties)} given; {role} of them ({name})")
-    least = 3 if key_holder else 2
-    if len(parties) < least:
-        raise SettingError(f"parties: {len(parties)} given, at least {least} are needed")
+    if len(parties) < 2:
+        raise SettingError(f"parties: {len(parties)} given, at least 2 are needed")
     return parties
 
 

@@ -61,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--rounds", type=int, metavar="R", help="that you expect at --local-steps")
     group.add_argument("--local-steps", type=int, metavar="Q")
     group.add_argument("--hidden", type=int, metavar="H", help="width of the transfer objective")
+    group.add_argument(
+        "--key-holder", action="store_true", help="a third party holds the key (two parties, transfer)"
+    )
     group.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
     group = parser.add_argument_group("what to assume")
     group.add_argument(
@@ -98,7 +101,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         with workers(_engine(args.engine, party), variant.scheme) as mapper:
             kit, holder = variant.kit(), shared.key_holder or "key-holder"
             used = {name: kit.columns(count) for name, count in columns.items()}
-            scenario = Scenario(kit.recipe, used, rows, args.key_bits, holder)
+            third = shared.key_holder is not None
+            scenario = Scenario(kit.recipe, used, rows, args.key_bits, holder, third=third)
             if variant.key_kind not in known:
                 known[variant.key_kind] = calibrate(variant.key_kind, args.key_bits, mapper)
             terminal.detail(f"{title}: {len(LOCAL_STEPS)} values of Q")
@@ -156,7 +160,7 @@ def _situation(
         if not columns:
             raise SettingError("columns: missing; give party.toml, or --rows N --columns shop=20,bank=10")
         table = {"name": "plan", "parties": list(columns), "objective": args.objective or "linear"}
-        if len(columns) > 2:
+        if len(columns) > 2 or args.key_holder:
             table["key_holder"] = "key-holder"
         rows = args.rows
     if rows is None:

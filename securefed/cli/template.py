@@ -63,14 +63,14 @@ RUN = """
 name = "first-run"
 parties = {parties}  # in the order of their turns; the last one has the labels
 {key_holder}
-objective = "linear"           # "linear": all have the same people; "transfer": two parties share some
+objective = "{objective}"  # "linear": all have the same people; "transfer": two parties share some
 scheme = "ckks"                # "ckks" (lattices, fast), "paillier" (factoring), "plain" (NO protection)
 reveal = "nothing"             # "nothing": parameters stay encrypted throughout (linear models);
                                # "own-gradient": each party sees its own aggregated gradients
 rounds = 24                    # exchanges, or "auto"; the last third learns from held-out rows too (refit)
 local_steps = 20               # Q: local updates between two exchanges; `securefed plan` says which is fast
 learning_rate = "auto"         # every party's own, from its own columns: cannot diverge; or a number
-l2 = "auto"                    # weight of the penalty: 1/rows; or a number
+{penalty}l2 = "auto"  # weight of the penalty: 1/rows; or a number
 batch_size = 0                 # 0: all rows in every round, the surest; or rows a round
 seed = 0                       # of the batches; no secret
 # id_form = "exact"            # "caseless": Ann is ann; "loose": also without spaces, signs, leading zeros
@@ -110,12 +110,15 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
     if not key_holder:
         parts.append(DATA.format(name=name, label="" if name == parties[-1] else "# "))
     parts.append(PEERS.format(name=name))
-    everybody = [*parties, holder] if len(parties) > 2 else parties
+    held, pair = len(parties) > 2 or key_holder, len(parties) == 2
+    everybody = [*parties, holder] if held else parties
     parts += [PEER.format(peer=peer) for peer in everybody if peer != name]
     parts.append(
         RUN.format(
             parties=listed,
-            key_holder=needed if len(parties) > 2 else f"# {needed}; with three parties or more",
+            key_holder=needed if held else f"# {needed}; with three parties or more (transfer: two)",
+            objective="transfer" if held and pair else "linear",
+            penalty="# " if held and pair else "",
         )
     )
     return "\n".join(map(_aligned, "".join(parts).split("\n")))

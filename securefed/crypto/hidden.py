@@ -54,6 +54,7 @@ __all__ = [
     "Range",
     "Result",
     "Wide",
+    "concealed",
     "draw_masks",
     "hides",
     "slack_for",
@@ -402,6 +403,15 @@ def hides(key: object) -> TypeGuard[HidingKey]:
 
 
 _HIDING: dict[type, bool] = {}
+
+
+def concealed(key: HidingKey, integers: Wide, range_: Range) -> HiddenArray:
+    """A fresh hidden array by somebody without the secret key: as `HidingSecret.conceal`, slower and, where
+    ciphertexts carry noise, with more of it.
+    """
+    array = key.hidden_zeros((integers.shape[0], integers.shape[1]), range_).add_plain(integers, range_)
+    array.origin = "fresh"  # nobody has seen the zeros
+    return array
 
 
 @runtime_checkable

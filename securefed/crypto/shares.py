@@ -7,14 +7,22 @@ knows (its own columns, or its share of something) with the other's share x take
     k -> p    [[x]]_k, an array that k hides under its own key
     p -> k    [[M x + mask]]_k; k reads M x + mask, its share of M x; p's is -mask
 
-so a product of two shared matrices is two of them, at once. What p multiplies by is cut into digits
+so a product of two shared matrices is two of them, at once. With a key-holder party C, where k
+lacks the key:
+
+    k -> p    [[x]]_C, an array that k hides under C's public key
+    p -> C    [[M x + mask]]_C; C reads M x + mask
+    C -> k    that modulo t: k's share of M x; p's is -mask
+
+What p multiplies by is cut into digits
 (`digits`), and k hides the multiples of x that belong to them (`multiples`), so that multipliers stay small
 where ciphertexts carry noise. Nobody sees anything: masks are uniform modulo the ring's q under RLWE, and as
 much wider than the values as the whole run needs under Paillier (`HiddenSum.lend`).
 
 Under RLWE x travels as round(q x / t), as in BFV, so that sums wrap modulo t where the ring wraps modulo q;
-the noise stays below q / t, and shares that are scaled back are right up to a unit or two. Under Paillier
-whole numbers do not wrap at all.
+the noise stays below q / t, and shares that are scaled back are right up to a unit or two (of products, which
+lose 28 bits or more to truncation). Whoever lacks the secret key encrypts with 2**7 times the noise, and then
+it is some 2 + sqrt(inner) / 4 units. Under Paillier whole numbers do not wrap at all.
 
 *Truncation* (to a smaller scale) is local: each party shifts its share. The result is off by a unit, and
 wrong altogether with probability |x| / t (Mohassel and Zhang, SecureML, theorem 1): with values below 2**76
@@ -26,8 +34,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.crypto.errors import ShapeError
 from securefed.crypto.hidden import HidingLayout, Wide
 from securefed.crypto.randomness import uniform_integers
+from securefed.crypto.scheme import PublicKey
+from securefed.crypto.wire import Frame, Kind
 
 __all__ = [
     "DIGITS",
@@ -35,15 +46,20 @@ __all__ = [
     "SHARE_BITS",
     "centred",
     "digits",
+    "from_bytes",
     "multiples",
+    "read_share",
     "reduced",
     "scaled_back",
     "scaled_up",
     "split",
+    "to_bytes",
     "truncated",
+    "write_share",
 ]
 
 SHARE_BITS = 112
+SHARE_BYTES = SHARE_BITS // 8
 DIGIT_BITS = 38
 DIGITS = 3
 """Digits of DIGIT_BITS that make up a share."""
@@ -101,3 +117,27 @@ def scaled_back(layout: HidingLayout, integers: Wide) -> Wide:
 
 def _rounded(numerators: Wide, denominator: int) -> Wide:
     return (2 * numerators + denominator) // (2 * denominator)
+
+
+def to_bytes(share: Wide) -> bytes:
+    return b"".join(int(value).to_bytes(SHARE_BYTES, "little") for value in share.ravel())
+
+
+def from_bytes(raw: bytes, shape: tuple[int, int]) -> Wide:
+    if len(raw) != shape[0] * shape[1] * SHARE_BYTES:
+        raise ShapeError(f"{len(raw)} bytes of shares given, {shape} numbers of {SHARE_BYTES} are due")
+    values = [int.from_bytes(raw[i : i + SHARE_BYTES], "little") for i in range(0, len(raw), SHARE_BYTES)]
+    return np.array(values, dtype=object).reshape(shape)
+
+
+def write_share(public: PublicKey, share: Wide) -> bytes:
+    """A share, from the holder of the key that it was read with to its owner; a frame of kind OPENED."""
+    return public.frame(Kind.OPENED, to_bytes(share), (share.shape[0], share.shape[1])).to_bytes()
+
+
+def read_share(public: PublicKey, blob: bytes, shape: tuple[int, int]) -> Wide:
+    """The same, as it arrived."""
+    frame = Frame.from_bytes(blob, Kind.OPENED).expect(public.scheme, public.parameters, public.key_id)
+    if frame.shape != shape:
+        raise ShapeError(f"shares of shape {frame.shape} given, {shape} expected")
+    return from_bytes(frame.payload, shape)

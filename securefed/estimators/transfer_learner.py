@@ -54,6 +54,8 @@ from securefed.protocols.transfer_algebra import with_waves
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.protocols.trust import warn_of_trust
 from securefed.result import RunResult
+from securefed.transport import Program
+from securefed.transport.identity import check_party_name
 
 __all__ = ["TransferLearner"]
 
@@ -74,6 +76,8 @@ class TransferLearner(Federated):
         squared parameters; rounds. None: what suits `reveal` (securefed.protocols.transfer_recipe).
     activation_bound: the largest |u| that relu may reach; feature_bound: the largest feature of a blind run.
         Both are public.
+    key_holder: the name of a third party that only holds the key, where nothing is revealed; None: the two
+        hold keys for each other.
     evaluate_every: every so many rounds A sees the scores of the evaluation rows (0: never).
     holdout: part of the shared people that is not trained on; A sees the scores of those with labels once, at
         the end, which says how good the model is (`result_.holdout`) and how likely each class.
@@ -92,6 +96,7 @@ class TransferLearner(Federated):
         scheme: str = "ckks",
         *,
         reveal: str = "nothing",
+        key_holder: str | None = None,
         activation: str = "sigmoid",
         gamma: float | None = None,
         l2: float | None = None,
@@ -120,6 +125,7 @@ class TransferLearner(Federated):
         self.algorithm = algorithm
         self.scheme = scheme
         self.reveal = reveal
+        self.key_holder = key_holder
         self.activation = activation
         self.gamma = gamma
         self.l2 = l2
@@ -146,7 +152,11 @@ class TransferLearner(Federated):
 
     def _recipe(self) -> TransferRecipe:
         simulation = {"standardise", "key_bits", "network", "engine", "progress", "score_ledger", "holdout"}
-        return TransferRecipe(**{k: v for k, v in self.get_params(deep=False).items() if k not in simulation})
+        own = {*simulation, "key_holder"}
+        recipe = TransferRecipe(**{k: v for k, v in self.get_params(deep=False).items() if k not in own})
+        if self.key_holder is not None:
+            recipe.check_key_holder(check_party_name(self.key_holder))
+        return recipe
 
     @all_or_nothing
     def fit(
@@ -192,6 +202,7 @@ class TransferLearner(Federated):
             for name, layer in layers.items()
         )
         agreement = recipe.agreement(members, len(rows_a), outputs, len(aside))
+        agreement = replace(agreement, key_holder=self.key_holder)
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders, guards = self._keys(agreement, keys), self._guards(agreement.names, given)
         measured = (all_a[seen], all_b[seen]) if len(aside) else (rows_a[labelled], rows_b[labelled])
@@ -201,7 +212,7 @@ class TransferLearner(Federated):
         with self._mapper() as mapper, self._bar(agreement) as on_round:
             around = {
                 name: Surroundings(
-                    holders[name],
+                    holders.get(name),
                     mapper,
                     evaluations.get(name),
                     on_round if name == a.name else None,
@@ -215,7 +226,11 @@ class TransferLearner(Federated):
                     p.name: recipe.blind_party(agreement, p.features, rows, labelled, told, around[p.name])
                     for p, rows, told in given_rows
                 }
-                run = self._run({name: party.run for name, party in blind.items()})
+                programs: dict[str, Program] = {name: party.run for name, party in blind.items()}
+                if self.key_holder is not None:
+                    third = Surroundings(holders[self.key_holder], mapper)
+                    programs[self.key_holder] = recipe.key_holder(agreement, third).run
+                run = self._run(programs)
             else:
                 sides = {
                     p.name: recipe.side(layers[p.name], p.features, rows, labelled, told)
@@ -359,6 +374,7 @@ class TransferLearner(Federated):
         check_columns(rows, self._columns)
         members = tuple(Member(name, 1, recipe.blind) for name in self.parties_)
         agreement = recipe.agreement(members, 1, self._label_side.outputs)
+        agreement = replace(agreement, key_holder=self.key_holder)
         self._holders = self._keys(agreement, getattr(self, "_holders", None))
         with self._mapper() as mapper:
             guards = self._guards(agreement.names)
@@ -405,6 +421,7 @@ class TransferLearner(Federated):
             "activation": self.activation,
             "activation_bound": self.activation_bound,
             "classes": self.classes_.tolist(),
+            "key_holder": self.key_holder,
         }
         for name, shard in self.shards_.items():
             if isinstance(shard, BlindShard):
@@ -444,6 +461,7 @@ class TransferLearner(Federated):
                     " it was trained with (fit(keys=...); securefed.crypto.load_key reads them)"
                 )
             columns, fixed["l2"], fixed["feature_bound"] = public["blind"]
+            fixed["key_holder"] = public.get("key_holder")
         else:
             parameters = {"reveal": "own-gradient", **parameters}
         check_free(parameters, fixed)

@@ -33,6 +33,8 @@ class Scenario:
     key_holder: str = "key-holder"
     outputs: int = 1
     """Columns of the labels, in blind runs."""
+    third: bool = False
+    """Two parties have a key-holder too, where nothing is revealed."""
 
     @cached_property
     def agreement(self) -> Agreement:
@@ -40,7 +42,8 @@ class Scenario:
         models = [(name, self._model(name)) for name in names]
         members = tuple(Member(name, model.size, model.is_linear) for name, model in models)
         agreement = kit.agreement(members, self.rows, self.outputs)
-        return replace(agreement, key_holder=None if len(names) == 2 else self.key_holder)
+        held = len(names) > 2 or (self.third and self.blind)
+        return replace(agreement, key_holder=self.key_holder if held else None)
 
     def _model(self, name: str) -> Model:
         names = list(self.columns)

@@ -132,6 +132,14 @@ class ObjectiveKit(ABC, Generic[R]):
         """Of a party that only holds the key."""
         raise SettingError(f"objective: {agreement.objective!r} has no key-holder party")
 
+    def check_key_holder(self, name: str | None, parties: int) -> None:
+        """Raise SettingError where so many parties with data have one and should not, or the other way."""
+        if (name is None) != (parties == 2):
+            raise SettingError(
+                f"key_holder: {name!r} given for {parties} parties; two hold keys for "
+                "each other, more need a party that only holds the key"
+            )
+
     def room(self, guard: ScoreGuard, outputs: int = 1) -> bool:
         """Whether a party's score ledger has room for all that the run may ask of it."""
         return True

@@ -96,6 +96,13 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
         side = recipe.side(model, features, rows, labelled, targets)
         return recipe.party(agreement, side, around)
 
+    def key_holder(self, agreement: Agreement, around: Surroundings) -> PartyLoop:
+        return self.recipe.key_holder(agreement, around)
+
+    def check_key_holder(self, name: str | None, parties: int) -> None:
+        """Two parties may have one."""
+        self.recipe.check_key_holder(name)
+
     @property
     def taylor(self) -> bool:
         return False

@@ -159,8 +159,8 @@ async def serve_blind_scores(
     """
     label_party = agreement.label_party
     masked = holder.public.load_masked(await link.receive("score-request", label_party, round=round_))
-    if len(masked.shape) != 2 or masked.shape[1] != agreement.columns:
-        due = f"{agreement.columns} outputs were agreed"
+    if len(masked.shape) != 2 or masked.shape[1] != agreement.outputs:
+        due = f"{agreement.outputs} outputs were agreed"
         raise ShapeError(f"{label_party} asks for scores {masked.shape}, {due}")
     if plan is not None:
         key = _hiding(holder)

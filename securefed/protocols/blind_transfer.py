@@ -2,14 +2,16 @@
 
 W_A and W_B, and all that is computed of them, are shared between the two (securefed.crypto.shares): each
 party has numbers that are uniform by themselves. Products go through hidden arrays, each party under its own
-key (securefed.protocols.shared_products), so what travels are ciphertexts of the sender's key, and entries
-under the sender's masks. securefed.protocols.transfer_algebra has the objective and the steps.
+key or both under that of a key-holder party C (securefed.protocols.shared_products), so what travels are
+ciphertexts of a key that the receiver lacks, and entries under masks that it lacks. Everything else is the
+same with C and without. securefed.protocols.transfer_algebra has the objective and the steps.
 
     once         K and c, the only numbers that take both parties' rows
     each round   trip 1: K'W_A, K W_B, Phi, G W_B      trip 2: W_B Phi, K'W_A Phi, |Phi|^2, S, W_B'c
                  trip 3: what Q steps make of W        then two trips a local step, and one to end
-    scores       v = W_B Phi; A hides its share of it, so that B has [[v]] under A's key, and scores rows as
-                 in securefed.protocols.blind_scores: A learns the scores, blurred by B, and nobody more
+    scores       v = W_B Phi; A hides its share of it, so that B has [[v]] under A's key (or under C's, who
+                 refreshes it), and scores rows as in securefed.protocols.blind_scores: A learns the scores,
+                 blurred by B, and nobody more
 
 A trip is one message each way and its answer, however many products it has. Nothing is opened but scores, so
 the ledger stays empty. FedBCD-s gives B its turn, then A.
@@ -24,27 +26,35 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.errors import CapacityError, RangeError
-from securefed.crypto.hidden import HiddenArray, Range, Result, Wide, slack_for, to_integers
-from securefed.crypto.shares import SHARE_BITS, reduced, truncated
+from securefed.crypto.errors import RangeError, ShapeError
+from securefed.crypto.hidden import HiddenArray, Range, Wide, slack_for, to_integers
+from securefed.crypto.shares import SHARE_BITS, from_bytes, reduced, to_bytes, truncated
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind_algebra import PARAMETER_BITS, BlindPlan
+from securefed.protocols.blind_algebra import BlindPlan
 from securefed.protocols.blind_scores import BlindScorer, blind_scores
 from securefed.protocols.channel import Channel
-from securefed.protocols.keyring import Keyring, exchange_switching
+from securefed.protocols.keyring import Keyring
 from securefed.protocols.loop import PartyLoop, State, Surroundings, checkpoint_array
 from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.refresh import hiding
-from securefed.protocols.shared_products import MATRIX_FRACTION, Factor, Product, Shape, exchange
+from securefed.protocols.shared_products import (
+    MATRIX_FRACTION,
+    Factor,
+    Product,
+    Shape,
+    exchange,
+    hand_over,
+    hidden_here,
+    together,
+)
 from securefed.protocols.transfer_algebra import VALUE_BITS, OwnMaps, TransferPlan, TransferRows
+from securefed.protocols.transfer_key_holder import SETUP_STEPS, lift_of, ready
 from securefed.transport import Link
 
 __all__ = ["BlindTransferParty"]
 
 Array = NDArray[np.float64]
-SETUP_STEPS = 4
-SHARE_BYTES = SHARE_BITS // 8
 Move = Generator[list[Product], list[Wide], None]
 """Local steps: yields the products that it wants, gets this party's shares of them."""
 
@@ -65,6 +75,7 @@ class BlindTransferParty(PartyLoop):
         super().__init__(agreement, around)
         self._plan, self._scoring, self._rows = plan, scoring, rows
         self._is_a = rows.labels is not None
+        self._peer = agreement.names[not self._is_a]
         self._slack = slack_for(plan.entries(agreement))
         start = to_integers(rows.start(plan, seed), VALUE_BITS)
         none = _zeros(plan.size_b if self._is_a else plan.size_a, plan.width)
@@ -80,7 +91,7 @@ class BlindTransferParty(PartyLoop):
 
     def _by(self, a: bool, rows: int, share: Wide, matrix: Callable[[], Array], *name: object) -> Product:
         """A product by a matrix that A alone (or B alone) knows, of something shared; kept by its name."""
-        shape = Shape(rows, *share.shape)
+        shape = Shape(rows, share.shape[0], share.shape[1], "a" if a else "b")
         if a != self._is_a:
             return Product(shape, None, share, True)
         if name not in self._own:
@@ -91,7 +102,7 @@ class BlindTransferParty(PartyLoop):
         """A product of two shared matrices."""
         factor = left if isinstance(left, Factor) else Factor.shared(left)
         rows, inner = factor.integers.shape
-        return Product(Shape(rows, inner, right.shape[1], wide=True), factor, right, True)
+        return Product(Shape(rows, inner, right.shape[1]), factor, right, True)
 
     def _phi(self) -> Product:
         """q'W_A; `_blocked` is then Phi."""
@@ -108,7 +119,7 @@ class BlindTransferParty(PartyLoop):
 
     async def _trip(self, link: Link, keys: Keyring, t: int, products: list[Product]) -> list[Wide]:
         """This party's shares of the products, at the scale of values."""
-        found = await exchange(link, keys, products, self._slack, t, self._step)
+        found = await exchange(link, keys, self._peer, products, self._slack, t, self._step)
         self._step += len(products)
         cuts = [VALUE_BITS if product.shape.wide else MATRIX_FRACTION for product in products]
         return [self._cut(share, cut) for share, cut in zip(found, cuts, strict=True)]
@@ -119,15 +130,7 @@ class BlindTransferParty(PartyLoop):
     # The beginning
 
     async def _begin(self, link: Link, keys: Keyring) -> None:
-        key, plan = hiding(keys), self._plan
-        shapes = plan.setup() + plan.round() + plan.scoring()
-        for shape in shapes:
-            if key.room(shape.range(key), shape.slack(key, self._slack)) < 0:
-                raise CapacityError(f"values of this run and their masks do not fit {key!r}: fewer rounds do")
-        results = [shape.result for shape in shapes]
-        await exchange_switching(
-            link, self._agreement, keys, [*results, Result(0, plan.outputs, plan.size_b)]
-        )
+        await ready(link, self._agreement, keys, self._plan, self._slack)
         k, c = await self._cross(link, keys)
         self._k, self._kt, self._c = Factor.shared(k), Factor.shared(k.T), c
 
@@ -154,7 +157,7 @@ class BlindTransferParty(PartyLoop):
             )
         found = [
             self._cut(share, plan.row_bits)
-            for share in await exchange(link, keys, products, self._slack, 0, 0)
+            for share in await exchange(link, keys, self._peer, products, self._slack, 0, 0)
         ]
         self._step = len(products)
         if a_hides:
@@ -241,43 +244,41 @@ class BlindTransferParty(PartyLoop):
     # Scores
 
     async def _lift(self, link: Link, keys: Keyring, t: int) -> HiddenArray:
-        """v, at B under A's key, as blind scores take it; at A a part that is 0."""
-        plan, key, is_a = self._plan, hiding(keys), self._is_a
+        """v, at B under A's key or the key-holder party's, as blind scores take it; at A a part that is 0."""
+        key, own, peer = hiding(keys), keys.own, self._peer
         (phi,) = await self._trip(link, keys, t, [self._phi()])
         (v,) = await self._trip(link, keys, t, [self._of(self.share_b, self._blocked(phi).T)])
-        step, shape = self._step, (plan.size_b, plan.outputs)
+        step, lift, lifted = self._step, lift_of(key), self._scoring.lifted(key)
+        none = (1, self._plan.outputs)
         self._step += 1
-        channel = Channel(link, keys.opener, t, step)
-        lift = PARAMETER_BITS - VALUE_BITS + key.scoring_lift
-        if is_a:
-            own = keys.own
-            if own is None:
-                raise SettingError("scores: two parties hold keys for each other")
+        if own is None:
+            if not self._is_a:
+                return await hidden_here(link, keys, peer, v, lifted, lift, self._slack, t, step)
+            hand_over(link, keys, peer, v, t, step)
+            return key.hidden_zeros(none, lifted)
+        channel, wide = Channel(link, peer, t, step), Range(VALUE_BITS + lift, SHARE_BITS + lift)
+        if self._is_a:
             with link.activity("encrypt"):
-                hidden = own.conceal(v << lift, self._wide(lift))
+                hidden = own.conceal(v << lift, wide)
             channel.send("share", hidden)
-            return key.hidden_zeros((1, plan.outputs), self._scoring.lifted(key))
-        load = partial(key.load_array, shape=shape, range_=self._wide(lift))
+            return key.hidden_zeros(none, lifted)
+        load = partial(key.load_array, shape=v.shape, range_=wide)
         checks = ("shape", "scale", "ciphertexts")
         array = await channel.take("share", load, *checks, activity="unmask")
         with link.activity("unmask"):
-            # Two shares add up to v + t, but for once in 2**(SHARE_BITS - bits of v).
-            return array.add_plain((v - (1 << SHARE_BITS)) << lift, self._scoring.lifted(key))
-
-    def _wide(self, lift: int) -> Range:
-        return Range(VALUE_BITS + lift, SHARE_BITS + lift)
+            return array.add_plain(together(v) << lift, lifted)
 
     @property
     def model(self) -> bytes:
         """A name for the maps as they are now."""
-        return sha256(_packed(self.share_a) + _packed(self.share_b)).digest()
+        return sha256(to_bytes(self.share_a) + to_bytes(self.share_b)).digest()
 
     def scorer(self) -> BlindScorer:
         """This party's part of the finished model."""
         return BlindScorer(self._scoring, self.lifted, self.model)
 
     def shard(self) -> BlindShard:
-        """The same to keep: ciphertexts under the peer's key."""
+        """The same to keep: ciphertexts under the key-holder's key."""
         return BlindShard(self._scoring, self.lifted.to_bytes(), self.lifted.shape[0], self.model)
 
     async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:
@@ -295,14 +296,14 @@ class BlindTransferParty(PartyLoop):
 
     def _model_state(self) -> State:
         return {
-            name: np.frombuffer(_packed(share), dtype=np.uint8)
+            name: np.frombuffer(to_bytes(share), dtype=np.uint8)
             for name, share in (("share_a", self.share_a), ("share_b", self.share_b))
         }
 
     def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         plan = self._plan
-        self.share_a = _unpacked(checkpoint_array(state, "share_a"), (plan.size_a, plan.width))
-        self.share_b = _unpacked(checkpoint_array(state, "share_b"), (plan.size_b, plan.width))
+        self.share_a = _restored(state, "share_a", plan.size_a, plan.width)
+        self.share_b = _restored(state, "share_b", plan.size_b, plan.width)
 
 
 def _zeros(rows: int, columns: int) -> Wide:
@@ -324,13 +325,9 @@ def _factor(values: Array, fraction_bits: int = MATRIX_FRACTION) -> Factor:
         raise DataError(f"a party's columns make its steps too large ({error}); standardise them") from None
 
 
-def _packed(share: Wide) -> bytes:
-    return b"".join(int(value).to_bytes(SHARE_BYTES, "little") for value in share.ravel())
-
-
-def _unpacked(stored: NDArray[np.generic], shape: tuple[int, int]) -> Wide:
-    raw = np.asarray(stored, dtype=np.uint8).tobytes()
-    if len(raw) != shape[0] * shape[1] * SHARE_BYTES:
-        raise DataError(f"checkpoint: {len(raw)} bytes of shares, {shape} numbers of {SHARE_BYTES} are due")
-    values = [int.from_bytes(raw[i : i + SHARE_BYTES], "little") for i in range(0, len(raw), SHARE_BYTES)]
-    return np.array(values, dtype=object).reshape(shape)
+def _restored(state: Mapping[str, NDArray[np.generic]], name: str, *shape: int) -> Wide:
+    try:
+        stored = np.asarray(checkpoint_array(state, name), dtype=np.uint8)
+        return from_bytes(stored.tobytes(), (shape[0], shape[1]))
+    except ShapeError as error:
+        raise DataError(f"checkpoint: {error}") from None

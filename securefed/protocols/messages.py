@@ -15,7 +15,7 @@ __all__ = ["KINDS", "SCORING", "MessageKind"]
 SCORING = ("evaluation", "prediction")
 """Phases in which scores are computed for the label party."""
 
-HOLDS = {"ciphertext": ("encrypted",), "masked": ("masked",), "opened": ("opened",)}
+HOLDS = {"ciphertext": ("encrypted",), "masked": ("masked",), "opened": ("opened",), "share": ("opened",)}
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class MessageKind:
 
     `protection`: public (nothing to protect), ciphertext (under a key that the receiver lacks), masked (a
     re-randomised ciphertext of value + mask, for its key-holder), opened (value + mask in the clear, for
-    whoever has the mask), or result (for the one who may learn it).
+    whoever has the mask), share (value + mask in the clear, for somebody else than the one who has the mask:
+    together they have the value), or result (for the one who may learn it).
 
     `sender`, `receiver`: "any", "data party", "label party", or "key-holder" (whoever has the secret key of
     the ciphertexts at hand). `phases`: when it may be sent; empty for always. `holds`: the frames that it
@@ -185,6 +186,15 @@ _TABLE = (
         "nothing: uniform to the key-holder (Paillier: up to 2**-40 in all runs), but for its size",
         sender="data party",
         receiver="key-holder",
+        phases=("setup", "training", "release", *SCORING),
+    ),
+    MessageKind(
+        "product-share",
+        "the receiver's share of such a product, as a key-holder party read it: under its sender's mask",
+        "share",
+        "nothing: uniform without the mask of the party that multiplied, but for its size",
+        sender="key-holder",
+        receiver="data party",
         phases=("setup", "training", "release", *SCORING),
     ),
     MessageKind(

@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from math import sqrt
 
 import numpy as np
@@ -123,62 +124,65 @@ class TransferPlan:
     def setup(self) -> list[Shape]:
         """K and c: whoever has fewer columns hides them; labels are A's."""
         if self.size_a <= self.size_b:
-            return [Shape(self.size_b, self.rows, self.size_a + self.outputs)]
-        return [Shape(self.size_a, self.rows, self.size_b), Shape(self.size_b, self.rows, self.outputs)]
+            return [Shape(self.size_b, self.rows, self.size_a + self.outputs, "b")]
+        return [
+            Shape(self.size_a, self.rows, self.size_b, "a"),
+            Shape(self.size_b, self.rows, self.outputs, "b"),
+        ]
 
     @property
     def row_bits(self) -> int:
         """Fraction bits of F'/n as a multiplier: finer the more rows there are."""
         return 28 + max(0, self.rows.bit_length() - 5)
 
-    def turn(self, *, a: bool, b: bool) -> list[Shape]:
-        """All products of a turn of A, of B or of both."""
-        da, db, steps = self.size_a, self.size_b, self.local_steps
-        c, width = self.outputs, self.width
-        found: list[Shape] = []
-        if b:
-            found += [
-                Shape(c, da, width),
-                Shape(db, da, width, wide=True),
-                Shape(2 * db + 1, width, c, wide=True),
-                Shape(db, 2 * db, width),
-                Shape(2 * db, 3 * db, c),
-                *[Shape(3 * db, 2 * db, c)] * steps,
-                *[Shape(db, c, c, wide=True)] * (steps - 1),
-                Shape(db, c, width, wide=True),
-            ]
-        if a:
-            found += [
-                Shape(c, da, width),
-                Shape(da, db, width, wide=True),
-                Shape(db, db, width),
-                Shape(width, db, width + c, wide=True),
-                Shape(da + (steps - 1) * c, 2 * da, width),
-                *[Shape(width, width, 1, wide=True)] * steps,
-                *[Shape(c, steps, width)] * (steps - 1),
-                Shape(da, steps * c, width),
-            ]
-        return found
+    def trips(self) -> list[list[Shape]]:
+        """Of a round, and the products of each."""
+        if self.sequential:
+            return self._trips_of_b() + self._trips_of_a()
+        none: list[Shape] = []
+        return [b + a for b, a in zip_longest(self._trips_of_b(), self._trips_of_a(), fillvalue=none)]
+
+    def _trips_of_b(self) -> list[list[Shape]]:
+        da, db, c, width = self.size_a, self.size_b, self.outputs, self.width
+        step, square = [Shape(3 * db, 2 * db, c, "b")], [Shape(db, c, c)]
+        return [
+            [Shape(c, da, width, "a"), Shape(db, da, width)],
+            [Shape(2 * db + 1, width, c)],
+            [Shape(db, 2 * db, width, "b"), Shape(2 * db, 3 * db, c, "b")],
+            *[step, square] * (self.local_steps - 1),
+            step,
+            [Shape(db, c, width)],
+        ]
+
+    def _trips_of_a(self) -> list[list[Shape]]:
+        da, db, c, width, steps = self.size_a, self.size_b, self.outputs, self.width, self.local_steps
+        step, weighed = [Shape(width, width, 1)], [Shape(c, steps, width, "a")]
+        return [
+            [Shape(c, da, width, "a"), Shape(da, db, width), Shape(db, db, width, "b")],
+            [Shape(width, db, width + c)],
+            [Shape(da + (steps - 1) * c, 2 * da, width, "a")],
+            *[step, weighed] * (steps - 1),
+            step,
+            [Shape(da, steps * c, width, "a")],
+        ]
 
     def scoring(self) -> list[Shape]:
-        """v."""
+        """v, in two trips."""
         c, width = self.outputs, self.width
-        return [Shape(c, self.size_a, width), Shape(self.size_b, width, c, wide=True)]
+        return [Shape(c, self.size_a, width, "a"), Shape(self.size_b, width, c)]
 
     def round(self) -> list[Shape]:
-        if self.sequential:
-            return self.turn(a=False, b=True) + self.turn(a=True, b=False)
-        return self.turn(a=True, b=True)
+        """All products of a round."""
+        return [shape for trip in self.trips() for shape in trip]
 
     def entries(self, agreement: Agreement) -> int:
         """Entries that key-holders read under masks in a whole run."""
 
         def count(shapes: list[Shape]) -> int:
-            return sum(shape.entries * (2 if shape.wide else 1) for shape in shapes)
+            return sum(shape.entries * shape.messages for shape in shapes)
 
-        rounds = agreement.stopping.rounds
-        each = count(self.round()) + count(self.scoring())
-        return self.size_b * self.outputs + count(self.setup()) + (rounds + 1) * each
+        each = self.size_b * self.outputs + count(self.round()) + count(self.scoring())
+        return count(self.setup()) + (agreement.stopping.rounds + 1) * each
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ from securefed.protocols.scorers import TransferScorer
 from securefed.protocols.training import DataParty, Evaluation
 from securefed.protocols.transfer import TransferSide
 from securefed.protocols.transfer_algebra import TransferPlan, TransferRows, with_ones
+from securefed.protocols.transfer_key_holder import BlindTransferKeyHolder
 
 __all__ = ["TransferRecipe"]
 
@@ -219,6 +220,19 @@ class TransferRecipe(Recipe):
             replace(around.guarding(name, features), evaluation=evaluation),
             seed=self.seed * 1000 + (labels is not None),
         )
+
+    def key_holder(self, agreement: Agreement, around: Surroundings) -> BlindTransferKeyHolder:
+        """The program of the party that only holds the key."""
+        self.check_key_holder(agreement.key_holder)
+        scoring = self.scoring_plan(agreement.members[0].equations, agreement.columns)
+        return BlindTransferKeyHolder(agreement, self.blind_plan(agreement), scoring, around)
+
+    def check_key_holder(self, name: str | None) -> None:
+        if name is not None and not self.blind:
+            raise SettingError(
+                f"key_holder: {name!r} given; transfer learning has one where reveal is 'nothing' and the"
+                " scheme protects, else two parties hold keys for each other"
+            )
 
     @staticmethod
     def scored(features: Array, *, label_party: bool) -> Array:

@@ -83,11 +83,7 @@ class SharedSettings:
         if len(self.parties) < 2:
             raise SettingError(f"parties: {len(self.parties)} given, at least 2 are needed")
         get_objective(self.objective).check_parties(self.objective, len(self.parties))
-        if (self.key_holder is None) != (len(self.parties) == 2):
-            raise SettingError(
-                f"key_holder: {self.key_holder!r} given for {len(self.parties)} parties; two hold keys for "
-                "each other, more need a party that only holds the key"
-            )
+        self.kit().check_key_holder(self.key_holder, len(self.parties))
         if self.key_holder is not None:
             check_party_name(self.key_holder)
             if self.key_holder in self.parties:

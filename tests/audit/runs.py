@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -166,16 +166,19 @@ def blind(parties: int, release: bool = False) -> Callable[[str, Algorithm], Mad
     return make
 
 
-def blind_transferred(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
+def blind_transferred(scheme: str, algorithm: Algorithm, *, third: str | None = None, **changes: Any) -> Made:
     people = shared_people(n=10, seed=changes.pop("data", 0))
     settings = {"rounds": ROUNDS, "evaluate_every": 2, **changes}
     recipe = TransferRecipe(scheme=scheme, reveal="nothing", algorithm=algorithm, **settings)
     given = {"B": (people.b, people.rows_b, None), "A": (people.a, people.rows_a, people.labels)}
     members = tuple(recipe.blind_member(name, rows.shape[1]) for name, (rows, _, _) in given.items())
-    agreement = recipe.agreement(members, len(people.rows_a))
+    agreement = replace(recipe.agreement(members, len(people.rows_a)), key_holder=third)
     programs: dict[str, Program] = {}
+    if third is not None:
+        around = Surroundings(keys().holder(key_kind(scheme, "nothing"), 0))
+        programs[third] = recipe.key_holder(agreement, around).run
     for index, (name, (rows, shared, labels)) in enumerate(given.items()):
-        holder = keys().holder(key_kind(scheme, "nothing"), index)
+        holder = keys().holder(key_kind(scheme, "nothing"), index) if third is None else None
         seen = Evaluation(rows[shared][:5], None if labels is None else mean)
         around = Surroundings(holder, None, seen, None, ScoreGuard(party=name, column_bits=MUCH))
         labelled = ~np.isnan(people.labels[people.rows_a])
@@ -193,6 +196,7 @@ PROTOCOLS: dict[str, Callable[..., Made]] = {
     "blind, three": blind(3),
     "blind, released": blind(3, release=True),
     "blind, transfer": blind_transferred,
+    "blind, transfer, key-holder": partial(blind_transferred, third="C"),
 }
 
 

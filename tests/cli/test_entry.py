@@ -324,7 +324,7 @@ def test_mistakes_in_init(
     assert "a key-holder has no data" in refused(
         capsys, "init", "mill", "--key-holder", "--parties", "shop,mill,bank", *where
     )
-    assert "at least 3" in refused(capsys, "init", "mill", "--key-holder", "--parties", "shop,bank", *where)
+    assert "at least 2" in refused(capsys, "init", "mill", "--key-holder", "--parties", "bank", *where)
     assert "names something twice" in refused(capsys, "init", "bank", "--parties", "bank,bank", *where)
     assert "letters, digits" in refused(capsys, "init", "bank", "--parties", "bank,the shop", *where)
     monkeypatch.setenv("SECUREFED_PASSPHRASE", "short")

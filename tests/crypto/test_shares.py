@@ -64,7 +64,7 @@ def test_a_product_with_the_other_partys_share(kind: str, wide: bool) -> None:
     x = split(values(5, 2))[0]
     left = split(values(4, 5, seed=1))[0] if wide else None
     factor = Factor.own(np.random.default_rng(2).normal(size=(4, 5))) if left is None else Factor.shared(left)
-    shape = Shape(4, 5, 2, wide=wide)
+    shape = Shape(4, 5, 2, "both" if wide else "a")
     strides = public.strides_for([shape.result])
     if strides:
         public.load_switching(k.switching(strides), strides)

@@ -88,6 +88,9 @@ TRANSFER: list[tuple[dict[str, Any], str]] = [
     ({"activation": "gelu"}, "activation must be one of"),
     ({"gamma": -1}, "gamma"),
     ({"activation_bound": 0}, "activation_bound"),
+    ({"key_holder": "notary"}, "key_holder: 'notary' given; transfer learning has one where reveal is"),
+    ({"scheme": "ckks", "key_holder": "a notary"}, "'a notary'"),
+    ({"scheme": "ckks", "key_holder": "p1"}, "names have to differ"),
 ]
 
 

@@ -197,14 +197,18 @@ def test_a_seed_gives_the_same_model_again_and_another_one_another() -> None:
     assert not np.allclose(one.shards_["shop"].parameters, three.shards_["shop"].parameters)
 
 
-@pytest.fixture(scope="module")
-def blind() -> tuple[TransferLearner, list[Party]]:
-    """Tumours: A has five measurements and the diagnosis, B five others; 120 patients are shared."""
+@pytest.fixture(scope="module", params=[None, "notary"])
+def blind(request: pytest.FixtureRequest) -> tuple[TransferLearner, list[Party]]:
+    """Tumours: A has five measurements and the diagnosis, B five others; 120 patients are shared. The two
+    hold keys for each other, or a third party does.
+    """
     table, labels = load_breast_cancer(return_X_y=True)
     names = np.arange(len(table)).astype(str)
     bank = Party("bank", table[:160, :5], labels=labels[:160], ids=names[:160])
     shop = Party("shop", table[40:200, 20:25], ids=names[40:200])
-    model = TransferLearner(algorithm=FedSGD(), rounds=1, evaluate_every=1).fit([shop, bank])
+    made = TransferLearner(algorithm=FedSGD(), rounds=1, evaluate_every=1, key_holder=request.param)
+    model = made.fit([shop, bank])
+    assert list(model.holders_) == (["shop", "bank"] if request.param is None else ["notary"])
     return model, [
         Party("shop", table[300:500, 20:25]),
         Party("bank", table[300:500, :5], labels=labels[300:500]),

@@ -116,11 +116,17 @@ def test_so_are_evaluations_and_the_end(scheme: str, columns: dict[str, int]) ->
 
 
 @pytest.mark.parametrize(
-    ("scheme", "order", "width"),
-    [("ckks", "parallel", 1), ("ckks", "sequential", 2), ("paillier", "parallel", 2)],
+    ("scheme", "order", "width", "third"),
+    [
+        ("ckks", "parallel", 1, False),
+        ("ckks", "sequential", 2, False),
+        ("paillier", "parallel", 2, False),
+        ("ckks", "parallel", 2, True),
+        ("paillier", "sequential", 1, True),
+    ],
 )
 @pytest.mark.slow
-def test_and_so_is_blind_transfer_learning(scheme: str, order: str, width: int) -> None:
+def test_and_so_is_blind_transfer_learning(scheme: str, order: str, width: int, third: bool) -> None:
     recipe = TransferRecipe(
         scheme=scheme,
         reveal="nothing",
@@ -129,7 +135,7 @@ def test_and_so_is_blind_transfer_learning(scheme: str, order: str, width: int) 
         algorithm=FedBCD(3, order),  # type: ignore[arg-type]
         evaluate_every=2 - (scheme == "ckks"),
     )
-    compare(Scenario(recipe, {"b": 4, "a": 3}, 19, 2048))
+    compare(Scenario(recipe, {"b": 4, "a": 3}, 19, 2048, third=third))
 
 
 @pytest.mark.slow

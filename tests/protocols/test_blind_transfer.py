@@ -14,7 +14,7 @@ differences.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from securefed.crypto import key_kind
+from research.attacks.shares import Reading
+from securefed.crypto import KeyHolder, key_kind
 from securefed.crypto.errors import Diverged
+from securefed.crypto.rlwe.ring import HIDDEN
 from securefed.crypto.shares import centred
 from securefed.errors import DataError, SettingError
 from securefed.protocols.blind_transfer import BlindTransferParty
@@ -82,22 +84,37 @@ def recipe(**settings: Any) -> TransferRecipe:
     return TransferRecipe(**{**common, **settings})
 
 
-def blind(made: TransferRecipe, given: tuple[Any, ...], states: Any = None, metric: Any = None) -> Blind:
+def blind(
+    made: TransferRecipe,
+    given: tuple[Any, ...],
+    states: Any = None,
+    metric: Any = None,
+    key_holder: str | None = None,
+    holder: KeyHolder | None = None,
+) -> Blind:
+    """`key_holder`: a party, with that key where one is given."""
     features_a, features_b, labels, shared = given
     signs = labels.reshape(len(labels), -1)
     labelled = ~np.isnan(signs[shared, 0])
     members = (made.blind_member("B", features_b.shape[1]), made.blind_member("A", features_a.shape[1]))
-    agreement = made.agreement(members, len(shared), signs.shape[1])
+    agreement = replace(made.agreement(members, len(shared), signs.shape[1]), key_holder=key_holder)
     parties = {}
     for place, (name, columns, known) in enumerate((("B", features_b, None), ("A", features_a, labels))):
-        holder = KEYS.holder(key_kind(made.scheme, "nothing"), place)
+        own = KEYS.holder(key_kind(made.scheme, "nothing"), place) if key_holder is None else None
         seen = Evaluation(columns[shared], None if known is None else metric) if metric else None
         guard = ScoreGuard(party=name, column_bits=MUCH)
-        around = Surroundings(holder, None, seen, None, guard)
+        around = Surroundings(own, None, seen, None, guard)
         parties[name] = made.blind_party(agreement, columns, shared, labelled, known, around)
         if states is not None:
             parties[name].restore(states[name])
-    return Blind(made, parties, run_parties(parties))  # type: ignore[arg-type]
+    if key_holder is None:
+        return Blind(made, parties, run_parties(parties))  # type: ignore[arg-type]
+    third = made.key_holder(
+        agreement, Surroundings(holder or KEYS.holder(key_kind(made.scheme, "nothing"), 2))
+    )
+    if states is not None:
+        third.first_round = parties["A"].first_round
+    return Blind(made, parties, run_parties({**parties, key_holder: third}))  # type: ignore[dict-item]
 
 
 def gradients(made: TransferRecipe, a: TransferRows, b: TransferRows, w_a: Array, w_b: Array) -> Any:
@@ -168,24 +185,36 @@ def plain_and_bound(done: Blind) -> tuple[Array, Array, float]:
     return *parts(flat), float(errors.max())
 
 
-CASES: list[tuple[str, Algorithm, int, int]] = [
-    ("ckks", FedBCD(3), 1, 1),
-    ("ckks", FedBCD(2, order="sequential", proximal=0.1), 2, 1),
-    ("ckks", FedSGD(), 1, 1),
-    ("ckks", FedBCD(3), 1, 4),
-    ("ckks", FedBCD(2, order="sequential", proximal=0.1), 2, 3),
-    ("paillier", FedBCD(2), 1, 1),
-    ("paillier", FedBCD(2, order="sequential", proximal=0.1), 2, 1),
-    ("paillier", FedSGD(), 1, 3),
+IN_TURN = FedBCD(2, order="sequential", proximal=0.1)
+CASES: list[tuple[str | None, str, Algorithm, int, int]] = [
+    (None, "ckks", FedBCD(3), 1, 1),
+    (None, "ckks", IN_TURN, 2, 1),
+    (None, "ckks", FedSGD(), 1, 1),
+    (None, "ckks", FedBCD(3), 1, 4),
+    (None, "ckks", IN_TURN, 2, 3),
+    (None, "paillier", FedBCD(2), 1, 1),
+    (None, "paillier", IN_TURN, 2, 1),
+    (None, "paillier", FedSGD(), 1, 3),
+    ("C", "ckks", FedBCD(3), 1, 4),
+    ("C", "ckks", IN_TURN, 2, 1),
+    ("C", "ckks", FedSGD(), 1, 1),
+    ("C", "paillier", FedBCD(2, proximal=0.1), 1, 1),
+    ("C", "paillier", IN_TURN, 1, 1),
+    ("C", "paillier", FedSGD(), 2, 1),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "algorithm", "hidden", "outputs"), CASES)
+@pytest.mark.parametrize(("key_holder", "scheme", "algorithm", "hidden", "outputs"), CASES)
 def test_the_hidden_maps_follow_the_plain_ones(
-    scheme: str, algorithm: Algorithm, hidden: int, outputs: int
+    key_holder: str | None, scheme: str, algorithm: Algorithm, hidden: int, outputs: int
 ) -> None:
-    done = blind(recipe(scheme=scheme, algorithm=algorithm, hidden=hidden), data(outputs=outputs))
+    """With a key-holder party, whose public key gives 2**7 times the noise, products are off by 3 units of
+    2**-60 here: far below what truncation makes of them, so the bound is the same.
+    """
+    made = recipe(scheme=scheme, algorithm=algorithm, hidden=hidden)
+    columns = (2, 2) if key_holder and scheme == "paillier" else (3, 4)  # public keys take their time
+    done = blind(made, data(columns=columns, outputs=outputs), key_holder=key_holder)
     plain_a, plain_b, bound = plain_and_bound(done)
     assert bound < 1e-3  # so that it says something
     for found, plain in zip(done.maps, (plain_a, plain_b), strict=True):
@@ -224,6 +253,34 @@ def test_nothing_is_opened_and_a_share_tells_nothing() -> None:
     assert abs(np.mean(bits) - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_key_holder_party_reads_uniform_numbers_for_the_owners_of_the_shares(outputs: int) -> None:
+    """Messages as the plan says: shares between A and B, products to C, and C's readings to the other one. Of
+    the top bits of all that C reads half are set.
+    """
+    seen = Reading(KEYS.holder("rlwe", 2))
+    made = recipe(rounds=1, hidden=2)
+    done = blind(made, data(rows=20, outputs=outputs), key_holder="C", holder=seen)
+    assert all(not outcome.ledger.entries for outcome in done.run.outcomes.values())
+    sent = {name: link.transcript.count("sent") for name, link in done.run.links.items()}
+    plan = done.parties["A"]._plan
+    shapes = plan.setup() + plan.round() + plan.scoring()
+    by = {"A": sum(s.by != "b" for s in shapes), "B": sum(s.by != "a" for s in shapes)}
+    for name, peer in ("AB", "BA"):
+        last = name == "A"  # its share of v, for scores
+        assert (sent[name]["share-product"], sent[name]["share"]) == (by[name], by[peer] + last)
+    assert sent["C"]["product-share"] == sum(by.values())
+    assert (sent["B"]["refresh-request"], sent["C"]["refreshed"]) == (1, 1)
+    for name, link in done.run.links.items():
+        assert {"opening", "score-opening", "scores"}.isdisjoint(sent[name]), name
+        kinds = {entry.kind for entry in link.transcript.of("received")}
+        assert ("share-product" in kinds) == (name == "C")
+    q = HIDDEN.modulus
+    high = [int(v) % q >= q // 2 for block in seen.readings for v in block.ravel()]
+    assert len(high) > 150 and abs(np.mean(high) - 0.5) < 5 * 0.5 / np.sqrt(len(high))
+
+
 @pytest.mark.parametrize("outputs", [1, 5])
 def test_a_round_takes_the_same_products_whatever_the_rows(outputs: int) -> None:
     """Exactly: entries that pass a key-holder in a local step, O(d c h); none of them a row."""
@@ -248,14 +305,17 @@ def test_a_round_takes_the_same_products_whatever_the_rows(outputs: int) -> None
 
 
 @pytest.mark.slow
-def test_scores_go_to_the_label_party_and_are_those_of_the_model() -> None:
+@pytest.mark.parametrize(("scheme", "key_holder"), [("ckks", None), ("ckks", "C"), ("paillier", "C")])
+def test_scores_go_to_the_label_party_and_are_those_of_the_model(scheme: str, key_holder: str | None) -> None:
     seen: list[Array] = []
 
     def metric(scores: Array) -> float:
         seen.append(scores)
         return 0.5
 
-    done = blind(recipe(evaluate_every=2), data(), metric=metric)
+    algorithm, rounds = (FedBCD(3), 2) if scheme == "ckks" else (FedSGD(), 1)
+    made = recipe(evaluate_every=rounds, rounds=rounds, scheme=scheme, algorithm=algorithm)
+    done = blind(made, data(), metric=metric, key_holder=key_holder)
     w_a, w_b = done.maps
     due = done.parties["B"]._rows.shared @ w_b @ (w_a.T @ done.parties["A"]._rows.pull)
     assert len(seen) == 1 and np.abs(seen[0] - due[:, 0]).max() < 2.0**-9  # the blur
@@ -263,11 +323,13 @@ def test_scores_go_to_the_label_party_and_are_those_of_the_model() -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_goes_on_from_its_shares() -> None:
-    whole = blind(recipe(rounds=3, algorithm=FedSGD()), data()).maps
-    first = blind(recipe(rounds=1, algorithm=FedSGD()), data())
+@pytest.mark.parametrize("key_holder", [None, "C"])
+def test_an_interrupted_run_goes_on_from_its_shares(key_holder: str | None) -> None:
+    once = recipe(rounds=3, algorithm=FedSGD())
+    whole = blind(once, data(), key_holder=key_holder).maps
+    first = blind(recipe(rounds=1, algorithm=FedSGD()), data(), key_holder=key_holder)
     states = {name: party.state() for name, party in first.parties.items()}
-    resumed = blind(recipe(rounds=3, algorithm=FedSGD()), data(), states=states).maps
+    resumed = blind(once, data(), states=states, key_holder=key_holder).maps
     assert max(np.abs(x - y).max() for x, y in zip(whole, resumed, strict=True)) < 2.0**-20
     broken = {**states["A"], "share_a": states["A"]["share_a"][:-1]}
     with pytest.raises(DataError, match="bytes of shares"):

@@ -161,6 +161,17 @@ def test_the_template_is_read_as_it_is_once_the_certificates_are_there(tmp_path:
     assert party.own.name == name and party.is_key_holder == holder
 
 
+def test_the_template_of_a_key_holder_for_two_is_a_transfer_run(tmp_path: Path) -> None:
+    (tmp_path / "peers").mkdir()
+    for peer in ("shop", "bank"):
+        (tmp_path / "peers" / f"{peer}.pem").write_bytes(Identity.generate(peer).chain)
+    text = party_toml("notary", key_holder=True, listen="h:7001", parties=("shop", "bank"))
+    party = read(tmp_path, text)
+    assert (party.shared.objective, party.shared.key_holder) == ("transfer", "notary")
+    with pytest.raises(SettingError, match="key_holder: 'notary' given; transfer learning has one where"):
+        read(tmp_path, text.replace('reveal = "nothing"', 'reveal = "own-gradient"'))
+
+
 @pytest.mark.parametrize("parties", [("shop", "bank"), ("shop", "insurer", "bank")])
 def test_templates_of_the_same_parties_agree(tmp_path: Path, parties: tuple[str, ...]) -> None:
     """What each operator gets for the same --parties is one run, without an edit of [run]."""
