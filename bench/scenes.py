@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -267,13 +267,15 @@ def transfer_scene(
 
 @dataclass
 class SharesScene:
-    """Blind transfer learning, two parties: all that each saw, and the truth."""
+    """Blind transfer learning: all that each party saw, and the truth."""
 
     parties: dict[str, BlindTransferParty]
     seen: dict[str, list[Seen]]
     labels: Array
     """Of the shared rows."""
     ledger: list[LedgerEntry]
+    third: Reading | None = None
+    """The key of a key-holder party, and what it read."""
 
     @property
     def maps(self) -> tuple[Array, Array]:
@@ -296,8 +298,11 @@ def shares_scene(
     columns: tuple[int, int] = (15, 15),
     seed: int = 0,
     guess: Guess | None = None,
+    key_holder: str | None = None,
 ) -> SharesScene:
-    """`guess`: masks that readers take off what they read (research.attacks.shares)."""
+    """`guess`: masks that readers take off what they read (research.attacks.shares). `key_holder`: the name
+    of a party that holds the key.
+    """
     joined, labels = generated(rows + more, sum(columns), seed)
     recipe = TransferRecipe(
         scheme=scheme,
@@ -309,14 +314,20 @@ def shares_scene(
     )
     given = {"B": (joined[:, columns[0] :], None), "A": (joined[:, : columns[0]], labels)}
     members = tuple(recipe.blind_member(name, block.shape[1]) for name, (block, _) in given.items())
-    agreement, shared = recipe.agreement(members, rows), np.arange(rows)
-    kind, parties = key_kind(scheme, "nothing"), dict[str, BlindTransferParty]()
+    agreement = replace(recipe.agreement(members, rows), key_holder=key_holder)
+    shared, kind, parties = np.arange(rows), key_kind(scheme, "nothing"), dict[str, BlindTransferParty]()
     for index, (name, (block, known)) in enumerate(given.items()):
-        around = Surroundings(Reading(keys.holder(kind, index)), None, None, None)
+        holder = Reading(keys.holder(kind, index)) if key_holder is None else None
+        around = Surroundings(holder, None, None, None)
         parties[name] = recipe.blind_party(agreement, block, shared, np.ones(rows, dtype=bool), known, around)
+    programs: dict[str, Program] = {name: party.run for name, party in parties.items()}
+    third = None
+    if key_holder is not None:
+        third = Reading(keys.holder(kind, 2))
+        programs[key_holder] = recipe.key_holder(agreement, Surroundings(third)).run
     with watched(guess) as seen:
-        _, run = _record({name: party.run for name, party in parties.items()}, {})
-    return SharesScene(parties, seen, labels[:rows], _ledger(run))
+        _, run = _record(programs, {})
+    return SharesScene(parties, seen, labels[:rows], _ledger(run), third)
 
 
 def _algorithm(local_steps: int) -> Algorithm:

@@ -1,9 +1,10 @@
-"""Attacks on what the two parties of blind transfer learning see (securefed.protocols.blind_transfer).
+"""Attacks on what the parties of blind transfer learning see (securefed.protocols.blind_transfer).
 
 A party has its shares of everything, and as a key-holder it reads products of its shares with the peer's
-numbers, under the peer's masks. Here it takes its shares for the values themselves, and what it reads for
-products without masks. That finds nothing where shares are uniform and masks are drawn as they should be,
-and everything where they are not: `careless` makes such runs.
+numbers, under the peer's masks (or has them read by a key-holder party, who sees the same). Here it takes its
+shares for the values themselves, and what it reads for products without masks. That finds nothing where
+shares are uniform and masks are drawn as they should be, and everything where they are not: `careless` and
+`unmasked` make such runs.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from securefed.crypto import KeyHolder
 from securefed.crypto.hidden import HiddenBlock, Wide
 from securefed.crypto.paillier.hidden import PaillierBlock, PaillierSum
 from securefed.crypto.rlwe.arrays import RlweBlock, RlweSum
-from securefed.crypto.shares import SHARE_BITS, centred, scaled_back
+from securefed.crypto.shares import SHARE_BITS, centred, reduced, scaled_back
 from securefed.protocols import blind_transfer, shared_products
+from securefed.protocols.channel import Channel
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.shared_products import Product, Shape
 from securefed.protocols.transfer_algebra import VALUE_BITS
@@ -37,10 +39,14 @@ __all__ = [
     "careless",
     "columns_from_cross",
     "labels_from_steps",
+    "moments_from_cross",
+    "unmasked",
     "watched",
 ]
 
 Array = NDArray[np.float64]
+LARGEST = 1 << (VALUE_BITS + 16)
+"""No honest number is."""
 Guess = Callable[[str, Any, tuple[int, ...], int], Wide]
 """Masks, for whoever asks: role, key, shape, bits."""
 
@@ -80,29 +86,40 @@ def watched(guess: Guess | None = None) -> Iterator[dict[str, list[Seen]]]:
     reader takes off; none if it has no idea.
     """
     kept: dict[str, list[Seen]] = {}
-    exchange = shared_products.exchange
+    exchange, take = shared_products.exchange, Channel.take
+    told: dict[tuple[str, int, int], Wide] = {}
+
+    async def taking(self: Channel, kind: str, *more: Any, **named: Any) -> Any:
+        found = await take(self, kind, *more, **named)
+        if kind == "product-share":
+            told[self.link.name, self.round, self.step] = found
+        return found
 
     async def noting(
         link: Link, keys: Keyring, peer: str, products: Sequence[Product], slack: int, t: int, step: int
     ) -> list[Wide]:
         own = keys.own
-        if not isinstance(own, Reading):
+        if own is not None and not isinstance(own, Reading):
             raise TypeError("a key-holder that is not watched")
-        before = len(own.readings)
+        before = 0 if own is None else len(own.readings)
         found = await exchange(link, keys, peer, products, slack, t, step)
-        public: Any = own.public
-        for product, share in zip(products, found, strict=True):
+        public: Any = keys.public if own is None else own.public
+        for place, (product, share) in enumerate(zip(products, found, strict=True), step):
             seen = None
             if product.sends:
-                bits = product.shape.range(public).bits + product.shape.slack(public, slack)
-                read = own.readings[before]
-                masks = 0 if guess is None else guess("reader", public, read.shape, bits)
-                seen, before = scaled_back(public, read - masks), before + 1
+                shape = product.shape
+                bits = shape.range(public).bits + shape.slack(public, slack)
+                size = (shape.rows, shape.columns)
+                masks = np.zeros(size, dtype=object) if guess is None else guess("reader", public, size, bits)
+                if own is None:
+                    seen = reduced(told[link.name, t, place] - scaled_back(public, masks))
+                else:
+                    seen, before = scaled_back(public, own.readings[before] - masks), before + 1
             factor = None if product.factor is None else product.factor.integers
             kept.setdefault(link.name, []).append(Seen(t, product.shape, factor, product.share, seen, share))
         return found
 
-    with patch.object(blind_transfer, "exchange", noting):
+    with patch.object(blind_transfer, "exchange", noting), patch.object(Channel, "take", taking):
         yield kept
 
 
@@ -111,10 +128,11 @@ def careless() -> Iterator[Guess]:
     """The naive variant: masks come from a generator that is seeded by what all know, here the key's name.
     Gives what a reader needs: the same masks again, in the same order.
     """
-    streams: dict[tuple[str, bytes], Random] = {}
+    streams: dict[tuple[str, int], Random] = {}
 
     def draw(who: str, public: Any, shape: tuple[int, ...], bits: int) -> Wide:
-        stream = streams.setdefault((who, public.key_id), Random(public.key_id))  # noqa: S311  # the flaw
+        # Each party has an object of its own for a key that both have.
+        stream = streams.setdefault((who, id(public)), Random(public.key_id))  # noqa: S311  # the flaw
         most = public.wraps or 1 << bits
         drawn = [stream.randrange(most) for _ in range(int(np.prod(shape)))]
         return np.array(drawn, dtype=object).reshape(shape)
@@ -128,6 +146,21 @@ def careless() -> Iterator[Guess]:
 
     with seeded(PaillierSum, PaillierBlock), seeded(RlweSum, RlweBlock):
         yield draw
+
+
+@contextmanager
+def unmasked() -> Iterator[None]:
+    """The naive variant without masks: what is multiplied goes to the key-holder as it is."""
+
+    def bare(kind: Any, block: Any) -> Any:
+        def lend(self: Any) -> tuple[Any, Wide]:
+            masks = np.zeros(self.shape, dtype=np.int64).astype(object)
+            return block(self.rerandomise()), masks
+
+        return patch.object(kind, "lend", lend)
+
+    with bare(PaillierSum, PaillierBlock), bare(RlweSum, RlweBlock):
+        yield
 
 
 def as_values(share: Wide) -> Array:
@@ -146,6 +179,14 @@ def columns_from_cross(own: Array, cross: Wide, row_bits: int) -> Array:
     return np.asarray(found, dtype=np.float64)
 
 
+def moments_from_cross(public: Any, reading: Wide, row_bits: int) -> Array:
+    """A key-holder party's guess at F_B'[F_A, w y]/n, from the first thing that it read: which columns go
+    with which, and with the labels.
+    """
+    read = centred(scaled_back(public, reading)).astype(np.float64)
+    return np.asarray(read, dtype=np.float64) / 2.0 ** (VALUE_BITS + row_bits)
+
+
 def labels_from_steps(seen: Sequence[Seen], rows: Array) -> Array:
     """B's guess at the labels, (n,). B's step of a round is Z Phi', and A multiplies its share of Z by B's of
     Phi. Without the mask B divides and has A's share, so Z; F_B Z says which way its rows were pushed.
@@ -162,7 +203,11 @@ def labels_from_steps(seen: Sequence[Seen], rows: Array) -> Array:
         modulus = 1 << (SHARE_BITS - twos)  # an even factor leaves so much less of what it multiplied
         inverse = pow(int(right[0, column]) >> twos, -1, modulus)
         sums = ((read[:, column] >> twos) * inverse + product.factor[:, 0]) % modulus
-        step = as_values(np.where(sums >= modulus // 2, sums - modulus, sums))
+        sums = np.where(sums >= modulus // 2, sums - modulus, sums)
+        wrong = np.abs(sums) >= LARGEST
+        if 2 * wrong.sum() < len(wrong):
+            sums[wrong] = 0  # read with an error of one, which a division makes into anything
+        step = as_values(sums)
         pushed = rows @ step
         total += pushed / max(float(np.linalg.norm(pushed)), 1e-300)
     return total

@@ -373,6 +373,30 @@ def test_a_product_of_no_share(monkeypatch: Patch, scheme: str) -> None:
     assert failed(made("blind, transfer", scheme)) == ["nothing"]
 
 
+@pytest.mark.parametrize("to", ["the other", "the same"])
+def test_a_product_for_somebody_else(monkeypatch: Patch, to: str) -> None:
+    """A key-holder party gives what it read to the one who multiplied too, or once more to the owner."""
+    send, receive = Link.send, Link.receive
+
+    def sending(self: Link, receiver: str, name: str, blob: bytes, **more: Any) -> None:
+        send(self, receiver, name, blob, **more)
+        if name == "product-share" and (more["round"], more["step"]) == (1, 4):
+            second = receiver if to == "the same" else "AB".replace(receiver, "")
+            send(self, second, name, blob, round=1, step=1000)
+
+    async def receiving(self: Link, name: str, sender: str, **place: Any) -> bytes:
+        # Phi, by A's matrix: A multiplies, and B gets what was read.
+        who = "B" if to == "the same" else "A"
+        if (name, self.name, *place.values()) == ("product-share", who, 1, 5):
+            await receive(self, name, sender, round=1, step=1000)
+            self.transcript.note("checked", name, sender, 1, 1000, self.phase, checks=[])
+        return await receive(self, name, sender, **place)
+
+    monkeypatch.setattr(Link, "send", sending)
+    monkeypatch.setattr(Link, "receive", receiving)
+    assert failed(made("blind, transfer, key-holder", "ckks")) == ["nothing"]
+
+
 def test_parameters_that_nobody_agreed_to_release(monkeypatch: Patch) -> None:
     agreed = Agreement.to_dict
     monkeypatch.setattr(Agreement, "to_dict", lambda self: {**agreed(self), "release": False})
