@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--key-holder", action="store_true", help="a third party holds the key (two parties, transfer)"
     )
+    group.add_argument("--classes", type=int, metavar="C", help="of the labels; default 2")
     group.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
     group = parser.add_argument_group("what to assume")
     group.add_argument(
@@ -102,7 +103,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             kit, holder = variant.kit(), shared.key_holder or "key-holder"
             used = {name: kit.columns(count) for name, count in columns.items()}
             third = shared.key_holder is not None
-            scenario = Scenario(kit.recipe, used, rows, args.key_bits, holder, third=third)
+            scenario = Scenario(kit.recipe, used, rows, args.key_bits, holder, variant.outputs, third=third)
             if variant.key_kind not in known:
                 known[variant.key_kind] = calibrate(variant.key_kind, args.key_bits, mapper)
             terminal.detail(f"{title}: {len(LOCAL_STEPS)} values of Q")
@@ -165,7 +166,7 @@ def _situation(
         rows = args.rows
     if rows is None:
         raise SettingError("rows: missing; --rows N says how many people are in common")
-    for key in ("batch_size", "rounds", "local_steps", "hidden"):
+    for key in ("batch_size", "rounds", "local_steps", "hidden", "classes"):
         if getattr(args, key) is not None:
             table[key] = getattr(args, key)
     shared = SharedSettings.of(table)
@@ -191,7 +192,9 @@ def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[s
     for scheme in wanted:
         hides = SCHEMES[scheme].hides is not None
         for title, changes in shared.kit().alternatives(shared.values, hides):
-            found.append((f"{scheme}, {title}", _with(shared, **changes, scheme=scheme)))
+            variant = _with(shared, **changes, scheme=scheme)
+            if shared.outputs == 1 or variant.kit().many_classes:
+                found.append((f"{scheme}, {title}", variant))
     return found
 
 

@@ -72,9 +72,9 @@ def _kinds(found: NDArray[Any]) -> str:
     if found.dtype.kind in "iuf":
         return (
             "; numbers that are to be predicted as numbers take loss = 'linear', and several classes "
-            "MultiClass in Python, or one run for each"
+            f"MultiClass in Python, or classes = {len(found)} in [run]"
         )
-    return "; several classes take MultiClass in Python, or one run for each, this one or not"
+    return f"; several classes take MultiClass in Python, or classes = {len(found)} in [run]"
 
 
 def accuracy(labels: NDArray[Any], predicted: NDArray[Any], party: str) -> float:

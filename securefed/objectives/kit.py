@@ -54,7 +54,7 @@ class ObjectiveKit(ABC, Generic[R]):
     estimator: ClassVar[str]
     """The word in a shard that says which estimator reads it too."""
     aims: ClassVar[bool] = False
-    """The label party may weigh rows and classes, fit around a model of its own, and have more classes."""
+    """The label party may weigh rows and classes, and fit around a model of its own."""
     accelerates: ClassVar[bool] = False
     """Rounds with automatic steps are accelerated, so that it is known how many are enough."""
     holdout: ClassVar[float] = 0.0

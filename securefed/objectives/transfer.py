@@ -37,7 +37,9 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
     @classmethod
     def defaults(cls, reveal: str | None = None, scheme: str = DEFAULT_SCHEME) -> dict[str, Any]:
         found = super().defaults(reveal, scheme)
-        del found["allow_unstable"]  # not offered: bilinear steps that are too long leave the ranges
+        # Not offered: nobody sees when steps that are too long leave the ranges, and scores of such a model
+        # tell far more about a row than the score ledger counts.
+        del found["allow_unstable"]
         made = TransferRecipe(scheme=scheme, reveal=found["reveal"])
         usual = {"rounds": made.rounds, "l2": made.l2, "hidden": made.width, "gamma": made.pull}
         return {**found, **usual}
@@ -74,7 +76,7 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
         return with_waves(prepared, np.arange(prepared.shape[1]) if straight is None else straight)
 
     def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
-        return self.recipe.agreement(members, rows - held)
+        return self.recipe.agreement(members, rows - held, outputs, held)
 
     def program(
         self,
@@ -104,6 +106,10 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
         self.recipe.check_key_holder(name)
 
     @property
+    def many_classes(self) -> bool:
+        return self.recipe.blind
+
+    @property
     def taylor(self) -> bool:
         return False
 
@@ -131,7 +137,7 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
         recipe = self.recipe
         if "blind" in public:
             columns, feature_bound = public["blind"]
-            plan = replace(recipe, feature_bound=feature_bound).scoring_plan(columns)
+            plan = replace(recipe, feature_bound=feature_bound).scoring_plan(columns, outputs)
             return BlindShard.from_arrays(plan, arrays)
         phi = arrays.pop("phi", None)
         layer = HiddenLayer.from_arrays(arrays)

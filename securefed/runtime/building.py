@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.labels import auc
 from securefed.data.storage import take_rows
+from securefed.errors import DataError
 from securefed.measure.quality import HeldOut
 from securefed.objectives import ObjectiveKit, Trained
 from securefed.objectives.kit import Model
@@ -83,6 +83,9 @@ def build(
     features, targets = kit.features(data.features, data.straight), data.targets
     columns = take_rows(features, learning) if everybody else features
     aimed = targets
+    if not everybody and targets is not None:
+        aimed = targets.copy()
+        aimed[held] = np.nan  # all other labels make Phi
     if everybody:  # before anything is measured: scores are added to what it fits
         aimed = _aimed(data, learning, columns, kept if again else np.arange(len(train)), name, kit)
     measured: Measured | None = None
@@ -91,20 +94,30 @@ def build(
         rows = rows if everybody else rows[known]
         seen = columns if everybody and not len(held) and not again else take_rows(features, rows)
         metric: Callable[[Array], float] | None = None
-        if targets is not None and everybody and data.labels is not None:
+        if len(held) and not len(rows):
+            raise DataError(f"holdout: none of the {len(held)} people that are held out has a label")
+        if targets is not None and data.labels is not None:
             offset = None if data.offset is None else data.offset[rows]
             metric = found = data.labels.held_out(targets[rows], seen, offset)
+            if agreement.evaluate_every and not everybody and found.name == "accuracy":
+                raise DataError("evaluation: the labels of the rows to evaluate on lack a class")
             if len(held):
-                own = take_rows(features, train) if again else columns
-                measured = Measured(found, (own, targets[train], seen))
-        elif targets is not None and not everybody:
-            metric = auc(targets[rows])
+                own = (take_rows(features, train) if again else columns), targets[train], seen
+                measured = Measured(found, own if everybody else _without_columns(aimed, len(rows)))
         around = replace(around, evaluation=Evaluation(seen, metric))
     if everybody:
         learning = np.arange(len(learning))
     wanted = labelled if again else labelled[kept]
     program = kit.program(agreement, name, model, columns, aimed, learning, wanted, around)
     return Trained(program, model), measured
+
+
+def _without_columns(targets: Array | None, rows: int) -> tuple[Array, Array, Array]:
+    """What the label party has of people that only the other one knows: how frequent its classes are."""
+    if targets is None:
+        raise DataError("the label party has no labels")
+    known = targets[~np.isnan(targets.reshape(len(targets), -1)).any(axis=1)]
+    return np.zeros((len(known), 1)), known, np.zeros((rows, 1))
 
 
 def _aimed(

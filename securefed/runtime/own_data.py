@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.data.columns import Columns
-from securefed.data.labels import binary_labels, check_known
+from securefed.data.labels import binary_labels, check_known, missing_labels
 from securefed.data.psi_work import check_ids
 from securefed.errors import DataError, Problems, SettingError
 from securefed.measure.labels import LabelSide
@@ -67,25 +67,29 @@ def check_labels(
     if labels.dtype.kind != "f":
         labels = np.array([None if word == "" else word for word in labels.tolist()], dtype=object)
     if shared.outputs > 1:
-        return _classes(labels, party, recipe, shared.outputs, wishes)
+        return _classes(labels, party, shared, wishes)
     signs, classes = binary_labels(labels, party, allow_missing=not shared.same_people)
     return signs, LabelSide(loss, classes, taylor=kit.taylor, wishes=wishes)
 
 
 def _classes(
-    labels: NDArray[Any], party: str, recipe: Any, count: int, wishes: Wishes
+    labels: NDArray[Any], party: str, shared: SharedSettings, wishes: Wishes
 ) -> tuple[Array, LabelSide]:
     """Labels of three classes or more, a column for each."""
     from securefed.measure.classes import ClassSides
 
-    check_known(labels, party)
-    words = np.array(labels.tolist())
-    found = np.unique(words)
-    if len(found) != count:
+    if wishes.any:
+        raise SettingError("weights, an offset or base='own' take one run a class, or two classes")
+    if shared.same_people:
+        check_known(labels, party)
+    found = np.unique(np.array(labels[~missing_labels(labels)].tolist()))
+    if len(found) != shared.outputs:
         few = ", ".join(str(each) for each in found[:5]) + (", ..." if len(found) > 5 else "")
-        raise DataError(f"{party}: labels have {len(found)} classes ({few}), classes = {count} was agreed")
-    side = ClassSides.of(words, party, recipe.loss_function, standardise=True, taylor=True, wishes=wishes)
-    return side.targets(words, party, recipe.margin_bound), side
+        raise DataError(
+            f"{party}: labels have {len(found)} classes ({few}), classes = {shared.outputs} was agreed"
+        )
+    side, targets = ClassSides.with_gaps(labels, party, shared.recipe().loss_function)
+    return targets, side
 
 
 def row_numbers(rows: Rows, column: str | None, what: str, least: float = -np.inf) -> Array | None:

@@ -32,7 +32,7 @@ __all__ = ["SharedSettings", "defaults_of"]
 
 IN_FILES: dict[str, Any] = {"batch_size": 0, "evaluate_every": 0}
 """What stands in a file where a recipe has None."""
-ALONGSIDE: dict[str, Any] = {"decay": "none", "alignment": "psi", "id_form": "exact"}
+ALONGSIDE: dict[str, Any] = {"decay": "none", "alignment": "psi", "id_form": "exact", "classes": 2}
 """Settings that no recipe has."""
 IDENTITY = ("name", "parties", "key_holder", "objective")
 """Who and what; the rest is how."""
@@ -99,7 +99,7 @@ class SharedSettings:
         watched = self.values["target"] is not None or self.values["patience"] is not None
         if watched and not self.values["evaluate_every"]:
             raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
-        kit, classes = self.kit(), check_integer("classes", self.values.get("classes", 2), least=2)
+        kit, classes = self.kit(), check_integer("classes", self.values["classes"], least=2)
         if classes > 2 and not kit.many_classes:
             raise SettingError(
                 f"classes: {classes} given; more than 2 take a loss of classes, reveal = 'nothing', a scheme"
@@ -109,7 +109,7 @@ class SharedSettings:
     @property
     def outputs(self) -> int:
         """Scores of a row: one for two classes or numbers, else one a class."""
-        classes = int(self.values.get("classes", 2))
+        classes = int(self.values["classes"])
         return classes if classes > 2 else 1
 
     @property
@@ -212,7 +212,6 @@ def defaults_of(objective: str, reveal: object = None, scheme: object = None) ->
         **{key: getattr(algorithm, key) for key in ("local_steps", "order", "proximal")},
         **IN_FILES,
         **ALONGSIDE,
-        **({"classes": 2} if kit.aims else {}),
         "holdout": kit.holdout,
     }
 

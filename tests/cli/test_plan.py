@@ -26,6 +26,13 @@ def test_both_schemes_are_offered_blind_and_ckks_first() -> None:
     ]
 
 
+@pytest.mark.parametrize("objective", ["linear", "transfer"])
+def test_several_classes_are_planned_for_blind_runs_alone(objective: str) -> None:
+    shared = SharedSettings.of({**TWO, "objective": objective, "classes": 4})
+    titles = [title for title, variant in _variants(shared, None) if variant.outputs == 4]
+    assert titles == ["ckks, reveals nothing", "paillier, reveals nothing"]
+
+
 @pytest.mark.parametrize(
     "settings", [{"local_model": "network"}, {"optimiser": "adam"}, {"exchange": "pairwise"}]
 )

@@ -77,6 +77,32 @@ def test_three_classes_train_and_predict(fleet: Make) -> None:
 
 
 @pytest.mark.slow
+def test_a_transfer_model_of_three_classes_trains_and_predicts(fleet: Make) -> None:
+    """Some labels are missing; nothing is opened but three scores of the held-out people, and of those asked
+    for.
+    """
+    settings = {"objective": "transfer", "rounds": 1, "local_steps": 2, "classes": 3, "holdout": 0.4}
+    made = fleet(TWO, people={"rows": 150}, **settings)
+    table, words = made.people.table, np.array(["low", "mid", "top"])
+    kinds = words[np.argmax(np.column_stack([table[:, 0], table[:, 1], np.full(150, 0.4)]), axis=1)]
+    relabel(made, {"label": np.where(np.arange(150) % 9, kinds, "")})
+    made.start_all()
+    made.all_good()
+    held = made.result("bank")["holdout"]
+    assert held["metric"] == "accuracy" and held["value"] > 0.6 > held["alone"] and held["rows"] < 57
+    assert held["confusion"]["classes"] == words.tolist()
+    assert np.sum(held["confusion"]["counts"]) == held["rows"]
+    assert made.result("shop")["holdout"] is None and made.result("bank")["ledger"] == []
+    for name in TWO:
+        found = audit(*read_run(made.run_folder(name)))
+        assert found.passed, str(found)
+    found = scored(made)
+    assert {"score low", "probability mid", "predicted"} <= set(next(iter(found.values())))
+    truth = dict(zip(made.people.ids, kinds.tolist(), strict=True))
+    assert np.mean([row["predicted"] == truth[id_] for id_, row in found.items()]) > 0.7
+
+
+@pytest.mark.slow
 def test_counts_with_an_exposure_train_and_predict(fleet: Make) -> None:
     made = fleet(TWO, people={"rows": 400}, rounds=4, loss="linear")
     rng, table = np.random.default_rng(0), made.people.table
