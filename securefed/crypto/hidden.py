@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.errors import RangeError, ShapeError
+from securefed.crypto.limbs import Limbs
 from securefed.crypto.randomness import ByteSource
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened, Origin
 
@@ -61,8 +62,8 @@ __all__ = [
     "to_integers",
 ]
 
-Wide = NDArray[Any]
-"""Python integers of any size, (rows, columns)."""
+Wide = Any
+"""Integers of any size, (rows, columns): numpy's array of Python's, or `Limbs`, which take its place."""
 SECURITY_BITS = 40
 """What a key-holder sees in all runs on the same data is within 2^-40 of something independent of them."""
 RUNS_BITS = 10
@@ -100,28 +101,16 @@ def slack_for(entries: int) -> int:
     return SECURITY_BITS + 1 + ceil((log2(max(entries, 1)) + RUNS_BITS) / 2)
 
 
-def draw_masks(shape: tuple[int, int], bits: int) -> Wide:
+def draw_masks(shape: tuple[int, int], bits: int) -> Limbs:
     """A mask for each entry: three numbers uniform below 2**bits, added up."""
     count = shape[0] * shape[1]
-    total: Wide = np.empty(count, dtype=object)
-    for start in range(0, count, MASK_BLOCK):
-        size = min(MASK_BLOCK, count - start)
-        total[start : start + size] = _sums_from(os.urandom, size, bits)
-    return total.reshape(shape)
+    sizes = [min(MASK_BLOCK, count - start) for start in range(0, count, MASK_BLOCK)]
+    parts = [Limbs.of(_sums_from(os.urandom, size, bits)).words for size in sizes]
+    return Limbs(np.concatenate(parts, axis=1)).shaped(*shape)
 
 
-def _sums_from(source: ByteSource, count: int, bits: int) -> list[int]:
-    """Sums of three uniform numbers, added up as limbs of 32 bits: Python's integers are made once a sum."""
-    limbs = -(-bits // 32)
-    raw = np.frombuffer(source(count * MASK_TERMS * limbs * 4), dtype="<u4")
-    drawn = raw.reshape(count, MASK_TERMS, limbs).astype(np.uint64)
-    drawn[:, :, -1] >>= np.uint64(32 * limbs - bits)
-    sums = np.zeros((count, limbs + 1), dtype=np.uint64)
-    sums[:, :limbs] = drawn.sum(axis=1)
-    for limb in range(limbs):
-        sums[:, limb + 1] += sums[:, limb] >> np.uint64(32)
-    body, each = (sums & np.uint64(0xFFFFFFFF)).astype("<u4").tobytes(), 4 * (limbs + 1)
-    return [int.from_bytes(body[i : i + each], "little") for i in range(0, count * each, each)]
+def _sums_from(source: ByteSource, count: int, bits: int) -> Limbs:
+    return Limbs.sums(source, MASK_TERMS, count, bits)
 
 
 def to_integers(values: Floats, fraction_bits: int) -> Wide:
@@ -129,6 +118,8 @@ def to_integers(values: Floats, fraction_bits: int) -> Wide:
     scaled = np.rint(np.ldexp(np.asarray(values, dtype=np.float64), fraction_bits))
     if not np.isfinite(scaled).all():
         raise RangeError("values: NaN or infinite entries; only finite numbers are allowed")
+    if np.abs(scaled).max(initial=0.0) < 2.0**62:
+        return scaled.astype(np.int64).astype(object)
     return np.array([int(value) for value in scaled.ravel().tolist()], dtype=object).reshape(scaled.shape)
 
 
@@ -152,6 +143,10 @@ class PlainMatrix:
     weight: float = 1.0
     idle: NDArray[np.bool_] | None = None
     """Of the rows of `values`, where `left` is given."""
+    rough: bool = False
+    """Whether sums may carry more noise, some 2**10 times as much, where that makes them cheaper: not where
+    they are opened, or low bits count.
+    """
     encodings: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -32,6 +32,7 @@ from securefed.crypto.hidden import (
     Wide,
     draw_masks,
 )
+from securefed.crypto.limbs import Limbs
 from securefed.crypto.paillier.extent import Extent
 from securefed.crypto.paillier.hidden import PaillierLayout, slot_width
 from securefed.crypto.registry import KEY_KINDS, kind_protects
@@ -271,7 +272,8 @@ class DrySum(HiddenSum):
         return self
 
     def hide(self) -> tuple[DryBlock, Wide]:
-        masks = draw_masks(self.shape, self.range.bits + self.slack)
+        drawn = draw_masks(self.shape, self.range.bits + self.slack)
+        masks = drawn if self.public.wraps else drawn.wide()
         sums = self.add_plain(masks).rerandomise()
         return DryBlock(sums, self.public.meter.blank(self.payload, None, self.ciphertexts)), masks
 
@@ -346,7 +348,10 @@ class DryHidingSecret(DrySecretKey):
     def read(self, block: DryBlock) -> Wide:
         """Something as large as an entry under its mask."""
         self.public.note("read", block.shape, block.ciphertexts)
-        return np.full(block.shape, 1 << (block.range.bits + block.slack), dtype=object)
+        bits = block.range.bits + block.slack
+        if self.hiding.wraps:
+            return Limbs.of(np.ones(block.shape, dtype=np.int64)) << bits
+        return np.full(block.shape, 1 << bits, dtype=object)
 
     def conceal(self, integers: Wide, range_: Range, blocks: int) -> DryArray:
         array = DryArray(self.hiding, (len(integers), integers.shape[1]), range_, blocks, seeded=True)

@@ -75,6 +75,7 @@ class RlweCosts:
             ciphertexts=0,
             inner=inner,
             matrix=None,
+            rough=operation.matrix is not None and operation.matrix.rough,
             again=again,
             width=0,
         )
@@ -98,7 +99,7 @@ class RlweCosts:
         """Plaintexts that a product takes."""
         degree = self._public.ring.degree
         length = operand_length(operation.inner, operation.blocks, degree)
-        units = sum(len(b.unit_rows(length)) for b in Packing(*operation.size, degree).blocks)
+        units = sum(b.units(length) for b in Packing(*operation.size, degree).blocks)
         return units * -(-operation.inner // length)
 
     def _measure(self, operation: Operation) -> None:
@@ -158,7 +159,7 @@ class RlweCosts:
             self._known[operation] = timed(array.packed, 2)
             return
         values = np.random.default_rng(0).uniform(-1, 1, (rows, inner))
-        matrix = PlainMatrix(values, BITS, BITS + 1, keep=True)
+        matrix = PlainMatrix(values, BITS, BITS + 1, keep=True, rough=operation.rough)
         _multiply(array, PlainMatrix(values[:1], BITS, BITS + 1))
         self._known[replace(operation, again=False)] = timed(lambda: _multiply(array, matrix), 1)
         self._known[replace(operation, again=True)] = timed(lambda: _multiply(array, matrix), 2)

@@ -49,6 +49,8 @@ class Operation:
     """Whether the matrix was kept from an earlier product."""
     width: int = 0
     """Of a slot, where sums are packed."""
+    rough: bool = False
+    """Whether the matrix allows more noise."""
     terms: int = 0
     """Of a contraction: multipliers that are not 0."""
 

@@ -203,7 +203,7 @@ class BlindParty(PartyLoop):
                 self.theta, check = await take_refreshed(link, keys, masks, due, t, step, rate)
             await Gate(check, answer).passed()
 
-    def _ask_moved(self, link: Link, keys: Keyring, g: HiddenArray, t: int, step: int) -> NDArray[np.object_]:
+    def _ask_moved(self, link: Link, keys: Keyring, g: HiddenArray, t: int, step: int) -> Wide:
         """The local steps of a round, and the request to bring the parameters back to their scale."""
         due = self._refreshes.parameters(hiding(keys), link.name)
         with link.activity("products"):
@@ -267,7 +267,7 @@ class BlindParty(PartyLoop):
 
     # The exchange: from hidden parameters to hidden residuals
 
-    def _targets(self, t: int, fraction_bits: int) -> NDArray[np.object_] | int:
+    def _targets(self, t: int, fraction_bits: int) -> Wide | int:
         """a y of the batch, at the label party."""
         if self._labels is None:
             return 0

@@ -179,7 +179,7 @@ class BlindPlan:
         """b X."""
         weight = self.loss.margin_weight
         bits = FEATURE_BITS + _bits(self.feature_bound * max(1.0, weight)) + 1
-        return PlainMatrix(features, FEATURE_BITS, bits, keep, weight=weight)
+        return PlainMatrix(features, FEATURE_BITS, bits, keep, weight=weight, rough=True)
 
     def update_matrices(
         self,
@@ -203,6 +203,7 @@ class BlindPlan:
                 left=matrix,
                 weight=-1.0 / rows,
                 idle=idle,
+                rough=True,
             )
             decay = (1.0 + momentum) * np.eye(len(matrix)) - self.l2 * matrix
             kept = PlainMatrix(decay, DECAY_BITS, DECAY_BITS + 4, keep)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from securefed.crypto.hidden import HiddenBlock, Wide
+from securefed.crypto.limbs import Limbs
 from securefed.crypto.multipliers import Multipliers
 from securefed.crypto.scheme import Mask, Masked, Origin
 from securefed.transport import Link
@@ -66,8 +67,12 @@ def hidden(link: Link, masked: Masked, mask: Mask | Wide, **more: Any) -> dict[s
 
 def mask_pieces(masks: Wide) -> list[bytes]:
     """The masks of entries, as the pieces of a fingerprint: one each, or several where there are many."""
+    each = -(-masks.size // MOST_PIECES)
+    if isinstance(masks, Limbs):
+        body = masks.to_bytes()
+        each *= len(body) // masks.size
+        return [body[i : i + each] for i in range(0, len(body), each)]
     flat: list[int] = masks.ravel().tolist()
-    each = -(-len(flat) // MOST_PIECES)
     size = (max(max(flat), -min(flat)).bit_length() + 8) // 8
     found = [mask.to_bytes(size, "big", signed=True) for mask in flat]
     return [b"".join(found[i : i + each]) for i in range(0, len(found), each)]

@@ -16,6 +16,7 @@ from research.attacks.battery import different, found, words
 from securefed.crypto import KeyHolder, generate, load_public_key
 from securefed.crypto import hidden as hidden_arrays
 from securefed.crypto.hidden import PlainMatrix, Range, to_integers
+from securefed.crypto.rlwe.packing import reversed_bits
 from securefed.crypto.rlwe.ring import HIDDEN
 from securefed.crypto.rlwe.sealed import sealed
 
@@ -50,7 +51,8 @@ def multipliers(made: Any, sums: Any) -> Any:
 def features_in(polynomial: Any) -> Any:
     """X, from the places where a product's multipliers stand (securefed.crypto.rlwe.packing)."""
     stride = HIDDEN.degree // 16
-    grid = [[polynomial[(r * stride - j) % HIDDEN.degree] for j in range(COLUMNS)] for r in range(ROWS)]
+    places = [int(place) * stride for place in reversed_bits(16)[:ROWS]]
+    grid = [[polynomial[(place - j) % HIDDEN.degree] for j in range(COLUMNS)] for place in places]
     signs = np.ones((ROWS, COLUMNS))
     signs[0, 1:] = -1.0
     return np.array(grid, dtype=np.float64) * signs / 2.0**26

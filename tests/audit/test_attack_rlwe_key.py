@@ -13,6 +13,7 @@ from securefed.crypto import KeyHolder
 from securefed.crypto.errors import BadKey, OpeningRefused
 from securefed.crypto.hidden import PlainMatrix, Range, Wide
 from securefed.crypto.rlwe.keys import RlwePublicKey, RlweSecretKey, generate_secret_key
+from securefed.crypto.rlwe.packing import reversed_bits
 from securefed.crypto.rlwe.ring import HIDDEN, SEED_BYTES, Words
 from securefed.crypto.rlwe.sealed import sealed
 from securefed.crypto.wire import Kind
@@ -56,6 +57,7 @@ def undone(secret: RlweSecretKey, c1: Words, seen: Wide) -> Words:
     """c1 without its encryption of zero, if what was read shows its u."""
     public, primes = secret.public, len(RING.primes)
     u = np.array([-round((int(v) - (3 << 152)) / 2**STEP) for v in seen.ravel()], dtype=np.int64).clip(-1, 1)
+    u = u[reversed_bits(RING.degree)]  # as they stand among the coefficients
     a = RING.expand(public._seed, 1, primes)[0]
     turned = sealed(RING).to_ntt(RING.from_small(u[None], primes))[0]
     zero = divided(sealed(RING).from_ntt(RING.multiply(a, turned)[None])[0])

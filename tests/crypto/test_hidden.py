@@ -16,7 +16,7 @@ from securefed.crypto.errors import (
     ShapeError,
     WrongKey,
 )
-from securefed.crypto.hidden import PlainMatrix, Range, _sums_from, draw_masks, slack_for, to_integers
+from securefed.crypto.hidden import PlainMatrix, Range, draw_masks, slack_for, to_integers
 from securefed.crypto.rlwe.packing import operand_length, strides_of
 from securefed.crypto.rlwe.ring import HIDDEN
 
@@ -237,21 +237,3 @@ def test_a_key_without_the_secret_half_reads_nothing(setting: Setting) -> None:
         assert not any("decrypt" in name or name in ("read", "open") for name in dir(thing))
     assert isinstance(setting.holder, KeyHolder) and setting.holder.hides
     assert not generate("plain").hides
-
-
-@pytest.mark.parametrize("bits", [1, 31, 32, 33, 96, 150])
-def test_masks_are_sums_of_three_numbers_from_the_source(bits: int) -> None:
-    """A known answer: three numbers of so many bits each, whatever the limbs that they are added by."""
-    limbs = -(-bits // 32)
-    stream = bytes(np.random.default_rng(bits).integers(0, 256, 7 * 3 * limbs * 4, dtype=np.uint8))
-    spare, each = 32 * limbs - bits, 4 * limbs
-
-    def number(place: int) -> int:
-        words = stream[place * each : (place + 1) * each]
-        top = int.from_bytes(words[-4:], "little") >> spare
-        return int.from_bytes(words[:-4], "little") + (top << (32 * (limbs - 1)))
-
-    due = [sum(number(3 * entry + term) for term in range(3)) for entry in range(7)]
-    assert _sums_from(lambda count: stream[:count], 7, bits) == due
-    full = _sums_from(lambda count: b"\xff" * count, 1, bits)
-    assert full == [3 * (2**bits - 1)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from securefed.crypto.hidden import PART_ENTRIES, PlainMatrix, Range, Result, to_integers
-from securefed.crypto.rlwe import products
+from securefed.crypto.rlwe import packing, products
 from securefed.crypto.rlwe.keys import RlweSecretKey, generate_secret_key
 from securefed.crypto.scheme import SERIAL
 from securefed.engine import Processes
@@ -38,15 +38,25 @@ def matrices(rng: np.random.Generator) -> dict[str, tuple[PlainMatrix, np.ndarra
     left = rng.uniform(-1, 1, (6, 20))
     return {
         "tall": (PlainMatrix(columns, 20, 21, weight=0.5), 0.5 * columns, 1),
+        "turned": (PlainMatrix(columns, 20, 21, weight=0.5, rough=True), 0.5 * columns, 1),
         "wide": (PlainMatrix(columns, 20, 24, left=left, weight=0.1), 0.1 * left @ columns.T, 2),
+        "wide, turned": (
+            PlainMatrix(columns, 20, 24, left=left, weight=0.1, rough=True),
+            0.1 * left @ columns.T,
+            2,
+        ),
     }
 
 
-@pytest.mark.parametrize("form", ["tall", "wide"])
+@pytest.mark.parametrize("form", ["tall", "turned", "wide", "wide, turned"])
 def test_processes_give_the_same_ciphertexts(
     secret: RlweSecretKey, pool: Processes, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(products, "WORTH_SHARING", 1)
+    monkeypatch.setattr(packing, "WORTH_NOISE", 0)
+    turned: list[int] = []
+    real = products.Terms.turned
+    monkeypatch.setattr(products.Terms, "turned", lambda *given: turned.append(given[2]) or real(*given))
     rng = np.random.default_rng(0)
     matrix, whole, outputs = matrices(rng)[form]
     values = rng.uniform(-1, 1, (whole.shape[1], outputs))
@@ -63,6 +73,7 @@ def test_processes_give_the_same_ciphertexts(
     finally:
         public.mapper = SERIAL
     assert asked and asked[0] > 1
+    assert (max(turned) > 1) == matrix.rough
     assert all((a == b).all() for a, b in zip(here, there.words, strict=True))  # type: ignore[attr-defined]
     block, masks = there.within(Range(60, 80), 40).hide()
     found = np.ldexp((secret.read(block) - masks).astype(np.float64), -60)

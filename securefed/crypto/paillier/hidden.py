@@ -263,7 +263,7 @@ class PaillierSum(HiddenSum):
         return fresh
 
     def hide(self) -> tuple[PaillierBlock, Wide]:
-        masks = draw_masks(self.shape, self.range.bits + self.slack)
+        masks = draw_masks(self.shape, self.range.bits + self.slack).wide()
         return PaillierBlock(self.add_plain(masks).rerandomise()), masks
 
     def lend(self) -> tuple[PaillierBlock, Wide]:

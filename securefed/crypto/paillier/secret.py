@@ -112,7 +112,7 @@ class PaillierSecretKey(SecretKey):
         """As it is, and with a flood in every slot."""
         raw = self.open(masked)
         rows, columns = masked.shape[0], masked.shape[1] if len(masked.shape) == 2 else 1
-        flood = draw_masks((rows, columns), FLOOD_BITS) - (3 << (FLOOD_BITS - 1))
+        flood = draw_masks((rows, columns), FLOOD_BITS).wide() - (3 << (FLOOD_BITS - 1))
         return raw, raw.plus(flood.ravel().tolist(), 0, width)
 
     def read(self, block: PaillierBlock) -> Wide:

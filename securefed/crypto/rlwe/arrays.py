@@ -18,7 +18,8 @@ import numpy as np
 
 from securefed.crypto.errors import CapacityError, FormatError, MaskError, ShapeError, WrongKey
 from securefed.crypto.hidden import HiddenArray, HiddenBlock, HiddenSum, PlainMatrix, Range, Wide, draw_masks
-from securefed.crypto.rlwe.packing import Packing, operand_length, padded
+from securefed.crypto.limbs import Limbs
+from securefed.crypto.rlwe.packing import PLACES, Packing, operand_length, padded
 from securefed.crypto.rlwe.products import Terms, multiply
 from securefed.crypto.rlwe.ring import SEED_BYTES, Ring, Words
 from securefed.crypto.rlwe.sealed import sealed
@@ -250,8 +251,8 @@ class RlweSum(HiddenSum):
     def lend(self) -> tuple[RlweBlock, Wide]:
         """Under masks uniform modulo q, which all keys of the ring have in common."""
         ring = self.public.ring
-        masks = unflat(self.packing, ring.to_wide(ring.uniform(self.packing.entries)))
-        return RlweBlock(self.add_plain(masks).rerandomise()), masks
+        masks = unflat(self.packing, ring.to_limbs(ring.uniform(self.packing.entries)))
+        return RlweBlock(self.add_plain(masks).rerandomise()), masks.wide()
 
     def mask(self) -> tuple[RlweMasked, RlweMask]:
         ring = self.public.ring
@@ -267,14 +268,14 @@ class RlweSum(HiddenSum):
         return self.public.ring.to_bytes(c0) + self.public.ring.to_bytes(c1)
 
     def to_bytes(self) -> bytes:
-        numbers = (self.range.fraction_bits, self.range.bits, self.slack, 0)
+        numbers = (self.range.fraction_bits, self.range.bits, self.slack, PLACES)
         return self.public.frame(Kind.ENCRYPTED, self.payload(), self.shape, numbers).to_bytes()
 
     @classmethod
     def from_frame(
         cls, public: RlwePublicKey, frame: Frame, shape: tuple[int, int], range_: Range, slack: int
     ) -> RlweSum:
-        if frame.shape != shape or frame.numbers != (range_.fraction_bits, range_.bits, slack, 0):
+        if frame.shape != shape or frame.numbers != (range_.fraction_bits, range_.bits, slack, PLACES):
             raise FormatError(
                 f"sums of shape {frame.shape} with numbers {frame.numbers} given: not what was agreed"
             )
@@ -315,7 +316,7 @@ class RlweBlock(HiddenBlock):
         return int(np.count_nonzero(np.abs(masks) < 1 << (least - 1)))
 
     def to_bytes(self) -> bytes:
-        numbers = (self.range.fraction_bits, self.range.bits, self.slack, 0)
+        numbers = (self.range.fraction_bits, self.range.bits, self.slack, PLACES)
         return self.public.frame(Kind.MASKED, self._sums.payload(), self.shape, numbers).to_bytes()
 
 
@@ -339,11 +340,11 @@ class RlweMasked(Masked):
     def to_bytes(self) -> bytes:
         ring = self.public.ring
         payload = ring.to_bytes(self.c0) + ring.to_bytes(self.c1)
-        return self.public.frame(Kind.MASKED, payload, self.shape).to_bytes()
+        return self.public.frame(Kind.MASKED, payload, self.shape, (PLACES, 0, 0, 0)).to_bytes()
 
     @classmethod
     def from_frame(cls, public: RlwePublicKey, frame: Frame) -> RlweMasked:
-        if len(frame.shape) != 2 or any(frame.numbers):
+        if len(frame.shape) != 2 or frame.numbers != (PLACES, 0, 0, 0):
             raise FormatError(f"shape {frame.shape} and numbers {frame.numbers}: not a masked block")
         packing = Packing(*frame.shape, public.ring.degree)
         return cls(public, packing, *read_words(public.ring, packing, frame.payload))
@@ -381,8 +382,8 @@ class RlweMask(Mask):
         packing, ring = self._packing, self._public.ring
         if opened.shape != (packing.rows, packing.columns):
             raise MaskError(f"an opening of shape {opened.shape} given, this mask is for {packing}")
-        found = ring.to_wide(ring.subtract(opened.residues, self._residues))
-        values = unflat(packing, found)
+        found = ring.to_limbs(ring.subtract(opened.residues, self._residues))
+        values = unflat(packing, found).wide()
         scale = 1 << self._range.fraction_bits
         return np.array([int(v) / scale for v in values.ravel()], dtype=np.float64).reshape(values.shape)
 
@@ -403,33 +404,28 @@ def coefficients(ring: Ring, integers: Wide, length: int) -> Words:
     rows, columns = integers.shape
     count, primes = -(-rows // length), len(ring.data_primes)
     entries = np.zeros((columns, primes, count * length), dtype=np.uint64)
-    entries[..., :rows] = ring.from_wide(integers.T)
+    whole = Limbs.of(integers)
+    entries[..., :rows] = ring.from_wide(Limbs(np.ascontiguousarray(whole.words.swapaxes(1, 2))))
     result = np.zeros((columns, count, primes, ring.degree), dtype=np.uint64)
     result[..., :length] = entries.reshape(columns, primes, count, length).swapaxes(1, 2)
     return result.reshape(columns * count, primes, ring.degree)
 
 
-def flat(packing: Packing, integers: Wide) -> Wide:
+def flat(packing: Packing, integers: Wide) -> Limbs:
     """Entries in the order in which they stand in c0: block by block, row by row."""
     if integers.shape != (packing.rows, packing.columns):
         raise ShapeError(f"integers of shape {integers.shape} given for {packing}")
-    parts = [
-        integers[b.first_row : b.first_row + b.rows, b.first_column : b.first_column + b.columns].ravel()
-        for b in packing.blocks
-    ]
-    return np.concatenate(parts)
+    whole = Limbs.of(integers)
+    return whole.shaped(-1) if packing.order is None else whole.ordered(packing.order)
 
 
-def unflat(packing: Packing, entries: Wide) -> Wide:
+def unflat(packing: Packing, entries: Limbs) -> Limbs:
     """The inverse of `flat`."""
-    result = np.zeros((packing.rows, packing.columns), dtype=object)
-    start = 0
-    for b in packing.blocks:
-        size = b.rows * b.columns
-        part = entries[start : start + size].reshape(b.rows, b.columns)
-        result[b.first_row : b.first_row + b.rows, b.first_column : b.first_column + b.columns] = part
-        start += size
-    return result
+    if packing.order is not None:
+        places = np.empty_like(packing.order)
+        places[packing.order] = np.arange(packing.entries)
+        entries = entries.ordered(places)
+    return entries.shaped(packing.rows, packing.columns)
 
 
 def read_words(ring: Ring, packing: Packing, payload: bytes) -> tuple[Words, Words]:

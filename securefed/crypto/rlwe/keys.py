@@ -198,7 +198,7 @@ class RlwePublicKey(RlweLayout, PublicKey):
         if (mask >= ring.moduli(mask).view(np.uint64)).any():
             raise BadCiphertext("a mask with residues that are not reduced")
         packing = Packing(opened.shape[0], opened.shape[1], ring.degree)
-        return unflat(packing, ring.to_wide(ring.subtract(residues, mask)))
+        return unflat(packing, ring.to_limbs(ring.subtract(residues, mask))).wide()
 
     def without(self, opened: RlweOpened, integers: Wide, range_: Range, slack: int) -> RlweOpened:
         packing = Packing(opened.shape[0], opened.shape[1], self.ring.degree)
@@ -290,7 +290,9 @@ class RlweSecretKey(SecretKey):
     def read(self, block: RlweBlock) -> Wide:
         """value + noise + mask of every entry."""
         self._admit(block.c1)
-        return unflat(block.packing, self.public.ring.to_wide(self._phase(block.packing, block.c0, block.c1)))
+        return unflat(
+            block.packing, self.public.ring.to_limbs(self._phase(block.packing, block.c0, block.c1))
+        )
 
     def open(self, masked: RlweMasked) -> RlweOpened:
         """Flooded, so that what is opened shows no noise; still under its requester's mask."""
@@ -315,7 +317,8 @@ class RlweSecretKey(SecretKey):
     def _flooded(self, masked: RlweMasked, bits: int) -> tuple[RlweOpened, RlweOpened]:
         self._admit(masked.c1)
         ring = self.public.ring
-        flood = draw_masks((masked.packing.entries, 1), bits)[:, 0] - (3 << (bits - 1))
+        drawn = draw_masks((masked.packing.entries, 1), bits) - (3 << (bits - 1))
+        flood = drawn.shaped(-1)
         phase = self._phase(masked.packing, masked.c0, masked.c1)
         flooded = RlweOpened(self.public, masked.shape, ring.add(phase, ring.from_wide(flood)))
         return RlweOpened(self.public, masked.shape, phase), flooded

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.hidden import Range, Result
-from securefed.crypto.rlwe.packing import Packing, operand_length, padded, strides_of
+from securefed.crypto.rlwe.packing import MERGE, Packing, operand_length, padded, strides_of, turns_for
 from securefed.crypto.rlwe.ring import HIDDEN, SEED_BYTES, Ring
 
 __all__ = ["RlweLayout"]
 
 SCORING_LIFT = 44
-PIECE = 8
-"""What a piece of an operand costs, in merges: about two of work, and the rest for its bytes."""
+PIECE = 8 * MERGE
+"""What a piece of an operand costs: about two merges of work, and the rest for its bytes."""
 
 
 class RlweLayout:
@@ -100,12 +100,12 @@ class RlweLayout:
 
 @cache
 def _cheapest(size: int, rows: int, degree: int) -> int:
-    """Shorter pieces of an operand save merges of the `rows` results, and each costs a ciphertext."""
+    """Shorter pieces of an operand save key switches of the `rows` results; each costs a ciphertext."""
     packing = Packing(rows, 1, degree)
 
     def cost(blocks: int) -> int:
         length = operand_length(size, blocks, degree)
-        merges = sum(min(b.spacing(length) // b.stride, b.rows) - 1 for b in packing.blocks)
-        return merges + PIECE * -(-size // length)
+        pieces = -(-size // length)
+        return turns_for(packing, length, pieces)[1] + PIECE * pieces
 
     return min((1 << k for k in range(padded(size).bit_length())), key=cost)

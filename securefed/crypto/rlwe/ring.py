@@ -13,7 +13,8 @@ ternary secret and errors of deviation 3.2.
 
 Every prime is 2^w - delta with a small delta, so 2^w can be replaced by delta: products are cut into halves
 of w / 2 bits and folded. Arrays of residues have the primes on their last axis but one, (..., primes, N), as
-SEAL stores them. Integers too wide for a machine word are numpy arrays of Python's integers.
+SEAL stores them. Integers too wide for a machine word are `Limbs`, or numpy arrays of
+Python's integers.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.errors import BadCiphertext
+from securefed.crypto.limbs import LIMB_BITS, Limbs
 from securefed.crypto.wire import fingerprint
 
 __all__ = ["HIDDEN", "PRODUCTS", "SEED_BYTES", "Ring", "Wide", "Words"]
@@ -126,9 +128,40 @@ class Ring:
         whole = integers[..., None, :]
         return np.asarray((whole + ((whole >> 63) & moduli)).view(np.uint64))
 
-    def from_wide(self, integers: Wide) -> Words:
+    def from_wide(self, integers: Wide | Limbs) -> Words:
         """Residues of integers of any size: (..., n) to (..., data primes, n)."""
-        return np.stack([(integers % prime).astype(np.uint64) for prime in self.data_primes], axis=-2)
+        if isinstance(integers, Limbs) and self.word_bits == LIMB_BITS:
+            return self._from_limbs(integers)
+        whole = np.asarray(integers, dtype=object)
+        return np.stack([(whole % prime).astype(np.uint64) for prime in self.data_primes], axis=-2)
+
+    def _from_limbs(self, integers: Limbs) -> Words:
+        """By Horner's rule in 2^w."""
+        moduli = self._moduli[: len(self.data_primes)]
+        words = integers.words[..., None, :]
+        total: Words = (words[-1] % moduli).view(np.uint64)
+        for limb in words[-2::-1]:
+            total = self._fold(total.view(np.int64), limb, moduli)
+        return total
+
+    def to_limbs(self, residues: Words) -> Limbs:
+        """(..., data primes, n) residues to the representative nearest to 0, by mixed radix."""
+        if self.word_bits != LIMB_BITS:
+            return Limbs.of(self.to_wide(residues))
+        half, mask = LIMB_BITS // 2, (1 << LIMB_BITS // 2) - 1
+        *lower, last = self._digits(residues)
+        total = Limbs(last.view(np.int64)[None].copy())
+        for digit, prime in zip(lower[::-1], self.data_primes[-2::-1], strict=True):
+            # times p = 2^54 - delta, delta below 2^22
+            delta = (1 << LIMB_BITS) - prime
+            high, low = (total.words >> half) * delta, (total.words & mask) * delta
+            words = np.zeros((len(total.words) + 1, *total.shape), dtype=np.int64)
+            words[1:] = total.words - (high >> half)
+            words[:-1] -= ((high & mask) << half) + low
+            words[0] += digit.view(np.int64)
+            total = Limbs(words)
+        modulus = Limbs.of([self.modulus]).words.reshape(-1, *(1 for _ in total.shape))
+        return Limbs(total.words - modulus * (total > self.modulus // 2))
 
     def to_wide(self, residues: Words) -> Wide:
         """(..., data primes, n) residues to the representative nearest to 0, by mixed radix."""
