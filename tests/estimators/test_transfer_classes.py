@@ -8,20 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits, load_wine
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.datasets import load_wine
 
+from bench.transfer_quality import digits_by_halves
 from securefed import DataError, FedSGD, MultiClass, Party, TransferLearner
 from securefed.measure.classes import ClassSides
 from securefed.protocols.losses import get_loss
-from securefed.protocols.transfer_algebra import TransferRows, with_ones, with_waves
-from securefed.protocols.transfer_plain import PlainTransfer
-from securefed.protocols.transfer_recipe import TransferRecipe
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-Array = NDArray[np.float64]
 NAMES = np.array(["barolo", "grignolino", "barbera"])
 WINE, KINDS = load_wine(return_X_y=True)
 
@@ -84,35 +78,10 @@ def test_ten_digits_by_halves_are_learnt_as_well_as_by_who_has_the_labels() -> N
     """Default settings, 300 of 1,500 people shared; the arithmetic of the blind run, in the clear. B's half
     alone says less than the whole: a logistic regression of B's columns with A's labels is what there is.
     """
-    table, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(table))
-    halves, labels = np.hsplit(table[order].reshape(-1, 8, 8), 1)[0], labels[order]
-    left, right = (half.reshape(len(half), -1) for half in (halves[:, :, :4], halves[:, :, 4:]))
-    a, b = (_features(half[rows]) for half, rows in ((left, slice(900)), (right, slice(600, 1797))))
-    side, signs = ClassSides.with_gaps(labels[:900], "A", get_loss("logistic"))
-    made, shared = TransferRecipe(scheme="ckks"), np.arange(300)
-    members = made.blind_member("B", b.shape[1]), made.blind_member("A", a.shape[1])
-    known = np.ones(300, dtype=bool)
-    run = PlainTransfer(
-        made.blind_plan(made.agreement(members, 300, 10)),
-        TransferRows(with_ones(a), 600 + shared, known, signs),
-        TransferRows(with_ones(b[:900]), shared, known, None),
-        made.seed,
-    )
-    for _ in range(made.rounds):
-        run.round(1.0)
-    found = side.answers(with_ones(b[300:]) @ run.score_map, "half")
-    reached = float(np.mean(found == labels[900:]))
-    usual = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    with_labels = usual.fit(right[600:900], labels[600:900]).score(right[900:], labels[900:])
-    joined = usual.fit(table[order][600:900], labels[600:900]).score(table[order][900:], labels[900:])
-    assert reached > with_labels - 0.02 and reached > 0.83
-    assert joined > reached  # whoever is scored by half of the columns
-
-
-def _features(columns: Array) -> Array:
-    party, fitted = Party("x", columns, transform="auto").fitted(standardise=True)
-    return with_waves(party.features, fitted.columns.straight)
+    halves = digits_by_halves(0)
+    usual = halves.baselines
+    assert halves.emulated() > max(0.83, usual["B's half, 300 labels"] - 0.02)
+    assert usual["both halves, 300 labels"] > 0.9 > usual["B's half, 300 labels"]  # what half of them lack
 
 
 def test_in_the_open_there_is_one_run_a_class() -> None:
