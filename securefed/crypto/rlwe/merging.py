@@ -6,8 +6,8 @@ multiples of s/2:
     merge(a, b) = (a + X^(s/2) b) + sigma(a - X^(s/2) b),   sigma: X -> X^(1 + 2N/s)
 
 sigma keeps X^(s k) and negates X^(s/2 + s k), so the useful coefficients come out doubled and what stood in
-their way is gone. Each merge is one key switch. The doubling is undone in advance: the multipliers of a
-unit that will take part in m merges are divided by 2^m modulo q, which is exact where the coefficients
+their way is gone. Each merge is one key switch. The doubling is undone in advance, before key switches add
+noise: a unit that will take part in m merges is divided by 2^m modulo q, which is exact where coefficients
 double and harmless elsewhere. A unit without a partner moves up as it is: what stands at the places of the
 missing partner is never sent to the key-holder.
 """
@@ -28,10 +28,9 @@ __all__ = ["merge", "merges_of"]
 
 @cache
 def _monomial(ring: Ring, exponent: int) -> Any:
-    polynomial = np.zeros((1, len(ring.data_primes), ring.degree), dtype=np.uint64)
-    polynomial[..., exponent] = 1
-    held = sealed(ring)
-    return held.plaintext(held.to_ntt(polynomial)[0])
+    polynomial = np.zeros((1, ring.degree), dtype=np.int64)
+    polynomial[:, exponent] = 1
+    return sealed(ring).plaintexts(polynomial)[0]
 
 
 def merges_of(present: Sequence[bool]) -> list[int]:

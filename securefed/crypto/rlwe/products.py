@@ -202,27 +202,28 @@ def _roots(public: RlwePublicKey, terms: Terms, matrix: PlainMatrix, part: Part,
     turned = (
         terms.turned(form.length, form.turns, public.galois) if any(present[part.first : part.last]) else []
     )
-    for group, first, polynomials in _encoded(ring, matrix, part, form, merges):
+    for group, first, polynomials in _encoded(ring, matrix, part, form):
         for column in range(block.columns):
             start = (block.first_column + column) * form.pieces + first
             total = None
             for operand, some in zip(turned, polynomials, strict=False):
                 total = _inner(ring, operand[start : start + len(some)], some, total)
-            if total is None:
-                continue
-            # One encoding serves all columns; those that are merged less often are doubled here.
-            for _ in range(merges[group] - merges[group + column * len(present)]):
-                held.evaluator.add_inplace(total, total)
             at = group - part.first + column * size
             if leaves[at] is None:
                 leaves[at] = total
-            else:
+            elif total is not None:
                 held.evaluator.add_inplace(leaves[at], total)
+    # Turns that this block has no use for have halved the operand too.
+    unused = form.turns // form.group(block)
     for group in range(part.first, part.last):
         for column in range(block.columns if present[group] else 0):
             at = group - part.first + column * size
             if leaves[at] is None:  # all its multipliers are 0, which SEAL refuses: zero is encrypted for it
                 leaves[at] = public.zero()
+            doubled = 1 << merges[group + column * len(present)]
+            if doubled != unused:
+                undone = _constant(ring, unused * pow(doubled, -1, ring.modulus) % ring.modulus)
+                held.evaluator.multiply_plain_inplace(leaves[at], undone)
     columns = [leaves[start : start + size] for start in range(0, len(leaves), size)]
     return [merge(ring, column, spacing // form.group(block), public.galois) for column in columns]
 
@@ -267,7 +268,7 @@ kept_encodings = KeptEncodings(512 << 20)
 
 
 def _encoded(
-    ring: Ring, matrix: PlainMatrix, part: Part, form: Form, merges: Sequence[int]
+    ring: Ring, matrix: PlainMatrix, part: Part, form: Form
 ) -> Iterator[tuple[int, int, list[list[Any]]]]:
     """(group, first piece, for each tau SEAL plaintexts for some pieces) of all groups that have rows."""
     rows = part.rows(form)
@@ -282,7 +283,7 @@ def _encoded(
         kept = matrix.encodings.get(key)
         if kept is None:
             size = taken * (last - first) * len(ring.data_primes) * ring.degree * 8
-            made = _encode(ring, matrix, part, form, (first, last), merges)
+            made = _encode(ring, matrix, part, form, (first, last))
             if matrix.keep and kept_encodings.reserve(matrix, size):
                 kept = matrix.encodings[key] = list(made)
             else:
@@ -292,7 +293,7 @@ def _encoded(
 
 
 def _encode(
-    ring: Ring, matrix: PlainMatrix, part: Part, form: Form, pieces: tuple[int, int], merges: Sequence[int]
+    ring: Ring, matrix: PlainMatrix, part: Part, form: Form, pieces: tuple[int, int]
 ) -> Iterator[tuple[int, int, list[list[Any]]]]:
     first, last = pieces
     block, held, rows = part.block, sealed(ring), part.rows(form)
@@ -304,10 +305,7 @@ def _encode(
             return
         polynomials = _polynomials(ring, integers, spacing, form.length, last - first, units)
         merged = _merged(ring, polynomials, spacing).reshape(-1, ring.degree)
-        # Turns that this block has no use for have halved the operand too.
-        undone = pow(2, -merges[group], ring.modulus) * (form.turns // units)
-        words = held.to_ntt(ring.scaled(ring.from_small(merged), undone))
-        made = [held.plaintext(each) for each in words]
+        made = held.plaintexts(merged)
         yield group, first, [made[at : at + last - first] for at in range(0, len(made), last - first)]
 
 
