@@ -197,7 +197,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--width", type=int, default=32, help="hidden width h; default %(default)s")
     parser.add_argument("--local-steps", type=int, default=5, help="Q; default %(default)s")
     parser.add_argument(
-        "--real", action="store_true", help="install SPU, the first time, and run it beside ours"
+        "--real",
+        action="store_true",
+        help="install SPU and SecretFlow, the first time, and run them beside ours",
     )
     parser.add_argument(
         "--folder",
@@ -217,10 +219,9 @@ def _real(args: argparse.Namespace) -> int:
     for name, fact in facts.items():
         print(f"{name:<13}{fact}")
     print(f"{'load':<13}{os.getloadavg()[0]:.1f}")
-    keys = Keys(2048)
     sizes = (512,) if args.quick else (512, 4096)
-    found = compare_real(args.folder, keys, sizes, args.seed, 3, install=not args.quick)
-    shape = fate(4096 if args.quick else 100_000, keys, args.seed)
+    found = compare_real(args.folder.resolve(), sizes, args.seed, quick=args.quick)
+    shape = fate(4096 if args.quick else 100_000, Keys(2048), args.seed)
     bars = [*found["bars"], *shape["bars"]]
     print()
     for bar in bars:
@@ -229,7 +230,7 @@ def _real(args: argparse.Namespace) -> int:
             f" (bar {bar['bar']:g}) {bar['note']}"
         )
     if args.json is not None:
-        report = {"machine": facts, "rows": found["rows"], "fate": shape, "bars": bars}
+        report = {"machine": facts, **found, "fate": shape, "bars": bars}
         args.json.write_text(json.dumps(report, indent=2) + "\n")
     return 1 if args.strict and not all(bar["met"] for bar in bars) else 0
 

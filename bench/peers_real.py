@@ -2,12 +2,9 @@
 
 The same rows, columns, full batches, steps and rate for all, two parties with 50 columns each. Each peer gets
 an environment of its own under a folder that is not committed; one that cannot be installed or run has a row
-that says why. A *step* leaves out what is done once in a run (keys, base oblivious transfers, encodings):
-that is a column of its own, for it decides short runs.
-
-Networks are modelled alike for all: work, plus half of the bytes over the bandwidth (both directions carry
-at once), plus one latency for each message of a party. A protocol may have several messages under way at a
-time; "floor" leaves latency out altogether for the peer, and counts it in full for us.
+that says why. A step leaves out what is done once in a run (keys, base oblivious transfers, encodings):
+that is a column of its own, for it decides short runs. Ours has a row for each number Q of local steps; what
+local steps are worth is bench.peers_losses' table, rounds and bytes to the same training loss.
 """
 
 from __future__ import annotations
@@ -17,142 +14,144 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from bench.blind import Bar, Keys, fitted, generated
-from securefed import FedSGD, Party
+from bench.peers_losses import HEADING as WAYS
+from bench.peers_losses import Way, agreed, bars_to_loss, hess_weights, log_loss, paths, shared_factors
+from bench.peers_rows import HEADING, OURS, Cost, RealRow, bars, show_faster, show_networks, shown
+from securefed import FedBCD, Party
 
-__all__ = ["NETWORKS", "RealRow", "compare_real", "fate"]
+__all__ = ["compare_real", "fate"]
 
-NETWORKS = {"LAN": (1000.0, 0.001), "100 Mbit/s, 50 ms": (100.0, 0.05), "10 Mbit/s, 50 ms": (10.0, 0.05)}
-"""Mbit/s and seconds of latency."""
+Floats = NDArray[np.float64]
 SPU = "0.9.5"
 RATE = 0.3
-OURS = "securefed, blind RLWE"
+SAME: dict[str, Any] = {"l2": 0.0, "standardise": False, "fit_intercept": False}
+"""What SPU's program does: columns as they are."""
+HESS = "SecretFlow HESS-SGD"
 REVEALS = {
     OURS: "nothing; noise and masks within 2^-40 of independence",
     "SPU Cheetah": "nothing to two semi-honest parties",
     "SPU Semi2k": "nothing, if its first party deals the multiplication triples honestly: it is trusted",
+    HESS: "nothing, if its SPU's first party deals the triples honestly, as in Semi2k",
 }
-HESS = (
-    "secretflow==1.11.0b1",
-    "spu==0.9.3b0",
-    "sf-heu==0.5.2b0",
-    "jax==0.4.26",
-    "jaxlib==0.4.26",
-    "ray==2.9.3",
-)
-PROBE = "from secretflow.ml.linear.hess_sgd import HESSLogisticRegression"
+REQUIREMENTS = Path(__file__).with_name("hess_requirements.txt")
 FATE = (("FATE 2.0 SSHE-LR", 294.0, "secret-shared weights"), ("FATE 2.0 coordinated LR", 136.0, "weights"))
 """An epoch of 100,000 x 30+300 with 16 cores at each party and 1 Gbit/s, as FATE publishes it."""
 
 
-@dataclass(frozen=True)
-class RealRow:
-    """A step of one system; numbers are 0 where a note says why there are none."""
-
-    system: str
-    rows: int
-    cpu_seconds: float = 0.0
-    wall_seconds: float = 0.0
-    """Without a network: both parties at work, where they can be at once."""
-    bytes: int = 0
-    messages: float = 0.0
-    once_cpu_seconds: float = 0.0
-    once_bytes: int = 0
-    auc: float = 0.0
-    reveals: str = ""
-    note: str = ""
-
-    def seconds(self, network: str, *, floor: bool = False) -> float:
-        megabits, latency = NETWORKS[network]
-        waits = 0.0 if floor else self.messages / 2 * latency
-        return self.wall_seconds + self.bytes / 2 * 8 / (megabits * 1e6) + waits
-
-
-def environment(folder: Path, packages: tuple[str, ...], *more: str) -> Path:
-    """A Python with these packages, made once in a folder."""
-    python = folder / "bin" / "python"
-    if not (folder / "installed").exists():
-        print(f"installing {', '.join(packages)} into {folder}, once", flush=True)
+def environment(folder: Path, *packages: str) -> Path:
+    """A Python with these packages, made once in a folder, and again when they change."""
+    python, installed = folder / "bin" / "python", folder / "installed"
+    wanted = "\n".join(Path(name).read_text() if Path(name).is_file() else name for name in packages)
+    if not installed.exists() or installed.read_text() != wanted:
+        print(f"installing {' '.join(packages)} into {folder}, once", flush=True)
         began = time.perf_counter()
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        command = [str(python), "-m", "pip", "install", "-q", *more, *packages]
+        command = [str(python), "-m", "pip", "install", "-q", *packages]
         subprocess.run(command, check=True, capture_output=True, text=True)
-        (folder / "installed").touch()
-        print(
-            f"installed in {time.perf_counter() - began:.0f} s, which are no part of the times below",
-            flush=True,
-        )
+        installed.write_text(wanted)
+        print(f"installed in {time.perf_counter() - began:.0f} s, which are no part of the times below")
     return python
 
 
-def ours(parties: list[Party], keys: Keys, steps: int) -> RealRow:
-    settings: dict[str, Any] = {"algorithm": FedSGD(), "learning_rate": RATE, "l2": 0.0}
-    fitted([party.take(np.arange(16)) for party in parties], keys, "ckks", 1, **settings)  # warm
+def ours(parties: list[Party], keys: Keys, made: float, local_steps: int, steps: int) -> RealRow:
+    """`made` are the processor seconds that keys took, which belong to what is done once."""
+    settings: dict[str, Any] = {"algorithm": FedBCD(local_steps), "learning_rate": RATE, **SAME}
+    rounds = steps // local_steps
     once, short, _ = fitted(parties, keys, "ckks", 1, **settings)
-    cpu, result, model = fitted(parties, keys, "ckks", 1 + steps, **settings)
-    few, many = (sum(r.bytes(phase=None).values()) for r in (short, result))
-    sends = [sum(r.messages(phase=None).values()) for r in (short, result)]
-    return RealRow(
-        OURS,
-        parties[0].rows,
-        (cpu - once) / steps,
-        (result.computation - short.computation) / steps,
-        (many - few) // steps,
-        (sends[1] - sends[0]) / steps,
-        once,
-        few,
-        float(roc_auc_score(parties[-1].labels, model.decision_function(parties))),
-        REVEALS[OURS],
-    )
+    cpu, result, model = fitted(parties, keys, "ckks", rounds, **settings)
+    costs = []
+    for seconds, found in ((once + made, short), (cpu + made, result)):
+        sent, messages = (
+            sum(count.values()) for count in (found.bytes(phase=None), found.messages(phase=None))
+        )
+        costs.append(Cost(seconds, found.computation, sent, messages))
+    system = OURS if local_steps == 1 else f"{OURS}, Q = {local_steps}"
+    row = RealRow.of(system, parties[0].rows, costs[0], costs[1], rounds, local_steps)
+    row = judged(row, parties, np.asarray(model.decision_function(parties)), REVEALS[OURS])
+    return agreed(row, parties, RATE)
+
+
+def judged(row: RealRow, parties: list[Party], scores: Floats, reveals: str) -> RealRow:
+    labels = np.asarray(parties[-1].labels) > 0
+    auc = float(roc_auc_score(labels, scores))
+    return replace(row, auc=auc, loss=log_loss(scores, labels), reveals=reveals)
+
+
+def automatic(
+    keys: Keys, local_steps: int, parties: list[Party], reached: Callable[[Floats], bool]
+) -> int | None:
+    """Rounds that our automatic steps take to a loss, by encrypted runs: it falls in every round."""
+
+    def there(rounds: int) -> bool:
+        settings: dict[str, Any] = {"algorithm": FedBCD(local_steps), "learning_rate": "auto", **SAME}
+        _, _, model = fitted(parties, keys, "ckks", rounds, **settings)
+        return reached(np.asarray(model.decision_function(parties)))
+
+    counts = range(1, 17)
+    first = bisect_left(counts, True, key=there)
+    return counts[first] if first < len(counts) else None
 
 
 def spu(parties: list[Party], folder: Path, protocol: str, steps: int) -> RealRow:
     name = f"SPU {protocol.capitalize()}"
+    try:
+        python = environment(folder / f"spu-{SPU}", f"spu=={SPU}")
+        found = peer(python, "spu_step.py", parties, protocol.upper(), str(steps), str(RATE))
+    except (OSError, subprocess.SubprocessError) as error:
+        return RealRow(name, parties[0].rows, note=f"not run: {_last_line(error)}")
+    weights = np.array(found["whole"]["weights"])
     features = np.hstack([np.asarray(party.features) for party in parties])
-    try:
-        python = environment(folder / f"spu-{SPU}", (f"spu=={SPU}",))
-        with tempfile.TemporaryDirectory() as scratch:
-            path = Path(scratch) / "rows.npz"
-            np.savez(path, features=features, labels=np.asarray(parties[-1].labels) > 0)
-            command = [str(python), str(Path(__file__).with_name("spu_step.py")), str(path)]
-            command += [protocol.upper(), str(steps), str(RATE)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        return RealRow(name, len(features), note=f"not run: {_last_line(error)}")
-    found = json.loads(done.stdout.strip().split("\n")[-1])
-    return RealRow(
-        name,
-        len(features),
-        max(found["cpu"], 0.0),
-        max(found["wall"], 0.0),
-        int(found["bytes"]),
-        found["messages"],
-        found["once_cpu"],
-        int(found["once_bytes"]),
-        float(roc_auc_score(parties[-1].labels, features @ np.array(found["weights"]))),
-        REVEALS[name],
-    )
+    row = judged(_measured(name, parties, found, steps), parties, features @ weights, REVEALS[name])
+    return agreed(row, parties, RATE)
 
 
-def hess(folder: Path, install: bool) -> RealRow:
-    """SecretFlow's HESS-SGD, nearest to ours in idea: whether it can be used here."""
-    name = "SecretFlow HESS-SGD"
-    if not install and not (folder / "hess" / "installed").exists():
-        return RealRow(name, 0, note="not run: --quick installs SPU alone")
+def hess(parties: list[Party], folder: Path, steps: int, quality: int) -> RealRow:
+    """SecretFlow's HESS-SGD, nearest to ours in idea. `steps` are run; what it has after `quality` steps is
+    computed in the clear, once the run is found to agree with that.
+    """
     try:
-        python = environment(folder / "hess", HESS, "--no-deps")
-        command = [str(python), "-c", PROBE]
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-    except (OSError, subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        return RealRow(name, 0, note=f"not run: {_last_line(error)}")
-    return RealRow(name, 0, note="not run: installed, but it takes Ray actors for two HEUs and an SPU")
+        python = environment(folder / "hess", "--no-deps", "-r", str(REQUIREMENTS))
+        found = peer(python, "hess_step.py", parties, str(steps), str(RATE))
+    except (OSError, subprocess.SubprocessError) as error:
+        return RealRow(HESS, parties[0].rows, note=f"not run: {_last_line(error)}")
+    run, expected = np.array(found["whole"]["weights"]), hess_weights(parties, RATE, steps)
+    if not np.allclose(run, expected, atol=1e-3):
+        far = np.abs(run - expected).max()
+        return RealRow(HESS, parties[0].rows, note=f"its weights differ by {far:.2g} from its formula")
+    weights = hess_weights(parties, RATE, quality)
+    features = np.hstack([np.asarray(party.features) for party in parties])
+    row = replace(_measured(HESS, parties, found, steps), steps=quality)
+    return judged(row, parties, features @ weights[:-1] + weights[-1], REVEALS[HESS])
+
+
+def peer(python: Path, script: str, parties: list[Party], *arguments: str) -> dict[str, Any]:
+    """A driver of bench/, run by a peer's Python in a folder of its own: peers leave logs."""
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "rows.npz"
+        features = np.hstack([np.asarray(party.features) for party in parties])
+        np.savez(path, features=features, labels=np.asarray(parties[-1].labels) > 0)
+        command = [str(python), str(Path(__file__).with_name(script)), str(path), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=scratch)
+    found: dict[str, Any] = json.loads(done.stdout.strip().split("\n")[-1])
+    return found
+
+
+def _measured(name: str, parties: list[Party], found: dict[str, Any], steps: int) -> RealRow:
+    names = ("cpu", "wall", "bytes", "messages")
+    once, whole = (Cost(*(float(found[run][key]) for key in names)) for run in ("once", "whole"))
+    return RealRow.of(name, parties[0].rows, once, whole, steps)
 
 
 def _last_line(error: Exception) -> str:
@@ -160,69 +159,42 @@ def _last_line(error: Exception) -> str:
     return words[-1][:160] if words else type(error).__name__
 
 
-def compare_real(
-    folder: Path, keys: Keys, sizes: tuple[int, ...], seed: int, steps: int, *, install: bool
-) -> dict[str, Any]:
-    """Rows, bars and printed tables."""
+def compare_real(folder: Path, sizes: tuple[int, ...], seed: int, *, quick: bool) -> dict[str, Any]:
+    """Rows, ways to the same loss, bars; printed as they are found."""
+    steps, local_steps = (20, (1, 10)) if quick else (60, (1, 10, 20))
+    began = time.process_time()
+    keys = Keys(2048)
+    keys.of("ckks")
+    made = time.process_time() - began
     rows: list[RealRow] = []
-    bars: list[Bar] = []
-    heads = ("system", "rows", "cpu s", "wall s", "kB", "msgs", "once cpu", "once kB", "AUC")
-    print(
-        "\none step, 50+50 columns, full batch\n{:<24}{:>7}{:>9}{:>9}{:>9}{:>7}{:>10}{:>10}{:>8}".format(
-            *heads
-        )
-    )
+    ways: list[Way] = []
+    judgements: list[Bar] = []
+    print(f"\na step, 50+50 columns, full batch, rate {RATE}\n{HEADING}")
     for size in sizes:
         parties = generated(size, 50, 50, seed)
-        made = [ours(parties, keys, steps), *(spu(parties, folder, p, steps) for p in ("cheetah", "semi2k"))]
-        for row in made:
-            _show(row)
-        rows += made
-        bars += _bars(made[0], made[1])
-    rows.append(hess(folder, install))
-    _show(rows[-1])
-    for network in NETWORKS:
-        print(f"\n{network}: seconds a step (floor: without latency)")
-        for row in rows:
-            if row.cpu_seconds or row.bytes:
-                whole, floor = row.seconds(network), row.seconds(network, floor=True)
-                print(f"  {row.system:<24}{row.rows:>7,}{whole:>10.2f}{floor:>10.2f}")
-    for first, *others in (rows[i : i + 3] for i in range(0, 3 * len(sizes), 3)):
-        for other in others:
-            for quantity in ("cpu_seconds", "bytes", "messages"):
-                if not other.note and getattr(other, quantity) < getattr(first, quantity):
-                    print(f"{other.system} needs fewer {quantity} than we at {other.rows:,} rows")
-    return {"rows": [asdict(row) for row in rows], "bars": [asdict(bar) for bar in bars]}
-
-
-def _bars(mine: RealRow, cheetah: RealRow) -> list[Bar]:
-    size, slow = f"{mine.rows:,} rows", "10 Mbit/s, 50 ms"
-    if cheetah.note:
-        return [Bar(f"SPU Cheetah / ours, {size}", 0.0, 8.0, "more", False, cheetah.note)]
-    first = cheetah.once_bytes / mine.once_bytes
-    floor = cheetah.seconds(slow, floor=True) / mine.seconds(slow)
-    return [
-        Bar.of(
-            f"SPU Cheetah / ours, processor seconds, {size}",
-            cheetah.cpu_seconds / mine.cpu_seconds,
-            8.0,
-            "more",
-        ),
-        Bar.of(
-            f"SPU Cheetah / ours, bytes of a step, {size}",
-            cheetah.bytes / mine.bytes,
-            20.0 if mine.rows >= 4096 else 10.0,
-            "more",
-            f"without what is sent once; a run of one step, all counted: {first:.1f}",
-        ),
-        Bar.of(
-            f"SPU Cheetah / ours, wall at {slow}, {size}",
-            cheetah.seconds(slow) / mine.seconds(slow),
-            3.0,
-            "more",
-            f"modelled, one latency for each message of a party; without latency for Cheetah {floor:.1f}",
-        ),
-    ]
+        fitted([party.take(np.arange(16)) for party in parties], keys, "ckks", 1)  # warm
+        mine = [shown(ours(parties, keys, made, each, steps)) for each in local_steps]
+        cheetah, semi2k = (shown(spu(parties, folder, kind, steps)) for kind in ("cheetah", "semi2k"))
+        left_out = RealRow(HESS, size, note="not run: --quick leaves it out")
+        rows += [*mine, cheetah, semi2k, shown(left_out if quick else hess(parties, folder, 4, steps))]
+        for row in mine:
+            judgements += bars(row, cheetah)
+        for data, people in (("independent", parties), ("shared", shared_factors(size, 50, 50, seed))):
+            run = [row for row in (*mine, cheetah, semi2k) if not row.note]
+            ways += paths(data, people, run, RATE, steps, partial(automatic, keys, local_steps[-1]))
+    show_networks(rows)
+    show_faster(rows)
+    print(f"\nto the training loss of {steps} joint steps at rate {RATE}\n{WAYS}")
+    for way in ways:
+        print(way.line())
+    for size in sizes:
+        for data in ("independent", "shared"):
+            judgements += bars_to_loss([way for way in ways if (way.row.rows, way.data) == (size, data)])
+    return {
+        "rows": [asdict(row) for row in rows],
+        "to_same_loss": [asdict(way) | {"total": asdict(way.total)} for way in ways],
+        "bars": [asdict(bar) for bar in judgements],
+    }
 
 
 def fate(rows: int, keys: Keys, seed: int) -> dict[str, Any]:
@@ -239,15 +211,3 @@ def fate(rows: int, keys: Keys, seed: int) -> dict[str, Any]:
     bars = [Bar.of("100,000 x 30+300, one pass, s", wall, 30.0, "less", note)] if rows == 100_000 else []
     found = {"rows": rows, "wall_seconds": wall, "cpu_seconds": cpu, "critical_seconds": result.computation}
     return {**found, "bars": [asdict(bar) for bar in bars]}
-
-
-def _show(row: RealRow) -> None:
-    if row.note:
-        print(f"{row.system:<24}{row.rows or '':>7}  {row.note}", flush=True)
-        return
-    print(
-        f"{row.system:<24}{row.rows:>7,}{row.cpu_seconds:>9.3f}{row.wall_seconds:>9.3f}"
-        f"{row.bytes / 1e3:>9,.0f}{row.messages:>7.0f}{row.once_cpu_seconds:>10.2f}"
-        f"{row.once_bytes / 1e3:>10,.0f}{row.auc:>8.4f}",
-        flush=True,
-    )
