@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import machine
-from bench.blind import Bar, Keys
+from bench.blind import Bar
 from bench.peers_real import compare_real, fate
 from bench.rivals import Fate, Phe, fate_obstacle
 from bench.timing import Task, take_turns
@@ -221,7 +221,7 @@ def _real(args: argparse.Namespace) -> int:
     print(f"{'load':<13}{os.getloadavg()[0]:.1f}")
     sizes = (512,) if args.quick else (512, 4096)
     found = compare_real(args.folder.resolve(), sizes, args.seed, quick=args.quick)
-    shape = fate(4096 if args.quick else 100_000, Keys(2048), args.seed)
+    shape = fate(4096 if args.quick else 100_000, args.seed)
     bars = [*found["bars"], *shape["bars"]]
     print()
     for bar in bars:

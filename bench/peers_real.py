@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from bench import scale_parties
 from bench.blind import Bar, Keys, fitted, generated
 from bench.peers_losses import HEADING as WAYS
 from bench.peers_losses import Way, agreed, bars_to_loss, hess_weights, log_loss, paths, shared_factors
@@ -36,6 +37,8 @@ __all__ = ["compare_real", "fate"]
 Floats = NDArray[np.float64]
 SPU = "0.9.5"
 RATE = 0.3
+LEAST = 11
+"""Rounds of a run from which a round is taken, so that ten share what the machine does besides."""
 SAME: dict[str, Any] = {"l2": 0.0, "standardise": False, "fit_intercept": False}
 """What SPU's program does: columns as they are."""
 HESS = "SecretFlow HESS-SGD"
@@ -69,17 +72,18 @@ def ours(parties: list[Party], keys: Keys, made: float, local_steps: int, steps:
     """`made` are the processor seconds that keys took, which belong to what is done once."""
     settings: dict[str, Any] = {"algorithm": FedBCD(local_steps), "learning_rate": RATE, **SAME}
     rounds = steps // local_steps
-    once, short, _ = fitted(parties, keys, "ckks", 1, **settings)
-    cpu, result, model = fitted(parties, keys, "ckks", rounds, **settings)
-    costs = []
-    for seconds, found in ((once + made, short), (cpu + made, result)):
-        sent, messages = (
-            sum(count.values()) for count in (found.bytes(phase=None), found.messages(phase=None))
-        )
-        costs.append(Cost(seconds, found.computation, sent, messages))
+    measured = max(rounds, LEAST)
+    costs = {}
+    for count in {1, rounds, measured}:
+        cpu, result, model = fitted(parties, keys, "ckks", count, **settings)
+        counted = result.bytes(phase=None), result.messages(phase=None)
+        sent, messages = (sum(each.values()) for each in counted)
+        costs[count] = Cost(cpu + made, result.computation, sent, messages)
+        if count == rounds:
+            scores = np.asarray(model.decision_function(parties))
     system = OURS if local_steps == 1 else f"{OURS}, Q = {local_steps}"
-    row = RealRow.of(system, parties[0].rows, costs[0], costs[1], rounds, local_steps)
-    row = judged(row, parties, np.asarray(model.decision_function(parties)), REVEALS[OURS])
+    row = RealRow.of(system, parties[0].rows, costs[1], costs[measured], measured, local_steps)
+    row = judged(replace(row, steps=steps), parties, scores, REVEALS[OURS])
     return agreed(row, parties, RATE)
 
 
@@ -121,6 +125,10 @@ def hess(parties: list[Party], folder: Path, steps: int, quality: int) -> RealRo
     """SecretFlow's HESS-SGD, nearest to ours in idea. `steps` are run; what it has after `quality` steps is
     computed in the clear, once the run is found to agree with that.
     """
+    if not steps:
+        return RealRow(HESS, parties[0].rows, note="not run: --quick leaves it out")
+    if parties[0].rows > 512:
+        return RealRow(HESS, parties[0].rows, note="not run: its time is proportional to rows")
     try:
         python = environment(folder / "hess", "--no-deps", "-r", str(REQUIREMENTS))
         found = peer(python, "hess_step.py", parties, str(steps), str(RATE))
@@ -175,8 +183,7 @@ def compare_real(folder: Path, sizes: tuple[int, ...], seed: int, *, quick: bool
         fitted([party.take(np.arange(16)) for party in parties], keys, "ckks", 1)  # warm
         mine = [shown(ours(parties, keys, made, each, steps)) for each in local_steps]
         cheetah, semi2k = (shown(spu(parties, folder, kind, steps)) for kind in ("cheetah", "semi2k"))
-        left_out = RealRow(HESS, size, note="not run: --quick leaves it out")
-        rows += [*mine, cheetah, semi2k, shown(left_out if quick else hess(parties, folder, 4, steps))]
+        rows += [*mine, cheetah, semi2k, shown(hess(parties, folder, 0 if quick else 3, steps))]
         for row in mine:
             judgements += bars(row, cheetah)
         for data, people in (("independent", parties), ("shared", shared_factors(size, 50, 50, seed))):
@@ -197,17 +204,13 @@ def compare_real(folder: Path, sizes: tuple[int, ...], seed: int, *, quick: bool
     }
 
 
-def fate(rows: int, keys: Keys, seed: int) -> dict[str, Any]:
-    """One pass over FATE's published shape, ours; `rows` of its 100,000 where time is short."""
-    began = time.perf_counter()
-    parties = generated(rows, 30, 300, seed)
-    cpu, result, _ = fitted(parties, keys, "ckks", 1)
-    wall = time.perf_counter() - began
-    print(f"\n{rows:,} x 30+300, one pass, ours, both parties here: {wall:.1f} s wall, {cpu:.1f} s of")
-    print(f"processor, critical path {result.computation:.1f} s; all keys and encodings included")
+def fate(rows: int, seed: int) -> dict[str, Any]:
+    """One pass over FATE's published shape, ours, by two party processes; `rows` where time is short."""
+    found = scale_parties.measure(rows, (30, 300), seed)
+    print(
+        f"\n{scale_parties.shape(found)}, one pass, ours, two processes: {found['seconds']:.1f} s of wall, "
+        f"{found['cpu_seconds']:.1f} s of processor"
+    )
     for name, published, reveals in FATE:
         print(f"  {name}: {published:g} s published for 100,000 rows, 16 cores a party; reveals {reveals}")
-    note = "FATE publishes 294 s (SSHE-LR) and 136 s (coordinated) with 16 cores a party"
-    bars = [Bar.of("100,000 x 30+300, one pass, s", wall, 30.0, "less", note)] if rows == 100_000 else []
-    found = {"rows": rows, "wall_seconds": wall, "cpu_seconds": cpu, "critical_seconds": result.computation}
-    return {**found, "bars": [asdict(bar) for bar in bars]}
+    return {**found, "bars": [asdict(bar) for bar in scale_parties.bars(found)]}
