@@ -103,7 +103,7 @@ def automatic(
         _, _, model = fitted(parties, keys, "ckks", rounds, **settings)
         return reached(np.asarray(model.decision_function(parties)))
 
-    counts = range(1, 17)
+    counts = range(1, 33)
     first = bisect_left(counts, True, key=there)
     return counts[first] if first < len(counts) else None
 
@@ -128,7 +128,7 @@ def hess(parties: list[Party], folder: Path, steps: int, quality: int) -> RealRo
     if not steps:
         return RealRow(HESS, parties[0].rows, note="not run: --quick leaves it out")
     if parties[0].rows > 512:
-        return RealRow(HESS, parties[0].rows, note="not run: its time is proportional to rows")
+        return RealRow(HESS, parties[0].rows, note="not run: minutes a step, its work grows with rows")
     try:
         python = environment(folder / "hess", "--no-deps", "-r", str(REQUIREMENTS))
         found = peer(python, "hess_step.py", parties, str(steps), str(RATE))
