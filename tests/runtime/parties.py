@@ -85,7 +85,8 @@ class Fleet:
     def __init__(self, folder: Path, keys: Path, people: People, run: Mapping[str, Any]) -> None:
         self.folder, self.people = folder, people
         self.parties = list(people.columns)
-        self.everybody = [*self.parties, *([NOTARY] if len(self.parties) > 2 else [])]
+        self.mutual = len(self.parties) == 2 and "key_holder" not in run
+        self.everybody = [*self.parties, *([] if self.mutual else [NOTARY])]
         self.ports = dict(zip(self.everybody, free_ports(len(self.everybody)), strict=True))
         self.hosts = dict.fromkeys(self.everybody, "127.0.0.1")
         self.ways: dict[tuple[str, str], str] = {}
@@ -112,9 +113,9 @@ class Fleet:
             make_party_folder(made, name, PASSPHRASE, key_holder=name == NOTARY, schemes=())
         shutil.copytree(made, self.folder / name)
         scheme = key_kind(self.run.get("scheme", "ckks"), self.run.get("reveal", "nothing"))
-        if scheme != "plain" and (len(self.parties) == 2 or name == NOTARY):
-            shutil.copy(he_key(keys, scheme, place if len(self.parties) == 2 else 0), self.folder / name)
-            (self.folder / name / f"{scheme}-{place if len(self.parties) == 2 else 0}.skf").rename(
+        if scheme != "plain" and (self.mutual or name == NOTARY):
+            shutil.copy(he_key(keys, scheme, place if self.mutual else 0), self.folder / name)
+            (self.folder / name / f"{scheme}-{place if self.mutual else 0}.skf").rename(
                 self.folder / name / f"he-{scheme}.skf"
             )
 
@@ -136,7 +137,7 @@ class Fleet:
                 lines += [f"[peers.{peer}]", f'address = "{way}"']
                 lines += [f'certificate = "peers/{peer}.pem"']
         shared: dict[str, Any] = {"name": "trial", "parties": self.parties}
-        if len(self.parties) > 2:
+        if not self.mutual:
             shared["key_holder"] = NOTARY
         lines += ["[run]"]
         lines += [f"{key} = {json.dumps(value)}" for key, value in {**shared, **self.run, **run}.items()]
