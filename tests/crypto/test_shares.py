@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from securefed.crypto import KeyHolder
-from securefed.crypto.hidden import HidingKey, PlainMatrix, to_integers
+from securefed.crypto.errors import FormatError, ShapeError, WrongKey
+from securefed.crypto.hidden import HidingKey, PlainMatrix, concealed, to_integers
 from securefed.crypto.shares import (
     DIGIT_BITS,
     DIGITS,
@@ -16,12 +18,15 @@ from securefed.crypto.shares import (
     centred,
     digits,
     multiples,
+    read_share,
     reduced,
     scaled_back,
     scaled_up,
     split,
     truncated,
+    write_share,
 )
+from securefed.crypto.wire import Kind
 from securefed.protocols.shared_products import Factor, Shape
 from tests.protocols.federation import KEYS
 
@@ -57,8 +62,11 @@ def test_digits_times_multiples_are_the_product() -> None:
 
 @pytest.mark.parametrize("kind", ["paillier", "rlwe"])
 @pytest.mark.parametrize("wide", [False, True])
-def test_a_product_with_the_other_partys_share(kind: str, wide: bool) -> None:
-    """k hides its share, p multiplies: the two results add up to the product, and k reads no value."""
+@pytest.mark.parametrize("owner", [True, False])
+def test_a_product_with_the_other_partys_share(kind: str, wide: bool, owner: bool) -> None:
+    """k hides its share, p multiplies: the two results add up to the product, and the key-holder, who is k or
+    a third party, reads no value.
+    """
     k: KeyHolder = KEYS.holder(kind, 0)
     public: Any = k.public
     x = split(values(5, 2))[0]
@@ -71,15 +79,32 @@ def test_a_product_with_the_other_partys_share(kind: str, wide: bool) -> None:
     assert isinstance(public, HidingKey)
     held = multiples(x) if wide else x
     range_, slack = shape.range(public), shape.slack(public, SLACK)
-    array = k.conceal(scaled_up(public, held), range_)
+    array = (k.conceal if owner else partial(concealed, public))(scaled_up(public, held), range_)
+    assert array.origin == "fresh" and not array.repeated()
     block, masks = (factor.matrix @ array).within(range_, slack).lend()
     seen = k.read(block)
     total = centred(scaled_back(public, seen) + scaled_back(public, -masks))
     due = centred(factor.integers @ x)
-    # Noise below a unit, and each share is rounded once.
-    assert max(abs(int(v)) for v in (total - due).ravel()) <= 2
+    # Noise below a unit, and each share is rounded once; a public key's noise is sqrt(5) / 4 more.
+    assert max(abs(int(v)) for v in (total - due).ravel()) <= 2 + (not owner)
     # What k reads is nowhere near the product: it is under masks wider than all of it.
     assert min(abs(int(v)).bit_length() for v in (seen - factor.integers @ x).ravel()) > 128
+
+
+def test_a_share_on_its_way_from_a_key_holder_party_is_what_was_agreed() -> None:
+    public, other = (KEYS.holder("rlwe", place).public for place in (0, 1))
+    share = split(values(3, 2))[0]
+    blob = write_share(public, share)
+    assert (read_share(public, blob, (3, 2)) == share).all()
+    with pytest.raises(ShapeError, match=r"\(3, 2\) given, \(2, 3\) expected"):
+        read_share(public, blob, (2, 3))
+    with pytest.raises(WrongKey):
+        read_share(other, blob, (3, 2))
+    with pytest.raises(FormatError, match="damaged"):
+        read_share(public, blob[:-1] + bytes([blob[-1] ^ 1]), (3, 2))
+    short = public.frame(Kind.OPENED, bytes(14), (3, 2)).to_bytes()
+    with pytest.raises(ShapeError, match="14 bytes of shares given"):
+        read_share(public, short, (3, 2))
 
 
 def test_a_share_that_is_multiplied_by_too_much_is_refused() -> None:
