@@ -135,7 +135,7 @@ def hess(parties: list[Party], folder: Path, steps: int, quality: int) -> RealRo
     except (OSError, subprocess.SubprocessError) as error:
         return RealRow(HESS, parties[0].rows, note=f"not run: {_last_line(error)}")
     run, expected = np.array(found["whole"]["weights"]), hess_weights(parties, RATE, steps)
-    if not np.allclose(run, expected, atol=1e-3):
+    if not np.allclose(run, expected, atol=1e-4):
         far = np.abs(run - expected).max()
         return RealRow(HESS, parties[0].rows, note=f"its weights differ by {far:.2g} from its formula")
     weights = hess_weights(parties, RATE, quality)
