@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ def cases(quick: bool, most_rows: int = 1_000_000) -> Iterator[Case]:
         yield Case("workers", "ckks", min(most_rows, 16_384 if quick else 65_536), (50, 50), workers=workers)
     for workers in (1, max(2, cores())):
         yield Case("workers", "paillier", 64 if quick else 512, (10, 10), workers=workers)
+    if not quick and find_spec("ray") is not None:
+        several = max(2, cores())
+        yield Case("workers", "ckks", min(most_rows, 65_536), (50, 50), workers=several, engine="ray")
+        yield Case("workers", "paillier", 512, (10, 10), workers=several, engine="ray")
 
 
 def quantity(case: Case) -> int:
@@ -114,8 +119,13 @@ def projection(rows: Sequence[Row]) -> dict[str, Any] | None:
 
 def efficiency(rows: Sequence[Row], scheme: str = "ckks") -> float:
     """What a worker adds, as processor seconds of one process over those of several."""
-    found = chosen(rows, "workers", scheme)
+    found = by_processes(rows, scheme)
     return min(1.0, found[0].cpu_s / found[-1].cpu_s) if len(found) == 2 else 1.0
+
+
+def by_processes(rows: Sequence[Row], scheme: str) -> list[Row]:
+    """One process, and several."""
+    return [row for row in chosen(rows, "workers", scheme) if row.case.engine == "processes"]
 
 
 def bars(rows: Sequence[Row]) -> list[Bar]:
@@ -137,7 +147,7 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
             both = "one process that holds both parties"
             made.append(Bar.of(f"peak memory at {name}, MiB", row.peak_mib, due[1], "less", both))
     for scheme in ("ckks", "paillier"):
-        found = chosen(rows, "workers", scheme)
+        found = by_processes(rows, scheme)
         if len(found) == 2:
             one, several = (row.step_s or row.cpu_s for row in found)
             note = f"a round, processor seconds on the critical path; {load}"
@@ -150,6 +160,13 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
                     note,
                 )
             )
+        for row in chosen(rows, "workers", scheme):
+            beside = found[-1].step_wall_s if found else None
+            if row.case.engine == "ray" and row.step_wall_s and beside:
+                note = f"wall time of a round after start-up; {load}"
+                made.append(
+                    Bar.of(f"Ray beside processes, {scheme}", row.step_wall_s / beside, 1.25, "less", note)
+                )
     return made
 
 

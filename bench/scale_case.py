@@ -5,7 +5,8 @@ JSON object. Processor seconds are of all parties together, keys and preparation
 
 Settings that compare engines (`sweep` "workers") also have `step_s`: what a round after the first takes as
 processor seconds on the critical path: those of this process, and of each batch of work those of the worker
-that had most of it. That is what it would take on free cores, measured on a machine that has none.
+that had most of it. That is what it would take on free cores, measured on a machine that has none. Its wall
+time, `step_wall_s`, is what Ray and processes are compared by: Ray does work that no worker counts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import numpy as np
 from bench.memory import peak_rss_mib
 from securefed import FedBCD, GeneralisedLinear, Party
 from securefed.crypto import generate, key_kind
-from securefed.engine import Processes, SerialEngine
+from securefed.engine import Processes, Ray, SerialEngine
 from securefed.estimators.multiclass import MultiClass
 from securefed.protocols.ledger import LedgerWarning
 
@@ -52,6 +53,8 @@ class Case:
     """Of each party."""
     classes: int = 2
     workers: int = 1
+    engine: str = "processes"
+    """What has the workers: "processes" or "ray"."""
 
     @property
     def parties(self) -> int:
@@ -74,6 +77,8 @@ class Row:
     """Of the largest worker."""
     step_s: float | None = None
     """A round after the first, on the critical path."""
+    step_wall_s: float | None = None
+    """Its wall time."""
 
     def to_dict(self) -> dict[str, Any]:
         measured = {name: value for name, value in asdict(self).items() if name != "case"}
@@ -107,7 +112,7 @@ def parties_of(case: Case, seed: int) -> list[Party]:
     ]
 
 
-class Watched(Processes):
+class Longest:
     """Workers whose longest is counted, for each batch of work."""
 
     longest = 0.0
@@ -115,11 +120,20 @@ class Watched(Processes):
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         spent: dict[int, float] = {}
         results = []
-        for result, worker, seconds in super().map(partial(_timed, function), items):
+        timed: Any = super()
+        for result, worker, seconds in timed.map(partial(_timed, function), items):
             spent[worker] = spent.get(worker, 0.0) + seconds
             results.append(result)
         self.longest += max(spent.values(), default=0.0)
         return results
+
+
+class Watched(Longest, Processes):
+    pass
+
+
+class WatchedRay(Longest, Ray):
+    pass
 
 
 def _timed(function: Callable[[T], R], item: T) -> tuple[R, int, float]:
@@ -139,21 +153,34 @@ def settings(case: Case, seed: int) -> dict[str, Any]:
     }
 
 
-def critical_step(case: Case, parties: list[Party], seed: int) -> float:
-    """The difference of two runs with the same keys, and without checks, which come at random."""
-    kind, found = key_kind(case.scheme, "nothing"), list[float]()
+def engine_of(case: Case) -> Watched | WatchedRay | SerialEngine:
+    if case.workers == 1:
+        return SerialEngine()
+    return WatchedRay() if case.engine == "ray" else Watched(case.workers)
+
+
+def critical_step(case: Case, parties: list[Party], seed: int) -> tuple[float, float]:
+    """The difference of two runs with the same keys, and without checks, which come at random: processor
+    seconds on the critical path, and wall time.
+    """
+    kind, found = key_kind(case.scheme, "nothing"), list[tuple[float, float]]()
     keys = {party.name: generate(kind, key_bits=2048) for party in parties}
     few = [party.take(np.arange(16)) for party in parties]
+    if case.engine == "ray":
+        import ray  # started before anything is measured, and for all runs
+
+        ray.init(num_cpus=case.workers, log_to_driver=False, include_dashboard=False)
     for rounds in (0, *STEPS):  # first what a key makes once, on a few rows
         gc.collect()  # what an earlier run kept
-        with Watched(case.workers) if case.workers > 1 else SerialEngine() as engine:
+        with engine_of(case) as engine:
             chosen: dict[str, Any] = {"rounds": max(1, rounds), "engine": engine, "check_every": 0}
             model = GeneralisedLinear(**settings(case, seed), **chosen)
-            began = time.process_time()
+            began, wall = time.process_time(), time.perf_counter()
             model.fit(parties if rounds else few, keys=keys)
-            own = time.process_time() - began
-        found.append(own + (engine.longest if isinstance(engine, Watched) else 0.0))
-    return (found[2] - found[1]) / (STEPS[1] - STEPS[0])
+            own, wall = time.process_time() - began, time.perf_counter() - wall
+        found.append((own + (engine.longest if isinstance(engine, Longest) else 0.0), wall))
+    of_each = [(many - few_) / (STEPS[1] - STEPS[0]) for few_, many in zip(*found[1:], strict=True)]
+    return of_each[0], of_each[1]
 
 
 def main(given: dict[str, Any]) -> None:
@@ -163,17 +190,22 @@ def main(given: dict[str, Any]) -> None:
     began, spent = time.perf_counter(), _processor_seconds()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
-        model = GeneralisedLinear(**settings(case, seed), rounds=1, engine=case.workers)
+        engine = "ray" if case.engine == "ray" else case.workers
+        model = GeneralisedLinear(**settings(case, seed), rounds=1, engine=engine)
         results = MultiClass(model).fit(parties).runs_
+    cpu, wall = _processor_seconds() - spent, time.perf_counter() - began
+    peak, worker = peak_rss_mib(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    step, step_wall = critical_step(case, parties, seed) if case.sweep == "workers" else (None, None)
     json.dump(
         {
-            "cpu_s": round(_processor_seconds() - spent, 3),
-            "wall_s": round(time.perf_counter() - began, 3),
+            "cpu_s": round(cpu, 3),
+            "wall_s": round(wall, 3),
             "bytes": sum(sum(result.bytes().values()) for result in results),
             "messages": sum(sum(result.messages().values()) for result in results),
-            "peak_mib": round(peak_rss_mib(), 1),
-            "worker_mib": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024, 1),
-            "step_s": round(critical_step(case, parties, seed), 3) if case.sweep == "workers" else None,
+            "peak_mib": round(peak, 1),
+            "worker_mib": round(worker, 1),
+            "step_s": None if step is None else round(step, 3),
+            "step_wall_s": None if step_wall is None else round(step_wall, 3),
         },
         sys.stdout,
     )

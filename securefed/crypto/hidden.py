@@ -33,7 +33,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import ceil, log2
+from math import ceil, inf, isfinite, log2, sqrt
 from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
@@ -150,10 +150,24 @@ class PlainMatrix:
     encodings: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if self._bound() * 2.0**self.fraction_bits < 2.0**self.bits:
+            return
         largest = max((float(np.max(np.abs(part), initial=0.0)) for part in self._parts()), default=0.0)
         if not np.isfinite(largest) or largest * 2.0**self.fraction_bits >= 2.0**self.bits:
             allowed = 2.0 ** (self.bits - self.fraction_bits)
             raise RangeError(f"multipliers: {largest:.6g} given, below {allowed:g} is allowed")
+
+    def _bound(self) -> float:
+        """On entries of left @ values', from the lengths of their rows: nothing is multiplied for it."""
+        if self.left is None:
+            return inf
+        each = max(1, PART_ENTRIES // max(1, self.values.shape[1]))
+        parts = (self.values[start : start + each] for start in range(0, len(self.values), each))
+        longest = max((float(np.einsum("ij,ij->i", part, part).max()) for part in parts), default=inf)
+        square = (
+            self.weight**2 * float(np.einsum("ij,ij->i", self.left, self.left).max(initial=0.0)) * longest
+        )
+        return sqrt(square) if isfinite(square) else inf
 
     def __getstate__(self) -> dict[str, Any]:
         """Encodings stay where they were made."""

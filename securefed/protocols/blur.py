@@ -42,6 +42,8 @@ PRECISION = 10
 """Bits after the point that a score shows: 2**-10, three digits."""
 MOST_PRECISION = 24
 KEY_BYTES = 32
+KNOWN_AT_ONCE = 1 << 14
+"""Rows that are looked at together."""
 
 
 def blur(rows: Floats, *, key: bytes, context: bytes, precision_bits: int, fraction_bits: int) -> list[int]:
@@ -79,6 +81,10 @@ def row_contents(rows: Floats) -> list[bytes]:
     return [row.tobytes() for row in np.ascontiguousarray(rows + 0.0, dtype="<f8")]
 
 
+def _hashed(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
+
+
 def on_grid(values: Floats, noise: Sequence[int], fraction_bits: int) -> Floats:
     """values, rounded to whole multiples of 2**-fraction_bits, with the noise added."""
     integers = np.rint(np.ldexp(values, fraction_bits)) + np.array(noise, dtype=np.float64)
@@ -108,17 +114,25 @@ class ScoreGuard:
             raise SettingError(f"score key: {len(self.key)} bytes given, {KEY_BYTES} are allowed")
         self.party, self.column_bits = party, column_bits
         self.ledger = ScoreLedger(self.key, mode, store)
-        self._people: dict[bytes, list[bytes]] = {}
+        self._people: dict[bytes, bytes | tuple[bytes, ...]] = {}
+        """By the hash of their row, which is shorter than the row; several where rows are equal."""
 
     def know(self, rows: Floats, people: Sequence[bytes]) -> None:
         """Who rows are about: people are counted by their id, whatever becomes of their columns."""
-        for content, person in zip(row_contents(rows), people, strict=True):
-            known = self._people.setdefault(content, [])
-            if person not in known:
-                known.append(person)
+        for start in range(0, len(rows), KNOWN_AT_ONCE):
+            some = slice(start, start + KNOWN_AT_ONCE)
+            for content, person in zip(row_contents(rows[some]), people[some], strict=True):
+                known = self._people.setdefault(_hashed(content), person)
+                same = known if isinstance(known, tuple) else (known,)
+                if person not in same:
+                    self._people[_hashed(content)] = (*same, person)
 
     def _about(self, rows: Floats) -> list[bytes]:
-        return [person for content in row_contents(rows) for person in self._people.get(content, [content])]
+        found: list[bytes] = []
+        for content in row_contents(rows):
+            known = self._people.get(_hashed(content), content)
+            found += known if isinstance(known, tuple) else (known,)
+        return found
 
     def expect(self, rows: Floats, scorings: int, precision_bits: int, outputs: int = 1) -> None:
         """Before a training that will evaluate on these rows so often; ScoreRefusal if that is too much."""

@@ -58,6 +58,10 @@ def test_engines_are_compared_by_a_round_on_the_critical_path() -> None:
     """A busy machine's wall times, and what is done once, say nothing about it."""
     one, two = (row("workers", 9.0, workers=count) for count in (1, 2))
     (bar,) = bars([replace(one, step_s=3.0), replace(two, step_s=1.5)])
+    ray = replace(two, case=replace(two.case, engine="ray"), step_wall_s=3.0)
+    processes = replace(two, step_s=1.5, step_wall_s=2.0)
+    _, beside = bars([replace(one, step_s=3.0), processes, ray])
+    assert (beside.name, beside.value, beside.met) == ("Ray beside processes, ckks", 1.5, False)
     assert (bar.value, bar.met) == (2.0, True)
     with Watched(2) as engine:
         assert engine.map(abs, range(-4, 0)) == [4, 3, 2, 1]

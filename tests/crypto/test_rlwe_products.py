@@ -9,6 +9,7 @@ import pytest
 
 from securefed.crypto.hidden import PART_ENTRIES, PlainMatrix, Range, Result, to_integers
 from securefed.crypto.rlwe import packing, products
+from securefed.crypto.rlwe.arrays import RlweArray
 from securefed.crypto.rlwe.keys import RlweSecretKey, generate_secret_key
 from securefed.crypto.scheme import SERIAL
 from securefed.engine import Processes
@@ -81,6 +82,24 @@ def test_processes_give_the_same_ciphertexts(
     assert np.abs(found - exact).max() < 2.0 ** (43 - 60)  # what noise may be at this scale
 
 
+def test_zeros_from_other_processes_are_all_different_and_zero(
+    secret: RlweSecretKey, pool: Processes
+) -> None:
+    """Workers are forks of one process: none may repeat another's randomness."""
+    public, range_ = secret.public, Range(0, 40)
+    public.mapper = pool
+    try:
+        found = [public.zeros(6), public.zeros(6)]
+    finally:
+        public.mapper = SERIAL
+    array = RlweArray(public, (8192 * 6, 2), range_, 6, held=[item for items in found for item in items])
+    assert array.repeated() == 0
+    _, c1 = array._words()
+    phase = secret._times_secret(c1)
+    noise = public.ring.add(array._words()[0], phase)
+    assert max(public.ring.most_bits(each) for each in noise) < 16
+
+
 def test_a_product_of_columns_is_never_whole(secret: RlweSecretKey, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     real = PlainMatrix.part
@@ -93,6 +112,8 @@ def test_a_product_of_columns_is_never_whole(secret: RlweSecretKey, monkeypatch:
     monkeypatch.setattr(PlainMatrix, "part", part)
     columns = np.random.default_rng(0).uniform(-1, 1, (1 << 17, 20))
     PlainMatrix(columns, 20, 24, left=np.eye(20))
+    assert not seen  # rows of these lengths cannot give more than is allowed
+    PlainMatrix(columns, 20, 21, left=np.eye(20))
     assert sum(seen) == columns.size
     assert max(seen) <= PART_ENTRIES < columns.size
 

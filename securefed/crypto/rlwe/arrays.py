@@ -234,7 +234,7 @@ class RlweSum(HiddenSum):
     def rerandomise(self) -> Self:
         """A fresh encryption of zero added to every ciphertext."""
         ring = self.public.ring
-        zeros = [self.public.zero() for _ in self.packing.blocks]
+        zeros = self.public.zeros(len(self.packing.blocks))
         if self._held is not None:
             held = [sealed(ring).apply("add", a, zero) for a, zero in zip(self._held, zeros, strict=True)]
             result = self._like(held=held, plain=self._plain)

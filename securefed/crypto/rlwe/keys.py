@@ -53,6 +53,8 @@ NOISE_FLOOD_BITS = 72
 """Of zeros that are opened to check a key: 2^15 coefficients below 2^16 a run, so 2^-43 for 2^10 runs."""
 MOST_OPENED = 1 << 26
 """Entries that one key opens, which makes that 2^-40; then it has to be replaced."""
+MANY_ZEROS = 4
+"""From which on other processes are asked."""
 _COUNTER = struct.Struct("<Q")
 _MOST_ERROR = 64
 
@@ -139,6 +141,16 @@ class RlwePublicKey(RlweLayout, PublicKey):
         """A fresh encryption of zero, in SEAL's form."""
         return sealed(self.ring).zero(self._key)
 
+    def zeros(self, count: int) -> list[Any]:
+        """Fresh encryptions of zero; where they are many, from processes of this party on this machine, and
+        no others: SEAL takes a new seed from the operating system for every one.
+        """
+        mapper = self.mapper
+        if count < MANY_ZEROS or mapper.local is not mapper or mapper.workers == 1:
+            return [self.zero() for _ in range(count)]
+        found = mapper.map(_zero, [self.shared()] * count)
+        return [sealed(self.ring).ciphertext(words) for words in found]
+
     # Checks of this key (securefed.protocols.key_check)
 
     def zero_chains(self, seed: bytes) -> tuple[RlweMasked, RlweMask]:
@@ -218,6 +230,12 @@ class RlwePublicKey(RlweLayout, PublicKey):
 
     def _load_opened(self, frame: Frame) -> RlweOpened:
         return RlweOpened.from_frame(self, frame)
+
+
+def _zero(public: Shared[RlwePublicKey]) -> Words:
+    """A top-level function, for other processes."""
+    key = public.get()
+    return sealed(key.ring).read(key.zero())
 
 
 def _rebuilt(
