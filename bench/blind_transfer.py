@@ -32,7 +32,7 @@ from securefed.protocols.transfer_plain import PlainTransfer
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.transport import Program
 
-__all__ = ["BlindTransfer", "BlindTransferData"]
+__all__ = ["BlindTransfer", "BlindTransferData", "features_of"]
 
 Array = NDArray[np.float64]
 DRAWS = 2000
@@ -48,15 +48,15 @@ class BlindTransferData:
         if raw:
             self.a, self.b, self.test = data.a.features, data.b.features, data.held_out.features
         else:
-            self.a, _ = _features("A", data.a.features)
-            self.b, again = _features("B", data.b.features)
+            self.a, _ = features_of("A", data.a.features)
+            self.b, again = features_of("B", data.b.features)
             self.test = again(data.held_out.features)
         place = {value: row for row, value in enumerate(data.b.ids.tolist())}
         shared = [(row, place[value]) for row, value in enumerate(data.a.ids.tolist()) if value in place]
         self.rows_a, self.rows_b = (np.array(rows, dtype=np.intp) for rows in zip(*shared, strict=True))
 
 
-def _features(name: str, columns: Array) -> tuple[Array, Callable[[Array], Array]]:
+def features_of(name: str, columns: Array) -> tuple[Array, Callable[[Array], Array]]:
     """What a party makes of its columns, and how it does so with others' rows."""
     party, fitted = Party(name, columns, transform="auto").fitted()
 

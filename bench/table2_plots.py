@@ -115,4 +115,5 @@ def _bars(axes: Any, bars: Sequence[tuple[Row, Any, Any]], title: str) -> None:
     axes.set_title(title)
     axes.margins(y=0.12)
     axes.grid(axis="x", visible=False)
+    axes.set_ylim(top=1.25 * axes.get_ylim()[1])  # room for the legend where the first bars are the longest
     axes.legend(loc="upper left")
