@@ -169,7 +169,8 @@ def _scores(recorded: Recorded, found: Findings) -> None:
             if entry.kind == "score-opening" and entry.peer != label:
                 found.against(f"{party} opened scores for {entry.peer}")
     if numbers:
-        found.looked_at = f"{numbers} scores, one a row, to {label}"
+        each = "one a row" if recorded.outputs == 1 else f"{recorded.outputs} a row"
+        found.looked_at = f"{numbers} scores, {each}, to {label}"
     else:
         _nobody(recorded, found, "scores were opened, and neither end of that is here")
 

@@ -148,7 +148,8 @@ class ClassSides(LabelSide):
 
     def _apart(self, scores: Array) -> Array:
         """Of each class by itself, made to add up to 1."""
-        if self.taylor and all(side.calibration is None and side.own is None for side in self.sides):
+        raw = all(side.calibration is None and side.own is None for side in self.sides)
+        if raw and self.taylor and self.loss.name == "logistic":
             found = np.exp(SLOPE * (scores - scores.max(axis=1, keepdims=True)))
             likely: Array = found / found.sum(axis=1, keepdims=True)
             return likely

@@ -222,26 +222,28 @@ def test_the_hidden_maps_follow_the_plain_ones(
     assert np.abs(plain_b).max() > 100 * bound
 
 
-def test_nothing_is_opened_and_a_share_tells_nothing() -> None:
+@pytest.mark.parametrize("outputs", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_nothing_is_opened_and_a_share_tells_nothing(outputs: int) -> None:
     """Labels from c = F_B'(w y)/n by least squares: found where c is in the clear, chance in B's share of it.
 
     And everything that a key-holder reads is uniform: of the top bits of what A and B read half are set.
     """
-    done = blind(recipe(rounds=1), data(rows=40, columns=(3, 30)))
+    done = blind(recipe(rounds=1), data(rows=40, columns=(3, 30), outputs=outputs))
     a, b = done.parties["A"]._rows, done.parties["B"]._rows
-    y = a.targets()[b.labelled]
+    told = a.targets().reshape(40, -1)[:, 0]
+    y = told[b.labelled]
     rows = b.shared[b.labelled]
 
     def guess(c: Array) -> float:
         return float(roc_auc_score(y, rows @ np.linalg.lstsq(b.labelled_gram, c, rcond=None)[0]))
 
-    naive = b.shared.T @ a.targets() / len(a.overlap)
+    naive = b.shared.T @ told / len(a.overlap)
     assert guess(naive) > 0.95
     # Around their mean: truncated shares modulo 2^112 are 2^112 to 15 digits, which says nothing of anything.
     held = np.asarray(centred(done.parties["B"]._c[:, 0]).astype(np.float64))
     held = (held - held.mean()) / held.std()
-    # 20 positives and 19 negatives or so: the standard error of an AUC by chance is 0.094; four of them.
-    assert abs(guess(held) - 0.5) < 0.38
+    # At least 13 positives and negatives: the standard error of an AUC by chance is 0.1; four of them.
+    assert abs(guess(held) - 0.5) < 0.4
     assert all(not outcome.ledger.entries for outcome in done.run.outcomes.values())
     for link in done.run.links.values():
         assert not {"opening", "opening-request", "scores"} & set(link.transcript.count("sent"))
@@ -324,13 +326,13 @@ def test_scores_go_to_the_label_party_and_are_those_of_the_model(scheme: str, ke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key_holder", [None, "C"])
-def test_an_interrupted_run_goes_on_from_its_shares(key_holder: str | None) -> None:
-    once = recipe(rounds=3, algorithm=FedSGD())
-    whole = blind(once, data(), key_holder=key_holder).maps
-    first = blind(recipe(rounds=1, algorithm=FedSGD()), data(), key_holder=key_holder)
+@pytest.mark.parametrize(("key_holder", "outputs"), [(None, 3), ("C", 1)])
+def test_an_interrupted_run_goes_on_from_its_shares(key_holder: str | None, outputs: int) -> None:
+    once, given = recipe(rounds=3, algorithm=FedSGD()), data(outputs=outputs)
+    whole = blind(once, given, key_holder=key_holder).maps
+    first = blind(recipe(rounds=1, algorithm=FedSGD()), given, key_holder=key_holder)
     states = {name: party.state() for name, party in first.parties.items()}
-    resumed = blind(once, data(), states=states, key_holder=key_holder).maps
+    resumed = blind(once, given, states=states, key_holder=key_holder).maps
     assert max(np.abs(x - y).max() for x, y in zip(whole, resumed, strict=True)) < 2.0**-20
     broken = {**states["A"], "share_a": states["A"]["share_a"][:-1]}
     with pytest.raises(DataError, match="bytes of shares"):
