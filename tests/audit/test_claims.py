@@ -14,7 +14,8 @@ from tests.audit.runs import ALGORITHMS, PROTOCOLS, record, report
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
 OPEN = [name for name in PROTOCOLS if not name.startswith("blind")]
-BLIND = [name for name in PROTOCOLS if name.startswith("blind")]
+THIRD = "blind, transfer, key-holder"
+BLIND = [name for name in PROTOCOLS if name.startswith("blind") and name != THIRD]
 
 
 def cells(*combined: Iterable[str]) -> list[Any]:
@@ -31,6 +32,19 @@ def test_every_claim_holds(protocol: str, scheme: str, algorithm: str) -> None:
     found = report(protocol, scheme, algorithm)
     assert found.failed == [], found.to_text()
     assert [claim.name for claim in found.claims] == [statement.name for statement in CLAIMS]
+
+
+SLOW = [("paillier", "FedSGD"), ("ckks", "FedBCD-s")]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "algorithm"),
+    [("ckks", "FedBCD-p"), *(pytest.param(*cell, marks=pytest.mark.slow) for cell in SLOW)],
+)
+def test_and_for_blind_transfer_learning_with_a_key_holder_party(scheme: str, algorithm: str) -> None:
+    test_every_claim_holds_for_blind_training(THIRD, algorithm, scheme)
+    given = report(THIRD, scheme, algorithm).claim("nothing").evidence
+    assert "products of shares, each for the one whose share it is" in given
 
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])

@@ -373,7 +373,7 @@ def test_a_product_of_no_share(monkeypatch: Patch, scheme: str) -> None:
     assert failed(made("blind, transfer", scheme)) == ["nothing"]
 
 
-@pytest.mark.parametrize("to", ["the other", "the same"])
+@pytest.mark.parametrize("to", ["the other", pytest.param("the same", marks=pytest.mark.slow)])
 def test_a_product_for_somebody_else(monkeypatch: Patch, to: str) -> None:
     """A key-holder party gives what it read to the one who multiplied too, or once more to the owner."""
     send, receive = Link.send, Link.receive
