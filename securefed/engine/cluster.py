@@ -59,6 +59,7 @@ class Ray:
         self._address = where or None
         self._request = _request(asked)
         self._ray: Any = None
+        self._task: Any = None
         self._joined = False
         self.local = Processes(cores())
         """Nothing is started before there is work for it."""
@@ -71,8 +72,9 @@ class Ray:
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         ray = self._connected()
-        task = ray.remote(function).options(max_retries=RETRIES, **self._request)
-        pending = [task.remote(item) for item in items]
+        if self._task is None:  # made once: a cluster is told of every new one, and its workers ask for it
+            self._task = ray.remote(_done).options(max_retries=RETRIES, **self._request)
+        pending = [self._task.remote(function, item) for item in items]
         try:
             results: list[R] = ray.get(pending)
         except ray.exceptions.RayTaskError as error:
@@ -122,13 +124,18 @@ class Ray:
         self._known.clear()
         if self._ray is not None and self._joined:
             self._ray.shutdown()
-        self._ray, self._joined = None, False
+        self._ray, self._task, self._joined = None, None, False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _done(function: Callable[[T], R], item: T) -> R:
+    """One piece of work."""
+    return function(item)
 
 
 def _reach(address: str | None) -> None:
