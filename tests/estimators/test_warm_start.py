@@ -74,15 +74,15 @@ def test_the_score_ledger_goes_on_too() -> None:
 
 def test_hidden_parameters_that_lie_otherwise_for_so_many_rows_are_named() -> None:
     def wide(rows: int) -> list[Party]:
-        columns = np.random.default_rng(0).normal(size=(rows, 201))
+        columns = np.random.default_rng(0).normal(size=(rows, 258))
         return [Party("a", columns[:, 1:]), Party("b", columns[:, :1], labels=np.arange(rows) % 2)]
 
     settings = {**BLIND, "release": False, "learning_rate": "auto"}
     model = GeneralisedLinear(rounds=1, warm_start=True, **settings).fit(wide(30))
     with pytest.raises(
-        SettingError, match="600 rows a round given; encrypted parameters of 30 lie otherwise"
+        SettingError, match="7500 rows a round given; encrypted parameters of 30 lie otherwise"
     ):
-        model.fit(wide(600))
+        model.fit(wide(7500))
     assert model.fit(wide(40)).result_.rounds == 1
 
 
