@@ -39,7 +39,7 @@ SPU = "0.9.5"
 RATE = 0.3
 LEAST = 11
 """Rounds of a run from which a round is taken, so that ten share what the machine does besides."""
-SAME: dict[str, Any] = {"l2": 0.0, "standardise": False, "fit_intercept": False}
+SAME: dict[str, Any] = {"check_every": 0, "l2": 0.0, "standardise": False, "fit_intercept": False}
 """What SPU's program does: columns as they are."""
 HESS = "SecretFlow HESS-SGD"
 REVEALS = {

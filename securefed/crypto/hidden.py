@@ -145,7 +145,7 @@ class PlainMatrix:
     """Of the rows of `values`, where `left` is given."""
     rough: bool = False
     """Whether sums may carry more noise, some 2**10 times as much, where that makes them cheaper: not where
-    they are opened, or low bits count.
+    they are opened, or low bits count, or the makers of keys are not trusted.
     """
     encodings: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -330,8 +330,10 @@ class HidingLayout(Protocol):
         """Bits that are left above values of this range and their masks; negative where they do not fit."""
         ...
 
-    def blocks_for(self, size: int, rows: int) -> int:
-        """Into how many pieces an operand is cut that `rows` results are computed from: a matter of cost."""
+    def blocks_for(self, size: int, rows: int, *, rough: bool = False) -> int:
+        """Into how many pieces an operand is cut that `rows` results are computed from, by matrices that are
+        `rough` or not: a matter of cost.
+        """
         ...
 
     def places(self, rows: int, blocks: int) -> tuple[int, NDArray[np.intp]]:

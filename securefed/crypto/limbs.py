@@ -42,10 +42,12 @@ class Limbs:
 
     @classmethod
     def of(cls, integers: Any) -> Limbs:
-        """From an array of integers of any kind."""
+        """From an array of integers: int64, or Python's of any size."""
         if isinstance(integers, Limbs):
             return integers
         whole = np.asarray(integers)
+        if whole.dtype not in (np.int64, object):
+            raise TypeError(f"integers: an array of {whole.dtype} given, int64 or Python's are allowed")
         try:
             small = whole.astype(np.int64)
         except OverflowError:

@@ -59,10 +59,12 @@ class Start:
                 f" by seed {self.seed} were, and others learnt from; the same, or holdout=0, is allowed"
             )
         now, then = (each.batches.effective_size for each in (agreement, self.agreement))
+        trusts, trusted = agreement.takes_on_trust, self.agreement.takes_on_trust
         for holder in self.holders.values() if self.states else ():
             key = holder.public
             if hides(key) and any(
-                key.blocks_for(member.equations, now) != key.blocks_for(member.equations, then)
+                key.blocks_for(member.equations, now, rough=trusts)
+                != key.blocks_for(member.equations, then, rough=trusted)
                 for member in agreement.members
             ):
                 raise SettingError(

@@ -163,7 +163,10 @@ def _check_seconds(scenario: Scenario, key: Any, costs: Costs) -> float:
     outputs, rows = agreement.columns, agreement.batches.effective_size
     most = max(member.equations for member in agreement.members)
     residual_blocks = BlindPlan.residual_blocks(key, agreement)
-    for size, blocks in ((rows, residual_blocks), (most, key.blocks_for(most, rows))):
+    for size, blocks in (
+        (rows, residual_blocks),
+        (most, key.blocks_for(most, rows, rough=agreement.takes_on_trust)),
+    ):
         numbers, _ = key.places(size, blocks)
         matrix = PlainMatrix(np.ones((SUMS, numbers)), 0, 1)
         pieces, shape = key.array_ciphertexts((size, 1), blocks), (SUMS, outputs)

@@ -102,7 +102,7 @@ class _Refreshes:
         return Refresh(shape, self._plan.parameters, self._plan.slack, -key.scoring_lift)
 
     def blocks(self, key: HidingKey, name: str) -> int:
-        return key.blocks_for(self.sizes[name], self.rows)
+        return key.blocks_for(self.sizes[name], self.rows, rough=self._agreement.takes_on_trust)
 
 
 class BlindParty(PartyLoop):
@@ -228,12 +228,12 @@ class BlindParty(PartyLoop):
         return t % count if batches.fixed and count <= MOST_KEPT_BATCHES else None
 
     def _margin(self, t: int) -> PlainMatrix:
-        again = self._kept(t)
+        again, rough = self._kept(t), self._agreement.takes_on_trust
         if again is None:
-            return self._plan.margin_matrix(self._rows(t))
+            return self._plan.margin_matrix(self._rows(t), rough=rough)
         found = self._matrices.get(("margin", again))
         if not isinstance(found, PlainMatrix):
-            found = self._plan.margin_matrix(self._rows(t), keep=True)
+            found = self._plan.margin_matrix(self._rows(t), keep=True, rough=rough)
             self._matrices["margin", again] = found
         return found
 
@@ -258,8 +258,9 @@ class BlindParty(PartyLoop):
             matrix, momentum = self._steps.matrix(t), self._steps.momentum(t)
             learnt, batches = self._agreement.batches.trained(t), self._agreement.batches
             idle = np.isin(np.arange(batches.rows), learnt, invert=True) if batches.aside else None
+            rough = self._agreement.takes_on_trust
             found = self._plan.update_matrices(
-                matrix, self._rows(t), len(learnt), momentum, idle=idle, keep=keep
+                matrix, self._rows(t), len(learnt), momentum, idle=idle, keep=keep, rough=rough
             )
             if keep:
                 self._matrices["update", again, rate] = found

@@ -129,7 +129,7 @@ class BlindPlan:
     def residual_blocks(key: HidingKey, agreement: Agreement) -> int:
         """Pieces of residuals, for whoever makes most of them."""
         most = max(member.equations for member in agreement.members)
-        return key.blocks_for(agreement.batches.effective_size, most)
+        return key.blocks_for(agreement.batches.effective_size, most, rough=agreement.takes_on_trust)
 
     # What a run computes, for the keys that merges take
 
@@ -139,7 +139,7 @@ class BlindPlan:
         found: list[Result] = []
         for member in agreement.members:
             size = member.equations
-            blocks = key.blocks_for(size, rows)
+            blocks = key.blocks_for(size, rows, rough=agreement.takes_on_trust)
             found += [
                 Result(rows, outputs, size, blocks),
                 Result(size, outputs, rows, residual_blocks),
@@ -175,11 +175,11 @@ class BlindPlan:
         lifted = self.lifted(key)
         return Range(lifted.fraction_bits + RELEASE_BITS, lifted.bits + RELEASE_BITS + 1)
 
-    def margin_matrix(self, features: Array, *, keep: bool = False) -> PlainMatrix:
+    def margin_matrix(self, features: Array, *, keep: bool = False, rough: bool = False) -> PlainMatrix:
         """b X."""
         weight = self.loss.margin_weight
         bits = FEATURE_BITS + _bits(self.feature_bound * max(1.0, weight)) + 1
-        return PlainMatrix(features, FEATURE_BITS, bits, keep, weight=weight, rough=True)
+        return PlainMatrix(features, FEATURE_BITS, bits, keep, weight=weight, rough=rough)
 
     def update_matrices(
         self,
@@ -190,6 +190,7 @@ class BlindPlan:
         *,
         idle: NDArray[np.bool_] | None = None,
         keep: bool = False,
+        rough: bool = False,
     ) -> tuple[PlainMatrix, PlainMatrix]:
         """-P_Q X'/S and (1 + momentum) I - l2 P_Q; `matrix` is P_Q, S the `rows` that are learnt from, `idle`
         the others.
@@ -203,7 +204,7 @@ class BlindPlan:
                 left=matrix,
                 weight=-1.0 / rows,
                 idle=idle,
-                rough=True,
+                rough=rough,
             )
             decay = (1.0 + momentum) * np.eye(len(matrix)) - self.l2 * matrix
             kept = PlainMatrix(decay, DECAY_BITS, DECAY_BITS + 4, keep)

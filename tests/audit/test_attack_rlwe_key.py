@@ -11,13 +11,16 @@ import pytest
 from securefed.audit import audit
 from securefed.crypto import KeyHolder
 from securefed.crypto.errors import BadKey, OpeningRefused
-from securefed.crypto.hidden import PlainMatrix, Range, Wide
+from securefed.crypto.hidden import PlainMatrix, Range, Result, Wide
+from securefed.crypto.rlwe.arrays import unflat
 from securefed.crypto.rlwe.keys import RlwePublicKey, RlweSecretKey, generate_secret_key
 from securefed.crypto.rlwe.packing import reversed_bits
 from securefed.crypto.rlwe.ring import HIDDEN, SEED_BYTES, Words
 from securefed.crypto.rlwe.sealed import sealed
 from securefed.crypto.wire import Kind
 from securefed.protocols import key_check
+from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.losses import get_loss
 from tests.protocols.test_blind import blind, recipe
 
 Patch = pytest.MonkeyPatch
@@ -25,6 +28,7 @@ RING = HIDDEN
 STEP = 157
 """Of the noise that a crafted key adds, above masks of 155 bits."""
 SLACK, VALUES = 60, Range(66, 93)
+PLAN = BlindPlan(get_loss("logistic"), 2, 100, 1e-3, 64.0, 64.0, 64.0, entries=1 << 24)
 
 
 def constant(value: int) -> Words:
@@ -80,6 +84,16 @@ def test_a_crafted_key_undoes_what_hides_multipliers(make: Any) -> None:
         assert distance(left, before) > 2**150
 
 
+def with_error(secret: RlweSecretKey, blob: bytes, error: int) -> bytes:
+    """Switching keys of which the first has one constant error more."""
+    frame = secret.public._frame(blob, Kind.SWITCHING)
+    body, ring = memoryview(frame.payload), RING
+    count = len(body[SEED_BYTES:]) // ring.byte_count(len(ring.primes) * ring.degree)
+    parts = ring.from_bytes(body[SEED_BYTES:], (count, len(ring.primes), ring.degree), "keys")
+    parts[0] = ring.subtract(parts[0], constant(error))
+    return secret.public.frame(Kind.SWITCHING, bytes(body[:SEED_BYTES]) + ring.to_bytes(parts)).to_bytes()
+
+
 def data() -> tuple[list[np.ndarray], np.ndarray]:
     rng = np.random.default_rng(4)
     return [rng.normal(size=(12, 3)) for _ in range(2)], rng.choice([-1.0, 1.0], 12)
@@ -106,15 +120,42 @@ def test_so_are_crafted_switching_keys(monkeypatch: Patch) -> None:
     make = bad.switching
 
     def switching(strides: Sequence[int]) -> bytes:
-        frame = bad.public._frame(make(strides), Kind.SWITCHING)
-        shape = (len(strides) * len(RING.data_primes), len(RING.primes), RING.degree)
-        parts = RING.from_bytes(memoryview(frame.payload)[SEED_BYTES:], shape, "keys")
-        parts[1] = RING.subtract(parts[1], constant(1 << 140))
-        return bad.public.frame(Kind.SWITCHING, frame.payload[:SEED_BYTES] + RING.to_bytes(parts)).to_bytes()
+        return with_error(bad, make(strides), 1 << 140)
 
     monkeypatch.setattr(bad, "switching", switching)
     with pytest.raises(BadKey, match="p1's keys are crafted"):
         run({"p0": KeyHolder(generate_secret_key()), "p1": KeyHolder(bad)})
+
+
+@pytest.mark.parametrize("rough", [True, False])
+def test_what_passes_the_check_is_no_nearer_to_the_mask_than_values(rough: bool) -> None:
+    """A switching key with the largest error that passes: products of a turned operand multiply what it adds,
+    so where keys are checked operands are not turned.
+    """
+    secret, plan = generate_secret_key(), PLAN
+    public, rng = secret.public, np.random.default_rng(0)
+    features = rng.normal(size=(4096, 50))
+    blocks = public.blocks_for(4096, 50, rough=rough)
+    strides = public.strides_for([Result(50, 1, 4096, blocks)])
+    public.load_switching(with_error(secret, secret.switching(strides), 1 << 74), strides)
+    masked, _ = public.zero_chains(seed := bytes(SEED_BYTES))
+    assert public.noise_bits(secret.open_noise(masked)[1], seed) <= key_check.MOST_BITS
+    moved, _ = plan.update_matrices(10 * np.eye(50), features, 4096, rough=rough)
+    residuals = rng.integers(-(2**30), 2**30, (4096, 1)).astype(object)
+    sums = moved @ secret.conceal(residuals, plan.residuals, blocks)
+    read = unflat(sums.packing, RING.to_limbs(secret._phase(sums.packing, *sums.words))).wide()
+    noise = read - moved.integers().astype(object) @ residuals
+    assert (max(abs(int(v)) for v in noise.ravel()) > 2 ** (plan.moved.bits + 20)) == rough
+
+
+def test_operands_are_turned_only_where_key_holders_are_taken_at_their_word(monkeypatch: Patch) -> None:
+    asked: list[bool] = []
+    made = PlainMatrix.__post_init__
+    monkeypatch.setattr(PlainMatrix, "__post_init__", lambda self: asked.append(self.rough) or made(self))
+    for every in (32, 0):
+        asked.clear()
+        blind(recipe(rounds=1, batch_size=None, check_every=every), *data())
+        assert any(asked) == (every == 0)
 
 
 def test_a_check_of_keys_opens_nothing_but_zeros(monkeypatch: Patch) -> None:

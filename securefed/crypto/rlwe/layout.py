@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.hidden import Range, Result
-from securefed.crypto.rlwe.packing import MERGE, Packing, operand_length, padded, strides_of, turns_for
+from securefed.crypto.rlwe.packing import (
+    MERGE,
+    MOST_TURNS,
+    Packing,
+    operand_length,
+    padded,
+    strides_of,
+    turns_for,
+)
 from securefed.crypto.rlwe.ring import HIDDEN, SEED_BYTES, Ring
 
 __all__ = ["RlweLayout"]
@@ -37,8 +45,8 @@ class RlweLayout:
     def room(self, range_: Range, slack: int) -> int:
         return self.ring.capacity_bits - range_.masked(slack).bits
 
-    def blocks_for(self, size: int, rows: int) -> int:
-        return _cheapest(size, rows, self.ring.degree)
+    def blocks_for(self, size: int, rows: int, *, rough: bool = False) -> int:
+        return _cheapest(size, rows, self.ring.degree, MOST_TURNS if rough else 1)
 
     @property
     def chain_shape(self) -> tuple[int, int]:
@@ -99,13 +107,13 @@ class RlweLayout:
 
 
 @cache
-def _cheapest(size: int, rows: int, degree: int) -> int:
+def _cheapest(size: int, rows: int, degree: int, most: int) -> int:
     """Shorter pieces of an operand save key switches of the `rows` results; each costs a ciphertext."""
     packing = Packing(rows, 1, degree)
 
     def cost(blocks: int) -> int:
         length = operand_length(size, blocks, degree)
         pieces = -(-size // length)
-        return turns_for(packing, length, pieces)[1] + PIECE * pieces
+        return turns_for(packing, length, pieces, most)[1] + PIECE * pieces
 
     return min((1 << k for k in range(padded(size).bit_length())), key=cost)

@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 from securefed.crypto.errors import ShapeError
 
 __all__ = [
+    "MERGE",
+    "MOST_TURNS",
     "PLACES",
     "Block",
     "Packing",

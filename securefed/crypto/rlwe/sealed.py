@@ -124,14 +124,14 @@ class Sealed:
         return _load(seal.Plaintext(), parts, self.context)
 
     def plaintexts(self, polynomials: NDArray[np.int64]) -> list[Any]:
-        """SEAL plaintexts in NTT form of (k, N) integers below 2^53 in magnitude.
+        """SEAL plaintexts in NTT form of (k, N) integers below every prime in magnitude.
 
         Small ones go in through SEAL's encoder, which takes values at the roots and rounds what it makes of
         them to whole coefficients: they arrive exactly, and nothing comes back through a file. The bound: a
         transform of length N errs by at most 5 log2(N) 2^-53 of the Euclidean norm, there are two, and a norm
         is at most sqrt(N) times the largest; below 2^EXACT_BITS that is less than 1/4.
         """
-        if polynomials.size and int(np.abs(polynomials).max()) >> EXACT_BITS:
+        if polynomials.size and max(-int(polynomials.min()), int(polynomials.max())) >> EXACT_BITS:
             return [self.plaintext(words) for words in self.to_ntt(self.ring.from_small(polynomials))]
         turns, places = _roots(self.ring.degree)
         values = np.fft.ifft(polynomials * turns, norm="forward")[:, places]
