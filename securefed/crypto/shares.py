@@ -31,6 +31,8 @@ that is below 2**-36 each.
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,6 +62,7 @@ __all__ = [
 
 SHARE_BITS = 112
 SHARE_BYTES = SHARE_BITS // 8
+SALT_BYTES = 16
 DIGIT_BITS = 38
 DIGITS = 3
 """Digits of DIGIT_BITS that make up a share."""
@@ -131,8 +134,13 @@ def from_bytes(raw: bytes, shape: tuple[int, int]) -> Wide:
 
 
 def write_share(public: PublicKey, share: Wide) -> bytes:
-    """A share, from the holder of the key that it was read with to its owner; a frame of kind OPENED."""
-    return public.frame(Kind.OPENED, to_bytes(share), (share.shape[0], share.shape[1])).to_bytes()
+    """A share, from the holder of the key that it was read with to its owner; a frame of kind OPENED.
+
+    It ends in random bytes: transcripts have a hash of every message, and whoever multiplied knows the mask
+    and could try guesses at what was multiplied on it.
+    """
+    payload = to_bytes(share) + os.urandom(SALT_BYTES)
+    return public.frame(Kind.OPENED, payload, (share.shape[0], share.shape[1])).to_bytes()
 
 
 def read_share(public: PublicKey, blob: bytes, shape: tuple[int, int]) -> Wide:
@@ -140,4 +148,4 @@ def read_share(public: PublicKey, blob: bytes, shape: tuple[int, int]) -> Wide:
     frame = Frame.from_bytes(blob, Kind.OPENED).expect(public.scheme, public.parameters, public.key_id)
     if frame.shape != shape:
         raise ShapeError(f"shares of shape {frame.shape} given, {shape} expected")
-    return from_bytes(frame.payload, shape)
+    return from_bytes(frame.payload[: max(0, len(frame.payload) - SALT_BYTES)], shape)

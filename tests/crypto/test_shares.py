@@ -96,13 +96,14 @@ def test_a_share_on_its_way_from_a_key_holder_party_is_what_was_agreed() -> None
     share = split(values(3, 2))[0]
     blob = write_share(public, share)
     assert (read_share(public, blob, (3, 2)) == share).all()
+    assert write_share(public, share) != blob  # so that no hash of it answers a guess
     with pytest.raises(ShapeError, match=r"\(3, 2\) given, \(2, 3\) expected"):
         read_share(public, blob, (2, 3))
     with pytest.raises(WrongKey):
         read_share(other, blob, (3, 2))
     with pytest.raises(FormatError, match="damaged"):
         read_share(public, blob[:-1] + bytes([blob[-1] ^ 1]), (3, 2))
-    short = public.frame(Kind.OPENED, bytes(14), (3, 2)).to_bytes()
+    short = public.frame(Kind.OPENED, bytes(14 + 16), (3, 2)).to_bytes()
     with pytest.raises(ShapeError, match="14 bytes of shares given"):
         read_share(public, short, (3, 2))
 
