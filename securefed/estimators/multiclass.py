@@ -27,7 +27,7 @@ from sklearn.base import BaseEstimator, clone
 from securefed.crypto import KeyHolder
 from securefed.data.labels import accuracy, check_known, missing_labels
 from securefed.errors import DataError, SettingError
-from securefed.estimators.common import check_parties
+from securefed.estimators.common import all_or_nothing, check_parties
 from securefed.estimators.generalised_linear import GeneralisedLinear
 from securefed.estimators.transfer_learner import TransferLearner
 from securefed.measure.classes import ClassSides
@@ -108,6 +108,7 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
     def __init__(self, estimator: GeneralisedLinear | TransferLearner | None = None) -> None:
         self.estimator = estimator
 
+    @all_or_nothing
     def fit(self, parties: Sequence[Party], *, keys: Mapping[str, KeyHolder] | None = None) -> Self:
         """One run where nothing is revealed, else one a class. Fresh keys are made once, for all of them."""
         listed = check_parties(parties)
@@ -236,7 +237,9 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         """One file a party, with its part of the encrypted model of all classes; as GeneralisedLinear's."""
         self._fitted()
         if not isinstance(self.models_[0], _AllClasses):
-            raise SettingError("save: not one blind run of several classes; models_[k].save writes each")
+            raise SettingError(
+                "save: for one blind run of a linear model; models_[k].save writes each of these"
+            )
         self.models_[0].save(folder)
 
     @classmethod

@@ -110,5 +110,5 @@ def test_an_encrypted_run_has_the_same_answers_also_from_its_files(tmp_path: Pat
     assert set(people) == {(1, 36)}
     with pytest.raises(DataError, match="generalised-linear"):
         GeneralisedLinear.load(tmp_path, keys=hidden.holders_)
-    with pytest.raises(SettingError, match="not one blind run"):
+    with pytest.raises(SettingError, match="for one blind run of a linear model"):
         twin.save(tmp_path)
