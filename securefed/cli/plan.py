@@ -189,12 +189,20 @@ def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[s
     """What could be run instead: schemes, and what training reveals."""
     wanted = schemes or [*filter(protects, SCHEMES)]
     found: list[tuple[str, SharedSettings]] = []
+    refused: SettingError | None = None
     for scheme in wanted:
         hides = SCHEMES[scheme].hides is not None
         for title, changes in shared.kit().alternatives(shared.values, hides):
             variant = _with(shared, **changes, scheme=scheme)
+            try:
+                variant.kit().check_key_holder(variant.key_holder, len(variant.parties))
+            except SettingError as error:
+                refused = error
+                continue
             if shared.outputs == 1 or variant.kit().many_classes:
                 found.append((f"{scheme}, {title}", variant))
+    if refused is not None and not found:
+        raise refused
     return found
 
 
@@ -255,15 +263,18 @@ def _why(fastest: Estimate, every: list[Estimate], rounds: RoundsModel) -> str:
     same = [r for r in every if (r.scheme, r.reveal) == (fastest.scheme, fastest.reveal)]
     one = next(r for r in same if r.local_steps == 1)
     share = fastest.communication / (fastest.seconds or 1.0)
-    if one.computation and fastest.computation < 1.2 * one.computation:
+    if fastest.local_steps == 1 and len(same) > 1:
+        reason = "more local steps cost more than the rounds that they save"
+    elif one.computation and fastest.seconds < 1.2 * one.seconds:
         reason = (
             "a round costs the same whatever Q is (linear models exchange once a round), so more local steps "
             "save rounds for nothing, until they save no more"
         )
     else:
         reason = (
-            f"each local step opens once, so a round grows from {seconds(one.seconds)} at Q = 1 to "
-            f"{seconds(fastest.seconds)}, against {one.rounds} rounds that become {fastest.rounds}"
+            "each local step takes messages of its own, so a round grows from "
+            f"{seconds(one.seconds)} at Q = 1 to {seconds(fastest.seconds)}, "
+            f"against {one.rounds} rounds that become {fastest.rounds}"
         )
     return (
         f"Why: {reason}; {share:.0%} of a round is communication. Rounds by R(Q) = "

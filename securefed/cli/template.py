@@ -67,10 +67,10 @@ objective = "{objective}"  # "linear": all have the same people; "transfer": two
 scheme = "ckks"                # "ckks" (lattices, fast), "paillier" (factoring), "plain" (NO protection)
 reveal = "nothing"             # "nothing": parameters stay encrypted throughout (linear models);
                                # "own-gradient": each party sees its own aggregated gradients
-rounds = 24                    # exchanges, or "auto"; the last third learns from held-out rows too (refit)
-local_steps = 20               # Q: local updates between two exchanges; `securefed plan` says which is fast
+rounds = {rounds}  # exchanges, or "auto"; the last third learns from held-out rows too (refit)
+local_steps = {steps}  # Q: local updates between two exchanges; `securefed plan` says which is fast
 learning_rate = "auto"         # every party's own, from its own columns: cannot diverge; or a number
-{penalty}l2 = "auto"  # weight of the penalty: 1/rows; or a number
+{penalty}l2 = "auto"  # weight of the penalty: 1/rows; or a number (transfer: a number)
 batch_size = 0                 # 0: all rows in every round, the surest; or rows a round
 seed = 0                       # of the batches; no secret
 # id_form = "exact"            # "caseless": Ann is ann; "loose": also without spaces, signs, leading zeros
@@ -119,6 +119,8 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
             key_holder=needed if held else f"# {needed}; with three parties or more (transfer: two)",
             objective="transfer" if held and pair else "linear",
             penalty="# " if held and pair else "",
+            rounds=10 if held and pair else 24,
+            steps=5 if held and pair else 20,
         )
     )
     return "\n".join(map(_aligned, "".join(parts).split("\n")))
