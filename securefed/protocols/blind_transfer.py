@@ -13,8 +13,8 @@ same with C and without. securefed.protocols.transfer_algebra has the objective 
                  refreshes it), and scores rows as in securefed.protocols.blind_scores: A learns the scores,
                  blurred by B, and nobody more
 
-A trip is one message each way and its answer, however many products it has. Nothing is opened but scores, so
-the ledger stays empty. FedBCD-s gives B its turn, then A.
+A trip is what both send for its products and the answers, a message for each product, and takes one wait.
+Nothing is opened but scores, so the ledger stays empty. FedBCD-s gives B its turn, then A.
 """
 
 from __future__ import annotations
