@@ -8,8 +8,8 @@
     result = mask.remove(opened)                             # matrix @ values, to the requester alone
 
 Schemes: "ckks" (lattices, thousands of values a ciphertext), "paillier" (factoring, one value a ciphertext or
-packed) and "plain" (no protection; for experiments and as the oracle). Arrays that stay hidden for a whole
-training (securefed.crypto.hidden) take keys of a kind of their own where the scheme is "ckks": `key_kind`.
+packed) and "plain" (no protection; for experiments and as the oracle). Blind training encrypts one product
+between two parties instead (securefed.crypto.blind, `cross_scheme`), under keys that it makes itself.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from securefed.crypto.registry import (
     SCHEMES,
     KeyKind,
     SchemeEntry,
+    cross_scheme,
     find_kind,
     key_kind,
     protects,
@@ -50,6 +51,7 @@ __all__ = [
     "PublicKey",
     "SchemeEntry",
     "Serial",
+    "cross_scheme",
     "find_kind",
     "generate",
     "key_kind",

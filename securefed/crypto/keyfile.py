@@ -35,6 +35,7 @@ import stat
 import struct
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -84,15 +85,18 @@ def write_key_file(
     *,
     label: str,
     overwrite: bool = False,
+    beside: str | os.PathLike[str] | None = None,
     weak_for_tests: bool = False,
 ) -> None:
     """Encrypt `secret` under `passphrase` into a file of mode 0600 that appears whole or not at all.
 
-    An existing file is kept unless `overwrite` is given. `weak_for_tests` makes the passphrase cheap to
-    guess; such a file is read only with the same word.
+    An existing file is kept unless `overwrite` is given. `beside`: a key file whose salt is taken, so that a
+    process that opens both derives one key; each file has a random nonce of its own. `weak_for_tests` makes
+    the passphrase cheap to guess; such a file is read only with the same word.
     """
     log2_n = LOG2_N_TEST if weak_for_tests else LOG2_N
-    salt, nonce = secrets.token_bytes(16), secrets.token_bytes(12)
+    nonce = secrets.token_bytes(12)
+    salt = secrets.token_bytes(16) if beside is None else _salt_of(Path(beside))
     blob = _seal(secret, _passphrase_bytes(passphrase), _label_bytes(label), log2_n, salt, nonce)
     _write_atomically(Path(path), blob, overwrite)
 
@@ -103,6 +107,14 @@ def read_key_file(
     """Read a file that `write_key_file` wrote, or raise the `KeyFileError` that says what is wrong."""
     phrase = _passphrase_bytes(passphrase)
     return _unseal(_read_private(Path(path)), phrase, LOG2_N_TEST if weak_for_tests else LOG2_N)
+
+
+def _salt_of(path: Path) -> bytes:
+    blob = _read_private(path)
+    if len(blob) < HEADER.size or blob[: len(MAGIC)] != MAGIC:
+        raise KeyFileError(f"{path}: not a securefed key file")
+    salt: bytes = HEADER.unpack_from(blob)[8]
+    return salt
 
 
 def _seal(secret: bytes, passphrase: bytes, label: bytes, log2_n: int, salt: bytes, nonce: bytes) -> bytes:
@@ -156,8 +168,12 @@ def _unseal(blob: bytes, passphrase: bytes, least_log2_n: int) -> KeyFile:
         raise AlteredKeyFile("altered: the passphrase is right and the contents are not authentic") from None
 
 
+@lru_cache(maxsize=4)
 def _derive(passphrase: bytes, salt: bytes, log2_n: int) -> tuple[bytes, bytes]:
-    """The AES-256 key and the check value: separate parts of scrypt's output."""
+    """The AES-256 key and the check value: separate parts of scrypt's output.
+
+    The last ones are remembered: files of one folder may share a salt, and each derivation takes 0.3 s.
+    """
     output = Scrypt(salt=salt, length=48, n=1 << log2_n, r=R, p=P).derive(passphrase)
     return output[:32], output[32:]
 

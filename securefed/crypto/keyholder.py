@@ -7,18 +7,15 @@ for the audit. What it returns is still masked; what it sees is uniform.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from threading import Lock
-from typing import cast
 
 from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import OpeningRefused, WrongKey
 from securefed.crypto.fixed import FixedPoint, checked_array
-from securefed.crypto.hidden import HiddenArray, HiddenBlock, HidingSecret, Range, Wide
 from securefed.crypto.memory import OpeningMemory
 from securefed.crypto.scheme import Encrypted, Floats, Masked, Opened, PublicKey, SecretKey
 
@@ -33,7 +30,7 @@ class OpeningRecord:
     shape: tuple[int, ...]
     ciphertexts: int
     purpose: str
-    """"opened" for the requester, "received" as this key-holder's own result, or "read under masks"."""
+    """"opened" for the requester, or "received" as this key-holder's own result."""
 
 
 class KeyHolder:
@@ -70,43 +67,6 @@ class KeyHolder:
         """Open a masked block that was computed for this key-holder, with the mask that came along."""
         with self._admitted(masked, "received"):
             return self._secret.receive(masked, disclosure)
-
-    @cached_property
-    def hides(self) -> bool:
-        """Whether arrays can be hidden under this key."""
-        return isinstance(self._secret, HidingSecret)
-
-    def open_twice(self, masked: Masked, width: int) -> tuple[Opened, Opened]:
-        """A masked block as it is, to judge it by, and flooded, to answer with (range checks). `width`: of
-        the slots, where values lie in such.
-        """
-        with self._admitted(masked, "checked"):
-            return self._hiding().open_twice(masked, width)
-
-    def open_noise(self, masked: Masked) -> tuple[Opened, Opened]:
-        """The same of encryptions of zero (checks of keys)."""
-        with self._admitted(masked, "checked"):
-            both: tuple[Opened, Opened] = getattr(self._hiding(), "open_noise")(masked)  # noqa: B009
-            return both
-
-    def read(self, block: HiddenBlock) -> Wide:
-        """value + mask, entry by entry, of a hidden block; what is read is still masked."""
-        with self._admitted(block, "read under masks"):
-            return self._hiding().read(block)
-
-    def conceal(self, integers: Wide, range_: Range, blocks: int = 1) -> HiddenArray:
-        """A fresh hidden array, of what was read under masks."""
-        return self._hiding().conceal(integers, range_, blocks)
-
-    def _hiding(self) -> HidingSecret:
-        if not self.hides:
-            raise OpeningRefused(f"{self.public!r} hides no arrays")
-        return cast(HidingSecret, self._secret)
-
-    def switching(self, strides: Sequence[int]) -> bytes:
-        """Keys for merging hidden sums, where the scheme needs them; nothing secret."""
-        make = getattr(self._secret, "switching", None)
-        return b"" if make is None else bytes(make(strides))
 
     @contextmanager
     def _admitted(self, masked: Masked, purpose: str) -> Iterator[None]:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from securefed.crypto.errors import BadKey
 from securefed.crypto.wire import Scheme
+
+if TYPE_CHECKING:
+    from securefed.crypto.blind.interface import CrossScheme
 
 __all__ = [
     "DEFAULT_SCHEME",
@@ -20,6 +23,7 @@ __all__ = [
     "SCHEMES",
     "KeyKind",
     "SchemeEntry",
+    "cross_scheme",
     "find_kind",
     "key_kind",
     "kind_protects",
@@ -48,8 +52,6 @@ class KeyKind:
     """A key file has to remember how many openings its key has answered."""
     proof: str = ""
     """What a public key proves of itself where it arrives; the audit looks for it."""
-    tried: bool = False
-    """Its keys are tried before anything is trained with them (securefed.protocols.key_check)."""
     mask_each: bool = False
     """Every ciphertext of a masked block is under a mask of its own."""
     random_bytes: int = 8
@@ -70,8 +72,9 @@ class SchemeEntry:
 
     opens: str
     """The kind of keys where own gradients are opened."""
-    hides: str | None = None
-    """The kind of keys where nothing is revealed (securefed.crypto.hidden); None: it hides no arrays."""
+    blind: str | None = None
+    """The module of the encrypted product where nothing is revealed; None: there is none. It has a function
+    cross_scheme(key_bits) that gives a securefed.crypto.blind.interface.CrossScheme."""
     parallel: bool = False
     """Several processes are faster than one, as a rule."""
     costly: bool = False
@@ -80,11 +83,6 @@ class SchemeEntry:
     """Sums that it opens can carry noise for differential privacy."""
     trust: str = ""
     """What opening own gradients asks of the peers beyond following the protocol, in a line."""
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of keys that a party needs to be ready for every mode."""
-        return tuple(dict.fromkeys(kind for kind in (self.hides, self.opens) if kind is not None))
 
     @property
     def protects(self) -> bool:
@@ -107,7 +105,6 @@ KEY_KINDS: dict[str, KeyKind] = {
         counts=True,
         random_bytes=7,  # residues have 60 bits
     ),
-    "rlwe": KeyKind("securefed.crypto.rlwe", "RlwePublicKey", "RlweSecretKey", counts=True, tried=True),
     "plain": KeyKind("securefed.crypto.plain", "PlainPublicKey", "PlainSecretKey", protects=False),
 }
 
@@ -115,13 +112,15 @@ DEFAULT_SCHEME = "ckks"
 SCHEMES: dict[str, SchemeEntry] = {
     "ckks": SchemeEntry(
         opens="ckks",
-        hides="rlwe",
+        blind="securefed.crypto.blind.rlwe",
         parallel=True,
         trust="ckks with own gradients: the peers must be trusted not to cheat, since one crafted request "
-        "shows a peer the whole secret key (docs/threat-model.md); reveal='nothing' opens nothing, and "
-        "scheme='paillier' shows no key",
+        "shows a peer the whole secret key (docs/threat-model.md); reveal='nothing' needs the same trust, "
+        "and scheme='paillier' shows no key",
     ),
-    "paillier": SchemeEntry(opens="paillier", hides="paillier", parallel=True, costly=True, noise=True),
+    "paillier": SchemeEntry(
+        opens="paillier", blind="securefed.crypto.blind.paillier", parallel=True, costly=True, noise=True
+    ),
     "plain": SchemeEntry(opens="plain", noise=True),
 }
 """What users choose from, the default first."""
@@ -135,18 +134,26 @@ def register(name: str, entry: SchemeEntry, kinds: dict[str, KeyKind], numbers: 
     for kind, made in kinds.items():
         Scheme.register(numbers[kind], kind)
         KEY_KINDS[kind] = made
-    missing = [kind for kind in entry.kinds if kind not in KEY_KINDS]
-    if missing:
-        raise BadKey(f"scheme: {name!r} given, and its keys of kind {missing[0]} are not registered")
+    if entry.opens not in KEY_KINDS:
+        raise BadKey(f"scheme: {name!r} given, and its keys of kind {entry.opens} are not registered")
     SCHEMES[name] = entry
 
 
-def key_kind(scheme: str, reveal: str) -> str:
-    """The kind of keys that a run takes: where nothing is revealed, those for hidden arrays."""
+def key_kind(scheme: str, reveal: str) -> str | None:
+    """The kind of keys that a run takes; None where nothing is revealed: such a run makes keys of its own."""
     entry = SCHEMES.get(scheme)
     if entry is None:
         return scheme
-    return entry.hides or entry.opens if reveal == "nothing" else entry.opens
+    return None if reveal == "nothing" and entry.blind is not None else entry.opens
+
+
+def cross_scheme(scheme: str, *, key_bits: int = 3072) -> CrossScheme:
+    """The encrypted product of blind runs. `key_bits` concerns Paillier alone."""
+    entry = SCHEMES.get(scheme)
+    if entry is None or entry.blind is None:
+        raise BadKey(f"scheme: {scheme!r} given, it has no encrypted product for reveal='nothing'")
+    made: CrossScheme = import_module(entry.blind).cross_scheme(key_bits)
+    return made
 
 
 def find_kind(name: str) -> KeyKind:

@@ -44,7 +44,6 @@ class Kind(IntEnum):
     MASKED = 4
     OPENED = 5
     DISCLOSURE = 6
-    SWITCHING = 7
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,6 @@ class Scheme:
     PLAIN: ClassVar[Scheme]
     PAILLIER: ClassVar[Scheme]
     CKKS: ClassVar[Scheme]
-    RLWE: ClassVar[Scheme]
     known: ClassVar[dict[int, Scheme]] = {}
 
     @classmethod
@@ -70,7 +68,6 @@ class Scheme:
 Scheme.PLAIN = Scheme.register(0, "plain")
 Scheme.PAILLIER = Scheme.register(1, "paillier")
 Scheme.CKKS = Scheme.register(2, "ckks")
-Scheme.RLWE = Scheme.register(3, "rlwe")
 
 
 def fingerprint(*parts: bytes) -> bytes:

@@ -9,6 +9,7 @@ from securefed.crypto import FixedPoint
 from securefed.crypto.ckks import CkksEncrypted
 from securefed.crypto.ckks.parameters import CAPACITY_BITS, MULTIPLIER_BITS
 from securefed.crypto.errors import CapacityError, RangeError, ShapeError
+from tests.covering import all_pairs
 from tests.crypto.ckks_cases import ONE, Desk, numbers, tolerance
 
 
@@ -36,9 +37,9 @@ def check(desk: Desk, shape: tuple[int, ...], outputs: int, seed: int = 0) -> fl
     return error / allowed
 
 
-@pytest.mark.parametrize("columns", [0, 1, 2, 3, 32, 33])
-@pytest.mark.parametrize("rows", [1, 2, 5, 129])
-@pytest.mark.parametrize("outputs", [1, 2, 3, 16])
+@pytest.mark.parametrize(
+    ("rows", "columns", "outputs"), all_pairs([1, 2, 5, 129], [0, 1, 2, 3, 32, 33], [1, 2, 3, 16])
+)
 def test_contraction(desk: Desk, rows: int, columns: int, outputs: int) -> None:
     check(desk, (rows, columns) if columns else (rows,), outputs)
 

@@ -20,9 +20,12 @@ each modulo n. The verifier divides n by all primes below 2**16 and raises each 
 It does not say that n has two prime factors and not more: more of them make the key weak, which harms what is
 encrypted under it and not those who compute on it; a key-holder can as well publish its key.
 
-The roots are unique, so that the proof is a function of the key. The owner makes it from the primes whenever
-the key is made or loaded, in less time than a check takes; key files hold the primes only, and a key of phe
-or of an older release gets its proof when its owner loads it.
+A proof may be bound to a context, such as a nonce of the verifier. The challenges then depend on it too, so
+that nobody can look for a fitting n before the nonce is known, and a proof for one nonce fails for another.
+
+The roots are unique, so that the proof is a function of the key and the context. The owner makes it from the
+primes whenever the key is made or loaded, in less time than a check takes; key files hold the primes only,
+and a key of phe or of an older release gets its proof when its owner loads it.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from securefed.crypto.paillier.primes import small_factor, small_primes_below
 __all__ = ["challenges", "prove", "roots_needed", "verify"]
 
 DOMAIN = b"securefed: n-th roots for a Paillier modulus, version 1"
+CONTEXT = b" with context"
 TRIED_MODULI_BITS = 128
 FAILURE_BITS = 80
 
@@ -48,13 +52,15 @@ def roots_needed(bits: int) -> int:
     return ceil((TRIED_MODULI_BITS + FAILURE_BITS) / log2(small_primes_below(bits)))
 
 
-def challenges(n: mpz) -> list[mpz]:
-    """Uniform in Z_n*, from n alone: SHAKE-256, anew for what is not a unit below n."""
+def challenges(n: mpz, context: bytes = b"") -> list[mpz]:
+    """Uniform in Z_n*, from n and the context alone: SHAKE-256, anew for what is not a unit below n."""
     size, bits = (n.bit_length() + 7) // 8, n.bit_length()
     found: list[mpz] = []
     attempt = 0
     while len(found) < roots_needed(bits):
         hashed = hashlib.shake_256(DOMAIN)
+        if context:
+            hashed.update(CONTEXT + len(context).to_bytes(4, "big") + context)
         hashed.update(size.to_bytes(4, "big") + n.to_bytes(size, "big") + attempt.to_bytes(4, "big"))
         candidate = mpz.from_bytes(hashed.digest(size), "big") >> (8 * size - bits)
         if 0 < candidate < n and gmpy2.gcd(candidate, n) == 1:
@@ -63,10 +69,10 @@ def challenges(n: mpz) -> list[mpz]:
     return found
 
 
-def prove(p: mpz, q: mpz) -> tuple[mpz, ...]:
+def prove(p: mpz, q: mpz, context: bytes = b"") -> tuple[mpz, ...]:
     """The n-th roots of the challenges, by the Chinese remainder theorem. p, q: checked (primes.py)."""
     n = p * q
-    listed = challenges(n)
+    listed = challenges(n, context)
     mod_p, mod_q = (
         gmpy2.powmod_base_list([x % prime for x in listed], gmpy2.invert(n, prime - 1), prime)
         for prime in (p, q)
@@ -75,7 +81,7 @@ def prove(p: mpz, q: mpz) -> tuple[mpz, ...]:
     return tuple(b + q * ((a - b) * lift % p) for a, b in zip(mod_p, mod_q, strict=True))
 
 
-def verify(n: mpz, roots: tuple[mpz, ...]) -> None:
+def verify(n: mpz, roots: tuple[mpz, ...], context: bytes = b"") -> None:
     """Raise BadKey unless n has no small factor and the roots are those of its challenges."""
     if small_factor(n) != 1:
         raise BadKey("n has a small factor; a product of two large primes is allowed")
@@ -84,7 +90,7 @@ def verify(n: mpz, roots: tuple[mpz, ...]) -> None:
         raise BadKey(f"a proof of {len(roots)} roots given, {n.bit_length()} bits of modulus take {needed}")
     if any(not 0 < root < n for root in roots):
         raise BadKey("a root of the key's proof is not between 0 and n")
-    if gmpy2.powmod_base_list(list(roots), n, n) != challenges(n):
+    if gmpy2.powmod_base_list(list(roots), n, n) != challenges(n, context):
         raise BadKey(
             "the key's proof is wrong: n may have factors in common with phi(n), and then its maker could"
             " read what it is sent under masks"

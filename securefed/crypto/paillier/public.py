@@ -18,17 +18,9 @@ from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import BadCiphertext, BadKey, CapacityError, FormatError, ShapeError
 from securefed.crypto.fixed import FixedPoint, checked_array
-from securefed.crypto.hidden import Range, Wide
 from securefed.crypto.packing import PackingPlan, pack
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.extent import Extent
-from securefed.crypto.paillier.hidden import (
-    PaillierArray,
-    PaillierBlock,
-    PaillierLayout,
-    PaillierSum,
-    pack_integers,
-)
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, split_integers
 from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.primes import is_prime, small_factor
@@ -62,7 +54,7 @@ def check_size(bits: int, allow_small: bool) -> None:
         raise BadKey(f"a modulus of {bits} bits given, {least} to {MOST_BITS} are allowed")
 
 
-class PaillierPublicKey(PaillierLayout, PublicKey):
+class PaillierPublicKey(PublicKey):
     """n, its owner's proof, and what follows.
 
     The proof is checked where a key arrives (`from_frame`), not here: its owner has just made it.
@@ -85,6 +77,14 @@ class PaillierPublicKey(PaillierLayout, PublicKey):
         self.parameters = _parameters(self.bits)
         self.key_id = fingerprint(b"paillier", self._n_bytes())
 
+    @property
+    def plaintext_bytes(self) -> int:
+        return (self.bits + 7) // 8
+
+    @property
+    def ciphertext_bytes(self) -> int:
+        return 2 * self.plaintext_bytes
+
     def _n_bytes(self) -> bytes:
         return bytes(self.n.to_bytes(self.plaintext_bytes, "big"))
 
@@ -95,9 +95,11 @@ class PaillierPublicKey(PaillierLayout, PublicKey):
         return self.frame(Kind.PUBLIC_KEY, payload, numbers=(size, 0, 0, 0)).to_bytes()
 
     @classmethod
-    def from_frame(cls, frame: Frame, *, allow_small: bool = False) -> PaillierPublicKey:
+    def from_frame(
+        cls, frame: Frame, *, allow_small: bool = False, context: bytes = b""
+    ) -> PaillierPublicKey:
         """A key that arrived: refused when it is even, short, a power, prime, has small factors, or comes
-        without a proof that n and phi(n) have no factor in common.
+        without a proof, for this context, that n and phi(n) have no factor in common.
         """
         size, *rest = frame.numbers
         if frame.shape or any(rest) or size < 0:
@@ -115,7 +117,7 @@ class PaillierPublicKey(PaillierLayout, PublicKey):
             raise BadKey(f"a proof of {len(roots)} bytes given, {needed} roots of {size} bytes are due")
         key = cls(int(n), tuple(split_integers(roots, needed, size)), allow_small=allow_small)
         frame.expect(cls.scheme, key.parameters, key.key_id)
-        verify(key.n, key._proof)
+        verify(key.n, key._proof, context)
         return key
 
     # Encryption
@@ -202,49 +204,6 @@ class PaillierPublicKey(PaillierLayout, PublicKey):
         plan = PackingPlan(self.bits, extent.magnitude, ((1 << (width - 2)) - 1) // extent.magnitude)
         count = plan.ciphertexts(int(np.prod(found)))
         return PaillierPacked(self, found, self.read_ciphertexts(frame.payload, count), extent, plan)
-
-    # Hidden arrays
-
-    def hidden_zeros(self, shape: tuple[int, int], range_: Range, blocks: int = 1) -> PaillierArray:
-        count = shape[0] * shape[1]
-        array = PaillierArray(self, shape, range_, self.combine([0] * count, self.draw(count)))
-        array.origin = "fresh"
-        return array
-
-    def load_array(
-        self, blob: bytes, shape: tuple[int, int], range_: Range, blocks: int = 1
-    ) -> PaillierArray:
-        return PaillierArray.from_bytes(self, blob, shape, range_)
-
-    def load_sum(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> PaillierSum:
-        sums = PaillierSum.from_frame(self, self._frame(blob, Kind.ENCRYPTED), shape, range_, slack)
-        sums.origin = "arrived"
-        return sums
-
-    def load_block(self, blob: bytes, shape: tuple[int, int], range_: Range, slack: int) -> PaillierBlock:
-        frame = self._frame(blob, Kind.MASKED)
-        return PaillierBlock(PaillierSum.from_frame(self, frame, shape, range_, slack))
-
-    def without(self, opened: PaillierOpened, integers: Wide, range_: Range, slack: int) -> PaillierOpened:
-        lent = pack_integers(PaillierSum(self, integers.shape, range_, slack=slack), integers)
-        if len(lent) != len(opened.integers()):
-            raise ShapeError(f"{len(opened.integers())} packed values given, {len(lent)} are due")
-        less = [(m - p) % self.n for m, p in zip(opened.integers(), lent, strict=True)]
-        return PaillierOpened(self, opened.shape, less)
-
-    @property
-    def modulus(self) -> int:
-        return int(self.n)
-
-    def unmasked(self, opened: PaillierOpened, material: bytes) -> Wide:
-        n, masks = int(self.n), split_integers(material, len(opened.integers()), self.plaintext_bytes)
-        pairs = zip(opened.integers(), masks, strict=True)
-        values = [(plaintext - int(mask)) % n for plaintext, mask in pairs]
-        signed = [value - n if 2 * value > n else value for value in values]
-        return np.array(signed, dtype=object).reshape(opened.shape)
-
-    def load_switching(self, blob: bytes, strides: Sequence[int]) -> None:
-        raise BadKey("Paillier keys take no switching keys")
 
     def _announced(self, frame: Frame) -> tuple[Extent, int]:
         extent, width = Extent.from_numbers(frame.numbers)

@@ -17,9 +17,7 @@ from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import BadKey, FormatError, OpeningRefused, WrongKey
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.hidden import FLOOD_BITS, Range, Wide, draw_masks
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
-from securefed.crypto.paillier.hidden import PaillierArray, PaillierBlock
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure
 from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
@@ -107,27 +105,6 @@ class PaillierSecretKey(SecretKey):
         """Every ciphertext once, whatever stands beside it or above it: an honest one is fresh."""
         width = self.public.ciphertext_bytes
         self.memory.admit([hashlib.sha256(c.to_bytes(width, "big")).digest() for c in ciphertexts])
-
-    def open_twice(self, masked: PaillierMasked, width: int) -> tuple[PaillierOpened, PaillierOpened]:
-        """As it is, and with a flood in every slot."""
-        raw = self.open(masked)
-        rows, columns = masked.shape[0], masked.shape[1] if len(masked.shape) == 2 else 1
-        flood = draw_masks((rows, columns), FLOOD_BITS).wide() - (3 << (FLOOD_BITS - 1))
-        return raw, raw.plus(flood.ravel().tolist(), 0, width)
-
-    def read(self, block: PaillierBlock) -> Wide:
-        """value + mask, slot by slot (securefed.crypto.hidden)."""
-        if not isinstance(block, PaillierBlock):
-            raise OpeningRefused(f"a {type(block).__name__} given, a hidden block is allowed")
-        return block.read(self.open(block.masked())._plaintexts)
-
-    def conceal(self, integers: Wide, range_: Range, blocks: int = 1) -> PaillierArray:
-        """Integers at a scale that both sides know, encrypted afresh."""
-        shape = (integers.shape[0], integers.shape[1])
-        flat = [mpz(m) for m in integers.ravel().tolist()]
-        array = PaillierArray(self.public, shape, range_, self.public.combine(flat, self.draw(len(flat))))
-        array.origin = "fresh"
-        return array
 
     def receive(self, masked: PaillierMasked, disclosure: bytes) -> Floats:
         return read_disclosure(masked, disclosure).remove(self.open(masked))

@@ -1,0 +1,122 @@
+"""`cross` without any protection: the same shares and messages, with U in the clear.
+
+Plans count with it and tests compare with it. A run never takes it: it is in no registry of schemes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from securefed.crypto.blind.interface import (
+    NONCE_BYTES,
+    CrossKey,
+    CrossPublic,
+    CrossScheme,
+    Evaluation,
+    Operand,
+    Product,
+    limbs_of,
+)
+from securefed.crypto.blind.shares import (
+    LIMBS,
+    Share,
+    add,
+    from_bytes,
+    matmul,
+    negate,
+    to_bytes,
+    uniform,
+    zeros,
+)
+from securefed.crypto.errors import BadKey, FormatError
+from securefed.crypto.scheme import SERIAL, Mapper
+
+__all__ = ["CLEAR"]
+
+BLOCK_ROWS = 1 << 14
+
+
+def _blocks(product: Product) -> list[tuple[int, int]]:
+    return [(start, min(start + BLOCK_ROWS, product.inner)) for start in range(0, product.inner, BLOCK_ROWS)]
+
+
+class ClearKey(CrossKey):
+    def __init__(self) -> None:
+        self._erased = False
+
+    def _check(self) -> None:
+        if self._erased:
+            raise BadKey("the secret key was erased: it reads and encrypts nothing any more")
+
+    def public(self, nonce: bytes) -> bytes:
+        self._check()
+        return nonce
+
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        return _blocks(product)
+
+    def encrypt(
+        self,
+        product: Product,
+        blocks: Sequence[int],
+        operand: Operand,
+        mapper: Mapper = SERIAL,
+        *,
+        repeatable: bool = False,
+    ) -> list[bytes]:
+        self._check()
+        places = _blocks(product)
+        return [to_bytes(limbs_of(operand, *places[block])) for block in blocks]
+
+    def read(self, product: Product, reply: bytes) -> Share:
+        self._check()
+        return from_bytes(reply, (LIMBS, product.left, product.right))
+
+    def to_bytes(self) -> bytes:
+        self._check()
+        return b"clear"
+
+    def erase(self) -> None:
+        self._erased = True
+
+
+class ClearPublic(CrossPublic):
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        return _blocks(product)
+
+    def evaluate(self, product: Product) -> Evaluation:
+        return ClearEvaluation(product)
+
+
+class ClearEvaluation(Evaluation):
+    def __init__(self, product: Product) -> None:
+        self._product, self._total = product, zeros(product.left, product.right)
+        self._due = dict(enumerate(_blocks(product)))
+        self._finished = False
+
+    def add(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper = SERIAL) -> None:
+        for block, ciphertexts in blocks.items():
+            if block not in self._due:
+                raise FormatError(f"block {block} is not due: it came before, or there is no such block")
+            first, last = self._due[block]
+            left = from_bytes(ciphertexts, (LIMBS, last - first, self._product.left))
+            self._total = add(self._total, matmul(left.transpose(0, 2, 1), limbs_of(operand, first, last)))
+            del self._due[block]
+
+    def finish(self) -> tuple[bytes, Share]:
+        if self._finished:
+            raise FormatError("the product was answered before: a mask serves once")
+        if self._due:
+            raise FormatError(f"{len(self._due)} blocks of the product have not come")
+        self._finished = True
+        mask = uniform(self._product.left, self._product.right)
+        return to_bytes(add(self._total, mask)), negate(mask)
+
+
+def _load(data: bytes, nonce: bytes) -> CrossPublic:
+    if data != nonce or len(nonce) != NONCE_BYTES:
+        raise BadKey("public key: it was made for another nonce")
+    return ClearPublic()
+
+
+CLEAR = CrossScheme("clear", ClearKey, _load, lambda data: ClearKey())

@@ -1,0 +1,278 @@
+"""The multiplier's arithmetic: ciphertexts times V, added up, and the reply.
+
+For each panel the sums of c1 stay in the Y-domain, (5, t, G, D) for G responses. Of c0 only coefficients
+below D are needed, (5, G, D).
+
+All sums are exact and are added up by block, in the order of blocks. They are the same numbers whoever
+computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from securefed.crypto.blind.bodies import KEPT_LIMBS, bodies_to_bytes
+from securefed.crypto.blind.convolution import DEGREE
+from securefed.crypto.blind.layout import Chunk, Layout, Panel
+from securefed.crypto.blind.rerandomise import BATCH, Rerandomiser
+from securefed.crypto.blind.ring import EXACT_TERMS, RING, Words, reduce
+from securefed.crypto.blind.sampling import SEED_BYTES
+from securefed.crypto.blind.shares import (
+    WIDTH,
+    Floats,
+    Share,
+    add,
+    centred_digits,
+    from_floats,
+    negate,
+    to_bytes,
+    to_floats,
+    uniform_from,
+)
+from securefed.crypto.errors import RangeError
+from securefed.crypto.randomness import ByteSource
+
+__all__ = ["Sums", "add_sums", "multiplied", "responded"]
+
+SHIFTED = 64
+"""Shifted ciphertexts that are multiplied at a time, or as many as a chunk has."""
+FLOAT_BITS = 51
+"""Floats stay below 2**51, so that their residues are exact."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums of one panel: c1 in the Y-domain, (5, t, G, D), and c0, (5, G, D)."""
+
+    bodies: Floats
+    heads: Floats
+
+
+def add_sums(total: list[Sums], more: list[Sums]) -> None:
+    """Add sums to a total, in place."""
+    for mine, other in zip(total, more, strict=True):
+        for index, prime in enumerate(RING.primes):
+            for into, term in ((mine.bodies, other.bodies), (mine.heads, other.heads)):
+                into[index] += term[index]
+                reduce(into[index], prime)
+
+
+def _factors(rows: Floats | Share, plan: Layout) -> list[Floats]:
+    """V as whole numbers below 2**52, one array (rows, right) for each digit, or as residues, (5, ...)."""
+    product = plan.product
+    exact = rows.dtype == np.int64
+    if not exact or product.right_bits < WIDTH:
+        largest = float(np.abs(to_floats(cast(Share, rows), 0) if exact else rows).max())
+        bits = product.right_bits if exact else min(product.right_bits, FLOAT_BITS)
+        if not largest <= 2.0**bits:
+            raise RangeError(f"right factor: a number of {largest:.3g}, 2**{bits} is allowed")
+    if product.digits > 1:
+        limbs = cast(Share, rows) if exact else from_floats(cast(Floats, rows), 0)
+        return centred_digits(limbs, product.digits, product.digit_size)
+    return [RING.centred_residues(cast(Share, rows)) if exact else np.rint(cast(Floats, rows))]
+
+
+def multiplied(plan: Layout, message: bytes, rows: Floats | Share) -> list[Sums]:
+    """Multiply one block of ciphertexts by the same rows of V.
+
+    Parameters
+    ----------
+    plan: the layout of the product.
+    message: the block. Its length is right.
+    rows: the block's rows of V, floats (rows, right) or limbs (5, rows, right).
+
+    Raises
+    ------
+    FormatError for a residue that is not below its prime; RangeError for numbers of V that are too large.
+    """
+    factors = _factors(rows, plan)
+    seed, at = message[:SEED_BYTES], SEED_BYTES
+    chunks = plan.chunks(rows.shape[-2])
+    works = {
+        panel: _Products(panel, max(chunk.total for chunk in chunks if chunk.panel == panel))
+        for panel in plan.panels
+    }
+    for chunk in chunks:
+        heads = np.frombuffer(message, dtype="<i8", count=chunk.size // 8, offset=at)
+        at += chunk.size
+        works[chunk.panel].add(seed, chunk, heads, factors)
+    return [works[panel].sums() for panel in plan.panels]
+
+
+class _Products:
+    """The products of one panel's ciphertexts with the columns of V, added up by response.
+
+    Column j of V is multiplied by ciphertexts that are shifted to its place in the response. The columns are
+    in the order of their places, and then of responses. A last response that is not full gets columns of
+    zeros. All chunks use the same memory.
+    """
+
+    def __init__(self, panel: Panel, most: int) -> None:
+        """`most`: ciphertexts of the largest chunk."""
+        self._panel, self._right = panel, panel.group * panel.responses
+        primes, size = len(RING.primes), panel.rows * most * self._right
+        self._bodies = np.empty((primes, panel.rows, panel.responses, panel.span))
+        self._heads = np.zeros((primes, panel.responses, panel.span))
+        self._terms = 0
+        """Products of residues in each sum of `_bodies` that have not been reduced."""
+        self._random = np.empty(most * DEGREE)
+        many = panel.group > 1
+        self._shifted = np.empty(max(SHIFTED, most) * DEGREE * many)
+        self._twice = np.empty(2 * most * DEGREE * many)
+        self._residues, self._values, self._turned = np.empty(size), np.empty(size), np.empty(size)
+        self._fresh = np.empty(self._bodies.shape[1:])
+
+    def add(self, seed: bytes, chunk: Chunk, heads: Words, factors: list[Floats]) -> None:
+        """Add a chunk's products. The digits of V stand one after the other, as their ciphertexts do.
+
+        `heads`: the residues of c0, packed.
+        """
+        panel, total = self._panel, chunk.total
+        shared = None if factors[0].ndim == 3 else self._columns(factors, chunk)
+        size, before = panel.rows * total * self._right, self._terms
+        for index, prime in enumerate(RING.primes):
+            if shared is None:
+                columns = self._columns([each[index] for each in factors], chunk)
+            else:
+                columns = self._residues[:size].reshape(shared.shape)
+                columns[...] = shared
+                reduce(columns, prime)
+            values = RING.y_domain(index, panel.rows).evaluate(
+                columns, reversed_powers=True, out=self._values[:size]
+            )
+            random = self._random[: total * DEGREE]
+            RING.expand(seed, chunk.label, index, total * DEGREE, random)
+            self._terms = before
+            self._add_bodies(index, random.reshape(panel.rows, total, panel.span), values)
+            RING.unpack(heads, index, random)
+            self._add_heads(index, random.reshape(total, DEGREE), columns)
+
+    def _columns(self, factors: list[Floats], chunk: Chunk) -> Floats:
+        """Arrange rows of V as ciphertexts are, and the columns by place: (t, ciphertexts, columns)."""
+        panel = self._panel
+        own = [chunk.arranged(each[chunk.first : chunk.last]) for each in factors]
+        together = own[0] if len(own) == 1 else np.concatenate(own)
+        if self._right > panel.right:
+            filled = np.zeros((*together.shape[:2], self._right))
+            filled[..., : panel.right] = together
+            together = filled
+        places = together.reshape(*together.shape[:2], panel.responses, panel.group)
+        ordered = np.ascontiguousarray(places.transpose(1, 0, 3, 2))
+        return ordered.reshape(panel.rows, chunk.total, self._right)
+
+    def _add_bodies(self, index: int, random: Floats, values: Floats) -> None:
+        """Multiply c1 in the Y-domain, (t, ciphertexts, D), by values of V, (t, ciphertexts, columns)."""
+        panel, (rows, total, span) = self._panel, random.shape
+        if panel.group == 1:
+            self._add_product(index, values, random)
+            return
+        # What is shifted beyond X**D comes back times the root.
+        twice = self._twice[: 2 * random.size].reshape(rows, total, 2 * span)
+        twice[..., span:] = random
+        random *= RING.y_domain(index, rows).roots[:, None, None]
+        twice[..., :span] = reduce(random, RING.primes[index])
+        windows = sliding_window_view(twice, span, axis=2)
+        by_place = values.reshape(rows, total, panel.group, panel.responses)
+        for places, back in self._places(total, EXACT_TERMS, span):
+            count = places.stop - places.start
+            shifted = self._shifted[: count * total * DEGREE].reshape(rows, total, count, span)
+            shifted[...] = windows[:, :, back]
+            own = by_place[:, :, places].reshape(rows, total * count, panel.responses)
+            self._add_product(index, own, shifted.reshape(rows, total * count, span))
+
+    def _add_product(self, index: int, values: Floats, random: Floats) -> None:
+        sums, prime, terms = self._bodies[index], RING.primes[index], values.shape[1]
+        if not self._terms:
+            np.matmul(values.transpose(0, 2, 1), random, out=sums)
+        else:
+            if self._terms + terms > EXACT_TERMS:
+                reduce(sums, prime)
+                self._terms = 1
+            sums += np.matmul(values.transpose(0, 2, 1), random, out=self._fresh)
+        self._terms += terms
+
+    def _add_heads(self, index: int, heads: Floats, columns: Floats) -> None:
+        """Multiply c0, (ciphertexts, 4096), by V. Coefficients from 0 to D - 1 are needed."""
+        panel, sums, prime = self._panel, self._heads[index], RING.primes[index]
+        rows, total, right = columns.shape
+        turned = self._turned[: columns.size]
+        if panel.group == 1:
+            turned.reshape(total, rows, right)[...] = columns.transpose(1, 0, 2)
+            own, given = turned.reshape(-1, right), heads.reshape(-1, panel.span)
+            for start in range(0, total * rows, EXACT_TERMS):
+                terms = slice(start, start + EXACT_TERMS)
+                sums += own[terms].T @ given[terms]
+                reduce(sums, prime)
+            return
+        twice = self._twice[: 2 * heads.size].reshape(total, 2 * DEGREE)
+        twice[:, DEGREE:] = heads
+        np.negative(heads, out=twice[:, :DEGREE])
+        windows = sliding_window_view(twice, DEGREE, axis=1)
+        by_place = turned.reshape(total, panel.group, rows, panel.responses)
+        by_place[...] = columns.reshape(rows, total, panel.group, panel.responses).transpose(1, 2, 0, 3)
+        for places, back in self._places(total, EXACT_TERMS // rows, DEGREE):
+            count = places.stop - places.start
+            shifted = self._shifted[: count * total * DEGREE].reshape(total, count, DEGREE)
+            shifted[...] = windows[:, back]
+            own = by_place[:, places].reshape(-1, panel.responses)
+            sums += own.T @ shifted.reshape(-1, panel.span)
+            reduce(sums, prime)
+
+    def _places(self, total: int, most: int, length: int) -> Iterator[tuple[slice, slice]]:
+        """Yield some places of a response at a time, and their windows in what stands twice.
+
+        `most`: shifted ciphertexts that may be added up without a reduction.
+        """
+        panel = self._panel
+        step = max(1, min(SHIFTED, most) // total)
+        for first in range(0, panel.group, step):
+            last = min(first + step, panel.group)
+            stop = length - last * panel.width
+            yield (
+                slice(first, last),
+                slice(length - first * panel.width, stop if stop >= 0 else None, -panel.width),
+            )
+
+    def sums(self) -> Sums:
+        """Return the sums, reduced."""
+        for index, prime in enumerate(RING.primes):
+            reduce(self._bodies[index], prime)
+        return Sums(self._bodies, self._heads)
+
+
+def responded(
+    source: ByteSource, plan: Layout, totals: list[Sums], rerandomiser: Rerandomiser
+) -> tuple[bytes, Share]:
+    """Re-randomise, switch to 2**105, mask: the reply, and the multiplier's share of U'V.
+
+    The order matters. c1 is uniform after the first step, whatever the totals are. The mask comes last and
+    once, so that c0 is uniform too.
+    """
+    product, parts, entries = plan.product, [], []
+    for panel, total in zip(plan.panels, totals, strict=True):
+        zeros = rerandomiser.zeros(source, panel.span)
+        heads = np.empty_like(total.heads)
+        for start in range(0, panel.responses, BATCH):
+            batch = slice(start, min(start + BATCH, panel.responses))
+            count = batch.stop - start
+            bodies, tops = zeros.draw(count)
+            for index, prime in enumerate(RING.primes):
+                sums = np.ascontiguousarray(total.bodies[index, :, batch]).reshape(panel.rows, -1)
+                found = RING.y_domain(index, panel.rows).interpolate(sums)
+                found = found.reshape(panel.rows, count, panel.span).transpose(1, 0, 2)
+                arranged = bodies[index].reshape(found.shape, copy=False)
+                arranged += found
+                reduce(bodies[index], prime)
+                np.add(total.heads[index, batch], tops[index], out=heads[index, batch])
+                reduce(heads[index, batch], prime)
+            parts.append(bodies_to_bytes(RING.switched(bodies, KEPT_LIMBS)))
+        places, groups = panel.places()
+        entries.append(RING.switched(heads[:, groups, places]))
+    mask = uniform_from(source, product.left, product.right)
+    masked = add(np.concatenate(entries, axis=1), mask)
+    return b"".join([*parts, to_bytes(masked)]), negate(mask)

@@ -1,0 +1,190 @@
+"""`cross`: additive shares of U'V, for a private matrix U at one party and a private V at another.
+
+    multiplier -> encryptor    a nonce
+    encryptor -> multiplier    a public key for that nonce, then U encrypted, in blocks of rows
+    multiplier -> encryptor    U'V under a mask that is uniform modulo 2**105: the reply
+
+The encryptor has the only key and reads its share from the reply. The multiplier's share is minus the mask.
+The reply is independent of V whatever the encryptor sent, so it may be any encryptor's: nothing that it gets
+from this tells it anything, and nobody decrypts anything for the multiplier.
+
+Entries are whole numbers modulo 2**105. `Product` says publicly how many there are and how large.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from securefed.checks import check_integer
+from securefed.crypto.blind.shares import WIDTH, Floats, Share, from_floats
+from securefed.crypto.scheme import SERIAL, Mapper
+
+__all__ = [
+    "DIGIT_BITS",
+    "NONCE_BYTES",
+    "CrossKey",
+    "CrossPublic",
+    "CrossScheme",
+    "Evaluation",
+    "Operand",
+    "Product",
+    "limbs_of",
+]
+
+NONCE_BYTES = 32
+DIGIT_BITS = 36
+"""Right factors of more bits go in digits, unless a product can bear more noise."""
+
+Operand = Callable[[int, int], "Floats | Share"]
+"""(first, last) -> those inner rows of a factor.
+
+Floats (rows, columns) are rounded to whole numbers and have to stay below 2**51 in magnitude. Limbs
+(5, rows, columns) are numbers modulo 2**105.
+"""
+
+
+def limbs_of(operand: Operand, first: int, last: int) -> Share:
+    """Inner rows of a factor as limbs, whatever form it has."""
+    rows = operand(first, last)
+    if rows.dtype == np.int64:
+        return cast(Share, rows)
+    return from_floats(cast(Floats, rows), 0)
+
+
+@dataclass(frozen=True)
+class Product:
+    """The public shape of U'V: U is (inner, left), V is (inner, right).
+
+    `left_bits`, `right_bits`: entries are at most 2**bits in magnitude, or uniform modulo 2**105 (105). A
+    larger entry ends the run, so that both are generous.
+    `digit_bits`: the right factor is cut into digits of at most so many bits, and the left one is encrypted
+    once for each. Noise grows with the digits.
+    """
+
+    inner: int
+    left: int
+    right: int
+    left_bits: int = WIDTH
+    right_bits: int = WIDTH
+    digit_bits: int = DIGIT_BITS
+
+    def __post_init__(self) -> None:
+        for name in ("inner", "left", "right"):
+            check_integer(name, getattr(self, name), least=1)
+        for name, least in (("left_bits", 1), ("right_bits", 1), ("digit_bits", 2)):
+            check_integer(name, getattr(self, name), least=least, most=WIDTH)
+
+    @property
+    def digits(self) -> int:
+        """Pieces of the right factor."""
+        return 1 if self.right_bits < self.digit_bits else -(-self._span // self.digit_bits)
+
+    @property
+    def digit_size(self) -> int:
+        """Bits of a piece."""
+        return min(WIDTH, self.right_bits + 1) if self.digits == 1 else -(-self._span // self.digits)
+
+    @property
+    def _span(self) -> int:
+        """Bits that centred digits need: one for the sign, and one because they reach less far up."""
+        return min(WIDTH, self.right_bits + 2)
+
+
+class CrossKey(ABC):
+    """The encryptor's side. One key serves one purpose of one run; `erase` ends it."""
+
+    @abstractmethod
+    def public(self, nonce: bytes) -> bytes:
+        """The public key for the multiplier that sent this nonce."""
+
+    @abstractmethod
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        """The inner rows (first, last) of each block of ciphertexts."""
+
+    @abstractmethod
+    def encrypt(
+        self,
+        product: Product,
+        blocks: Sequence[int],
+        operand: Operand,
+        mapper: Mapper = SERIAL,
+        *,
+        repeatable: bool = False,
+    ) -> list[bytes]:
+        """These blocks of U, each a message. The work runs on `mapper.local`: it takes the secret key.
+
+        `repeatable`: the randomness follows from the key, the product, the number of the block and its rows,
+        so that the same rows give the same bytes. Whoever gets them learns that they are the same, and no
+        more.
+
+        Raises
+        ------
+        RangeError
+            For a number of U that is not finite or too large. As with `Evaluation.add`, the message is for
+            this party alone.
+        """
+
+    @abstractmethod
+    def read(self, product: Product, reply: bytes) -> Share:
+        """This party's share of U'V: (5, left, right)."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """The secret key, to keep with a model. `CrossScheme.load_key` reads it."""
+
+    @abstractmethod
+    def erase(self) -> None:
+        """Forget the secret key. Anything that needs it raises afterwards."""
+
+
+class CrossPublic(ABC):
+    """The multiplier's side: somebody else's public key."""
+
+    @abstractmethod
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        """As the key's."""
+
+    @abstractmethod
+    def evaluate(self, product: Product) -> Evaluation:
+        """Begin one product."""
+
+
+class Evaluation(ABC):
+    """The multiplier's work on one product."""
+
+    @abstractmethod
+    def add(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper = SERIAL) -> None:
+        """Multiply blocks, by number, by the same inner rows of V. The sums do not depend on the mapper.
+
+        Pieces of work carry ciphertexts and this party's own rows, and no key.
+
+        Raises
+        ------
+        FormatError
+            For other bytes than are due. A block counts once.
+        RangeError
+            For a number of V that is not finite or above the declared size. That depends on private numbers,
+            and the peer sees that the run ends. The message names the largest number. It is for this party
+            alone: a transport must not pass it on. Callers declare a size that sound data never reach.
+        """
+
+    @abstractmethod
+    def finish(self) -> tuple[bytes, Share]:
+        """The reply, and this party's share of U'V: (5, left, right). Once; needs every block."""
+
+
+@dataclass(frozen=True)
+class CrossScheme:
+    """An implementation: how to make a key, and how to read somebody else's public key."""
+
+    name: str
+    generate: Callable[[], CrossKey]
+    load_public: Callable[[bytes, bytes], CrossPublic]
+    """(public key, the nonce that it was made for) -> checked, or BadKey."""
+    load_key: Callable[[bytes], CrossKey]
+    """What `CrossKey.to_bytes` gave."""

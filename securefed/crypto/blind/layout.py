@@ -1,0 +1,186 @@
+"""How matrices lie in ciphertexts. Both parties derive it from the public shape of a product alone.
+
+A *panel* is a range of columns of U. A ciphertext of a panel holds t = 4096 / D rows of it: row number s at
+offset s D, entry i at s D + i. The multiplier multiplies by sum_s V[s, j] X**(-s D) and adds up. Coefficients
+0..I-1 of the sum are column j of U'V. The columns j in groups of g share a response: column j is shifted by
+(j mod g) I, so that D has to be at least g I.
+
+A larger D means fewer responses and more ciphertexts. `choose` takes the D with the smallest cost in bytes,
+where the processor time of ciphertexts and responses counts as bytes too. 301 columns would be padded to 512:
+they become two panels, of 256 and 45 columns, if that costs less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto.blind.bodies import body_bytes
+from securefed.crypto.blind.convolution import DEGREE
+from securefed.crypto.blind.interface import Product
+from securefed.crypto.blind.ring import EXACT_TERMS, PRIMES
+from securefed.crypto.blind.sampling import SEED_BYTES
+from securefed.crypto.blind.shares import LIMBS, Floats, size_in_bytes
+
+__all__ = ["RESPONSE_BYTES", "Chunk", "Layout", "Panel", "layout"]
+
+BLOCK_BYTES = 16 << 20
+"""About the largest message of ciphertexts."""
+CHUNK = 64
+"""Ciphertexts that are worked on at a time, at most."""
+CIPHERTEXT_BYTES = size_in_bytes(DEGREE, len(PRIMES))
+RESPONSE_BYTES = body_bytes(DEGREE)
+"""c1 of a response."""
+BYTES_PER_SECOND = 3e6
+"""What a second of processor time counts for, in bytes."""
+CIPHERTEXT_COST = CIPHERTEXT_BYTES + 0.0009 * BYTES_PER_SECOND
+RESPONSE_COST = RESPONSE_BYTES + 0.0016 * BYTES_PER_SECOND
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Columns first..last-1 of U, in ciphertexts of `DEGREE / span` rows."""
+
+    first: int
+    last: int
+    right: int
+    span: int
+    """D: the distance of two rows in a ciphertext."""
+
+    @property
+    def width(self) -> int:
+        """I: the panel's columns."""
+        return self.last - self.first
+
+    @property
+    def group(self) -> int:
+        """g: columns of V in a response."""
+        return min(self.right, self.span // self.width)
+
+    @property
+    def rows(self) -> int:
+        """t: rows in a ciphertext."""
+        return DEGREE // self.span
+
+    @property
+    def responses(self) -> int:
+        return -(-self.right // self.group)
+
+    def ciphertexts(self, rows: int) -> int:
+        return -(-rows // self.rows)
+
+    def places(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Where entry (i, j) of U'V lies: the coefficient, (width, right), and the response, (1, right)."""
+        columns = np.arange(self.right)
+        places = np.arange(self.width)[:, None] + (columns % self.group) * self.width
+        return places, columns[None] // self.group
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Ciphertexts of a message that are worked on at a time: rows first..last-1 of its block."""
+
+    panel: Panel
+    number: int
+    first: int
+    last: int
+    count: int
+    """Ciphertexts of one digit."""
+    total: int
+    """Ciphertexts of all digits, one digit after the other."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of c0."""
+        return size_in_bytes(self.total * DEGREE, len(PRIMES))
+
+    @property
+    def label(self) -> bytes:
+        """The label of this chunk's c1 among those that one seed expands to."""
+        return b"c1" + self.number.to_bytes(4, "big")
+
+    def arranged(self, rows: Floats) -> Floats:
+        """Fill the last ciphertext with rows of zeros: (rows, columns) to (count, t, columns)."""
+        due = self.count * self.panel.rows
+        if len(rows) < due:
+            filled = np.zeros((due, rows.shape[1]))
+            filled[: len(rows)] = rows
+            rows = filled
+        return rows.reshape(self.count, self.panel.rows, rows.shape[1])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The panels of a product and its blocks of rows."""
+
+    product: Product
+    panels: tuple[Panel, ...]
+
+    @property
+    def responses(self) -> int:
+        return sum(panel.responses for panel in self.panels)
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """The inner rows (first, last) of each message: whole ciphertexts, about 16 MB at most."""
+        step = max(panel.rows for panel in self.panels)
+        size = self.product.digits * sum(step // panel.rows * CIPHERTEXT_BYTES for panel in self.panels)
+        step *= max(1, BLOCK_BYTES // size)
+        inner = self.product.inner
+        return [(start, min(start + step, inner)) for start in range(0, inner, step)]
+
+    def chunks(self, rows: int) -> list[Chunk]:
+        """The pieces of a message of so many rows, in order."""
+        found: list[Chunk] = []
+        digits = self.product.digits
+        for panel in self.panels:
+            # The rows of a chunk are added up in float64 without a reduction.
+            most = max(1, min(CHUNK, EXACT_TERMS // panel.rows) // digits)
+            for start in range(0, rows, most * panel.rows):
+                last = min(start + most * panel.rows, rows)
+                count = panel.ciphertexts(last - start)
+                found.append(Chunk(panel, len(found), start, last, count, digits * count))
+        return found
+
+    def block_bytes(self, rows: int) -> int:
+        """The length of a message of so many rows."""
+        return SEED_BYTES + sum(chunk.size for chunk in self.chunks(rows))
+
+    def reply_bytes(self) -> int:
+        """The length of a reply."""
+        return self.responses * RESPONSE_BYTES + (
+            size_in_bytes(self.product.left * self.product.right, LIMBS)
+        )
+
+
+@cache
+def layout(product: Product) -> Layout:
+    """Choose the panels of a product by cost."""
+    whole = product.left // DEGREE * DEGREE
+    panels = [_best(product, first, first + DEGREE)[1] for first in range(0, whole, DEGREE)]
+    rest = product.left - whole
+    if rest:
+        cost, one = _best(product, whole, product.left)
+        half = 1 << (rest.bit_length() - 1)
+        two = []
+        if half < rest:
+            first_cost, first = _best(product, whole, whole + half)
+            second_cost, second = _best(product, whole + half, product.left)
+            if first_cost + second_cost < cost:
+                two = [first, second]
+        panels += two or [one]
+    return Layout(product, tuple(panels))
+
+
+def _best(product: Product, first: int, last: int) -> tuple[float, Panel]:
+    least = 1 << (last - first - 1).bit_length()
+    spans = [1 << power for power in range(DEGREE.bit_length()) if 1 << power >= least]
+    found = []
+    for span in spans:
+        panel = Panel(first, last, product.right, span)
+        cost = product.digits * panel.ciphertexts(product.inner) * CIPHERTEXT_COST
+        found.append((cost + panel.responses * RESPONSE_COST, -span, panel))
+    cost, _, panel = min(found, key=lambda each: each[:2])
+    return cost, panel

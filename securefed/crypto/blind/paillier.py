@@ -1,0 +1,474 @@
+"""`cross` under Paillier: ciphertexts hold several columns of a row of U. For some thousand rows.
+
+    encryptor     a row's entries U[r, i] side by side in slots, by the owner's fast encryption
+    multiplier    S[i, j] = sum over r of U[r, i] V[r, j], for all i of a ciphertext at once, as products of
+                  powers of U's ciphertexts; results of several j in one ciphertext by Horner's rule, if there
+                  is room; times r**n; times 1 + n m, m uniform mod n
+
+All entries of a row meet the same multiplier V[r, j], so that they can share a ciphertext. Rows cannot: each
+has a multiplier of its own.
+
+**What the encryptor sees.** r is uniform in Z_n* and m uniform mod n. The key's proof says that
+gcd(n, phi(n)) = 1. Then (m, r) -> (1 + n m) r**n is one to one onto the units mod n**2. A unit times a
+uniform unit is a uniform unit. So each ciphertext of the reply is exactly uniform among the units mod n**2,
+whatever units the encryptor sent and whatever V is. The multiplier checks that it gets units only.
+
+**Slots.** Entries are taken as the whole numbers nearest to 0. Let |S| < 2**b for all of them, from public
+sizes, and W = max(105, b + 1). A row's plaintext is the sum of U[r, i] 2**(W i), signed. The sums of products
+lie in the same slots. With 2**b added in each slot, a ciphertext of the reply holds M = sum of
+(S_j + 2**b) 2**(W j) over s slots. Each term is in [0, 2**W), so that 0 <= M < 2**(W s), and s is such that
+2**(W s) <= 2**-40 n. The encryptor reads z = M + m mod n as a number in [0, n). The shares of S_j are
+
+    encryptor  floor(z / 2**(W j)) mod 2**105        multiplier  -floor(m / 2**(W j)) - 2**b mod 2**105
+
+- *No wrap:* z = M + m as whole numbers unless m >= n - M, which has probability M / n < 2**-40. A wrap spoils
+  all entries of that ciphertext.
+- *At most one unit:* without a wrap floor(z / 2**(W j)) = floor(M / 2**(W j)) + floor(m / 2**(W j)) + k.
+  Here k is 1 if the parts of M and m below bit W j add up to 2**(W j) or more, else 0. And
+  floor(M / 2**(W j)) is S_j + 2**b plus a multiple of 2**W, which is 0 modulo 2**105. So the shares add up to
+  S_j + k: the sum itself, or one more.
+- *How often:* the part of M below bit W j is less than 2**(b + 1 - W) 2**(W j), and that part of m is within
+  2**-40 of uniform. So k = 1 has probability below 2**(b + 1 - W) + 2**-40. Slot 0 is always exact. Factors
+  of 30 bits over 1,000 rows have b = 70: an entry is one off with probability 2**-34. Sums of uniform factors
+  have W = b + 1, and up to half of them are one off.
+- *Uniform:* m mod n is uniform and every slot ends 40 bits below n, so that each share alone is within 2**-40
+  of uniform modulo 2**105.
+
+**Timing.** The number of multiplications follows from public sizes (`powers`). Zeros are not skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b, sha512
+from typing import cast
+
+import numpy as np
+from gmpy2 import mpz
+
+from securefed.crypto.blind.interface import (
+    NONCE_BYTES,
+    CrossKey,
+    CrossPublic,
+    CrossScheme,
+    Evaluation,
+    Operand,
+    Product,
+)
+from securefed.crypto.blind.powers import Column, choose, column_products, digits_of
+from securefed.crypto.blind.sampling import SEED_BYTES, key_stream
+from securefed.crypto.blind.shares import (
+    LIMBS,
+    WIDTH,
+    Floats,
+    Share,
+    from_floats,
+    from_integer,
+    to_floats,
+    to_integers,
+)
+from securefed.crypto.errors import BadKey, CapacityError, FormatError, RangeError, ShapeError, WrongKey
+from securefed.crypto.paillier.masking import horner, join_integers
+from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
+from securefed.crypto.paillier.proof import prove
+from securefed.crypto.paillier.public import PaillierPublicKey, check_size, cut, unit_powers
+from securefed.crypto.paillier.residues import OwnerResidues
+from securefed.crypto.paillier.secret import PaillierSecretKey, _Opener
+from securefed.crypto.randomness import uniform_many_below, uniform_units
+from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.wire import Frame, Kind
+
+__all__ = ["KEY_BITS", "PAILLIER", "Slots", "cross_scheme", "paillier_scheme"]
+
+KEY_BITS = 3072
+BLOCK_BYTES = 1 << 22
+SPARE_BITS = 40
+MOST_FLOAT = 2.0**51
+WORTH_TABLES = 256
+"""Ciphertexts of one key from which tables of powers take less time than they save."""
+WORTH_SHARING = 2048
+"""Ciphertexts for each process below which building tables there takes longer than it saves."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How columns of U lie in ciphertexts and entries of U'V in the reply: from public sizes."""
+
+    left: int
+    right: int
+    offset_bits: int
+    """b: every entry of U'V is below 2**b in magnitude."""
+    width: int
+    """W: bits from one slot to the next."""
+    room: int
+    """Slots in a ciphertext."""
+
+    @classmethod
+    def of(cls, product: Product, modulus_bits: int) -> Slots:
+        """Return the layout for a key of that size, or raise CapacityError when one entry does not fit."""
+        # Left entries of 105 bits are at most 2**104 from 0, digits make right ones less than 2**105.
+        left = min(product.left_bits, WIDTH - 1)
+        right = product.right_bits if exponent_bits(product) < WIDTH else WIDTH
+        offset_bits = (product.inner << (left + right)).bit_length()
+        width = max(WIDTH, offset_bits + 1)
+        room = (modulus_bits - 1 - SPARE_BITS) // width
+        if room < 1:
+            raise CapacityError(
+                f"a key of {modulus_bits} bits given, at least {width + 1 + SPARE_BITS} are needed"
+            )
+        return cls(product.left, product.right, offset_bits, width, room)
+
+    @property
+    def groups(self) -> int:
+        """Ciphertexts of a row of U."""
+        return -(-self.left // self.room)
+
+    @property
+    def columns(self) -> int:
+        """Columns of U in a ciphertext. The last group may have fewer; its other slots hold 0."""
+        return -(-self.left // self.groups)
+
+    @property
+    def outputs(self) -> int:
+        """Columns of V in a ciphertext of the reply."""
+        return self.room // self.columns
+
+    @property
+    def chunks(self) -> int:
+        """Ciphertexts of the reply for each group."""
+        return -(-self.right // self.outputs)
+
+    @property
+    def replies(self) -> int:
+        return self.groups * self.chunks
+
+    def pack(self, numbers: Sequence[int]) -> mpz:
+        """Return the sum of numbers[j] * 2**(W j), signed."""
+        return sum((mpz(number) << (self.width * j) for j, number in enumerate(numbers)), mpz(0))
+
+    def pack_row(self, row: Sequence[int]) -> list[mpz]:
+        """Return the plaintexts of a row of U."""
+        starts = range(0, self.left, self.columns)
+        return [self.pack(row[start : start + self.columns]) for start in starts]
+
+    @property
+    def offset(self) -> mpz:
+        """2**b in every slot that a reply may use."""
+        return self.pack([1 << self.offset_bits] * (self.columns * self.outputs))
+
+    def cut(self, integers: Sequence[mpz]) -> list[int]:
+        """Return floor(integer / 2**(W slot)) modulo 2**105 for every entry (i, j) of U'V, row by row."""
+        whole, found = [int(integer) for integer in integers], []
+        for i in range(self.left):
+            group, column = divmod(i, self.columns)
+            for j in range(self.right):
+                chunk, output = divmod(j, self.outputs)
+                slot = output * self.columns + column
+                found.append((whole[group * self.chunks + chunk] >> (self.width * slot)) % (1 << WIDTH))
+        return found
+
+    def encryptor_share(self, opened: Sequence[mpz]) -> list[int]:
+        return self.cut(opened)
+
+    def multiplier_share(self, masks: Sequence[mpz]) -> list[int]:
+        return [(-piece - (1 << self.offset_bits)) % (1 << WIDTH) for piece in self.cut(masks)]
+
+
+def exponent_bits(product: Product) -> int:
+    """Bits of a right entry with its sign and the room that its digits need."""
+    return min(WIDTH, product.right_bits + 2)
+
+
+def _blocks(product: Product, public: PaillierPublicKey) -> list[tuple[int, int]]:
+    size = max(1, BLOCK_BYTES // (Slots.of(product, public.bits).groups * public.ciphertext_bytes))
+    return [(start, min(start + size, product.inner)) for start in range(0, product.inner, size)]
+
+
+def _limbs(operand: Operand, first: int, last: int, columns: int, bits: int) -> Share:
+    """Read rows of this party's own factor, checked for their shape and declared size."""
+    rows = operand(first, last)
+    whole = rows.dtype == np.int64
+    due = (LIMBS, last - first, columns) if whole else (last - first, columns)
+    if rows.shape != due:
+        raise ShapeError(f"rows {first} to {last} of a factor have shape {rows.shape}, {due} is due")
+    if not whole and not (np.abs(rows) < MOST_FLOAT).all():
+        raise RangeError("a factor has an entry that is not finite or not below 2**51; give limbs instead")
+    limbs = cast(Share, rows) if whole else from_floats(cast(Floats, rows), 0)
+    if bits < WIDTH and (np.abs(to_floats(limbs, 0)) > 2.0**bits).any():
+        raise RangeError(f"a factor has an entry above the declared 2**{bits}")
+    return limbs
+
+
+def _share(numbers: Sequence[int], product: Product) -> Share:
+    limbs = np.stack([from_integer(number) for number in numbers], axis=1)
+    return limbs.reshape(LIMBS, product.left, product.right)
+
+
+@dataclass(frozen=True)
+class _Secret:
+    """What the primes are good for."""
+
+    primes: PrimePair
+    residues: OwnerResidues
+    """By tables."""
+    powers: OwnerResidues
+    """The same residues without tables, for few."""
+    opener: _Opener
+
+    @classmethod
+    def of(cls, primes: PrimePair) -> _Secret:
+        p, q = primes.p.p, primes.q.p
+        bare = PrimePair(FactoredPrime(p), FactoredPrime(q))
+        return cls(primes, OwnerResidues(primes), OwnerResidues(bare), _Opener(p, q))
+
+    def __repr__(self) -> str:
+        return "<the primes of a Paillier key>"
+
+
+class PaillierCrossKey(CrossKey):
+    """The primes, until they are erased."""
+
+    def __init__(self, primes: PrimePair, *, allow_small: bool = False) -> None:
+        check_size(primes.n.bit_length(), allow_small)
+        self._allow_small = allow_small
+        self._side = PaillierPublicKey(primes.n, (), allow_small=allow_small)
+        self._held: _Secret | None = _Secret.of(primes)
+        self._drawn = 0
+
+    @property
+    def _secret(self) -> _Secret:
+        if self._held is None:
+            raise BadKey("the secret key was erased: it reads and encrypts nothing any more")
+        return self._held
+
+    def public(self, nonce: bytes) -> bytes:
+        """Return n and its proof, whose challenges are hashed from n and the nonce."""
+        _check_nonce(nonce)
+        p, q = self._secret.primes.p.p, self._secret.primes.q.p
+        proven = PaillierPublicKey(self._side.n, prove(p, q, nonce), allow_small=self._allow_small)
+        return proven.to_bytes()
+
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        return _blocks(product, self._side)
+
+    def encrypt(
+        self,
+        product: Product,
+        blocks: Sequence[int],
+        operand: Operand,
+        mapper: Mapper = SERIAL,
+        *,
+        repeatable: bool = False,
+    ) -> list[bytes]:
+        slots, places, half = Slots.of(product, self._side.bits), self.blocks(product), 1 << (WIDTH - 1)
+        plaintexts: list[list[mpz]] = []
+        for block in blocks:
+            limbs = _limbs(operand, *places[block], product.left, product.left_bits)
+            signed = [m - 2 * half if m >= half else m for m in to_integers(limbs)]
+            rows = (signed[start : start + product.left] for start in range(0, len(signed), product.left))
+            plaintexts.append([plaintext for row in rows for plaintext in slots.pack_row(row)])
+        if repeatable:
+            pairs = zip(blocks, plaintexts, strict=True)
+            residues = iter([r for block, integers in pairs for r in self._again(product, block, integers)])
+        else:
+            residues = iter(self._draw(sum(map(len, plaintexts)), mapper.local))
+        found = []
+        for integers in plaintexts:
+            drawn = [next(residues) for _ in integers]
+            found.append(join_integers(self._side.combine(integers, drawn), self._side.ciphertext_bytes))
+        return found
+
+    def _again(self, product: Product, block: int, plaintexts: list[mpz]) -> list[mpz]:
+        """Draw n-th residues that follow from the key and from all that a block has."""
+        secret = self._secret
+        content = f"{product} {block} {[int(each) for each in plaintexts]}".encode()
+        key = sha512(f"{secret.primes.p.p}".encode()).digest()
+        seed = blake2b(content, key=key, person=b"repeatable", digest_size=SEED_BYTES).digest()
+        return secret.powers._draw_from(key_stream(seed), len(plaintexts))
+
+    def _draw(self, count: int, mapper: Mapper) -> list[mpz]:
+        """n-th residues. Other processes build their own tables and keep nothing, so that `erase` is true."""
+        secret, workers = self._secret, min(mapper.workers, count // WORTH_SHARING)
+        self._drawn += count
+        if workers < 2:
+            return (secret.residues if self._drawn >= WORTH_TABLES else secret.powers).draw(count)
+        p, q = secret.primes.p, secret.primes.q
+        size = -(-count // workers)
+        pieces = [
+            (p.p, p.cofactor, q.p, q.cofactor, min(size, count - done)) for done in range(0, count, size)
+        ]
+        return [residue for piece in mapper.map(owner_residues, pieces) for residue in piece]
+
+    def read(self, product: Product, reply: bytes) -> Share:
+        secret, slots = self._secret, Slots.of(product, self._side.bits)
+        ciphertexts = self._side.read_ciphertexts(reply, slots.replies)
+        return _share(slots.encryptor_share(secret.opener.decrypt(ciphertexts)), product)
+
+    def to_bytes(self) -> bytes:
+        """Return the primes in the form of a Paillier key file."""
+        return PaillierSecretKey(self._secret.primes, allow_small=self._allow_small).to_bytes()
+
+    def erase(self) -> None:
+        """Drop every reference to p, q and what follows from them. Freed memory is not overwritten."""
+        self._held = None
+
+
+def owner_residues(item: tuple[mpz, int, mpz, int, int]) -> list[mpz]:
+    """Draw n-th residues from (p, its cofactor, q, its cofactor, count), in another process."""
+    p, p_cofactor, q, q_cofactor, count = item
+    return OwnerResidues(PrimePair(FactoredPrime(p, p_cofactor), FactoredPrime(q, q_cofactor))).draw(count)
+
+
+class PaillierCrossPublic(CrossPublic):
+    """Somebody else's modulus, with its proof checked."""
+
+    def __init__(self, public: PaillierPublicKey) -> None:
+        self._public = public
+
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        return _blocks(product, self._public)
+
+    def evaluate(self, product: Product) -> Evaluation:
+        return PaillierEvaluation(self._public, product)
+
+
+class PaillierEvaluation(Evaluation):
+    """Products of powers so far, for each group of columns of U and each column of V, then packed."""
+
+    def __init__(self, public: PaillierPublicKey, product: Product) -> None:
+        self._public, self._product = public, product
+        self._slots = Slots.of(product, public.bits)
+        self._due = dict(enumerate(_blocks(product, public)))
+        self._sums = [mpz(1)] * (self._slots.groups * product.right)
+        self._hidden: list[mpz] = []
+        """Packed and re-randomised, once all blocks are in."""
+        self._finished = False
+
+    def add(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper = SERIAL) -> None:
+        if not blocks:
+            return
+        columns: list[list[mpz]] = [[] for _ in range(self._slots.groups)]
+        factors = []
+        for block, data in blocks.items():
+            if block not in self._due:
+                raise FormatError(f"block {block} is not due: it came before, or there is no such block")
+            first, last = self._due[block]
+            given = self._public.read_ciphertexts(data, (last - first) * len(columns))
+            for i, column in enumerate(columns):
+                column += given[i :: len(columns)]
+            factors.append(_limbs(operand, first, last, self._product.right, self._product.right_bits))
+        products = self._multiply(columns, np.concatenate(factors, axis=1), mapper)
+        square = self._public.square
+        self._sums = [a * b % square for a, b in zip(self._sums, products, strict=True)]
+        self._due = {block: place for block, place in self._due.items() if block not in blocks}
+        if not self._due:
+            self._pack(mapper)
+
+    def _multiply(self, columns: list[list[mpz]], factors: Share, mapper: Mapper) -> list[mpz]:
+        """Each group's product for each column of V. A group's are cut up only if workers would idle."""
+        rows, right = factors.shape[1:]
+        parts = min(right, -(-mapper.workers // len(columns)))
+        size = -(-right // parts)
+        chosen = choose(rows, size, exponent_bits(self._product), self._public.bits)
+        digits = digits_of(factors, chosen)
+        pieces = [
+            Column(self._public.n, column, digits[:, start : start + size], chosen)
+            for column in columns
+            for start in range(0, right, size)
+        ]
+        return [power for piece in mapper.map(column_products, pieces) for power in piece]
+
+    def _pack(self, mapper: Mapper) -> None:
+        """Horner's rule, and r**n for each packed ciphertext, while there is a mapper for it."""
+        n, square, slots, right = self._public.n, self._public.square, self._slots, self._product.right
+        chunks = [
+            self._sums[group * right + start : group * right + min(start + slots.outputs, right)]
+            for group in range(slots.groups)
+            for start in range(0, right, slots.outputs)
+        ]
+        shift = slots.width * slots.columns
+        packed = mapper.map(horner, [(square, shift, chunk) for chunk in chunks])
+        units = cut(uniform_units(n, len(packed)), mapper.workers)
+        residues = [r for piece in mapper.map(unit_powers, [(n, units_) for units_ in units]) for r in piece]
+        self._hidden = [c * residue % square for c, residue in zip(packed, residues, strict=True)]
+        self._sums = []
+
+    def finish(self) -> tuple[bytes, Share]:
+        if self._due:
+            raise FormatError(f"{len(self._due)} blocks of the product have not come")
+        if self._finished:
+            raise FormatError("the product was answered before: a mask serves once")
+        self._finished = True
+        n, square, hidden = self._public.n, self._public.square, self._hidden
+        self._hidden = []
+        masks, offset = uniform_many_below(n, len(hidden)), self._slots.offset
+        replied = [
+            c * (1 + n * ((mask + offset) % n)) % square for c, mask in zip(hidden, masks, strict=True)
+        ]
+        reply = join_integers(replied, self._public.ciphertext_bytes)
+        return reply, _share(self._slots.multiplier_share(masks), self._product)
+
+
+def _check_nonce(nonce: bytes) -> None:
+    if len(nonce) != NONCE_BYTES:
+        raise BadKey(f"a nonce of {len(nonce)} bytes given, {NONCE_BYTES} are due")
+
+
+def _generate(key_bits: int, allow_small: bool) -> CrossKey:
+    check_size(key_bits, allow_small)
+    return PaillierCrossKey(PrimePair.generate(key_bits), allow_small=allow_small)
+
+
+def _load_key(allow_small: bool, data: bytes) -> CrossKey:
+    """Read a key that this party kept: the primes are tested again."""
+    frame = Frame.from_bytes(data, Kind.SECRET_KEY)
+    found = PaillierSecretKey.from_frame(frame, allow_small=allow_small)
+    return PaillierCrossKey(found._primes, allow_small=allow_small)
+
+
+def _load(allow_small: bool, data: bytes, nonce: bytes) -> CrossPublic:
+    _check_nonce(nonce)
+    try:
+        frame = Frame.from_bytes(data, Kind.PUBLIC_KEY)
+        public = PaillierPublicKey.from_frame(frame, allow_small=allow_small, context=nonce)
+    except (FormatError, WrongKey) as error:
+        raise BadKey(f"public key: {error}") from None
+    return PaillierCrossPublic(public)
+
+
+def paillier_scheme(key_bits: int = KEY_BITS, allow_small: bool = False) -> CrossScheme:
+    """Return `cross` under Paillier with keys of another size.
+
+    Parameters
+    ----------
+    key_bits
+        Bits of the moduli that `generate` makes. `load_public` takes any size from 2048 to 8192.
+    allow_small
+        Make and accept keys below 2048 bits. For tests: such keys protect nothing.
+
+    Returns
+    -------
+    CrossScheme
+
+    Raises
+    ------
+    BadKey
+        For a size that is not allowed.
+    """
+    check_size(key_bits, allow_small)
+    return CrossScheme(
+        "paillier",
+        partial(_generate, key_bits, allow_small),
+        partial(_load, allow_small),
+        partial(_load_key, allow_small),
+    )
+
+
+PAILLIER = paillier_scheme()
+
+
+def cross_scheme(key_bits: int) -> CrossScheme:
+    """For the registry of schemes."""
+    return paillier_scheme(key_bits)

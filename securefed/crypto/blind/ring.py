@@ -1,0 +1,303 @@
+"""The ring Z_q[X]/(X**4096 + 1), q a product of primes of 21 bits, in float64.
+
+Residues are centred, below 2**20 in magnitude. A product of two stays below 2**40, so that BLAS adds up 8,192
+of them exactly. Arrays of residues have the primes first: (k, ...).
+
+**Y-domain.** Let Y = X**D and t = 4096 / D. At each of the t roots w of Y**t = -1 a polynomial is one in
+X of degree below D. A polynomial in Y alone is one number at each root, so a product with it costs no
+transform in X. `YDomain` evaluates and interpolates, for all polynomials of a block at once, by BLAS. Beyond
+64 roots it does so in two steps (Cooley and Tukey), the order of the roots being (h1, h2) for the root
+number h1 + t1 h2.
+
+**Between q and 2**105.** `lifted` gives round(q m / 2**105) of m modulo 2**105. `switched` gives
+x 2**105 / q modulo 2**105 of x modulo q, rounded. With x_i = x (q / p_i)**-1 mod p_i, x / q is the sum of
+x_i / p_i modulo 1. The limbs of 2**105 / p_i are constants, so both maps are products with 5-column matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto.blind.sampling import key_stream, uniform_residues
+from securefed.crypto.blind.shares import (
+    LIMB_BITS,
+    LIMB_MASK,
+    LIMBS,
+    WIDTH,
+    Floats,
+    Share,
+    carry,
+    from_integer,
+    size_in_bytes,
+)
+from securefed.crypto.errors import FormatError
+
+__all__ = ["EXACT_TERMS", "PRIMES", "RING", "Ring", "Words", "YDomain", "reduce"]
+
+Words = NDArray[np.int64]
+"""Residues on the wire: three of 21 bits in each word."""
+PRIMES = (2056193, 1990657, 1908737, 1892353, 1843201)
+"""The largest primes below 2**21 that are 1 modulo 8192."""
+EXACT_TERMS = 8192
+"""Products of centred residues that float64 adds up exactly."""
+WHOLE_ROOTS = 64
+"""Up to so many roots the Y-domain is one matrix product."""
+PIECE = 1 << 13
+"""Numbers that are reduced at a time: they stay in the processor's cache."""
+WHOLE = 2.0**52
+WHOLE_BITS = int(np.float64(WHOLE).view(np.int64))
+"""A whole number below 2**52 in the lowest bits of these is the float WHOLE plus the number."""
+SPARE_LIMBS = 2
+"""Limbs below the unit in the constants of `switched`: its error before rounding is below 2**-20."""
+
+
+def reduce(values: Floats, prime: int) -> Floats:
+    """Centre whole numbers below 2**53 - 2**21 modulo a prime, in place. The array is contiguous."""
+    flat = values.reshape(-1, copy=False)
+    scratch = np.empty(min(len(flat), PIECE))
+    for start in range(0, len(flat), PIECE):
+        piece = flat[start : start + PIECE]
+        quotients = scratch[: len(piece)]
+        np.multiply(piece, 1.0 / prime, out=quotients)
+        np.rint(quotients, out=quotients)
+        quotients *= prime
+        piece -= quotients
+    return values
+
+
+def _centred(number: int, prime: int) -> float:
+    rest = number % prime
+    return float(rest - prime if rest > prime // 2 else rest)
+
+
+class YDomain:
+    """Values of polynomials at the roots of Y**t = -1 modulo one prime."""
+
+    def __init__(self, prime: int, roots: int) -> None:
+        self.prime, self.count = prime, roots
+        generator = 2
+        while pow(generator, (prime - 1) // 2, prime) == 1:
+            generator += 1
+        root = pow(generator, (prime - 1) // (2 * roots), prime)
+        powers = [1]
+        while len(powers) < 2 * roots:
+            powers.append(powers[-1] * root % prime)
+        table = np.array([_centred(power, prime) for power in powers])
+        outer = min(roots, WHOLE_ROOTS)
+        inner = roots // outer
+        self._shape = (outer, inner)
+        h1, h2, order = np.arange(outer), np.arange(inner), 2 * roots
+        odd = 2 * h1 + 1
+        self.roots: Floats = table[(odd[:, None] + 2 * outer * h2[None, :]) % order].reshape(-1)
+        steps = inner * np.outer(odd, h1)
+        turns, twiddles = 2 * outer * np.outer(h2, h2), np.outer(odd, h2)
+        # Evaluation of Y**s, of Y**-s, and interpolation.
+        self._forward = table[steps % order], table[twiddles % order], table[turns % order]
+        self._backward = table[-steps % order], table[-twiddles % order], table[-turns % order]
+        share = float(_centred(pow(roots, -1, prime), prime))
+        self._inverse = (
+            reduce(np.ascontiguousarray(self._backward[0].T) * share, prime),
+            self._backward[1],
+            self._backward[2],
+        )
+
+    def evaluate(
+        self, coefficients: Floats, *, reversed_powers: bool = False, out: Floats | None = None
+    ) -> Floats:
+        """Return the values of sum_s c_s Y**s, or of sum_s c_s Y**-s, for c of shape (t, ...).
+
+        `out`: memory for as many numbers, which the result may use.
+        """
+        first, twiddles, second = self._backward if reversed_powers else self._forward
+        outer, inner = self._shape
+        rest = coefficients.shape[1:]
+        into = None if out is None else out.reshape(outer, -1, copy=False)
+        values = reduce(np.matmul(first, coefficients.reshape(outer, -1), out=into), self.prime)
+        if inner > 1:
+            values = values.reshape(outer, inner, -1)
+            values *= twiddles[:, :, None]
+            values = reduce(np.matmul(second, reduce(values, self.prime)), self.prime)
+        return values.reshape(self.count, *rest)
+
+    def interpolate(self, values: Floats) -> Floats:
+        """Return the coefficients of Y**s, (t, ...), of given values: not reduced, below 2**46."""
+        first, twiddles, second = self._inverse
+        outer, inner = self._shape
+        rest = values.shape[1:]
+        if inner > 1:
+            values = reduce(np.matmul(second, values.reshape(outer, inner, -1)), self.prime)
+            values *= twiddles[:, :, None]
+            reduce(values, self.prime)
+        found: Floats = first @ values.reshape(outer, -1)
+        return found.reshape(self.count, *rest)
+
+
+class Ring:
+    """Z_q[X]/(X**4096 + 1) for a list of primes below 2**21 that are 1 modulo 8192."""
+
+    def __init__(self, primes: tuple[int, ...] = PRIMES) -> None:
+        self.primes = primes
+        self.modulus = prod(primes)
+
+    @cache  # noqa: B019  # there is one ring, for ever
+    def y_domain(self, index: int, roots: int) -> YDomain:
+        return YDomain(self.primes[index], roots)
+
+    def expand(self, seed: bytes, label: bytes, index: int, count: int, out: Floats | None = None) -> Floats:
+        """Return residues modulo prime number `index` that everybody computes from a public seed."""
+        return uniform_residues(key_stream(seed, bytes([index]) + label), self.primes[index], count, out)
+
+    # Residues of other numbers
+
+    @cached_property
+    def _limb_residues(self) -> Floats:
+        """2**(21 l) modulo each prime, for l = 0..5: (k, 6)."""
+        powers = [pow(2, LIMB_BITS * limb) for limb in range(LIMBS + 1)]
+        return np.array([[_centred(power, prime) for power in powers] for prime in self.primes])
+
+    def residues(self, share: Share) -> Floats:
+        """Reduce numbers modulo 2**105 by their representatives in [0, 2**105): (5, ...) to (k, ...)."""
+        return self._from_limbs(share.astype(np.float64))
+
+    def centred_residues(self, share: Share) -> Floats:
+        """Reduce numbers modulo 2**105 by their representatives nearest to 0."""
+        wide = np.empty((LIMBS + 1, *share.shape[1:]))
+        wide[:LIMBS] = share
+        wide[LIMBS] = -(share[LIMBS - 1] >> (LIMB_BITS - 1))
+        return self._from_limbs(wide)
+
+    def _from_limbs(self, limbs: Floats) -> Floats:
+        found = self._limb_residues[:, : len(limbs)] @ limbs.reshape(len(limbs), -1)
+        for index, prime in enumerate(self.primes):
+            reduce(found[index], prime)
+        return found.reshape(-1, *limbs.shape[1:])
+
+    def lifted(self, share: Share) -> Floats:
+        """Return the residues of floor(q m / 2**105 + 1/2), (k, ...), of m modulo 2**105.
+
+        Let r = (q m + 2**104) mod 2**105. Then the result is (q m + 2**104 - r) / 2**105, and modulo a prime
+        of q that is (2**104 - r) 2**-105.
+        """
+        factors = from_integer(self.modulus % (1 << WIDTH)).astype(np.float64)
+        lower = np.zeros((LIMBS, LIMBS))
+        for limb in range(LIMBS):
+            lower[limb, : limb + 1] = factors[limb::-1]
+        rest = (lower @ share.reshape(LIMBS, -1).astype(np.float64)).astype(np.int64)
+        rest[LIMBS - 1] += 1 << (LIMB_BITS - 1)
+        found = self.residues(carry(rest))
+        for index, prime in enumerate(self.primes):
+            found[index] *= _centred(-pow(2, -WIDTH, prime), prime)
+            found[index] += _centred(pow(2, -1, prime), prime)
+            reduce(found[index], prime)
+        return found.reshape(-1, *share.shape[1:])
+
+    @cached_property
+    def _switch_limbs(self) -> Floats:
+        """Limbs of 2**105 / p, lowest first, from 2**-42 on: (7, k)."""
+        bits = LIMB_BITS * SPARE_LIMBS
+        whole = [((1 << (WIDTH + bits + 1)) // prime + 1) // 2 for prime in self.primes]
+        mask = (1 << LIMB_BITS) - 1
+        return np.array(
+            [[float(w >> (LIMB_BITS * limb) & mask) for w in whole] for limb in range(LIMBS + SPARE_LIMBS)]
+        )
+
+    def switched(self, residues: Floats, limbs: int = LIMBS) -> Share:
+        """Return x 2**105 / q modulo 2**105 of x modulo q, rounded to a multiple of 2**(105 - 21 limbs).
+
+        The error before rounding is below 2**-20, or below 4 if fewer than five limbs are asked for.
+
+        Parameters
+        ----------
+        residues: (k, ...), centred. They are overwritten.
+        limbs: how many of the highest limbs to keep.
+
+        Returns
+        -------
+        (limbs, ...), lowest first.
+        """
+        flat = residues.reshape(len(self.primes), -1)
+        for index, prime in enumerate(self.primes):
+            flat[index] *= _centred(pow(self.modulus // prime, -1, prime), prime)
+            reduce(flat[index], prime)
+        lowest = 0 if limbs == LIMBS else LIMBS + SPARE_LIMBS - limbs - 2
+        found = (self._switch_limbs[lowest:] @ flat).astype(np.int64)
+        drop = len(found) - limbs
+        found[drop - 1] += 1 << (LIMB_BITS - 1)
+        for limb in range(len(found) - 1):
+            found[limb + 1] += found[limb] >> LIMB_BITS
+        kept = found[drop:]
+        kept &= (1 << LIMB_BITS) - 1
+        return kept.reshape(limbs, *residues.shape[1:])
+
+    # Bytes
+
+    def to_bytes(self, residues: Floats) -> bytes:
+        """Pack centred residues, (k, ...): each plus (p - 1) / 2, in 21 bits, as `shares.to_bytes` does."""
+        words = np.zeros(-(-residues.size // 3), dtype="<i8")
+        for index in range(len(self.primes)):
+            self.pack(words, index, residues[index])
+        data: bytes = words.tobytes()
+        return data
+
+    def from_bytes(self, data: bytes | memoryview, shape: tuple[int, ...]) -> Floats:
+        """Read what `to_bytes` wrote: centred residues, (k, *shape).
+
+        Raises
+        ------
+        FormatError for another length, or a number that is not below its prime.
+        """
+        residues = np.empty((len(self.primes), *shape))
+        if len(data) != size_in_bytes(residues.size, 1):
+            raise FormatError(f"residues: {len(data)} bytes given, {size_in_bytes(residues.size, 1)} are due")
+        words = np.frombuffer(data, dtype="<i8")
+        for index in range(len(self.primes)):
+            self.unpack(words, index, residues[index])
+        return residues
+
+    def pack(self, words: Words, index: int, residues: Floats) -> None:
+        """Pack the residues of one prime into words that are 0 at their places.
+
+        A whole number x from 0 to 2**52 has its bits at the end of the float 2**52 + x. That is faster than a
+        conversion.
+        """
+        flat, offset = residues.reshape(-1, copy=False), (self.primes[index] - 1) // 2
+        scratch = np.empty(min(PIECE, len(flat)))
+        for place, at, first, last in self._pieces(index, len(flat), len(words)):
+            shifted = np.add(flat[first:last], WHOLE + offset, out=scratch[: last - first]).view(np.int64)
+            shifted &= LIMB_MASK
+            shifted <<= LIMB_BITS * place
+            words[at : at + len(shifted)] |= shifted
+
+    def unpack(self, words: Words, index: int, residues: Floats) -> None:
+        """Read the residues of one prime, and check them."""
+        flat, prime = residues.reshape(-1, copy=False), self.primes[index]
+        for place, at, first, last in self._pieces(index, len(flat), len(words)):
+            packed, piece = words[at : at + last - first], flat[first:last]
+            if place == 0 and int(packed.min()) < 0:
+                raise FormatError("residues: a bit is set that no number has")
+            bits = piece.view(np.int64)
+            np.right_shift(packed, LIMB_BITS * place, out=bits)
+            bits &= LIMB_MASK
+            largest = int(bits.max())
+            if largest >= prime:
+                raise FormatError(f"a residue is {largest}, less than {prime} is allowed")
+            bits |= WHOLE_BITS
+            piece -= WHOLE + (prime - 1) // 2
+
+    @staticmethod
+    def _pieces(index: int, count: int, words: int) -> Iterator[tuple[int, int, int, int]]:
+        """Cut one prime's residues where places in words end: (place, first word, first, last)."""
+        first = 0
+        while first < count:
+            place, at = divmod(index * count + first, words)
+            last = min(first + PIECE, first + words - at, count)
+            yield place, at, first, last
+            first = last
+
+
+RING = Ring()

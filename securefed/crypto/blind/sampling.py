@@ -1,0 +1,196 @@
+"""Random polynomials for the lattice scheme.
+
+Everything starts from `os.urandom`. A fresh 32-byte seed keys AES-256 in counter mode, and its key stream is
+cut into samples. Each function takes the byte source as an argument; `secret_bytes` makes the one for use,
+and known-answer tests give a fixed one.
+
+The same key stream expands public seeds, as FrodoKEM-AES does: the seed is then known to everybody, and
+AES-256 under distinct keys has to behave as a random function for whoever did not choose the output.
+
+| distribution | deviation | for |
+|---|---|---|
+| centred binomial of 42 bits | 3.24 | errors of ciphertexts and public keys |
+| uniform on -1, 0, 1 | 0.82 | the secret key |
+| rounded normal | 500,000 | re-randomisation |
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from securefed.crypto.blind.shares import Floats
+from securefed.crypto.randomness import ByteSource
+
+__all__ = [
+    "ERROR_DEVIATION",
+    "NORMAL_DEVIATION",
+    "SEED_BYTES",
+    "errors",
+    "key_stream",
+    "normals",
+    "secret_bytes",
+    "ternary",
+    "uniform_residues",
+]
+
+SEED_BYTES = 32
+ERROR_BITS = 42
+ERROR_DEVIATION = (ERROR_BITS / 4) ** 0.5
+NORMAL_DEVIATION = 500_000
+PIECE = 1 << 13
+"""Residues that are reduced at a time: they stay in the processor's cache."""
+ANGLE_BITS = 12
+"""The highest bits of an angle, which a table has."""
+REST_BITS = 64 - ANGLE_BITS
+NORMAL_PIECE = 1 << 12
+"""Pairs of normals that are drawn at a time: they stay in the processor's cache."""
+NOTHING = memoryview(bytes(1 << 18))
+"""What key streams encrypt. Fresh memory for it would take longer than the cipher."""
+
+
+def key_stream(seed: bytes, label: bytes = b"") -> ByteSource:
+    """Return the key stream of AES-256-CTR under `seed`, as a source of bytes.
+
+    Parameters
+    ----------
+    seed: 32 bytes, the AES key.
+    label: up to 8 bytes that tell streams of one seed apart. They are the upper half of the counter.
+    """
+    start = label.ljust(8, b"\0") + bytes(8)
+    stream = Cipher(algorithms.AES(seed), modes.CTR(start)).encryptor()
+    return lambda count: stream.update(NOTHING[:count] if count <= len(NOTHING) else bytes(count))
+
+
+def secret_bytes() -> ByteSource:
+    """Return a source of secret bytes under a fresh seed from the operating system."""
+    return key_stream(os.urandom(SEED_BYTES))
+
+
+def errors(source: ByteSource, count: int) -> NDArray[np.int8]:
+    """Draw centred binomials: the number of ones among 42 bits, less 21."""
+    found = np.empty(count, dtype=np.int8)
+    for start in range(0, count, PIECE):
+        piece = found[start : start + PIECE]
+        words = np.frombuffer(source(8 * len(piece)), dtype="<u8") & np.uint64((1 << ERROR_BITS) - 1)
+        np.bitwise_count(words, out=piece.view(np.uint8))
+        piece -= ERROR_BITS // 2
+    return found
+
+
+def ternary(source: ByteSource, count: int) -> NDArray[np.int8]:
+    """Draw from -1, 0 and 1 uniformly. Two bits of each byte count; three of their four values are taken."""
+    found: list[NDArray[np.int8]] = []
+    while sum(map(len, found)) < count:
+        digits = np.frombuffer(source(count + count // 2), dtype=np.int8) & np.int8(3)
+        found.append(digits[digits < 3])
+    return np.concatenate(found)[:count] - np.int8(1)
+
+
+@cache
+def _circle() -> tuple[Floats, Floats]:
+    """The cosines and sines of 4,096 angles."""
+    angles = 2 * np.pi * np.arange(1 << ANGLE_BITS) / float(1 << ANGLE_BITS)
+    return np.cos(angles), np.sin(angles)
+
+
+def normals(source: ByteSource, count: int, out: Floats | None = None) -> Floats:
+    """Draw normals of deviation 500,000, rounded to whole numbers (Box and Muller). `count` is even.
+
+    A pair is r (cos a, sin a). Half of the normals are the cosines, and the other half are the sines.
+
+    - r is sqrt(-2 log u) deviations, for u = (k + 1/2) 2**-63 as a float64, k uniform on 63 bits. So nothing
+      lies beyond 9.42 deviations.
+    - a is uniform on 2**64 angles: one of 4,096 from a table, and a rest below 0.0008 in magnitude by its
+      series. The series and all roundings of float64 move a pair by less than 2**-23 of a unit.
+
+    `rerandomise` says how accurate pairs have to be, and why these are.
+
+    Parameters
+    ----------
+    source: secret bytes, 16 for a pair.
+    count: how many normals.
+    out: where to put them, contiguous.
+    """
+    pairs = count // 2
+    found = np.empty(count) if out is None else out.reshape(-1, copy=False)
+    cosines, sines = _circle()
+    size = min(pairs, NORMAL_PIECE)
+    scratch, whole_scratch = np.empty((5, size)), np.empty(size, dtype=np.int64)
+    for start in range(0, pairs, size):
+        many = min(size, pairs - start)
+        radii, rests, across, along, spare = scratch[:, :many]
+        whole = whole_scratch[:many]
+        words = np.frombuffer(source(16 * many), dtype="<u8").reshape(2, many)
+        np.right_shift(words[0], np.uint64(1), out=whole.view(np.uint64))
+        np.add(whole, 0.5, out=radii)
+        radii *= 2.0**-63
+        np.log(radii, out=radii)
+        radii *= -2.0 * NORMAL_DEVIATION**2
+        np.sqrt(radii, out=radii)
+        # The lower bits with a sign, so that the rest is small.
+        np.left_shift(words[1], np.uint64(ANGLE_BITS), out=whole.view(np.uint64))
+        np.multiply(whole, 2 * np.pi * 2.0 ** -(64 + ANGLE_BITS), out=rests)
+        np.right_shift(words[1], np.uint64(REST_BITS), out=whole.view(np.uint64))
+        np.take(cosines, whole, out=along, mode="clip")
+        np.take(sines, whole, out=across, mode="clip")
+        along *= radii
+        across *= radii
+        # The rest x turns by (1 - x**2 / 2, x (1 - x**2 / 6)).
+        np.multiply(rests, rests, out=spare)
+        np.multiply(spare, -1 / 6, out=radii)
+        radii += 1.0
+        rests *= radii
+        spare *= -0.5
+        spare += 1.0
+        first, second = found[start : start + many], found[pairs + start : pairs + start + many]
+        np.multiply(along, spare, out=first)
+        np.multiply(across, rests, out=radii)
+        first -= radii
+        np.multiply(across, spare, out=second)
+        np.multiply(along, rests, out=radii)
+        second += radii
+        np.rint(first, out=first)
+        np.rint(second, out=second)
+    return found
+
+
+def uniform_residues(source: ByteSource, prime: int, count: int, out: Floats | None = None) -> Floats:
+    """Draw residues modulo an odd prime uniformly, as numbers between -prime/2 and prime/2.
+
+    A word of 32 bits with a sign is taken if it lies among the middle K * prime values, K odd and as large as
+    possible, and is reduced. Every residue then has K words. Words that are not taken, fewer than 1 in 1,000,
+    are replaced by later ones in order.
+    """
+    turns = ((1 << 32) // prime - 1) // 2 * 2 + 1
+    most = (turns * prime - 1) // 2
+    residues = np.empty(count) if out is None else out.reshape(-1, copy=False)
+    scratch = np.empty(min(count, PIECE))
+    outside: list[NDArray[np.intp]] = []
+    for start in range(0, count, PIECE):
+        piece = residues[start : start + PIECE]
+        words = np.frombuffer(source(4 * len(piece)), dtype="<i4")
+        piece[:] = words
+        # Modulo 2**32, words from -most to most become those from 0 to 2 most.
+        outside.append(np.flatnonzero(words.view("<u4") + np.uint32(most) > np.uint32(2 * most)) + start)
+        _centre(piece, prime, scratch[: len(piece)])
+    left = np.concatenate(outside) if outside else np.empty(0, dtype=np.intp)
+    while len(left):
+        spare = np.frombuffer(source(4 * len(left)), dtype="<i4").astype(np.float64)
+        again = np.abs(spare) > most
+        residues[left] = _centre(spare, prime, np.empty(len(left)))
+        left = left[again]
+    return residues
+
+
+def _centre(piece: Floats, prime: int, scratch: Floats) -> Floats:
+    """Reduce whole numbers modulo a prime, in place."""
+    np.multiply(piece, 1.0 / prime, out=scratch)
+    np.rint(scratch, out=scratch)
+    scratch *= prime
+    piece -= scratch
+    return piece

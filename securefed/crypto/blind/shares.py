@@ -1,0 +1,302 @@
+"""Whole numbers modulo 2**105 as arrays of five limbs of 21 bits.
+
+A hidden number x is x = x_1 + x_2 modulo 2**105, with one share at each of two parties. Each share alone is
+uniform. An array of numbers has the shape (5, ...) and dtype int64; limb l counts for 2**(21 l). A product of
+two limbs stays below 2**42, so that matrix products run in float64 through BLAS and are exact.
+
+Every function returns limbs in [0, 2**21). `truncate` is the one operation whose result depends on which
+party computes it: the first holder counts its share from 0, the second one less 2**105, so that the two
+truncated shares add up to the truncated number (one unit off at most) unless the number itself wraps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto.errors import FormatError, ShapeError
+from securefed.crypto.randomness import ByteSource
+
+__all__ = [
+    "LIMBS",
+    "LIMB_BITS",
+    "LIMB_MASK",
+    "WIDTH",
+    "Floats",
+    "Share",
+    "add",
+    "carry",
+    "centred_digits",
+    "from_bytes",
+    "from_floats",
+    "from_integer",
+    "from_integers",
+    "matmul",
+    "negate",
+    "reduce_bits",
+    "shift_left",
+    "shift_right",
+    "size_in_bytes",
+    "subtract",
+    "times",
+    "to_bytes",
+    "to_floats",
+    "to_integers",
+    "truncate",
+    "uniform",
+    "uniform_from",
+    "zeros",
+]
+
+LIMB_BITS = 21
+LIMBS = 5
+WIDTH = LIMB_BITS * LIMBS
+"""w: shares are numbers modulo 2**w."""
+LIMB_MASK = (1 << LIMB_BITS) - 1
+EXACT_TERMS = 2048
+"""Products of limbs that float64 adds up exactly: 2**42 each, 2**53 in all."""
+
+Share = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def carry(limbs: Share) -> Share:
+    """Bring limbs of any sign and size below 2**62 back to 21 bits each, in place, modulo 2**105."""
+    for limb in range(LIMBS - 1):
+        limbs[limb + 1] += limbs[limb] >> LIMB_BITS
+        limbs[limb] &= LIMB_MASK
+    limbs[LIMBS - 1] &= LIMB_MASK
+    return limbs
+
+
+def zeros(*shape: int) -> Share:
+    return np.zeros((LIMBS, *shape), dtype=np.int64)
+
+
+def uniform(*shape: int) -> Share:
+    """Draw numbers uniformly modulo 2**105 from the operating system's generator."""
+    return uniform_from(os.urandom, *shape)
+
+
+def uniform_from(source: ByteSource, *shape: int) -> Share:
+    """Draw numbers uniformly modulo 2**105 from a given source of bytes."""
+    count = int(np.prod(shape))
+    words = np.frombuffer(source(16 * count), dtype="<u8").reshape(2, count)
+    limbs = np.empty((LIMBS, count), dtype=np.int64)
+    for limb in range(LIMBS):
+        limbs[limb] = (words[limb // 3] >> np.uint64(LIMB_BITS * (limb % 3))) & np.uint64(LIMB_MASK)
+    return limbs.reshape(LIMBS, *shape)
+
+
+# Between shares and other numbers
+
+
+def from_integer(number: int) -> Share:
+    """The limbs of one Python integer: shape (5,)."""
+    return np.array([(number >> (LIMB_BITS * limb)) & LIMB_MASK for limb in range(LIMBS)], dtype=np.int64)
+
+
+def from_integers(integers: NDArray[np.int64]) -> Share:
+    """Machine integers, of either sign."""
+    whole = np.asarray(integers, dtype=np.int64)
+    limbs = zeros(*whole.shape)
+    limbs[0], limbs[1] = whole & LIMB_MASK, (whole >> LIMB_BITS) & LIMB_MASK
+    limbs[2] = (whole >> (2 * LIMB_BITS)) & LIMB_MASK
+    limbs[3:] = (whole >> 63) & LIMB_MASK
+    return limbs
+
+
+def to_integers(share: Share) -> list[int]:
+    """Python integers in [0, 2**105), in order: for tests and reference implementations."""
+    flat = share.reshape(LIMBS, -1).tolist()
+    return [sum(limb << (LIMB_BITS * i) for i, limb in enumerate(limbs)) for limbs in zip(*flat, strict=True)]
+
+
+def from_floats(values: Floats, fraction_bits: int) -> Share:
+    """round(values * 2**fraction_bits) modulo 2**105; every bit of a float64 counts."""
+    mantissas, exponents = np.frexp(np.asarray(values, dtype=np.float64))
+    whole = np.rint(np.ldexp(mantissas, 53)).astype(np.int64)
+    places = exponents.astype(np.int64) + (fraction_bits - 53)
+    low = np.minimum(places, 0)
+    whole = np.where(places < 0, np.rint(np.ldexp(whole.astype(np.float64), low.astype(np.int32))), whole)
+    whole, places = whole.astype(np.int64), np.maximum(places, 0)
+    negative, whole = whole < 0, np.abs(whole)
+    limbs = zeros(*whole.shape)
+    for part in range(3):
+        piece, at = (whole >> (LIMB_BITS * part)) & LIMB_MASK, places + LIMB_BITS * part
+        limb, rest = at // LIMB_BITS, at % LIMB_BITS
+        low_part, high_part = (piece << rest) & LIMB_MASK, piece >> (LIMB_BITS - rest)
+        for place in range(LIMBS):
+            limbs[place] += np.where(limb == place, low_part, 0) + np.where(limb + 1 == place, high_part, 0)
+    carry(limbs)
+    return carry(np.where(negative, -limbs, limbs))
+
+
+def to_floats(share: Share, fraction_bits: int) -> Floats:
+    """The representative nearest to 0, times 2**-fraction_bits."""
+    negative = (share[LIMBS - 1] >> (LIMB_BITS - 1)) & 1 == 1
+    magnitude = carry(np.where(negative, -share, share))
+    total: Floats = np.zeros(share.shape[1:])
+    for limb in range(LIMBS):
+        total += np.ldexp(magnitude[limb].astype(np.float64), LIMB_BITS * limb - fraction_bits)
+    return np.where(negative, -total, total)
+
+
+# Sums, shifts, products
+
+
+def add(first: Share, *others: Share) -> Share:
+    total = first.copy()
+    for other in others:
+        total = total + other
+    return carry(total)
+
+
+def subtract(first: Share, second: Share) -> Share:
+    return carry(first - second)
+
+
+def negate(share: Share) -> Share:
+    return carry(-share)
+
+
+def shift_left(share: Share, bits: int) -> Share:
+    """share * 2**bits."""
+    limb, rest = divmod(bits, LIMB_BITS)
+    shifted = np.zeros_like(share)
+    if limb < LIMBS:
+        shifted[limb:] = share[: LIMBS - limb] << rest
+    return carry(shifted)
+
+
+def shift_right(share: Share, bits: int) -> Share:
+    """floor(share / 2**bits) of the representative in [0, 2**105)."""
+    limb, rest = divmod(bits, LIMB_BITS)
+    shifted = np.zeros_like(share)
+    for place in range(LIMBS - limb):
+        shifted[place] = share[place + limb] >> rest
+        if place + limb + 1 < LIMBS:
+            shifted[place] |= (share[place + limb + 1] << (LIMB_BITS - rest)) & LIMB_MASK
+    return shifted
+
+
+def truncate(share: Share, bits: int, *, first: bool) -> Share:
+    """This holder's share of the shared number / 2**bits.
+
+    The first holder counts its share from 0, the second one less 2**105. The result is one unit off at most.
+    It is wrong with probability |number| / 2**105, and never to be used on a trivial share (0 and the number
+    itself): there the 0 would count for -2**105.
+    """
+    shifted = shift_right(share, bits)
+    if not first:
+        limb, rest = divmod(WIDTH - bits, LIMB_BITS)
+        if limb < LIMBS:
+            shifted[limb] -= 1 << rest
+            carry(shifted)
+    return shifted
+
+
+def reduce_bits(share: Share, bits: int, *, first: bool = True) -> Share:
+    """The share modulo 2**bits: in [0, 2**bits) at the first holder, less 2**bits at the second."""
+    limb, rest = divmod(bits, LIMB_BITS)
+    reduced = share.copy()
+    if limb < LIMBS:
+        reduced[limb] &= (1 << rest) - 1
+        reduced[limb + 1 :] = 0
+        if not first:
+            reduced[limb] -= 1 << rest
+            carry(reduced)
+    return reduced
+
+
+def times(share: Share, factors: NDArray[np.int64] | int) -> Share:
+    """The share times public integers below 2**42 in magnitude, one for all or of its shape."""
+    factor = np.asarray(factors, dtype=np.int64)
+    sign, magnitude = np.sign(factor), np.abs(factor)
+    if magnitude.size and int(magnitude.max()) >= 1 << (2 * LIMB_BITS):
+        raise ShapeError(f"a factor of {int(magnitude.max())} given, less than 2**42 is allowed")
+    low, high = magnitude & LIMB_MASK, magnitude >> LIMB_BITS
+    upper = np.zeros_like(share)
+    upper[1:] = share[:-1] * high
+    return carry(sign * carry(carry(share * low) + carry(upper)))
+
+
+def matmul(left: Share | Floats, right: Share | Floats) -> Share:
+    """left @ right modulo 2**105, for (5, a, b) and (5, b, c), by BLAS."""
+    if left.shape[2] != right.shape[1]:
+        raise ShapeError(f"a product of {left.shape[1:]} and {right.shape[1:]} does not fit")
+    rows, inner, columns = left.shape[1], left.shape[2], right.shape[2]
+    wide_left = left.astype(np.float64, copy=False)
+    # All limbs of the right factor stand side by side, so that one BLAS call serves them all.
+    wide_right = np.ascontiguousarray(right.astype(np.float64).transpose(1, 0, 2))
+    total = zeros(rows, columns)
+    for start in range(0, inner, EXACT_TERMS):
+        block = slice(start, start + EXACT_TERMS)
+        for limb in range(LIMBS):
+            count = LIMBS - limb
+            beside = wide_right[block, :count].reshape(-1, count * columns)
+            products = (wide_left[limb][:, block] @ beside).astype(np.int64).reshape(rows, count, columns)
+            for other in range(count):
+                total[limb + other] += products[:, other] & LIMB_MASK
+                if limb + other + 1 < LIMBS:
+                    total[limb + other + 1] += products[:, other] >> LIMB_BITS
+    return carry(total)
+
+
+def centred_digits(share: Share, count: int, bits: int) -> list[Floats]:
+    """`count` digits of `bits` bits, centred on 0, lowest first.
+
+    They add up to the number modulo 2**105 where they have at least 105 bits together. Otherwise they do if
+    the representative nearest to 0 is at most 2**(count bits - 2) in magnitude.
+    """
+    if bits > 2 * LIMB_BITS:
+        raise ShapeError(f"digits of {bits} bits given, at most {2 * LIMB_BITS} are allowed")
+    half = sum(1 << (bits - 1 + bits * place) for place in range(count)) % (1 << WIDTH)
+    moved = carry(share + from_integer(half).reshape(LIMBS, *(1 for _ in share.shape[1:])))
+    digits = []
+    for place in range(count):
+        low = shift_right(moved, bits * place)
+        digit = (low[0] + (low[1] << LIMB_BITS)) & ((1 << bits) - 1)
+        digits.append((digit - (1 << (bits - 1))).astype(np.float64))
+    return digits
+
+
+# Bytes
+
+
+def size_in_bytes(count: int, limbs: int = LIMBS) -> int:
+    """The length of `to_bytes` for so many numbers."""
+    return 8 * -(-count * limbs // 3)
+
+
+def to_bytes(share: NDArray[np.int64]) -> bytes:
+    """Pack limbs below 2**21, three in eight bytes."""
+    flat = np.ascontiguousarray(share).reshape(-1)
+    count = -(-len(flat) // 3)
+    words = np.zeros(count, dtype=np.int64)
+    for place in (2, 1, 0):
+        part = flat[place * count : (place + 1) * count]
+        words <<= LIMB_BITS
+        words[: len(part)] |= part
+    data: bytes = words.astype("<i8", copy=False).tobytes()
+    return data
+
+
+def from_bytes(data: bytes | memoryview, shape: Sequence[int]) -> NDArray[np.int64]:
+    """What `to_bytes` wrote; `shape` includes the limbs. FormatError for any other length or content."""
+    count = int(np.prod(shape))
+    words_due = -(-count // 3)
+    if len(data) != 8 * words_due:
+        raise FormatError(f"numbers: {len(data)} bytes given, {8 * words_due} are due")
+    words = np.frombuffer(data, dtype="<i8")
+    if words_due and int(words.min()) < 0:
+        raise FormatError("numbers: a bit is set that no number has")
+    flat = np.empty(3 * words_due, dtype=np.int64)
+    for place in range(3):
+        part = flat[place * words_due : (place + 1) * words_due]
+        np.right_shift(words, LIMB_BITS * place, out=part)
+        part &= LIMB_MASK
+    return flat[:count].reshape(shape)

@@ -1,0 +1,100 @@
+"""SEAL with the primes of our ring: what it takes to compare the two.
+
+SEAL keeps its last prime for key switching, so a sixth prime of 21 bits stands behind the five. Its CKKS
+scheme with scale 1 is plain RLWE: c0 + c1 s is the message plus a small error. SEAL objects are written and
+read in SEAL's serialised form (securefed.crypto.ckks.sealbytes).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import tenseal.sealapi as seal
+from numpy.typing import NDArray
+
+from securefed.crypto.blind.convolution import DEGREE
+from securefed.crypto.blind.ring import PRIMES
+from securefed.crypto.ckks import sealbytes
+
+__all__ = ["Peer", "Words"]
+
+SPARES = (1810433, 1794049)
+"""The next primes that are 1 modulo 8192."""
+
+Words = NDArray[np.uint64]
+
+
+class _Context:
+    """SEAL for a chain of primes, without its security check: 126 bits are too many for this ring."""
+
+    def __init__(self, primes: tuple[int, ...]) -> None:
+        chosen = seal.EncryptionParameters(seal.SCHEME_TYPE.CKKS)
+        chosen.set_poly_modulus_degree(DEGREE)
+        chosen.set_coeff_modulus([seal.Modulus(prime) for prime in primes])
+        self.context = seal.SEALContext(chosen, True, seal.SEC_LEVEL_TYPE.NONE)
+        assert self.context.parameters_set(), self.context.parameters_error_message()
+        self.evaluator = seal.Evaluator(self.context)
+        self.data_id = tuple(self.context.first_parms_id())
+        self.key_id = tuple(self.context.key_parms_id())
+
+
+def _array(fields: bytes, words: Words) -> list[bytes | memoryview]:
+    """A saved object: its fields, then an array of words."""
+    whole = np.ascontiguousarray(words)
+    front = fields + sealbytes._header(8 + whole.nbytes) + struct.pack("<Q", whole.size)
+    return [sealbytes._header(len(front) + whole.nbytes) + front, whole.data.cast("B")]
+
+
+class Peer:
+    """Keys, plaintexts and ciphertexts of SEAL, from residues (..., primes, 4096) below their primes."""
+
+    def __init__(self) -> None:
+        self._own = _Context((*PRIMES, SPARES[0]))
+        self._wide = _Context((*PRIMES, *SPARES))
+        self.context = self._own.context
+
+    def _chain(self, primes: int) -> _Context:
+        return self._own if primes == len(PRIMES) else self._wide
+
+    def ciphertext(self, residues: Words, *, ntt: bool = True) -> Any:
+        polynomials, primes, degree = residues.shape
+        used = self._chain(primes)
+        fields = sealbytes._identity(used.data_id)
+        fields += struct.pack("<BQQQdQ", ntt, polynomials, degree, primes, 1.0, 1)
+        return sealbytes._load(seal.Ciphertext(), _array(fields, residues), used.context)
+
+    def _plain(self, target: Any, parameters: tuple[int, ...], residues: Words) -> Any:
+        fields = sealbytes._identity(parameters) + struct.pack("<Qd", residues.size, 1.0)
+        return sealbytes._load(target, _array(fields, residues), self.context)
+
+    def plaintext(self, residues: Words) -> Any:
+        """A plaintext in NTT form, (5, 4096)."""
+        return self._plain(seal.Plaintext(), self._own.data_id, residues)
+
+    def secret_key(self, secret: NDArray[np.int8]) -> Any:
+        """A secret key: s in NTT form modulo all six primes."""
+        small = np.stack([secret.astype(np.int64) % prime for prime in (*PRIMES, SPARES[0])])
+        words = self.to_ntt(small.astype(np.uint64)[None])[0]
+        return self._plain(seal.SecretKey(), self._own.key_id, words)
+
+    def read(self, held: Any) -> Words:
+        """The residues of a ciphertext, (polynomials, primes, 4096)."""
+        shape = (held.size(), held.coeff_modulus_size(), held.poly_modulus_degree())
+        return sealbytes.read(held, held.dyn_array()).reshape(shape)
+
+    def to_ntt(self, polynomials: Words) -> Words:
+        """Coefficients to values at the roots, in SEAL's order."""
+        return self._transform(polynomials, forward=True)
+
+    def from_ntt(self, polynomials: Words) -> Words:
+        return self._transform(polynomials, forward=False)
+
+    def _transform(self, polynomials: Words, *, forward: bool) -> Words:
+        evaluator = self._chain(polynomials.shape[1]).evaluator
+        change = evaluator.transform_to_ntt_inplace if forward else evaluator.transform_from_ntt_inplace
+        # SEAL takes two polynomials at least, and refuses to work where all but the first are zero.
+        held = self.ciphertext(np.concatenate([polynomials, np.ones_like(polynomials[:1])]), ntt=not forward)
+        change(held)
+        return self.read(held)[: len(polynomials)]
