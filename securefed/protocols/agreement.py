@@ -39,8 +39,6 @@ class Member:
     name: str
     equations: int
     affine: bool
-    room: bool = True
-    """Its score ledger has room for scores of the same people by a second model (one bit, for `refit`)."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,10 @@ class Agreement:
     """By how much a residual changes with its label at most: what the noise is measured against."""
     reveal: Literal["own-gradient", "nothing"] = "own-gradient"
     """What training shows a party: its own aggregated gradients, or nothing (blind training)."""
-    check_every: int = 0
-    """Blind training: one array in so many that comes back from a key-holder is checked (range_check.py)."""
     release: bool = False
     """Blind training: open each party's own parameters to it at the end."""
+    trusted: bool = False
+    """All parties declare each other trusted: a release may show more than its limit of bits."""
     details: tuple[tuple[str, Any], ...] = ()
     """Whatever else has to be equal at all parties (loss, gamma, l2, ...), by name."""
 
@@ -90,7 +88,6 @@ class Agreement:
         check_choice("exchange", self.exchange, ("star", "pairwise"))
         check_integer("evaluate_every", self.evaluate_every, least=0)
         check_integer("holdout", self.holdout, least=0)
-        check_integer("check_every", self.check_every, least=0)
         check_integer("score_precision", self.score_precision, least=0, most=MOST_PRECISION)
         if len(names) < 2:
             raise SettingError(f"parties: {len(names)} given, at least 2 are needed")
@@ -108,8 +105,8 @@ class Agreement:
         check_choice("reveal", self.reveal, ("own-gradient", "nothing"))
         if self.reveal == "nothing" and not all(m.affine for m in self.members):
             raise SettingError("reveal: 'nothing' takes linear local models; 'own-gradient' takes all")
-        if self.reveal == "nothing" and SCHEMES[self.scheme].hides is None:
-            allowed = schemes_that(lambda entry: entry.hides)
+        if self.reveal == "nothing" and SCHEMES[self.scheme].blind is None:
+            allowed = schemes_that(lambda entry: entry.blind)
             raise SettingError(f"reveal: 'nothing' takes scheme {allowed}, {self.scheme!r} given")
         if self.release and self.reveal != "nothing":
             raise SettingError(
@@ -137,9 +134,9 @@ class Agreement:
                 raise SettingError(f"dp_noise: {self.dp_noise:g} given; it {why}")
 
     @property
-    def takes_on_trust(self) -> bool:
-        """Whether key-holders are taken at their word: sums may then be noisier, and cheaper."""
-        return self.check_every == 0
+    def warm_start(self) -> bool:
+        """Training goes on from the model of an earlier run."""
+        return bool(dict(self.details).get("warm_start", False))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -218,7 +215,7 @@ class Agreement:
         return {
             "objective": self.objective,
             "scheme": self.scheme,
-            "parties": [[m.name, m.equations, m.affine, m.room] for m in self.members],
+            "parties": [[m.name, m.equations, m.affine] for m in self.members],
             "algorithm": self.algorithm.name,
             "local_steps": self.algorithm.local_steps,
             "order": self.algorithm.order,
@@ -237,8 +234,8 @@ class Agreement:
             "value_bits": self.value_bits,
             "dp_noise": self.dp_noise,
             "reveal": self.reveal,
-            "check_every": self.check_every,
             "release": self.release,
+            "trusted": self.trusted,
             **dict(self.details),
         }
 

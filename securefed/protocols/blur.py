@@ -24,6 +24,7 @@ What is left: near-identical models scored on the same people still average. `sc
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
@@ -34,7 +35,7 @@ from securefed.checks import check_integer
 from securefed.crypto.scheme import Floats
 from securefed.data.entropy import column_bits
 from securefed.errors import SettingError
-from securefed.protocols.score_ledger import ScoreLedger, ScoreStore
+from securefed.protocols.score_ledger import ScoreLedger, ScoreRefusal, ScoreStore
 
 __all__ = ["KEY_BYTES", "MOST_PRECISION", "PRECISION", "ScoreGuard", "blur", "on_grid", "row_contents"]
 
@@ -46,11 +47,20 @@ KNOWN_AT_ONCE = 1 << 14
 """Rows that are looked at together."""
 
 
-def blur(rows: Floats, *, key: bytes, context: bytes, precision_bits: int, fraction_bits: int) -> list[int]:
+def blur(
+    rows: Floats,
+    *,
+    key: bytes,
+    context: bytes,
+    precision_bits: int,
+    fraction_bits: int,
+    placed: bool = False,
+) -> list[int]:
     """What to add to the scores of `rows`, in integer units of 2**-fraction_bits.
 
     `key`: the secret of the party that is scored. `context`: what besides the row the exact score follows
-    from, in bytes; it is hashed, so it may be long.
+    from, in bytes; it is hashed, so it may be long. `placed`: the context is of all these rows together, so
+    that each place has noise of its own: equal rows may have different scores by it.
     """
     check_integer("precision_bits", precision_bits, least=0, most=MOST_PRECISION)
     width = fraction_bits - precision_bits
@@ -62,9 +72,11 @@ def blur(rows: Floats, *, key: bytes, context: bytes, precision_bits: int, fract
     # Noise of two widths from one stream would share bits, so the widths are part of the question.
     stream = _keyed(key, _sizes(precision_bits, fraction_bits) + context, b"score context", 32)
     size, most, half = -(-width // 8), 1 << width, 1 << (width - 1)
+    contents = row_contents(rows)
+    if placed:
+        contents = [place.to_bytes(8, "little") + row for place, row in enumerate(contents)]
     return [
-        int.from_bytes(_keyed(stream, row, b"score blur", size), "little") % most - half
-        for row in row_contents(rows)
+        int.from_bytes(_keyed(stream, row, b"score blur", size), "little") % most - half for row in contents
     ]
 
 
@@ -128,20 +140,29 @@ class ScoreGuard:
                     self._people[_hashed(content)] = (*same, person)
 
     def _about(self, rows: Floats) -> list[bytes]:
+        """Who these rows are about. Without ids, equal rows are as many people as there are rows.
+
+        ScoreRefusal for a person that stands there twice: each place has noise of its own, which would
+        average out.
+        """
         found: list[bytes] = []
+        times: Counter[bytes] = Counter()
         for content in row_contents(rows):
-            known = self._people.get(_hashed(content), content)
-            found += known if isinstance(known, tuple) else (known,)
+            known = self._people.get(_hashed(content))
+            again, times[content] = times[content], times[content] + 1
+            if known is None:
+                found.append(content + again.to_bytes(4, "little") if again else content)
+                continue
+            same = known if isinstance(known, tuple) else (known,)
+            if again >= len(same):
+                raise ScoreRefusal(f"{self.party}: a question names the same person twice, once is allowed")
+            found += same
         return found
 
     def expect(self, rows: Floats, scorings: int, precision_bits: int, outputs: int = 1) -> None:
         """Before a training that will evaluate on these rows so often; ScoreRefusal if that is too much."""
         held = self._held(rows)
         self.ledger.expect(self.party, self._about(rows), scorings, precision_bits, held, outputs)
-
-    def room(self, scorings: int, precision_bits: int, outputs: int = 1) -> bool:
-        """Whether the ledger lets everybody be scored so often again."""
-        return self.ledger.room(scorings, precision_bits, self.column_bits or 0.0, outputs)
 
     def noise(
         self, rows: Floats, context: bytes, *, precision_bits: int, fraction_bits: int
@@ -160,14 +181,15 @@ class ScoreGuard:
         *,
         precision_bits: int,
         fraction_bits: int,
-        model: bytes = b"",
+        placed: bool = False,
     ) -> tuple[list[list[int]], dict[str, Any]]:
         """The noise for each output of one scoring, booked before it is answered, and what the transcript
         says of it: how wide the noise is, never the noise.
 
-        `model`: what the ledger knows the model by where its ciphertexts, the context, may be made twice.
+        The ledger knows a model by `context`, every byte of it. Another ciphertext of the same model is
+        another question: nothing proves that it hides the same parameters. `placed`: see `blur`.
         """
-        question, held = _sizes(precision_bits, fraction_bits) + (model or context), self._held(rows)
+        question, held = _sizes(precision_bits, fraction_bits) + context, self._held(rows)
         state = self.ledger.book(self.party, self._about(rows), question, precision_bits, held, outputs)
         noises = [
             blur(
@@ -176,11 +198,17 @@ class ScoreGuard:
                 context=output.to_bytes(4, "little") + context,
                 precision_bits=precision_bits,
                 fraction_bits=fraction_bits,
+                placed=placed,
             )
             for output in range(outputs)
         ]
         facts = {"precision_bits": precision_bits, "noise_bits": fraction_bits - precision_bits}
-        return noises, {"blur": facts, "scored": state.to_dict()}
+        return noises, {"blur": facts, "ledger": state.mode}
+
+    def release_stream(self, receiver: str, question: bytes, bits: int, limit: int | None) -> bytes:
+        """A secret that the noise of a release follows from, booked before it is answered."""
+        self.ledger.book_release(self.party, receiver, question, bits, limit)
+        return _keyed(self.key, receiver.encode() + question, b"release blur", 32)
 
     def _held(self, rows: Floats) -> float:
         if self.column_bits is None:  # nobody said; what is scored is all that is known of the columns

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from securefed.crypto.hidden import Wide
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.protocols import evidence
 from securefed.transport import Link
@@ -54,7 +53,7 @@ class Channel:
             payload = ciphertexts.to_bytes()
         self.tell(kind, payload, facts)
 
-    def ask(self, kind: str, masked: Masked, mask: Mask | Wide, **more: Any) -> None:
+    def ask(self, kind: str, masked: Masked, mask: Mask, **more: Any) -> None:
         """A block under a mask, for its key-holder."""
         facts = evidence.hidden(self.link, masked, mask, **more)
         self.tell(kind, masked.to_bytes(), facts)
@@ -105,10 +104,6 @@ class Channel:
 
     def _spent(self, kind: str, mask: Mask, pieces: list[bytes]) -> None:
         evidence.spent(self.link, kind, self.peer, self.round, self.step, mask, pieces)
-
-    def spend(self, kind: str, masks: Wide) -> None:
-        """The end of the masks of hidden entries."""
-        evidence.spent_entries(self.link, kind, self.peer, self.round, self.step, masks)
 
     def requested(self, kind: str, masked: Masked) -> None:
         """This party asks to have it opened."""

@@ -16,17 +16,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from securefed.crypto.hidden import HiddenBlock, Wide
-from securefed.crypto.limbs import Limbs
 from securefed.crypto.multipliers import Multipliers
 from securefed.crypto.scheme import Mask, Masked, Origin
 from securefed.transport import Link
 
-__all__ = ["checked", "hidden", "leaving", "mask_pieces", "row_by_row", "spent", "spent_entries"]
+__all__ = ["checked", "hidden", "leaving", "row_by_row", "spent"]
 
-
-MOST_PIECES = 64
-"""Fingerprints of one message's masks."""
 REPEATED = "used for several of them"
 """The origin of ciphertexts that share their randomness, which none may."""
 
@@ -50,12 +45,9 @@ def leaving(encrypted: Leaving, *, source: str | None = None) -> dict[str, Any]:
     return {"origin": encrypted.origin}
 
 
-def hidden(link: Link, masked: Masked, mask: Mask | Wide, **more: Any) -> dict[str, Any]:
+def hidden(link: Link, masked: Masked, mask: Mask, **more: Any) -> dict[str, Any]:
     """For a masked block that is about to be sent to its key-holder."""
-    if isinstance(mask, Mask):
-        pieces, narrow = mask.material(), mask.narrow()
-    else:
-        pieces, narrow = mask_pieces(mask), masked.narrow(mask) if isinstance(masked, HiddenBlock) else 0
+    pieces, narrow = mask.material(), mask.narrow()
     facts = {
         "origin": REPEATED if masked.repeated() else masked.origin,
         "mask": link.transcript.mask_print(pieces).to_dict(),
@@ -65,29 +57,9 @@ def hidden(link: Link, masked: Masked, mask: Mask | Wide, **more: Any) -> dict[s
     return {**facts, "narrow": narrow} if narrow else facts
 
 
-def mask_pieces(masks: Wide) -> list[bytes]:
-    """The masks of entries, as the pieces of a fingerprint: one each, or several where there are many."""
-    each = -(-masks.size // MOST_PIECES)
-    if isinstance(masks, Limbs):
-        body = masks.to_bytes()
-        each *= len(body) // masks.size
-        return [body[i : i + each] for i in range(0, len(body), each)]
-    flat: list[int] = masks.ravel().tolist()
-    size = (max(max(flat), -min(flat)).bit_length() + 8) // 8
-    found = [mask.to_bytes(size, "big", signed=True) for mask in flat]
-    return [b"".join(found[i : i + each]) for i in range(0, len(found), each)]
-
-
 def spent(link: Link, kind: str, peer: str, round_: int, step: int, mask: Mask, pieces: list[bytes]) -> None:
     """Note a mask's end; `pieces` is its material from before, to name it."""
     _note_spent(link, kind, peer, round_, step, pieces, mask.destroyed)
-
-
-def spent_entries(link: Link, kind: str, peer: str, round_: int, step: int, masks: Wide) -> None:
-    """The end of the masks of entries: noted, and forgotten."""
-    pieces = mask_pieces(masks)
-    masks.fill(0)
-    _note_spent(link, kind, peer, round_, step, pieces, not masks.any())
 
 
 def _note_spent(

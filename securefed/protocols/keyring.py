@@ -7,8 +7,7 @@ is under that one's key, and it opens for everybody.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from securefed.crypto import (
@@ -22,19 +21,15 @@ from securefed.crypto import (
     load_public_key,
     protects,
 )
-from securefed.crypto.hidden import HidingKey, Result
 from securefed.crypto.scheme import Floats
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.channel import Channel
-from securefed.protocols.key_check import check_keys
 from securefed.transport import Link
 
-__all__ = ["Keyring", "ReadKey", "ask_switching", "distribute_keys", "exchange_switching"]
+__all__ = ["Keyring", "ReadKey", "distribute_keys", "note_agreement"]
 
 ReadKey = Callable[[bytes], PublicKey]
-COUNT = struct.Struct("<I")
-MOST_COLUMNS = 1 << 20
 
 
 @dataclass
@@ -62,7 +57,6 @@ async def distribute_keys(
     read_key: ReadKey = load_public_key,
 ) -> Keyring:
     """Send and receive public keys: message 1 of every protocol. `read_key` refuses bad and weak ones."""
-    note_agreement(link, agreement)
     if agreement.mutual:
         (peer,) = (name for name in agreement.names if name != link.name)
         if own is None:
@@ -89,59 +83,6 @@ async def distribute_keys(
     Channel(link, holder).checked("public-key", *find_kind(public.scheme.name).checks)
     public.mapper = mapper
     return Keyring(None, holder, public)
-
-
-async def exchange_switching(
-    link: Link, agreement: Agreement, keys: Keyring, results: Iterable[Result]
-) -> None:
-    """Where hidden arrays need them: the keys for merging results of these shapes, made by the key-holder."""
-    if not isinstance(keys.public, HidingKey):
-        raise SettingError(f"keys: {keys.public!r} hides no arrays")
-    strides, checks = keys.public.strides_for(results), agreement.mutual or link.name != agreement.key_holder
-    peers = [] if keys.own is None else [keys.opener] if agreement.mutual else list(agreement.names)
-    if keys.own is not None and strides:
-        with link.activity("keys"):
-            blob = keys.own.switching(strides)
-        for name in peers:
-            link.send(name, "switching-keys", blob)
-    if checks and strides:
-        blob = await link.receive("switching-keys", keys.opener)
-        with link.activity("keys"):
-            keys.public.load_switching(blob, strides)
-        Channel(link, keys.opener).checked("switching-keys", "as many as agreed")
-    if keys.public.chains:
-        await check_keys(link, keys.public if checks else None, keys.opener, keys.own, peers)
-
-
-async def ask_switching(link: Link, agreement: Agreement, keys: Keyring, size: int | None) -> None:
-    """The same before a prediction: each party says how many columns it has, and gets the keys that scoring
-    any number of rows with them takes. `size`: None at a key-holder party. Scores meet uniform masks only,
-    which no noise stands above, so these keys are not checked.
-    """
-    if not isinstance(keys.public, HidingKey):
-        raise SettingError(f"keys: {keys.public!r} hides no arrays")
-    if not keys.public.strides_for([Result(0, 1, 2)]):
-        return
-    if size is not None:
-        link.send(keys.opener, "columns", COUNT.pack(size))
-    if keys.own is not None:
-        for name in [keys.opener] if agreement.mutual else agreement.names:
-            blob = await link.receive("columns", name)
-            if len(blob) != COUNT.size:
-                raise SettingError(f"columns: {len(blob)} bytes given by {name}, {COUNT.size} are allowed")
-            strides = keys.public.strides_for([Result(0, agreement.outputs, _size(blob, name))])
-            link.send(name, "switching-keys", keys.own.switching(strides))
-    if size is not None:
-        strides = keys.public.strides_for([Result(0, agreement.outputs, size)])
-        keys.public.load_switching(await link.receive("switching-keys", keys.opener), strides)
-        Channel(link, keys.opener).checked("switching-keys", "as many as agreed")
-
-
-def _size(blob: bytes, name: str) -> int:
-    (size,) = COUNT.unpack(blob)
-    if not 1 <= size <= MOST_COLUMNS:
-        raise SettingError(f"columns: {size} given by {name}, 1 to {MOST_COLUMNS} are allowed")
-    return int(size)
 
 
 def note_agreement(link: Link, agreement: Agreement) -> None:

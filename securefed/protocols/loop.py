@@ -23,7 +23,7 @@ from securefed.data.entropy import column_bits
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.keyring import Keyring, ReadKey, distribute_keys
+from securefed.protocols.keyring import ReadKey, note_agreement
 from securefed.protocols.ledger import Ledger
 from securefed.protocols.schedules import Reason
 from securefed.transport import Link
@@ -126,18 +126,18 @@ class PartyLoop(ABC):
     async def run(self, link: Link) -> Outcome:
         """The party's program."""
         agreement = self._agreement
-        keys = await distribute_keys(link, agreement, self._holder, self._mapper, self._read_key)
-        await self._begin(link, keys)
+        note_agreement(link, agreement)
+        await self._begin(link)
         link.mark("setup")
         link.phase = "training"
         self._expect_evaluations(link.name)
         outcome = Outcome(ledger=self.ledger)
         for t in range(self.first_round, agreement.stopping.rounds):
-            await self._round(link, keys, t)
+            await self._round(link, t)
             metric = None
             if agreement.evaluates_after(t):
                 with link.off_the_clock("evaluation"):
-                    metric = await self._metric(link, keys, t)
+                    metric = await self._metric(link, t)
             if metric is not None:
                 outcome.history.append((t, metric))
             outcome.rounds = self.first_round = t + 1
@@ -153,21 +153,21 @@ class PartyLoop(ABC):
         if self._best:
             outcome.best = int(self._best["round"])
             self._restore_model(self._best)
-            self._take_model(link, keys)
-        await self._end(link, keys)
+            self._take_model()
+        await self._end(link)
         return outcome
 
-    async def _begin(self, link: Link, keys: Keyring) -> None:  # noqa: B027  # nothing to do is allowed
-        """After the public keys have been exchanged."""
+    async def _begin(self, link: Link) -> None:  # noqa: B027  # nothing to do is allowed
+        """Before the first round: keys, and whatever is prepared once."""
 
     @abstractmethod
-    async def _round(self, link: Link, keys: Keyring, t: int) -> None: ...
+    async def _round(self, link: Link, t: int) -> None: ...
 
     @abstractmethod
-    async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:
+    async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
         """This party's part of an evaluation; the scores, at the label party."""
 
-    async def _end(self, link: Link, keys: Keyring) -> None:  # noqa: B027  # likewise
+    async def _end(self, link: Link) -> None:  # noqa: B027  # likewise
         """After the last round."""
 
     def _expect_evaluations(self, name: str) -> None:
@@ -178,9 +178,9 @@ class PartyLoop(ABC):
             due = agreement.evaluations_from(self.first_round)
             self.guard.expect(evaluation.features, due, agreement.score_precision, agreement.outputs)
 
-    async def _metric(self, link: Link, keys: Keyring, t: int) -> float | None:
+    async def _metric(self, link: Link, t: int) -> float | None:
         evaluation = self._evaluation
-        found = await self._scores(link, keys, None if evaluation is None else evaluation.features, t)
+        found = await self._scores(link, None if evaluation is None else evaluation.features, t)
         if found is None or evaluation is None or evaluation.metric is None:
             return None
         return float(evaluation.metric(found))
@@ -220,7 +220,7 @@ class PartyLoop(ABC):
     def _model_state(self) -> State:
         return {}
 
-    def _take_model(self, link: Link, keys: Keyring) -> None:  # noqa: B027  # likewise
+    def _take_model(self) -> None:  # noqa: B027  # likewise
         """Go on with the model that was restored last."""
 
     def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:  # noqa: B027  # likewise

@@ -10,10 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from securefed.crypto.blind.shares import WIDTH
+from securefed.protocols.blind.precision import MODEL_BITS, RANGE_BITS, SCORE_BITS, VALUE_BITS
+
 __all__ = ["KINDS", "SCORING", "MessageKind"]
 
 SCORING = ("evaluation", "prediction")
 """Phases in which scores are computed for the label party."""
+BLIND = ("setup", "evaluation", "release")
+"""Phases in which blind runs encrypt."""
 
 HOLDS = {"ciphertext": ("encrypted",), "masked": ("masked",), "opened": ("opened",), "share": ("opened",)}
 
@@ -29,7 +34,9 @@ class MessageKind:
 
     `sender`, `receiver`: "any", "data party", "label party", or "key-holder" (whoever has the secret key of
     the ciphertexts at hand). `phases`: when it may be sent; empty for always. `holds`: the frames that it
-    consists of, "bytes:n" for n bytes outside of frames; what `protection` says if None.
+    consists of, "bytes:n" for n bytes outside of frames, "bytes" for as many as the agreement says; what
+    `protection` says if None. `looks`: what bytes outside of frames have to look like, "ciphertext" or
+    "numbers:n" for shares whose lowest n bits are uniform (securefed.transport.contents).
     """
 
     name: str
@@ -40,6 +47,7 @@ class MessageKind:
     receiver: str = "any"
     phases: tuple[str, ...] = ()
     holds: tuple[str, ...] | None = None
+    looks: str = ""
 
     @property
     def contents(self) -> tuple[str, ...] | None:
@@ -51,6 +59,15 @@ class MessageKind:
         """It belongs to the computation of scores."""
         return any(phase in SCORING for phase in self.phases)
 
+    @property
+    def traffic(self) -> str:
+        """What it is sent for: "exchange", "opening", "score", or "control" for keys and progress."""
+        if self.name.startswith("opening"):
+            return "opening"
+        if self.phases and set(self.phases) <= {*SCORING, "release"}:
+            return "score"
+        return "control" if self.protection == "public" else "exchange"
+
 
 _TABLE = (
     MessageKind(
@@ -61,33 +78,6 @@ _TABLE = (
         sender="key-holder",
         phases=("setup",),
         holds=("public-key",),
-    ),
-    MessageKind(
-        "switching-keys",
-        "public keys for merging hidden results of the agreed sizes",
-        "public",
-        "nothing",
-        sender="key-holder",
-        phases=("setup",),
-        holds=("switching",),
-    ),
-    MessageKind(
-        "key-check",
-        "encryptions of zero through all switching keys, under a mask",
-        "masked",
-        "nothing: uniform to the key-holder",
-        sender="data party",
-        receiver="key-holder",
-        phases=("setup",),
-    ),
-    MessageKind(
-        "columns",
-        "how many columns the sender has, before a prediction",
-        "public",
-        "that number, which all know from the training",
-        sender="data party",
-        phases=("setup",),
-        holds=("bytes:4",),
     ),
     MessageKind(
         "contribution",
@@ -126,129 +116,131 @@ _TABLE = (
         phases=("training", "release"),
     ),
     MessageKind(
-        "margin",
-        "the sender's H, packed",
-        "ciphertext",
-        "nothing without the key, but for its size",
-        sender="data party",
-        receiver="label party",
-        phases=("training", *SCORING),
-    ),
-    MessageKind(
-        "masked-margin",
-        "the sender's H, every entry under a mask",
-        "masked",
-        "nothing, up to 2**-40 in all runs: masked entries, but for its size",
-        sender="data party",
-        receiver="key-holder",
-        phases=("training", *SCORING),
-    ),
-    MessageKind(
-        "converted",
-        "the receiver's H under the sender's key, with masks and labels",
-        "ciphertext",
-        "nothing without the key, but for its size",
-        sender="data party",
-        receiver="data party",
-        phases=("training",),
-    ),
-    MessageKind(
-        "refresh-request",
-        "residuals or parameters, every entry under a mask",
-        "masked",
-        "nothing, up to 2**-40 in all runs: masked entries, but for its size",
-        sender="data party",
-        receiver="key-holder",
-        phases=("training", "release", *SCORING),
-    ),
-    MessageKind(
-        "refreshed",
-        "the same, hidden afresh at another scale",
-        "ciphertext",
-        "nothing without the key, but for its size",
-        sender="key-holder",
-        receiver="data party",
-        phases=("training", "release", *SCORING),
-    ),
-    MessageKind(
-        "share",
-        "the sender's share of hidden numbers, for the receiver to multiply",
-        "ciphertext",
-        "nothing without the key, but for its size",
-        sender="data party",
-        receiver="data party",
-        phases=("setup", "training", "release", *SCORING),
-    ),
-    MessageKind(
-        "share-product",
-        "the product of a share with the sender's numbers, every entry under a mask",
-        "masked",
-        "nothing: uniform to the key-holder (Paillier: up to 2**-40 in all runs), but for its size",
-        sender="data party",
-        receiver="key-holder",
-        phases=("setup", "training", "release", *SCORING),
-    ),
-    MessageKind(
-        "product-share",
-        "the receiver's share of such a product, as a key-holder party read it: under its sender's mask",
-        "share",
-        "nothing: uniform without the mask of the party that multiplied, but for its size",
-        sender="key-holder",
-        receiver="data party",
-        phases=("setup", "training", "release", *SCORING),
-    ),
-    MessageKind(
-        "range-choice",
-        "whether the array that came back is checked",
+        "nonce",
+        "a random number that a public key is made for",
         "public",
-        "nothing: drawn at random",
-        sender="data party",
-        phases=("training",),
-        holds=("bytes:1",),
-    ),
-    MessageKind(
-        "range-check",
-        "random sums of what the key-holder hid, under a mask",
-        "masked",
-        "nothing: uniform to the key-holder, but for its size",
-        sender="data party",
-        receiver="key-holder",
-        phases=("training",),
-    ),
-    MessageKind(
-        "range-commitment",
-        "a hash of the answer to a check",
-        "public",
-        "nothing before the answer",
-        receiver="data party",
-        phases=("setup", "training"),
+        "nothing: random",
+        phases=BLIND,
         holds=("bytes:32",),
     ),
     MessageKind(
-        "range-reveal",
-        "which entries a check takes, and its mask",
+        "cross-key",
+        "a public key for one purpose of one run",
         "public",
-        "nothing: sums of numbers that the key-holder hid itself",
+        "nothing",
+        phases=BLIND,
+    ),
+    MessageKind(
+        "operand",
+        "numbers of the sender, encrypted under its own key",
+        "ciphertext",
+        "nothing without the key, but for its size",
+        phases=(*BLIND, "prediction"),
+        holds=("bytes",),
+        looks="ciphertext",
+    ),
+    MessageKind(
+        "received",
+        "some blocks of an operand have come",
+        "public",
+        "nothing",
+        phases=BLIND,
+        holds=("bytes:1",),
+    ),
+    MessageKind(
+        "reply",
+        "the operand times numbers of the sender, under a mask that is uniform modulo 2**105",
+        "masked",
+        "nothing: independent of the sender's numbers, whatever the operand was",
+        phases=(*BLIND, "prediction"),
+        holds=("bytes",),
+        looks="ciphertext",
+    ),
+    MessageKind(
+        "part",
+        "a random part of a share, for one of the two holders",
+        "share",
+        "nothing: uniform without the other holder's part",
         sender="data party",
-        phases=("setup", "training"),
+        phases=("setup",),
+        holds=("bytes",),
+        looks=f"numbers:{WIDTH}",
     ),
     MessageKind(
-        "range-opening",
-        "the sums of a check, flooded, still masked",
-        "opened",
-        "that what came back is in its range; the sums under a flood of 96 bits",
-        sender="key-holder",
-        receiver="data party",
-        phases=("setup", "training"),
+        "difference",
+        "a share less random numbers that serve once",
+        "share",
+        "nothing: uniform",
+        phases=("training", "evaluation", "release"),
+        holds=("bytes",),
+        looks=f"numbers:{WIDTH}",
     ),
     MessageKind(
-        "range-report",
-        "whether values left their declared range",
+        "progress",
+        "a round is over",
         "public",
-        "that the run diverged, if it did; at its end",
+        "nothing",
+        sender="label party",
+        phases=("training",),
+        holds=("bytes:1",),
+    ),
+    MessageKind(
+        "row-count",
+        "how many rows are scored, for a helper of transfer learning",
+        "public",
+        "that number",
+        sender="label party",
+        phases=("evaluation",),
+        holds=("bytes:4",),
+    ),
+    MessageKind(
+        "model-share",
+        "a share of the receiver's own parameters",
+        "share",
+        "nothing: uniform without the label party's share",
+        receiver="data party",
+        phases=("evaluation", "release"),
+        holds=("bytes",),
+        looks=f"numbers:{MODEL_BITS}",
+    ),
+    MessageKind(
+        "question",
+        "a hash of the encrypted rows that are scored",
+        "public",
+        "nothing: a hash of ciphertexts",
+        receiver="data party",
+        phases=SCORING,
+        holds=("bytes:32",),
+    ),
+    MessageKind(
+        "score-share",
+        "the sender's share of its part of the scores, blurred",
+        "share",
+        "nothing: uniform without the label party's share",
+        sender="data party",
+        phases=SCORING,
+        holds=("bytes",),
+        looks=f"numbers:{WIDTH}",
+    ),
+    MessageKind(
+        "score",
+        "what the label party lacks of the scores, modulo 2**(f + m)",
+        "result",
+        "the blurred scores, to the label party",
+        receiver="label party",
+        phases=SCORING,
+        holds=("bytes",),
+        looks=f"numbers:{SCORE_BITS + RANGE_BITS}",
+    ),
+    MessageKind(
+        "released",
+        "a blurred share of the receiver's own parameters",
+        "result",
+        "the receiver's own parameters, blurred, if all agreed to a release",
         receiver="data party",
         phases=("release",),
-        holds=("bytes:1",),
+        holds=("bytes",),
+        looks=f"numbers:{VALUE_BITS}",
     ),
     MessageKind(
         "verdict",

@@ -1,102 +1,86 @@
-"""A run that only predicts: keys, then scores."""
+"""A run that only predicts: the scores of some rows, to the label party."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper
+from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.scheme import Floats
 from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind_algebra import BlindPlan
-from securefed.protocols.blind_scores import BlindScorer, blind_scores, serve_blind_scores
+from securefed.protocols.blind.scoring import ModelPart, open_keys, score_rows
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.keyring import Keyring, ask_switching, distribute_keys
+from securefed.protocols.keyring import distribute_keys, note_agreement
 from securefed.protocols.prediction import scores, serve_scores
-from securefed.protocols.refresh import hiding
 from securefed.protocols.scorers import Scorer
 from securefed.transport import Link, Program
 
-__all__ = ["BlindShard", "predict_programs"]
-
-
-@dataclass(frozen=True)
-class BlindShard:
-    """A party's part of a blind model: ciphertexts under a key that it lacks. Safe to keep on disk."""
-
-    plan: BlindPlan
-    theta: bytes
-    size: int
-    model: bytes = b""
-    """As in BlindScorer."""
-
-    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        return {
-            "theta": np.frombuffer(self.theta, np.uint8),
-            "size": np.array(self.size),
-            "model": np.frombuffer(self.model, np.uint8),
-        }
-
-    @classmethod
-    def from_arrays(cls, plan: BlindPlan, arrays: Mapping[str, NDArray[np.generic]]) -> BlindShard:
-        if arrays.keys() != {"theta", "size", "model"} or arrays["theta"].dtype != np.uint8:
-            raise DataError("does not hold an encrypted model")
-        return cls(plan, arrays["theta"].tobytes(), int(arrays["size"]), arrays["model"].tobytes())
-
-    def scorer(self, keys: Keyring) -> BlindScorer:
-        """With the key-holder's public key; WrongKey if the model is under another."""
-        key = hiding(keys)
-        shape = (self.size, self.plan.outputs)
-        theta = key.load_array(self.theta, shape, self.plan.lifted(key))
-        return BlindScorer(self.plan, theta, self.model)
+__all__ = ["blind_program", "predict_programs"]
 
 
 def predict_programs(
     agreement: Agreement,
-    parts: Mapping[str, Scorer | BlindShard],
+    parts: Mapping[str, Scorer],
     features: Mapping[str, Floats],
     holders: Mapping[str, KeyHolder],
     mapper: Mapper,
     guards: Mapping[str, ScoreGuard] | None = None,
+    rows: int | None = None,
 ) -> dict[str, Program]:
-    """A program for each party; the label party's outcome is the scores, the others' None. `guards`: of the
-    parties that are scored; fresh ones where none are given.
+    """A program for each party of a model whose owners know their parameters.
+
+    The label party's outcome is the scores, the others' None. `guards`: of the parties that are scored; fresh
+    ones where none are given. `rows`: how many a key-holder party opens scores of; as many as the given
+    features have, where nothing is said.
     """
     kept = guards or {}
+    if rows is None and features:
+        rows = len(next(iter(features.values())))
 
     def data_party(name: str) -> Program:
         async def program(link: Link) -> Floats | None:
+            note_agreement(link, agreement)
             keys = await distribute_keys(link, agreement, holders.get(name), mapper)
-            part, guard = parts[name], kept.get(name) or ScoreGuard()
-            if isinstance(part, BlindShard):
-                await ask_switching(link, agreement, keys, part.size)
             link.phase = "prediction"
-            if not isinstance(part, BlindShard):
-                return await scores(link, agreement, keys, part, features.get(name), 0, guard)
-            if name not in features:
-                raise DataError(f"{name}: no rows to score")
-            part.plan.check_features(features[name], name)
-            return await blind_scores(link, agreement, keys, part.scorer(keys), features[name], 0, guard)
+            guard = kept.get(name) or ScoreGuard()
+            return await scores(link, agreement, keys, parts[name], features.get(name), 0, guard)
 
         return program
 
     async def key_holder(link: Link) -> None:
+        note_agreement(link, agreement)
         holder = holders[str(agreement.key_holder)]
-        keys = await distribute_keys(link, agreement, holder, mapper)
-        blind = agreement.reveal == "nothing"
-        if blind:
-            await ask_switching(link, agreement, keys, None)
+        await distribute_keys(link, agreement, holder, mapper)
         link.phase = "prediction"
-        if blind:
-            await serve_blind_scores(link, agreement, holder, 0)
-        else:
-            await serve_scores(link, agreement, holder, None, 0)
+        await serve_scores(link, agreement, holder, rows, 0)
 
     programs: dict[str, Program] = {name: data_party(name) for name in agreement.names}
     if agreement.key_holder is not None:
         programs[agreement.key_holder] = key_holder
     return programs
+
+
+def blind_program(
+    agreement: Agreement,
+    part: ModelPart,
+    features: Floats | None,
+    count: int,
+    scheme: CrossScheme,
+    mapper: Mapper,
+    guard: ScoreGuard | None = None,
+) -> Program:
+    """One party's program for a blind model. `features`: of the rows, None at a helper; `count`: how many."""
+
+    async def program(link: Link) -> Floats | None:
+        note_agreement(link, agreement)
+        if features is None and link.name in part.plan.names:
+            raise DataError(f"{link.name}: no rows to score")
+        keys = open_keys(link, part, scheme, mapper)
+        link.phase = "prediction"
+        found = await score_rows(link, part, keys, features, count, guard or ScoreGuard(), 0)
+        if found is None:
+            return None
+        return found[:, 0] if found.shape[1] == 1 else found
+
+    return program

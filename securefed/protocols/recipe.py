@@ -17,18 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
-from securefed.crypto import SCHEMES, protects, schemes_that
+from securefed.crypto import SCHEMES, cross_scheme, protects, schemes_that
+from securefed.crypto.blind.interface import CrossScheme
 from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, SettingError
 from securefed.models import Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
-from securefed.protocols.blind import BlindKeyHolder, BlindParty
-from securefed.protocols.blind_algebra import BlindPlan, hidden_entries
-from securefed.protocols.blur import MOST_PRECISION, PRECISION, ScoreGuard
+from securefed.protocols.blind.linear import BlindHelper, BlindParty
+from securefed.protocols.blur import MOST_PRECISION, PRECISION
 from securefed.protocols.loop import Evaluation, Outcome, Surroundings
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.optimisers import SGD, get_optimiser
-from securefed.protocols.range_check import CHECK_EVERY
 from securefed.protocols.schedules import (
     Algorithm,
     Automatic,
@@ -45,10 +44,12 @@ from securefed.protocols.steps import OwnSteps
 from securefed.protocols.training import DataParty, KeyHolderParty
 from securefed.transport import Link
 
-__all__ = ["KEY_HOLDER", "REVEALS", "LinearRecipe", "PartyProgram", "Recipe", "Surroundings"]
+__all__ = ["HELPER", "KEY_HOLDER", "REVEALS", "LinearRecipe", "PartyProgram", "Recipe", "Surroundings"]
 
 Array = NDArray[np.float64]
 KEY_HOLDER = "key-holder"
+HELPER = "helper"
+"""The party without data of a simulated run: it holds the key, or the second shares of a blind run."""
 REVEALS = ("nothing", "own-gradient")
 STEPS, LINEAR_STEPS = FedBCD(local_steps=5), FedBCD(local_steps=20)
 """Local steps by default; linear models open once, however many there are."""
@@ -146,7 +147,8 @@ class LinearRecipe(Recipe):
     rounds: int = 24
     loss: str = "logistic"
     reveal: str = "nothing"
-    release: bool = False
+    release: bool | str = False
+    """True, False, or "trusted": all parties trust each other, so that a release has no limit."""
     local_model: str | Mapping[str, str | LocalModel] = "linear"
     hidden: Sequence[int] = (16,)
     activation: str = "tanh"
@@ -154,10 +156,8 @@ class LinearRecipe(Recipe):
     exchange: str = "star"
     loss_form: str = "auto"
     margin_bound: float = 64.0
-    feature_bound: float = 64.0
-    parameter_bound: float = 64.0
     dp_noise: float = 0.0
-    check_every: int = CHECK_EVERY
+    key_bits: int = 3072
     refit: bool = True
 
     def __post_init__(self) -> None:
@@ -167,12 +167,11 @@ class LinearRecipe(Recipe):
         check_choice("loss_form", self.loss_form, ("auto", "exact", "taylor"))
         check_choice("exchange", self.exchange, ("star", "pairwise"))
         check_flag("fit_intercept", self.fit_intercept)
-        check_flag("release", self.release)
+        if self.release != "trusted":
+            check_flag("release", self.release)
         check_flag("refit", self.refit)
-        for name in ("margin_bound", "feature_bound", "parameter_bound"):
-            check_number(name, getattr(self, name), above=0.0)
+        check_number("margin_bound", self.margin_bound, above=0.0)
         check_number("dp_noise", self.dp_noise, least=0.0)
-        check_integer("check_every", self.check_every, least=0)
         if self.loss_form == "exact" and protects(self.scheme):
             allowed = schemes_that(lambda entry: not entry.protects)
             raise SettingError(f"loss_form: 'exact' takes scheme {allowed}, {self.scheme!r} given")
@@ -182,8 +181,8 @@ class LinearRecipe(Recipe):
     def _check_blind(self) -> None:
         """What blind training cannot do is refused with the word that says so openly."""
         remedy = "; reveal='own-gradient' takes it, and shows each party its own gradients"
-        if SCHEMES[self.scheme].hides is None:
-            allowed = schemes_that(lambda entry: entry.hides)
+        if SCHEMES[self.scheme].blind is None:
+            allowed = schemes_that(lambda entry: entry.blind)
             raise SettingError(f"reveal: 'nothing' takes scheme {allowed}, {self.scheme!r} given{remedy}")
         words = [self.local_model] if isinstance(self.local_model, str) else list(self.local_model.values())
         if any(word != "linear" and not isinstance(word, Linear) for word in words):
@@ -192,6 +191,11 @@ class LinearRecipe(Recipe):
             raise SettingError(f"reveal: 'nothing' takes optimiser 'sgd', {self.optimiser!r} given{remedy}")
         if self.exchange != "star":
             raise SettingError(f"reveal: 'nothing' takes exchange 'star', {self.exchange!r} given{remedy}")
+        if self.batch_size is not None:
+            raise SettingError(
+                f"batch_size: {self.batch_size} given; rounds of reveal='nothing' read no rows, and batches"
+                f" save nothing{remedy}"
+            )
 
     @property
     def weighs_rare_classes(self) -> bool:
@@ -225,33 +229,21 @@ class LinearRecipe(Recipe):
             return Linear(columns, bias=bool(last and self.fit_intercept))
         return Network(columns, self.hidden, self.activation, seed=self.seed * 1000 + index)
 
-    def member(
-        self, name: str, model: LocalModel, guard: ScoreGuard | None = None, outputs: int = 1
-    ) -> Member:
-        """A party as the others know it; `guard` of one that is scored."""
-        return Member(name, model.size, model.is_linear, self.room(guard, outputs))
-
-    def room(self, guard: ScoreGuard | None, outputs: int = 1) -> bool:
-        """Whether a party's ledger has room for a refit: the held-out people are scored by the first model,
-        and may then be scored by the one that is kept.
-        """
-        if guard is None or not protects(self.scheme):
-            return True
-        return guard.room(2, self.score_precision, outputs)
+    def member(self, name: str, model: LocalModel) -> Member:
+        """A party as the others know it."""
+        return Member(name, model.size, model.is_linear)
 
     def refit_rounds(self, members: tuple[Member, ...]) -> int:
         """The last rounds of a run, which learn from the held-out rows too, once these have been measured.
 
         None where gradients are opened (every round shows more of them), where evaluations look at the rows
-        again, with batches, where steps are given or models are not linear, and where a party's score ledger
-        has no room for scores of the same people by two models.
+        again, with batches, and where steps are given or models are not linear.
         """
         automatic = isinstance(as_learning_rate(self.learning_rate), Automatic) and self._by_gradient
         linear = all(member.affine for member in members)
         watched = self.evaluations() > 0
         if (
             not (self.refit and self.reveal == "nothing" and automatic and linear)
-            or not all(member.room for member in members)
             or watched
             or self.batch_size
         ):
@@ -284,7 +276,7 @@ class LinearRecipe(Recipe):
             columns=outputs,
             holdout=held,
             exchange=self.exchange,  # type: ignore[arg-type]  # checked above
-            key_holder=None if len(members) == 2 else KEY_HOLDER,
+            key_holder=None if len(members) == 2 else HELPER if self.blind else KEY_HOLDER,
             evaluate_every=self.evaluations(),
             score_precision=self.score_precision,
             exact=self.exact,
@@ -293,14 +285,12 @@ class LinearRecipe(Recipe):
             dp_noise=self.dp_noise,
             label_change=2.0 * abs(self.loss_function.label_weight) if self.loss_function.binary else 0.0,
             reveal="nothing" if self.blind else "own-gradient",
-            check_every=self.check_every if self.blind else 0,
-            release=self.release and self.blind,
+            release=bool(self.release) and self.blind,
+            trusted=self.release == "trusted" and self.blind,
             details=(
                 ("loss", self.loss),
                 ("l2", self.penalty(rows)),
                 ("margin_bound", self.margin_bound),
-                ("feature_bound", self.feature_bound),
-                ("parameter_bound", self.parameter_bound),
             ),
         )
 
@@ -339,18 +329,9 @@ class LinearRecipe(Recipe):
             agreement, self.loss_function, columns, l2=agreement.l2, allow_unstable=self.allow_unstable
         )
 
-    def plan(self, agreement: Agreement) -> BlindPlan:
-        return BlindPlan(
-            self.loss_function,
-            len(agreement.members),
-            sum(member.equations for member in agreement.members),
-            agreement.l2,
-            self.feature_bound,
-            self.parameter_bound,
-            self.margin_bound,
-            agreement.columns,
-            hidden_entries(agreement),
-        )
+    def cross_scheme(self) -> CrossScheme:
+        """The encrypted product of a blind run."""
+        return cross_scheme(self.scheme, key_bits=self.key_bits)
 
     def augmented(self, features: Array, *, last: bool) -> Array:
         """The columns with the label party's intercept, a column of ones."""
@@ -382,19 +363,16 @@ class LinearRecipe(Recipe):
             raise DataError(f"{name}: every column is constant, which tells nothing; leave the party out")
         around = around.guarding(name, features)
         if self.blind and steps is not None:
-            plan = self.plan(agreement)
-            plan.check_features(columns, name)
             evaluation = around.evaluation
             if evaluation is not None and evaluation.features is not None:
-                seen = self.augmented(evaluation.features, last=last)
-                plan.check_features(seen, name)
-                evaluation = Evaluation(seen, evaluation.metric)
+                evaluation = Evaluation(self.augmented(evaluation.features, last=last), evaluation.metric)
             return BlindParty(
                 agreement,
-                plan,
+                self.loss_function,
                 columns,
                 targets,
                 replace(around, evaluation=evaluation),
+                self.cross_scheme(),
                 steps=steps,
             )
         side = LinearSide(
@@ -415,8 +393,8 @@ class LinearRecipe(Recipe):
             steps=steps if steps is not None and steps.automatic else None,
         )
 
-    def key_holder(self, agreement: Agreement, around: Surroundings) -> KeyHolderParty | BlindKeyHolder:
-        """The program of the party that only holds the key."""
+    def key_holder(self, agreement: Agreement, around: Surroundings) -> KeyHolderParty | BlindHelper:
+        """The program of the party without data."""
         if self.blind:
-            return BlindKeyHolder(agreement, self.plan(agreement), around)
+            return BlindHelper(agreement, self.loss_function, around, self.cross_scheme())
         return KeyHolderParty(agreement, around)

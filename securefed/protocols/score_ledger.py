@@ -1,24 +1,27 @@
 """The score ledger: how much of a person's row its scores have shown, kept by the party that is scored.
 
-A score at precision 2**-p tells its reader some p + 2 bits about a row: p after the point, and about two
-before it, since scores lie within a few units of 0. That is set against what there is to tell, the entropy of
-the columns (securefed.data.entropy): at most log2 of a column's distinct values, less where some are
-frequent. Whoever has more bits about many people than their columns hold can find the columns by lattice
-reduction, knowing nobody's features (research.attacks.columns). Measured on columns of 100 levels, single
-relations between rows are found from 0.8 times as many bits as the columns hold, all of them from 1.6 times
-(docs/threat-model.md). Columns that go with each other hold less than each by itself, so the line is drawn at
-half:
+A score at precision 2**-p that is opened modulo 2**m tells its reader at most p + m bits, whatever was asked.
+That is set against what there is to tell of a row, the entropy of the columns (securefed.data.entropy): at
+most log2 of a column's distinct values, less where some are frequent. Whoever has more bits about many people
+than their columns hold can find the columns by lattice reduction, knowing nobody's features
+(research.attacks.columns). Measured on columns of 100 levels, single relations between rows are found from
+0.8 times as many bits as the columns hold, all of them from 1.6 times (docs/threat-model.md). Columns that go
+with each other hold less than each by itself, so the line is drawn at half:
 
-    allowed = max(1, floor(bits that the columns hold / (MARGIN (p + 2))))      scorings of one person
+    allowed = max(2, floor(bits that the columns hold / (MARGIN (p + m))))      scorings of one person
 
-From the second on it warns past half of that, and refuses past it. One scoring is always answered: it is what
-the model is for, and whoever agreed to the training agreed to that. Where the columns hold less than one
-score shows (few columns of few values), the ledger warns at the first, since patterns of values then show as
-clusters of scores; nothing but a coarser precision prevents that.
+It warns past half of that, and refuses past it. Two scorings are always answered: one measures the model on
+held-out people, the other is what the model is for. Where the columns hold less than one score shows (few
+columns of few values), the ledger warns at the first, since patterns of values then show as clusters of
+scores. Nothing but a coarser precision prevents that.
 
-What counts is a *question*: people, part of the model, precision. The same question again has the same answer
-(securefed.protocols.blur) and costs nothing. Evaluations during training are questions like any other, and a
-party refuses a training that plans too many of them before it begins.
+What counts is a *question*: people, and all bytes that were asked with. The same question again has the same
+answer (securefed.protocols.blur) and costs nothing. Evaluations during training are questions like any other,
+and a party refuses a training that plans too many of them before it begins.
+
+A label party that does not follow the protocol can aim everything that is opened at one person: with a column
+of its own that singles somebody out, scores of *other* people tell about that one. So the ledger also has a
+total over all people (`total_bits`), which bounds what was told about anybody.
 
 People are known by a keyed hash of their id, or of their row where they have none, so that the ledger shows
 nobody to a reader without the key.
@@ -31,6 +34,7 @@ from __future__ import annotations
 import struct
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import floor
@@ -56,8 +60,9 @@ __all__ = [
 
 MODES = ("refuse", "warn", "off")
 MARGIN = 2.0
-RANGE_BITS = 2
-"""Of a score, before the point."""
+RANGE_BITS = 6
+"""m: a score is opened modulo 2**m."""
+LEAST_ALLOWED = 2
 DIGEST = 16
 HEAD = struct.Struct(f"<4sII{DIGEST}s")
 MAGIC = b"SCOR"
@@ -78,7 +83,7 @@ def score_bits(precision_bits: int, outputs: int = 1) -> int:
 
 
 def allowed_scorings(column_bits: float, precision_bits: int, outputs: int = 1) -> int:
-    return max(1, floor(column_bits / (MARGIN * score_bits(precision_bits, outputs))))
+    return max(LEAST_ALLOWED, floor(column_bits / (MARGIN * score_bits(precision_bits, outputs))))
 
 
 class ScoreStore(Protocol):
@@ -90,6 +95,10 @@ class ScoreStore(Protocol):
 
     def append(self, record: bytes) -> None:
         """Durable when it returns."""
+        ...
+
+    def held(self) -> AbstractContextManager[object]:
+        """Keep others from appending for as long as it is open: nothing comes between reading and booking."""
         ...
 
 
@@ -115,7 +124,7 @@ class ScoringState:
             return "not counted"
         if self.scorings <= 1 and self.ratio > MARGIN:
             return "shown"
-        if self.scorings > 1 and self.ratio > 1.0:
+        if self.scorings > allowed_scorings(self.column_bits, self.precision_bits, self.outputs):
             return "past"
         return "near" if self.ratio > 0.5 else "below the line"
 
@@ -142,6 +151,12 @@ class ScoreLedger:
         self._records = b""
         self._warned: set[str] = set()
 
+    @property
+    def total_bits(self) -> int:
+        """What all scores together have told at most."""
+        self._catch_up()
+        return sum(bits for _, bits in self._told.values())
+
     def expect(
         self,
         party: str,
@@ -167,14 +182,6 @@ class ScoreLedger:
         )
         self._judge(party, state, f"{scorings} evaluations are planned")
 
-    def room(self, scorings: int, precision_bits: int, column_bits: float, outputs: int = 1) -> bool:
-        """Whether everybody may be scored so often again, by models that are not known yet."""
-        if self.mode != "refuse":
-            return True
-        self._catch_up()
-        most = max((bits for _, bits in self._told.values()), default=0)
-        return MARGIN * (most + scorings * score_bits(precision_bits, outputs)) <= column_bits
-
     def book(
         self,
         party: str,
@@ -187,6 +194,18 @@ class ScoreLedger:
         """Write a scoring down that is about to be answered, or raise ScoreRefusal."""
         if self.mode == "off":
             return ScoringState("off", 0, 0, column_bits, precision_bits, outputs)
+        with nullcontext() if self._store is None else self._store.held():
+            return self._book(party, people, question, precision_bits, column_bits, outputs)
+
+    def _book(
+        self,
+        party: str,
+        people: Sequence[bytes],
+        question: bytes,
+        precision_bits: int,
+        column_bits: float,
+        outputs: int,
+    ) -> ScoringState:
         self._catch_up()
         asked = self._hashed(question, b"score question")
         before = self._answered.get(asked, set())
@@ -199,14 +218,35 @@ class ScoreLedger:
         state = ScoringState(self.mode, scorings, bits, column_bits, precision_bits, outputs)
         if new:
             self._judge(party, state, "a score was asked for")
-            record = _record(asked, new, step)
-            if self._store is None:
-                self._records += record
-                self._take(record)
-            else:
-                self._store.append(record)
-                self._catch_up()
+            self._write(_record(asked, new, step))
         return state
+
+    def book_release(self, party: str, receiver: str, question: bytes, bits: int, limit: int | None) -> None:
+        """Write down that so many bits of a model are about to be released, whatever the mode is.
+
+        The same question costs nothing again. ScoreRefusal beyond `limit` bits in all runs together.
+        """
+        with nullcontext() if self._store is None else self._store.held():
+            self._catch_up()
+            asked = self._hashed(question, b"score question")
+            person = self._person(b"release " + receiver.encode())
+            if person in self._answered.get(asked, set()):
+                return
+            total = self._told.get(person, (0, 0))[1] + bits
+            if limit is not None and total > limit:
+                raise ScoreRefusal(
+                    f"{party}: releases to {receiver} would show {total} bits in all, at most {limit} are"
+                    " allowed; release='trusted' at all parties says that they trust each other"
+                )
+            self._write(_record(asked, [person], bits))
+
+    def _write(self, record: bytes) -> None:
+        if self._store is None:
+            self._records += record
+            self._take(record)
+        else:
+            self._store.append(record)
+            self._catch_up()
 
     def _judge(self, party: str, state: ScoringState, why: str) -> None:
         if state.verdict == "below the line" or (state.verdict == "near" and state.scorings <= 1):

@@ -105,6 +105,19 @@ class LocalProblem:
         matrix = (self.vectors * (seen - unseen)) @ self.vectors.T + unseen * np.eye(size)
         return matrix
 
+    def update_root(self, eta: float, steps: int) -> Array:
+        """P^(1/2), symmetric. SettingError where P has a negative direction: such steps diverge."""
+        size, within = self.vectors.shape
+        weights = _summed(np.append(self.overlap * self.values, 0.0) + self.pull, eta, steps)
+        if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
+            raise SettingError(f"learning_rate: {eta:g} given; with {steps} local steps it diverges")
+        seen, unseen = np.sqrt(weights[:-1]), float(np.sqrt(weights[-1]))
+        if size == within:
+            root: Array = (self.vectors * seen) @ self.vectors.T
+            return root
+        root = (self.vectors * (seen - unseen)) @ self.vectors.T + unseen * np.eye(size)
+        return root
+
 
 def _summed(curvature: Array, eta: float, steps: int) -> Array:
     """eta * sum over q < Q of (1 - eta k)^q, for each k."""
@@ -199,6 +212,23 @@ class OwnSteps:
             problem = self._problem(self._batch(t)) if learnt else self._all
             self._matrices[learnt] = problem.update_matrix(problem.step, steps)
         return agreed * self._matrices[learnt]
+
+    def root(self) -> Array:
+        """P^(1/2) of all own rows, for blind training: one matrix for all rounds (`factor` has the rest)."""
+        rate, steps = self._agreement.learning_rate, self._agreement.algorithm.local_steps
+        if self.automatic:
+            return self._all.update_root(self._all.step, steps)
+        if steps > 1 and any(rate(t) != rate(0) for t in range(self._agreement.stopping.rounds)):
+            raise SettingError(
+                f"learning_rate: {rate!r} changes from round to round; with {steps} local steps and nothing"
+                " revealed it has to stay, or be 'auto'"
+            )
+        return self._all.update_root(rate(0), steps)
+
+    def factor(self, t: int) -> float:
+        """What round t multiplies P by: the same at all parties."""
+        rate = self._agreement.learning_rate
+        return rate(t) if self.automatic else rate(t) / rate(0)
 
     def momentum(self, t: int) -> float:
         """Of round t's change, how much of the last round's is part of it; 0 with a given rate."""

@@ -27,7 +27,7 @@ from securefed.crypto.scheme import Bare, Mask
 from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
 from securefed.protocols.exchange import Exchange, Held
-from securefed.protocols.keyring import Keyring
+from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.ledger import Ledger
 from securefed.protocols.loop import (
     Evaluation,
@@ -99,11 +99,12 @@ class DataParty(PartyLoop):
         self._side.parameters = parameters
         self._previous = np.asarray(checkpoint_array(state, "previous"), dtype=np.float64)
 
-    async def _begin(self, link: Link, keys: Keyring) -> None:
-        self._exchange = Exchange(link, self._agreement, keys, self._side)
+    async def _begin(self, link: Link) -> None:
+        self._keys = await distribute_keys(link, self._agreement, self._holder, self._mapper, self._read_key)
+        self._exchange = Exchange(link, self._agreement, self._keys, self._side)
 
-    async def _round(self, link: Link, keys: Keyring, t: int) -> None:
-        agreement = self._agreement
+    async def _round(self, link: Link, t: int) -> None:
+        agreement, keys = self._agreement, self._keys
         self._side.begin(agreement.batches.trained(t))
         if agreement.algorithm.order == "parallel":
             held = await self._exchange.all(t)
@@ -190,8 +191,8 @@ class DataParty(PartyLoop):
             raise SettingError("exact: only possible where nothing is encrypted")
         return self._side.exact_gradient(held.encrypted.values, held.included)
 
-    async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> Array | None:
-        return await scores(link, self._agreement, keys, self._side.scorer(), rows, t, self.guard)
+    async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
+        return await scores(link, self._agreement, self._keys, self._side.scorer(), rows, t, self.guard)
 
 
 class KeyHolderParty(PartyLoop):
@@ -205,7 +206,10 @@ class KeyHolderParty(PartyLoop):
         super().__init__(agreement, around)
         self._own = around.key
 
-    async def _round(self, link: Link, keys: Keyring, t: int) -> None:
+    async def _begin(self, link: Link) -> None:
+        await distribute_keys(link, self._agreement, self._own, self._mapper)
+
+    async def _round(self, link: Link, t: int) -> None:
         agreement, algorithm = self._agreement, self._agreement.algorithm
         for active in agreement.turns:
             for name in active:
@@ -215,5 +219,5 @@ class KeyHolderParty(PartyLoop):
                     if agreement.opens_at(name, q):
                         await serve(link, agreement, self._own, self.ledger, name, t, q)
 
-    async def _scores(self, link: Link, keys: Keyring, rows: Array | None, t: int) -> None:
+    async def _scores(self, link: Link, rows: Array | None, t: int) -> None:
         await serve_scores(link, self._agreement, self._own, None, t)

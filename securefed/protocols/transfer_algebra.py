@@ -13,9 +13,9 @@ nothing depends on the number of rows. (One hidden column loses nothing: turn th
 lies along its first axis, and the other columns are only penalised. So h = 1 is the default.)
 
 *Several classes*: each against the rest is an output with a Phi, a q, a c and h columns of both maps. Outputs
-share F, H, G, K and P, and every message: where a product takes a Phi, those of all outputs stand in one
-matrix with 0 away from each output's own columns (`TransferPlan.blocks`), which both parties know; what a
-product has away from the blocks is dropped. Rates are those of the output that allows the smallest.
+share F, H, G, K and P, and every message. Products of changing matrices are made for each output by itself;
+a product by a constant matrix is made for all columns, and what it has away from an output's own columns
+(`TransferPlan.blocks`) is dropped. Rates are those of the output that allows the smallest.
 
 *Steps.* W <- W - eta P gradient with P = (H + delta I)^-1, the party's own (A: H plus the same matrix over
 its labelled rows, so that q'P q <= 1). B's curvature is then that of P (|Phi|^2/4 G + 2 gamma H + l2 + mu),
@@ -27,29 +27,31 @@ loss. Q steps of B on a Phi that stays, with N = eta P, T = mu N + eta tau I, M 
     Z <- M Z + x,   v <- M v + N t + |Phi|^2 x,   x = N c/2 - N G v/4,     N t = 2 gamma N K'W_A Phi + T v_0
     W_B <- (M^Q + R T) W_B + 2 gamma R N K'W_A + Z Phi',                R = I + M + ... + M^(Q-1)
 
-and Q steps of A on a W_B that stays, with g = S Phi/4 - W_B'c/2,
+Z after p steps is a polynomial of degree p - 1 in sigma = |Phi|^2 / 4, whose coefficients are B's matrices
+times v_0, K'W_A Phi and c (`OwnMaps.chunk`). So p steps take one product by a matrix and one by the powers of
+sigma. Coefficients grow like binomials, so p is at most `CHUNK`, and more steps are made in several chunks.
 
-    Phi_j = q'((M^j + R_j T) W_A + 2 gamma R_j N K W_B)' - sum over i < j of (q'M^(j-1-i) N q) g_i
+Q steps of A on a W_B that stays, with g_j = S Phi_j/4 - W_B'c/2 and w_i = q'M^i N q:
+
+    Phi_j = q'((M^j + R_j T) W_A + 2 gamma R_j N K W_B)' - sum over i < j of w_(j-1-i) g_i
     W_A <- (M^Q + R T) W_A + 2 gamma R N K W_B - sum over i of M^(Q-1-i) N q g_i'
 
-so a local step takes vectors only.
+so a local step takes the product of g_i with w_j S/4, which has h rows and columns.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.protocols.agreement import Agreement
-from securefed.protocols.shared_products import Shape
 
 __all__ = [
+    "CHUNK",
     "DAMPING",
     "REACH",
     "WAVES",
@@ -62,8 +64,8 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
-VALUE_BITS = 32
-"""Fraction bits of everything shared."""
+CHUNK = 6
+"""Steps of B that one polynomial covers at most."""
 DAMPING = 0.1
 """delta, as a part of the mean second moment of a party's columns."""
 REACH = 4.0
@@ -94,7 +96,7 @@ def with_waves(features: Array, straight: Rows) -> Array:
 
 @dataclass(frozen=True)
 class TransferPlan:
-    """What is public: sizes and weights, and the products that follow from them."""
+    """What is public: sizes and weights."""
 
     size_a: int
     size_b: int
@@ -121,68 +123,12 @@ class TransferPlan:
         """(outputs, width): 1 at each output's own columns."""
         return np.repeat(np.eye(self.outputs, dtype=np.int64), self.hidden, axis=1)
 
-    def setup(self) -> list[Shape]:
-        """K and c: whoever has fewer columns hides them; labels are A's."""
-        if self.size_a <= self.size_b:
-            return [Shape(self.size_b, self.rows, self.size_a + self.outputs, "b")]
-        return [
-            Shape(self.size_a, self.rows, self.size_b, "a"),
-            Shape(self.size_b, self.rows, self.outputs, "b"),
-        ]
-
     @property
-    def row_bits(self) -> int:
-        """Fraction bits of F'/n as a multiplier: finer the more rows there are."""
-        return 28 + max(0, self.rows.bit_length() - 5)
-
-    def trips(self) -> list[list[Shape]]:
-        """Of a round, and the products of each."""
-        if self.sequential:
-            return self._trips_of_b() + self._trips_of_a()
-        none: list[Shape] = []
-        return [b + a for b, a in zip_longest(self._trips_of_b(), self._trips_of_a(), fillvalue=none)]
-
-    def _trips_of_b(self) -> list[list[Shape]]:
-        da, db, c, width = self.size_a, self.size_b, self.outputs, self.width
-        step, square = [Shape(3 * db, 2 * db, c, "b")], [Shape(db, c, c)]
-        return [
-            [Shape(c, da, width, "a"), Shape(db, da, width)],
-            [Shape(2 * db + 1, width, c)],
-            [Shape(db, 2 * db, width, "b"), Shape(2 * db, 3 * db, c, "b")],
-            *[step, square] * (self.local_steps - 1),
-            step,
-            [Shape(db, c, width)],
-        ]
-
-    def _trips_of_a(self) -> list[list[Shape]]:
-        da, db, c, width, steps = self.size_a, self.size_b, self.outputs, self.width, self.local_steps
-        step, weighed = [Shape(width, width, 1)], [Shape(c, steps, width, "a")]
-        return [
-            [Shape(c, da, width, "a"), Shape(da, db, width), Shape(db, db, width, "b")],
-            [Shape(width, db, width + c)],
-            [Shape(da + (steps - 1) * c, 2 * da, width, "a")],
-            *[step, weighed] * (steps - 1),
-            step,
-            [Shape(da, steps * c, width, "a")],
-        ]
-
-    def scoring(self) -> list[Shape]:
-        """v, in two trips."""
-        c, width = self.outputs, self.width
-        return [Shape(c, self.size_a, width, "a"), Shape(self.size_b, width, c)]
-
-    def round(self) -> list[Shape]:
-        """All products of a round."""
-        return [shape for trip in self.trips() for shape in trip]
-
-    def entries(self, agreement: Agreement) -> int:
-        """Entries that key-holders read under masks in a whole run."""
-
-        def count(shapes: list[Shape]) -> int:
-            return sum(shape.entries * shape.messages for shape in shapes)
-
-        each = self.size_b * self.outputs + count(self.round()) + count(self.scoring())
-        return count(self.setup()) + (agreement.stopping.rounds + 1) * each
+    def chunks(self) -> list[int]:
+        """B's local steps, as equal pieces of `CHUNK` steps or fewer."""
+        count = -(-self.local_steps // CHUNK)
+        least, more = divmod(self.local_steps, count)
+        return [least + (place < more) for place in range(count)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,34 +291,52 @@ class OwnMaps:
 
     # B's
 
-    def constants(self) -> Array:
-        """(2d, 3d): N t and N c/2 from K'W_A Phi, v_0 and c."""
-        n, none = self.scaled, np.zeros_like(self.scaled)
-        return np.block([[2.0 * self.plan.gamma * n, self.kept, none], [none, none, 0.5 * n]])
+    def chunk(self, steps: int, *, start: bool, end: bool) -> Array:
+        """What some steps make of Z and v, by powers of sigma: the coefficients, one below the other.
 
-    def step(self) -> Array:
-        """(3d, 2d): M Z, M v and -N G v/4 from Z and v."""
-        once, none = self.powers[1][0], np.zeros_like(self.scaled)
-        return np.block([[once, none], [none, once], [none, -0.25 * self.scaled @ self.rows.labelled_gram]])
+        The inputs are Z, v, v_0, K'W_A Phi and c; at the start Z is 0 and v is v_0, so the first two are left
+        out. The outputs are Z's coefficients of sigma^0 to sigma^(p-1) and, unless it is the end, v's of
+        sigma^0 to sigma^p.
+        """
+        size, n, once = len(self.scaled), self.scaled, self.powers[1][0]
+        z_in, v_in, kept_in, pulled_in, told_in = np.split(np.eye(5 * size), 5)
+        pushed = 2.0 * self.plan.gamma * n @ pulled_in + self.kept @ kept_in
+        z, v = [z_in], [v_in]
+        for _ in range(steps):
+            x = [-0.25 * n @ self.rows.labelled_gram @ part for part in v]
+            x[0] = x[0] + 0.5 * n @ told_in
+            moved = [once @ part for part in v] + [np.zeros_like(v_in)]
+            for power, part in enumerate(x):
+                moved[power + 1] = moved[power + 1] + REACH * part
+            moved[0] = moved[0] + pushed
+            z = [once @ part for part in z] + [np.zeros_like(z_in)] * (len(x) - len(z))
+            z = [part + more for part, more in zip(z, x, strict=True)]
+            v = moved
+        found = np.vstack(z if end else [*z, *v])
+        if not start:
+            return found
+        _, by_v, by_kept, *rest = np.split(found, 5, axis=1)
+        return np.hstack([by_v + by_kept, *rest])
 
     # A's
 
     def bases(self) -> Array:
-        """(d + (Q - 1) outputs, 2d): W after Q steps, and each Phi after 1 to Q - 1, but for the g."""
+        """(d + Q outputs, 2d): W after Q steps, and each Phi after 1 to Q, but for the g."""
         q = self.rows.pull.T
-        phis = [q @ self.base(steps) for steps in range(1, self.plan.local_steps)]
+        phis = [q @ self.base(steps) for steps in range(1, self.plan.local_steps + 1)]
         return np.vstack([self.base(self.plan.local_steps), *phis])
 
-    @cached_property
     def pushes(self) -> Array:
-        """(d, Q outputs): M^(Q-1-i) N q, all outputs of a step together."""
+        """(d + outputs, Q outputs): M^(Q-1-i) N q, all outputs of a step together, and q' times that."""
         pulled = self.scaled @ self.rows.pull
-        return np.hstack([power @ pulled for power, _ in reversed(self.powers[:-1])])
+        pushes = np.hstack([power @ pulled for power, _ in reversed(self.powers[:-1])])
+        return np.vstack([pushes, self.rows.pull.T @ pushes])
 
-    def weights(self, steps: int) -> Array:
-        """(outputs, Q): of the g so far in each Phi after `steps` of them."""
-        outputs, local_steps = self.rows.pull.shape[1], self.plan.local_steps
-        pushes = self.pushes.reshape(-1, local_steps, outputs)[:, local_steps - steps :]
-        found = np.zeros((outputs, local_steps))
-        found[:, :steps] = np.einsum("dk,dik->ki", self.rows.pull, pushes)
-        return found
+    def weights(self) -> Array:
+        """((Q - 1) outputs, outputs): w_i of every output, one output a column."""
+        outputs = self.rows.pull.shape[1]
+        found = [
+            np.diag(np.einsum("dk,de,ek->k", self.rows.pull, power @ self.scaled, self.rows.pull))
+            for power, _ in self.powers[: self.plan.local_steps - 1]
+        ]
+        return np.vstack(found) if found else np.zeros((0, outputs))

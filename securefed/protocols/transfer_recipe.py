@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_choice, check_integer, check_number
-from securefed.crypto import protects
+from securefed.crypto import cross_scheme, protects
+from securefed.crypto.blind.interface import CrossScheme
 from securefed.errors import SettingError
 from securefed.models import ACTIVATIONS, HiddenLayer
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
-from securefed.protocols.blind_algebra import BlindPlan
-from securefed.protocols.blind_transfer import BlindTransferParty
-from securefed.protocols.losses import get_loss
+from securefed.protocols.blind.transfer import BlindTransferHelper, BlindTransferParty
 from securefed.protocols.optimisers import get_optimiser
 from securefed.protocols.recipe import REVEALS, Recipe, Surroundings
 from securefed.protocols.schedules import Automatic, Constant, as_learning_rate
@@ -24,7 +23,6 @@ from securefed.protocols.scorers import TransferScorer
 from securefed.protocols.training import DataParty, Evaluation
 from securefed.protocols.transfer import TransferSide
 from securefed.protocols.transfer_algebra import TransferPlan, TransferRows, with_ones
-from securefed.protocols.transfer_key_holder import BlindTransferKeyHolder
 
 __all__ = ["TransferRecipe"]
 
@@ -51,7 +49,8 @@ class TransferRecipe(Recipe):
     gamma: float | None = None
     """None: 0.005 where nothing is revealed, else 0.05 / 32."""
     activation_bound: float = 64.0
-    feature_bound: float = 64.0
+    key_bits: int = 3072
+    """Of Paillier keys in a blind run."""
 
     def __post_init__(self) -> None:
         for name, (blind, open_) in {"rounds": (10, 30), "l2": (0.05, 1e-5)}.items():
@@ -63,7 +62,6 @@ class TransferRecipe(Recipe):
         check_choice("activation", self.activation, ACTIVATIONS)
         check_number("gamma", self.pull, least=0.0)
         check_number("activation_bound", self.activation_bound, above=0.0)
-        check_number("feature_bound", self.feature_bound, above=0.0)
         if self.blind and self.batch_size is not None:
             raise SettingError(
                 f"batch_size: {self.batch_size} given; reveal='nothing' takes all shared rows at once"
@@ -119,8 +117,7 @@ class TransferRecipe(Recipe):
                 ("activation", self.activation),
                 ("gamma", self.pull),
                 ("l2", self.l2),
-                self._bound(),
-                *self._blind_details(),
+                *self._more_details(),
             ),
         )
 
@@ -129,15 +126,11 @@ class TransferRecipe(Recipe):
         """Whether rates are parts of each party's largest step."""
         return isinstance(as_learning_rate(self.learning_rate), Automatic)
 
-    def _blind_details(self) -> list[tuple[str, Any]]:
+    def _more_details(self) -> list[tuple[str, Any]]:
+        """Whatever else both have to know, with hidden layers or without."""
         if not self.blind:
-            return []
+            return [("activation_bound", self.activation_bound)]
         return [("hidden", self.width), ("steps", "own" if self._own_steps else "given")]
-
-    def _bound(self) -> tuple[str, float]:
-        if self.blind:
-            return "feature_bound", self.feature_bound
-        return "activation_bound", self.activation_bound
 
     def _value_bits(self, overlap: int) -> int:
         """Of the largest number that either party sends (TransferSide.fixed)."""
@@ -186,9 +179,9 @@ class TransferRecipe(Recipe):
             agreement.columns,
         )
 
-    def scoring_plan(self, columns: int, outputs: int = 1) -> BlindPlan:
-        """B's part of a score is all of it; `columns` are B's, as they are scored."""
-        return BlindPlan(get_loss("logistic"), 2, columns, self.l2, self.feature_bound, 64.0, 64.0, outputs)
+    def cross_scheme(self) -> CrossScheme:
+        """The encrypted product of a blind run."""
+        return cross_scheme(self.scheme, key_bits=self.key_bits)
 
     def blind_party(
         self,
@@ -198,34 +191,33 @@ class TransferRecipe(Recipe):
         labelled: NDArray[np.bool_],
         labels: Array | None,
         around: Surroundings,
+        scheme: CrossScheme | None = None,
     ) -> BlindTransferParty:
-        """One party's program; A is the one with labels."""
-        name = agreement.names[labels is not None]
-        columns = agreement.members[0].equations
-        scoring, evaluation = self.scoring_plan(columns, agreement.columns), around.evaluation
-        scoring.check_features(features, name)
+        """One party's program; A is the one with labels. `scheme`: the recipe's own if None."""
+        name, evaluation = agreement.names[labels is not None], around.evaluation
         if evaluation is not None and evaluation.features is not None:
-            scoring.check_features(evaluation.features, name)
-            evaluation = Evaluation(
-                self.scored(evaluation.features, label_party=labels is not None), evaluation.metric
-            )
+            seen = self.scored(evaluation.features, label_party=labels is not None)
+            evaluation = Evaluation(seen, evaluation.metric)
         plan, rows = self.blind_plan(agreement), TransferRows(with_ones(features), overlap, labelled, labels)
         if not (plan.own_steps or self.allow_unstable):
             rows.check_rate(agreement.learning_rate(0), plan, name)
         return BlindTransferParty(
             agreement,
             plan,
-            scoring,
             rows,
             replace(around.guarding(name, features), evaluation=evaluation),
+            scheme or self.cross_scheme(),
             seed=self.seed * 1000 + (labels is not None),
         )
 
-    def key_holder(self, agreement: Agreement, around: Surroundings) -> BlindTransferKeyHolder:
-        """The program of the party that only holds the key."""
+    def key_holder(
+        self, agreement: Agreement, around: Surroundings, scheme: CrossScheme | None = None
+    ) -> BlindTransferHelper:
+        """The program of the party without data."""
         self.check_key_holder(agreement.key_holder)
-        scoring = self.scoring_plan(agreement.members[0].equations, agreement.columns)
-        return BlindTransferKeyHolder(agreement, self.blind_plan(agreement), scoring, around)
+        return BlindTransferHelper(
+            agreement, self.blind_plan(agreement), around, scheme or self.cross_scheme()
+        )
 
     def check_key_holder(self, name: str | None) -> None:
         if name is not None and not self.blind:

@@ -3,8 +3,9 @@
 Under CKKS with `reveal="own-gradient"` each party opens what its peers ask for. It cannot see that a request
 is a sum of products and nothing else: one that is crafted shows the requester the secret key, twenty
 coefficients in each number that it opens (it sends a c1 of its own choosing, and the phase is linear in the
-key). Requests are counted, held to their layout and never answered twice, and that does not stop this. Blind
-training opens nothing, and Paillier's requests show values, never the key.
+key). Requests are counted, held to their layout and never answered twice, and that does not stop this. In
+blind training a crafted request for scores does the same, and the range check shows a party without labels
+the labels. Paillier's requests show values, never the key.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class TrustWarning(UserWarning):
 
 
 def needed_trust(scheme: str, reveal: str) -> str | None:
-    """The line that an operator has to see, or None where semi-honest peers are all that is needed."""
+    """The line that an operator has to see where own gradients are revealed, or None."""
     entry = SCHEMES.get(scheme)
     return entry.trust or None if entry is not None and reveal == "own-gradient" else None
 

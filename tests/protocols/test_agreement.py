@@ -120,7 +120,7 @@ def test_every_property_of_an_algorithm_is_part_of_the_digest(algorithm: Any) ->
 def test_it_can_be_told_as_json_and_not_changed() -> None:
     made = agreement()
     told = json.loads(json.dumps(made.to_dict()))
-    assert told["parties"] == [["a", 3, True, True], ["b", 20, False, True], ["c", 4, True, True]]
+    assert told["parties"] == [["a", 3, True], ["b", 20, False], ["c", 4, True]]
     assert (told["loss"], told["l2"], told["local_steps"]) == ("logistic", 0.1, 4)
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.scheme = "plain"  # type: ignore[misc]

@@ -139,7 +139,7 @@ class Unblurred(ScoreGuard):
     """What ours is compared with: the same scores without noise."""
 
     def noises(
-        self, rows: Array, context: bytes, outputs: int, *, model: bytes = b"", **sizes: int
+        self, rows: Array, context: bytes, outputs: int, **sizes: int
     ) -> tuple[list[list[int]], dict[str, Any]]:
         self.asked = (rows, context, sizes)
         return [[0] * len(rows) for _ in range(outputs)], {}
@@ -148,24 +148,14 @@ class Unblurred(ScoreGuard):
 def test_every_output_of_a_model_has_noise_of_its_own_and_is_counted() -> None:
     """Under one noise the difference of two outputs would be exact."""
     guard = ScoreGuard(KEY, column_bits=300.0)
-    noises, facts = guard.noises(rows(5), b"m", 3, precision_bits=10, fraction_bits=76)
+    noises, _ = guard.noises(rows(5), b"m", 3, precision_bits=10, fraction_bits=76)
     assert len({value for each in noises for value in each}) == 15
-    assert (facts["scored"]["scorings"], facts["scored"]["bits"]) == (1, 36)
+    assert guard.ledger.total_bits == 5 * 3 * 16
     assert guard.noises(rows(5), b"m", 3, precision_bits=10, fraction_bits=76)[0] == noises
 
 
-@pytest.mark.parametrize(
-    ("count", "scheme", "kind"),
-    [
-        (2, "ckks", "rlwe"),
-        (3, "paillier", "paillier"),
-        pytest.param(3, "ckks", "rlwe", marks=pytest.mark.slow),
-        pytest.param(2, "paillier", "paillier", marks=pytest.mark.slow),
-    ],
-)
-def test_a_blind_models_scores_are_blurred_by_every_other_party(
-    count: int, scheme: str, kind: str, keys: Keys
-) -> None:
+@pytest.mark.parametrize(("count", "scheme"), [(2, "ckks"), (3, "ckks"), (5, "ckks"), (2, "paillier")])
+def test_a_blind_models_scores_are_blurred_by_every_other_party(count: int, scheme: str) -> None:
     people = 8 if scheme == "paillier" else 64
     features, labels = blobs(people, 2 * count, seed=4)
     parts = split(features, count)
@@ -174,9 +164,7 @@ def test_a_blind_models_scores_are_blurred_by_every_other_party(
         last = labels if labelled else None
         return [Party(f"p{k}", part, labels=last if k == count - 1 else None) for k, part in enumerate(parts)]
 
-    names = ["p0", "p1"] if count == 2 else ["key-holder"]
-    holders = {name: keys.holder(kind, index) for index, name in enumerate(names)}
-    model = GeneralisedLinear(scheme=scheme, rounds=1, engine="serial").fit(parties(True), keys=holders)
+    model = GeneralisedLinear(scheme=scheme, rounds=1, engine="serial", key_bits=2048).fit(parties(True))
     blurred, expected = model.decision_function(parties(False)), np.zeros(people)
     guards = dict(model.score_guards_)
     model.score_guards_ = {name: Unblurred() for name in guards}
@@ -186,8 +174,5 @@ def test_a_blind_models_scores_are_blurred_by_every_other_party(
         noise = blur(asked, key=guard.key, context=bytes(4) + context, **sizes)
         expected += np.ldexp(np.array(noise, dtype=np.float64), -sizes["fraction_bits"])
     assert len(guards) == count - 1
-    if scheme == "paillier":
-        assert np.abs(blurred - exact - expected).max() < 2.0**-44
-    else:  # both openings are flooded besides, by a fraction of the blur
-        assert np.corrcoef(blurred - exact, expected)[0, 1] > 0.8
-    assert np.abs(expected).max() > 2.0**-16
+    assert np.abs(blurred - exact - expected).max() < 2.0**-24  # the error of a product, far below the blur
+    assert np.abs(expected).max() > 2.0**-13

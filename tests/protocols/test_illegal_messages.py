@@ -305,8 +305,15 @@ def test_a_frame_of_another_kind_is_refused(scheme: str, scenario: str, keys: Ke
             assert isinstance(error, FormatError)
 
 
-@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
-@pytest.mark.parametrize("scenario", ["pair", pytest.param("star", marks=pytest.mark.slow), "transfer"])
+@pytest.mark.parametrize(
+    ("scheme", "scenario"),
+    [
+        ("paillier", "pair"),
+        ("ckks", "transfer"),
+        pytest.param("paillier", "star", marks=pytest.mark.slow),
+        pytest.param("ckks", "star", marks=pytest.mark.slow),
+    ],
+)
 def test_the_answer_to_another_question_is_refused(scheme: str, scenario: str, keys: Keys) -> None:
     """An opening of the round before, in an envelope of this round."""
     passed: dict[str, list[Message]] = {}
@@ -328,8 +335,15 @@ def test_the_answer_to_another_question_is_refused(scheme: str, scenario: str, k
         made.run(tap=tap)
 
 
-@pytest.mark.parametrize("scheme", ["plain", "paillier", "ckks"])
-@pytest.mark.parametrize("scenario", ["pair", "star", "transfer"])
+@pytest.mark.parametrize(
+    ("scheme", "scenario"),
+    [
+        *(("plain", scenario) for scenario in ("pair", "star", "transfer")),
+        ("paillier", "pair"),
+        ("ckks", "star"),
+        ("ckks", "transfer"),
+    ],
+)
 def test_asking_twice_for_the_same_opening_is_refused(scheme: str, scenario: str, keys: Keys) -> None:
     """A request of the round before, in an envelope of this round: two answers under one mask differ by what
     they hide.
@@ -380,8 +394,9 @@ def test_somebody_elses_key_is_noticed(scheme: str, scenario: str, keys: Keys) -
     assert isinstance(spoilt(SCENARIOS[scenario](keys, scheme), 0, with_key(stranger)), WrongKey)
 
 
-@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
-@pytest.mark.parametrize("scenario", ["pair", "transfer", "prediction, transfer"])
+@pytest.mark.parametrize(
+    ("scheme", "scenario"), [("paillier", "pair"), ("ckks", "transfer"), ("ckks", "prediction, transfer")]
+)
 def test_two_parties_with_one_key_are_refused(scheme: str, scenario: str, keys: Keys) -> None:
     """A folder of keys that was copied: each could read what the other sends."""
     clean = Recorder()

@@ -320,7 +320,7 @@ class TestRecipe:
         [
             {"reveal": "own-gradient"},
             {"refit": False},
-            {"batch_size": 10},
+            {"reveal": "own-gradient", "batch_size": 10},
             {"patience": 2},
             {"learning_rate": 0.1},
         ],
@@ -328,11 +328,6 @@ class TestRecipe:
     def test_it_does_not_where_that_would_show_more_or_is_not_sure(self, settings: dict[str, Any]) -> None:
         made = LinearRecipe(scheme="ckks", rounds=9, **settings).agreement(self.member(True), 100, held=20)
         assert (made.batches.rows, made.holdout, made.common_rows) == (80, 20, 100)
-        assert made.evaluates_after(8) and not made.batches.aside
-
-    def test_it_does_not_where_a_ledger_has_no_room_for_a_second_model(self) -> None:
-        members = (Member("a", 3, True, room=False), Member("b", 2, True))
-        made = LinearRecipe(scheme="ckks", rounds=9).agreement(members, 100, held=20)
         assert made.evaluates_after(8) and not made.batches.aside
 
     def test_automatic_rounds_follow_the_bound(self) -> None:

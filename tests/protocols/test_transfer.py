@@ -16,6 +16,7 @@ from securefed.protocols.evidence import row_by_row
 from securefed.protocols.openings import levelled
 from securefed.protocols.optimisers import SGD, Adam
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
+from tests.covering import all_pairs
 from tests.protocols import federation, reference
 from tests.protocols.federation import KEYS, Federation, Shared, shared_people
 
@@ -43,9 +44,9 @@ def one_opening(made: Federation, name: str, peer: str) -> Array:
     return np.einsum("jai,ij->aj", made.sides[name].multipliers(), contribution)
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
-@pytest.mark.parametrize("who", PEOPLE)
-@pytest.mark.parametrize("gamma", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("activation", "who", "gamma"), all_pairs(["sigmoid", "tanh", "relu"], list(PEOPLE), [0.0, 0.3])
+)
 def test_opened_sums_give_the_gradient_of_the_loss(activation: str, who: str, gamma: float) -> None:
     people = PEOPLE[who]
     made = federation.transfer(people, KEYS, width=WIDTH, activation=activation, gamma=gamma, l2=0.2)
@@ -143,13 +144,14 @@ SCHEDULES: dict[str, Algorithm] = {
 }
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
-@pytest.mark.parametrize("adam", [False, True], ids=["sgd", "adam"])
-@pytest.mark.parametrize("batch", [None, 6])
+@pytest.mark.parametrize(
+    ("schedule", "activation", "optimiser", "batch"),
+    all_pairs(list(SCHEDULES), ["sigmoid", "tanh", "relu"], ["sgd", "adam"], [None, 6]),
+)
 def test_every_schedule_follows_the_paper(
-    schedule: str, activation: str, adam: bool, batch: int | None
+    schedule: str, activation: str, optimiser: str, batch: int | None
 ) -> None:
+    adam = optimiser == "adam"
     people = PEOPLE["partly shared, some unlabelled"]
     algorithm = SCHEDULES[schedule]
     made = federation.transfer(

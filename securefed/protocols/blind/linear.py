@@ -1,0 +1,340 @@
+"""Blind training of linear models: nobody sees a gradient, H, a residual or even its own parameters.
+
+    setup       the pass (statistics): shares of M and c at the two holders; then prepared products
+    round t     holders exchange differences and compute their shares of M phi - c, then
+                phi <- phi + m_t (phi - phi of the round before) - eta_t (M phi - c)
+    progress    label party -> parties that hold no shares: a round is over
+    end         shares for scores (scoring); own parameters in the clear only if all agreed
+
+phi = P^(-1/2) theta: in it the Q local steps of all parties, theta_k <- theta_k - P_k gradient_k, are one
+scalar step, so Q costs nothing. FedBCD-s moves one party's block at a time, on products of its own. The
+model, its checkpoints and everything between are shares that are uniform by themselves. Each attempt at a
+run makes a pass and products of its own, under new keys; only phi goes on from a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto.blind import shares
+from securefed.crypto.blind.interface import CrossScheme
+from securefed.crypto.blind.shares import LIMBS, Share
+from securefed.errors import SettingError
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.blind.cross import Encryptor, Multiplier
+from securefed.protocols.blind.precision import MATRIX_BITS, SCALAR_BITS, SHARE_BITS, check_wraps
+from securefed.protocols.blind.products import Prepared, prepare
+from securefed.protocols.blind.rebase import rebase
+from securefed.protocols.blind.scoring import (
+    RELEASE_LIMIT,
+    ModelPart,
+    ScorePlan,
+    blurred_share,
+    cut,
+    introduce,
+    release_bits,
+    released,
+    score_rows,
+    seal,
+)
+from securefed.protocols.blind.statistics import Columns, PassPlan, Statistics, run_pass
+from securefed.protocols.loop import PartyLoop, State, Surroundings, checkpoint_array
+from securefed.protocols.losses import Loss
+from securefed.protocols.schedules import Automatic
+from securefed.protocols.steps import OwnSteps
+from securefed.transport import Link
+
+__all__ = ["BlindHelper", "BlindParty", "pass_plan", "score_plan"]
+
+Array = NDArray[np.float64]
+PREPARE_STEP = 1 << 16
+"""Step of the messages that prepare products: beyond those of the pass."""
+RELEASE_STEP = 1
+
+
+def pass_plan(agreement: Agreement, loss: Loss) -> PassPlan:
+    """What is public about the pass of a run."""
+    batches = agreement.batches
+    folds: tuple[int, ...] = (batches.rows,)
+    systems: tuple[tuple[int, ...], ...] = ((0,),)
+    if batches.aside:
+        folds, systems = (batches.rows - batches.aside, batches.aside), ((0,), (0, 1))
+    return PassPlan(
+        agreement.names,
+        tuple(member.equations for member in agreement.members),
+        agreement.key_holder,
+        batches.rows,
+        folds,
+        systems,
+        agreement.columns,
+        loss.label_weight,
+        loss.margin_weight,
+        agreement.l2,
+    )
+
+
+def score_plan(agreement: Agreement) -> ScorePlan:
+    """What is public about scores of a run's model."""
+    sizes = tuple(member.equations for member in agreement.members)
+    return ScorePlan(
+        agreement.names, sizes, agreement.key_holder, agreement.outputs, agreement.score_precision
+    )
+
+
+class BlindLoop(PartyLoop):
+    """What parties with and without data have in common."""
+
+    def __init__(self, agreement: Agreement, loss: Loss, around: Surroundings, scheme: CrossScheme) -> None:
+        super().__init__(agreement, around)
+        self._plan, self._score_plan, self._scheme = pass_plan(agreement, loss), score_plan(agreement), scheme
+        turns = len(agreement.turns)
+        check_wraps(list(self._plan.sizes), agreement.stopping.rounds, agreement.columns, turns)
+        shape = (self._plan.columns, agreement.columns)
+        self._phi: Share = shares.zeros(*shape)
+        self._previous: Share = self._phi
+        """phi of the round before."""
+        self._prepared: dict[tuple[int, int], Prepared] = {}
+        """By system and turn, at a holder."""
+        self._vectors: list[Share] = []
+        self._score_keys: Encryptor | Multiplier | None = None
+        self.part: ModelPart
+        """This party's part of the finished model."""
+
+    def _columns(self) -> Columns | None:
+        """A helper has none."""
+        return None
+
+    def _is_holder(self, name: str) -> bool:
+        return name in self._plan.holders
+
+    # Setup
+
+    async def _begin(self, link: Link) -> None:
+        if self.first_round >= self._agreement.stopping.rounds:
+            return  # a run that only has to end needs no statistics
+        statistics = await run_pass(link, self._plan, self._columns(), self._scheme, self._mapper)
+        if self._agreement.warm_start and self.first_round == 0:
+            await self._rebase(link)
+        if statistics is not None:
+            await self._prepare(link, statistics)
+
+    def _turn(self) -> Array | None:
+        """From the basis of an earlier run to this one's; a helper has none."""
+        return None
+
+    async def _rebase(self, link: Link) -> None:
+        phi = self._phi if self._is_holder(link.name) else None
+        turned = await rebase(link, self._plan, phi, self._turn(), self._scheme, self._mapper)
+        if turned is not None:
+            self._phi = self._previous = turned
+
+    async def _prepare(self, link: Link, statistics: Statistics) -> None:
+        """Products for all rounds that are left: by system and turn."""
+        agreement, plan = self._agreement, self._plan
+        first = link.name == plan.label_party
+        peer = plan.second if first else plan.label_party
+        rounds = [self._system(t) for t in range(self.first_round, agreement.stopping.rounds)]
+        wanted: dict[tuple[int, int], tuple[Share, int]] = {}
+        self._vectors = [statistics.vector(system) for system in range(len(plan.systems))]
+        for system in dict.fromkeys(rounds):
+            matrix = statistics.matrix(system)
+            for turn, active in enumerate(agreement.turns):
+                rows = self._moving(active)
+                wanted[system, turn] = (
+                    np.ascontiguousarray(matrix[:, rows]),
+                    rounds.count(system) * agreement.columns,
+                )
+        ready = await prepare(
+            link,
+            peer,
+            list(wanted.values()),
+            self._scheme,
+            self._mapper,
+            first=first,
+            step=PREPARE_STEP,
+            matrix_bits=SHARE_BITS,
+        )
+        self._prepared = dict(zip(wanted, ready, strict=True))
+
+    def _system(self, t: int) -> int:
+        batches = self._agreement.batches
+        return int(batches.aside > 0 and t >= batches.until)
+
+    def _moving(self, active: tuple[str, ...]) -> slice:
+        """The parameters that move in a turn."""
+        if active == self._agreement.names:
+            return slice(0, self._plan.columns)
+        (name,) = active
+        return self._plan.block(name)
+
+    # A round
+
+    async def _round(self, link: Link, t: int) -> None:
+        agreement, plan = self._agreement, self._plan
+        if self._is_holder(link.name):
+            await self._move(link, t)
+        others = [name for name in agreement.names if not self._is_holder(name)]
+        if link.name == plan.label_party:
+            for name in others:
+                link.send(name, "progress", b"\1", round=t)
+        elif link.name in others:
+            await link.receive("progress", plan.label_party, round=t)
+
+    async def _move(self, link: Link, t: int) -> None:
+        agreement, system, first = self._agreement, self._system(t), link.name == self._plan.label_party
+        rate = agreement.learning_rate
+        momentum = rate.momentum(t) if isinstance(rate, Automatic) else 0.0
+        factor = rate(t) if isinstance(rate, Automatic) else rate(t) / rate(0)
+        start, phi = self._phi, self._phi.copy()
+        for turn, active in enumerate(agreement.turns):
+            rows = self._moving(active)
+            product = await self._prepared[system, turn].times(phi, round=t, step=turn)
+            with link.activity("rounds"):
+                excess = shares.subtract(product, self._vectors[system][:, rows])
+                gradient = shares.truncate(excess, MATRIX_BITS, first=first)
+                moved = shares.times(gradient, -round(factor * 2**SCALAR_BITS))
+                if momentum:
+                    change = shares.subtract(self._phi[:, rows], self._previous[:, rows])
+                    moved = shares.add(moved, shares.times(change, round(momentum * 2**SCALAR_BITS)))
+                step = shares.truncate(moved, SCALAR_BITS, first=first)
+                phi[:, rows] = shares.add(phi[:, rows], step)
+        self._previous, self._phi = start, phi
+
+    # Scores, and the end of the run
+
+    def _blocks(self, link: Link) -> dict[str, Share]:
+        """A holder's shares of the model, by party."""
+        if not self._is_holder(link.name):
+            return {}
+        phi = cut(self._phi, first=link.name == self._plan.label_party)
+        return {name: phi[:, self._plan.block(name)] for name in self._plan.names}
+
+    async def _model(self, link: Link, t: int) -> tuple[ModelPart, Encryptor | Multiplier]:
+        if self._score_keys is None:
+            self._score_keys = await introduce(link, self._score_plan, self._scheme, self._mapper, t)
+        part = await seal(link, self._score_plan, self._score_keys, self._blocks(link), t)
+        return part, self._score_keys
+
+    async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
+        part, keys = await self._model(link, t)
+        count = self._agreement.holdout or self._agreement.batches.rows
+        scores = await score_rows(link, part, keys, self._scored(rows), count, self.guard, t)
+        if scores is None:
+            return None
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def _scored(self, rows: Array | None) -> Array | None:
+        """The rows to score; a helper has none."""
+        return None
+
+    async def _end(self, link: Link) -> None:
+        link.phase = "release"
+        t = self._agreement.stopping.rounds
+        self.part, _ = await self._model(link, t)
+        if self._agreement.release:
+            await self._release(link, t)
+
+    async def _release(self, link: Link, t: int) -> None:
+        """Holders open each party's own parameters to it, blurred."""
+        plan = self._plan
+        label_party, second = plan.holders
+        if link.name == label_party:
+            for name in plan.names[:-1]:
+                self._open_to(link, name, self.part.blocks[name], t)
+        elif link.name == second:
+            self._open_to(link, label_party, self.part.blocks[label_party], t)
+        if link.name in plan.names:
+            await self._take_released(link, second if link.name == label_party else label_party, t)
+
+    def _open_to(self, link: Link, name: str, share: Share, t: int) -> None:
+        unlimited = self._agreement.trusted or name == self._plan.label_party
+        blurred = blurred_share(share, self.guard, name, None if unlimited else RELEASE_LIMIT)
+        link.send(name, "released", shares.to_bytes(blurred), round=t, step=RELEASE_STEP)
+
+    async def _take_released(self, link: Link, peer: str, t: int) -> None:
+        raise SettingError("release: this party has no parameters")
+
+    # Checkpoints
+
+    def _model_state(self) -> State:
+        return {
+            "phi": np.frombuffer(shares.to_bytes(self._phi), dtype=np.uint8),
+            "previous": np.frombuffer(shares.to_bytes(self._previous), dtype=np.uint8),
+        }
+
+    def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        shape = (LIMBS, self._plan.columns, self._agreement.columns)
+        self._phi, self._previous = (
+            shares.from_bytes(np.asarray(checkpoint_array(state, name), dtype=np.uint8).tobytes(), shape)
+            for name in ("phi", "previous")
+        )
+
+
+class BlindParty(BlindLoop):
+    """A party with columns."""
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        loss: Loss,
+        features: Array,
+        labels: Array | None,
+        around: Surroundings,
+        scheme: CrossScheme,
+        *,
+        steps: OwnSteps,
+    ) -> None:
+        super().__init__(agreement, loss, around, scheme)
+        batches = agreement.batches
+        folds = [np.arange(batches.rows)]
+        if batches.aside:
+            trained = batches.trained(0)
+            folds = [trained, np.setdiff1d(folds[0], trained)]
+        self._own = Columns(self._plan, features, steps.root(), folds, labels)
+        self.parameters: Array | None = None
+        """In the clear only if all agreed to release them: (columns, outputs)."""
+        if agreement.release:
+            self._check_release()
+
+    def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        super().start_from(state)
+        self._earlier_root = np.asarray(checkpoint_array(state, "root"), dtype=np.float64)
+
+    def _turn(self) -> Array:
+        return np.asarray(np.linalg.solve(self._own.root, self._earlier_root), dtype=np.float64)
+
+    def _check_release(self) -> None:
+        agreement = self._agreement
+        for member in agreement.members[:-1]:
+            bits = release_bits(member.equations, agreement.columns)
+            if bits > RELEASE_LIMIT and not agreement.trusted:
+                raise SettingError(
+                    f"release: {member.equations * agreement.columns} parameters of {member.name} would show"
+                    f" it {bits} bits, at most {RELEASE_LIMIT} are allowed; release='trusted' at all parties"
+                    " says that they trust each other"
+                )
+
+    def _columns(self) -> Columns:
+        return self._own
+
+    def _scored(self, rows: Array | None) -> Array:
+        if rows is None:
+            raise SettingError("evaluation: no rows to evaluate on")
+        return rows
+
+    async def _model(self, link: Link, t: int) -> tuple[ModelPart, Encryptor | Multiplier]:
+        part, keys = await super()._model(link, t)
+        part.root = self._own.root
+        return part, keys
+
+    async def _take_released(self, link: Link, peer: str, t: int) -> None:
+        own = self.part.blocks[link.name]
+        arrived = await link.receive("released", peer, round=t, step=RELEASE_STEP)
+        self.parameters = self._own.root @ released(own, shares.from_bytes(arrived, own.shape))
+
+
+class BlindHelper(BlindLoop):
+    """The second holder of more than two parties: shares, and no columns, no key and no output."""

@@ -1,0 +1,430 @@
+"""Scores of a blind model: the label party learns them, blurred; nobody learns anything else.
+
+Every row has the score z phi with z = x P^(1/2). The label party L and the second holder (the other party of
+two, or the helper S) share phi. Rows are scored in chunks:
+
+    L -> second     operand: [[z_L]] of the rows
+    second -> k     question: a keyed hash of that and of the helper's share, with a helper
+    k -> L          reply: [[phi_k^L]] z_k under a mask; [[phi_k^L]] was sent once and stays with k as it came
+    k -> second     score-share: k's share of that, with z_k phi_k^S and its blur
+    second -> L     reply: [[z_L]] phi_L^S under a mask
+    second -> L     score: the sum of all shares but L's, modulo 2**(f + m)
+
+L adds its own shares and has the blurred score modulo 2**(f + m): at most p + m bits a row, whatever it sent.
+With two parties the second holder is k, and nothing passes between the two.
+
+The blur is a keyed function of the row, of its place and of everything that the score follows from: all bytes
+of the question, [[phi_k^L]] as it came, and the shares of the model that are multiplied. So the same question
+has the same answer, and another one or another model, by however little, has another blur. Each party that is
+scored adds its own and books p + m bits for every person in its score ledger. A helper that adds nothing
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256, shake_256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto.blind import shares
+from securefed.crypto.blind.interface import CrossScheme, Operand, Product
+from securefed.crypto.blind.shares import LIMBS, Floats, Share
+from securefed.crypto.errors import FormatError
+from securefed.crypto.scheme import Mapper
+from securefed.errors import DataError, SettingError
+from securefed.protocols.blind.cross import Encryptor, Multiplier
+from securefed.protocols.blind.precision import (
+    MODEL_BITS,
+    RANGE_BITS,
+    ROW_BITS,
+    SCORE_BITS,
+    VALUE_BITS,
+)
+from securefed.protocols.blur import ScoreGuard
+from securefed.transport import Link
+
+__all__ = ["ModelPart", "ScorePlan", "introduce", "open_keys", "score_rows", "seal"]
+
+Array = NDArray[np.float64]
+CHUNK = 1024
+"""Rows that are scored together."""
+SEALED_ROWS = 128
+"""Rows for which a kept [[phi_k^L]] serves at once."""
+ROW_SIZE_BITS = ROW_BITS + 8
+KEY_STEP, SEAL_STEP, SCORE_STEP = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class ScorePlan:
+    """What is public about scores."""
+
+    names: tuple[str, ...]
+    """The parties with data, the label party last."""
+    sizes: tuple[int, ...]
+    helper: str | None
+    outputs: int
+    precision: int
+    """p: bits after the point that a score shows."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "names": list(self.names),
+            "sizes": list(self.sizes),
+            "helper": self.helper,
+            "outputs": self.outputs,
+            "precision": self.precision,
+        }
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> ScorePlan:
+        """What `to_dict` gave, from a file; DataError for anything else."""
+        try:
+            names, sizes = tuple(map(str, facts["names"])), tuple(map(int, facts["sizes"]))
+            helper = None if facts["helper"] is None else str(facts["helper"])
+            plan = cls(names, sizes, helper, int(facts["outputs"]), int(facts["precision"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"not the facts of a blind model ({error})") from None
+        if len(names) < 2 or len(names) != len(sizes) or min(sizes) < 1 or plan.outputs < 1:
+            raise DataError("not the facts of a blind model: parties and sizes do not fit")
+        return plan
+
+    @property
+    def label_party(self) -> str:
+        return self.names[-1]
+
+    @property
+    def second(self) -> str:
+        return self.names[0] if self.helper is None else self.helper
+
+    def size(self, name: str) -> int:
+        return self.sizes[self.names.index(name)]
+
+    def block(self, name: str) -> slice:
+        place = self.names.index(name)
+        start = sum(self.sizes[:place])
+        return slice(start, start + self.sizes[place])
+
+    def multipliers(self) -> list[str]:
+        """Everybody who multiplies what the label party encrypts."""
+        return [*self.names[:-1], *([] if self.helper is None else [self.helper])]
+
+    def rows_product(self, rows: int) -> Product:
+        """z_L phi_L^S of a chunk: (rows, outputs)."""
+        return Product(
+            self.size(self.label_party),
+            rows,
+            self.outputs,
+            ROW_SIZE_BITS,
+            MODEL_BITS,
+            digit_bits=MODEL_BITS + 1,
+        )
+
+    def sealed_product(self, name: str) -> Product:
+        """phi_k^L' z_k' of some rows: (outputs, rows)."""
+        return Product(
+            self.size(name),
+            self.outputs,
+            SEALED_ROWS,
+            MODEL_BITS,
+            ROW_SIZE_BITS,
+            digit_bits=ROW_SIZE_BITS + 1,
+        )
+
+
+@dataclass
+class ModelPart:
+    """A party's part of a blind model: shares that are uniform by themselves, and what scoring takes."""
+
+    plan: ScorePlan
+    blocks: dict[str, Share] = field(default_factory=dict)
+    """Shares of phi by the party whose parameters they are of: all at the label party, its own at a party
+    with data, the label party's at the second holder."""
+    sealed: list[bytes] = field(default_factory=list)
+    """[[phi_k^L]] as it arrived."""
+    key: bytes = b""
+    """The secret scoring key, at the label party; elsewhere its public half as it arrived."""
+    nonce: bytes = b""
+    secret: bytes = b""
+    """A helper's: the hashes of questions that it sends follow from it, so that they confirm no guess."""
+    root: Array | None = None
+    """P^(1/2), at a party with data: z = x root."""
+
+    def rows(self, features: Array) -> Array:
+        """z of these rows; DataError for another number of columns."""
+        if self.root is None:
+            raise DataError("this part of the model scores no rows")
+        if features.shape[1] != len(self.root):
+            raise DataError(f"{features.shape[1]} columns given, the model has {len(self.root)}")
+        scored: Array = features @ self.root
+        return scored
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        """For a file: 14 bytes a number."""
+        arrays: dict[str, NDArray[np.generic]] = {
+            f"phi.{name}": np.frombuffer(shares.to_bytes(block), np.uint8)
+            for name, block in self.blocks.items()
+        }
+        arrays |= {f"sealed.{i}": np.frombuffer(block, np.uint8) for i, block in enumerate(self.sealed)}
+        for name in ("key", "nonce", "secret"):
+            arrays[name] = np.frombuffer(getattr(self, name), np.uint8)
+        if self.root is not None:
+            arrays["root"] = self.root
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, plan: ScorePlan, arrays: Mapping[str, NDArray[np.generic]]) -> ModelPart:
+        """What `to_arrays` gave; DataError for anything else."""
+        try:
+            part = cls(plan)
+            for name in ("key", "nonce", "secret"):
+                setattr(part, name, arrays[name].tobytes())
+            if "root" in arrays:
+                part.root = np.asarray(arrays["root"], dtype=np.float64)
+            for name in plan.names:
+                if f"phi.{name}" in arrays:
+                    shape = (LIMBS, plan.size(name), plan.outputs)
+                    part.blocks[name] = shares.from_bytes(arrays[f"phi.{name}"].tobytes(), shape)
+            while f"sealed.{len(part.sealed)}" in arrays:
+                part.sealed.append(arrays[f"sealed.{len(part.sealed)}"].tobytes())
+        except (KeyError, FormatError) as error:
+            raise DataError(f"does not hold a part of a blind model ({error})") from None
+        return part
+
+
+def cut(share: Share, *, first: bool) -> Share:
+    """A share of a finished model, with fewer bits (securefed.protocols.blind.precision)."""
+    return shares.reduce_bits(share, MODEL_BITS, first=first)
+
+
+async def introduce(
+    link: Link, plan: ScorePlan, scheme: CrossScheme, mapper: Mapper, t: int
+) -> Encryptor | Multiplier:
+    """The label party's scoring key, for everybody who multiplies."""
+    if link.name == plan.label_party:
+        return await Encryptor.begin(link, scheme, plan.multipliers(), mapper, step=KEY_STEP, round=t)
+    return await Multiplier.begin(link, scheme, plan.label_party, mapper, step=KEY_STEP, round=t)
+
+
+async def seal(
+    link: Link, plan: ScorePlan, keys: Encryptor | Multiplier, blocks: Mapping[str, Share], t: int
+) -> ModelPart:
+    """Bring everybody to where rows can be scored. `blocks`: a holder's shares of phi, cut, by party.
+
+    The label party encrypts its share of every other party's parameters; the helper hands each party the
+    other share of its own.
+    """
+    part = ModelPart(plan)
+    label_party, helper = plan.label_party, plan.helper
+    if isinstance(keys, Encryptor):
+        part.blocks = dict(blocks)
+        for name in plan.names[:-1]:
+            share = blocks[name]
+            await keys.send(name, plan.sealed_product(name), _limbs(share), step=SEAL_STEP, round=t)
+        part.key = keys.key.to_bytes()
+        return part
+    part.key, part.nonce = keys.key_bytes, keys.nonce
+    if link.name == helper:
+        for name in plan.names[:-1]:
+            link.send(name, "model-share", shares.to_bytes(blocks[name]), round=t, step=SEAL_STEP)
+        part.blocks, part.secret = {label_party: blocks[label_party]}, os.urandom(32)
+        return part
+    if helper is None:
+        part.blocks = {name: blocks[name] for name in plan.names}
+    else:
+        shape = (LIMBS, plan.size(link.name), plan.outputs)
+        arrived = await link.receive("model-share", helper, round=t, step=SEAL_STEP)
+        part.blocks = {link.name: shares.from_bytes(arrived, shape)}
+    part.sealed = await keys.take(plan.sealed_product(link.name), step=SEAL_STEP, round=t)
+    return part
+
+
+def open_keys(link: Link, part: ModelPart, scheme: CrossScheme, mapper: Mapper) -> Encryptor | Multiplier:
+    """The keys of a model at rest."""
+    if link.name == part.plan.label_party:
+        return Encryptor(link, scheme.load_key(part.key), mapper)
+    keys = Multiplier(link, part.plan.label_party, scheme.load_public(part.key, part.nonce), mapper)
+    keys.key_bytes, keys.nonce = part.key, part.nonce
+    return keys
+
+
+async def score_rows(
+    link: Link,
+    part: ModelPart,
+    keys: Encryptor | Multiplier,
+    rows: Array | None,
+    count: int,
+    guard: ScoreGuard,
+    t: int,
+) -> Array | None:
+    """One party's part in scoring `count` rows; the label party gets the scores, (count, outputs).
+
+    `rows`: this party's columns of the rows, None at a helper.
+    """
+    if rows is not None and len(rows) != count:
+        raise SettingError(f"scores: {link.name} has {len(rows)} rows to score, {count} were agreed")
+    found = []
+    for chunk, start in enumerate(range(0, count, CHUNK)):
+        some = slice(start, min(start + CHUNK, count))
+        step, size = SCORE_STEP + chunk, some.stop - some.start
+        if isinstance(keys, Encryptor):
+            found.append(await _ask(link, part, keys, _given(rows)[some], t, step))
+        elif rows is None:
+            await _help(link, part, keys, size, t, step)
+        else:
+            await _answer(link, part, keys, rows[some], guard, t, step)
+    return np.concatenate(found) if found else None
+
+
+async def _ask(link: Link, part: ModelPart, keys: Encryptor, rows: Array, t: int, step: int) -> Array:
+    """The label party's part of a chunk."""
+    plan, size = part.plan, len(rows)
+    own = shares.from_floats(part.rows(rows), ROW_BITS)
+    product = plan.rows_product(size)
+    # Asking again about the same rows is the same question, and costs the ledger nothing.
+    rows_first = _limbs(own.transpose(0, 2, 1))
+    await keys.send(plan.second, product, rows_first, step=step, round=t, repeatable=True)
+    total = shares.matmul(own, part.blocks[plan.label_party])
+    for name in plan.names[:-1]:
+        sealed = plan.sealed_product(name)
+        for first in range(0, size, SEALED_ROWS):
+            last = min(first + SEALED_ROWS, size)
+            share = await keys.read(name, sealed, step=step, round=t)
+            total[:, first:last] += share.transpose(0, 2, 1)[:, : last - first]
+    total = shares.add(total, await keys.read(plan.second, product, step=step, round=t))
+    told = await link.receive("score", plan.second, round=t, step=step)
+    return opened(shares.add(total, shares.from_bytes(told, total.shape)))
+
+
+def opened(total: Share) -> Array:
+    """A blurred score from its sum modulo 2**(f + m): the representative nearest to 0."""
+    spare = shares.WIDTH - SCORE_BITS - RANGE_BITS
+    return shares.to_floats(shares.shift_left(total, spare), SCORE_BITS + spare)
+
+
+async def _answer(
+    link: Link, part: ModelPart, keys: Multiplier, rows: Array, guard: ScoreGuard, t: int, step: int
+) -> None:
+    """The part of a party that is scored. Its ledger knows people by these rows."""
+    plan, size = part.plan, len(rows)
+    own = shares.from_floats(part.rows(rows), ROW_BITS)
+    product, asked = plan.rows_product(size), []
+    if plan.helper is None:
+        asked = await keys.take(product, step=step, round=t)
+        question = _hash(asked)
+    else:
+        question = await link.receive("question", plan.helper, round=t, step=step)
+        if len(question) != sha256().digest_size:
+            raise FormatError(f"question: {len(question)} bytes given, {sha256().digest_size} are due")
+    noises, facts = guard.noises(
+        rows,
+        _hash([question, *part.sealed, *map(shares.to_bytes, part.blocks.values())]),
+        plan.outputs,
+        precision_bits=plan.precision,
+        fraction_bits=SCORE_BITS,
+        placed=True,
+    )
+    total = shares.add(shares.matmul(own, part.blocks[link.name]), _noise_limbs(noises))
+    for first in range(0, size, SEALED_ROWS):
+        last = min(first + SEALED_ROWS, size)
+        operand = _padded(own[:, first:last])
+        share = keys.multiply_kept(
+            plan.sealed_product(link.name), part.sealed, _limbs(operand), step=step, round=t
+        )
+        total[:, first:last] += share.transpose(0, 2, 1)[:, : last - first]
+    total = shares.carry(total)
+    if plan.helper is not None:
+        link.send(plan.helper, "score-share", shares.to_bytes(total), round=t, step=step, facts=facts)
+        return
+    share = keys.multiply_kept(product, asked, _limbs(part.blocks[plan.label_party]), step=step, round=t)
+    _tell(link, plan, shares.add(total, share), t, step, facts)
+
+
+async def _help(link: Link, part: ModelPart, keys: Multiplier, size: int, t: int, step: int) -> None:
+    """The helper's part of a chunk."""
+    plan = part.plan
+    product = plan.rows_product(size)
+    asked = await keys.take(product, step=step, round=t)
+    question = _hash([part.secret, *asked, shares.to_bytes(part.blocks[plan.label_party])])
+    for name in plan.names[:-1]:
+        link.send(name, "question", question, round=t, step=step)
+    total = keys.multiply_kept(product, asked, _limbs(part.blocks[plan.label_party]), step=step, round=t)
+    for name in plan.names[:-1]:
+        arrived = await link.receive("score-share", name, round=t, step=step)
+        total = shares.add(total, shares.from_bytes(arrived, total.shape))
+    _tell(link, plan, total, t, step, {})
+
+
+def _tell(link: Link, plan: ScorePlan, total: Share, t: int, step: int, facts: dict[str, Any]) -> None:
+    """What the label party lacks of its scores, and no bit more."""
+    told = shares.reduce_bits(total, SCORE_BITS + RANGE_BITS)
+    link.send(plan.label_party, "score", shares.to_bytes(told), round=t, step=step, facts=facts)
+
+
+def _padded(rows: Share) -> Share:
+    """(5, rows, columns) -> (5, columns, SEALED_ROWS)."""
+    operand = shares.zeros(rows.shape[2], SEALED_ROWS)
+    operand[:, :, : rows.shape[1]] = rows.transpose(0, 2, 1)
+    return operand
+
+
+def _noise_limbs(noises: list[list[int]]) -> Share:
+    """Blurs by output and row, as (5, rows, outputs)."""
+    columns = [np.stack([shares.from_integer(noise) for noise in column], axis=1) for column in noises]
+    return np.stack(columns, axis=2)
+
+
+def _hash(pieces: list[bytes]) -> bytes:
+    digest = sha256()
+    for piece in pieces:
+        digest.update(len(piece).to_bytes(8, "little") + piece)
+    return digest.digest()
+
+
+def _given(rows: Floats | None) -> Floats:
+    if rows is None:
+        raise SettingError("scores: no rows to score")
+    return rows
+
+
+def _limbs(whole: Share) -> Operand:
+    return lambda first, last: np.ascontiguousarray(whole[:, first:last])
+
+
+# Parameters in the clear, to their own party, if all agreed
+
+RELEASE_RANGE = 10
+"""A released parameter lies within 2**(RELEASE_RANGE - 1) of 0."""
+RELEASE_PRECISION = 14
+RELEASE_LIMIT = 1000
+"""Bits that may be released to a party without the key, over all its parameters: what they could carry of the
+label party's key stays small (docs/security.md)."""
+
+
+def release_bits(size: int, outputs: int) -> int:
+    """What a release of so many parameters shows at most."""
+    return size * outputs * (RELEASE_PRECISION + RELEASE_RANGE)
+
+
+def blurred_share(share: Share, guard: ScoreGuard, receiver: str, limit: int | None) -> Share:
+    """A holder's share of parameters, blurred below the precision and cut to what a release shows.
+
+    The same share has the same blur. The ledger counts releases over all attempts and runs: ScoreRefusal
+    beyond `limit` bits.
+    """
+    bits, width = release_bits(share.shape[1], share.shape[2]), VALUE_BITS - RELEASE_PRECISION
+    seed = guard.release_stream(receiver, shares.to_bytes(share), bits, limit)
+    drawn = shares.uniform_from(shake_256(seed).digest, *share.shape[1:])
+    noise = shares.shift_right(drawn, shares.WIDTH - width)
+    return shares.reduce_bits(shares.add(share, noise), VALUE_BITS + RELEASE_RANGE)
+
+
+def released(own: Share, other: Share) -> Array:
+    """The parameters, from a share and the other holder's blurred one."""
+    spare = shares.WIDTH - VALUE_BITS - RELEASE_RANGE
+    values = shares.to_floats(shares.shift_left(shares.add(own, other), spare), VALUE_BITS + spare)
+    return values - 2.0 ** -(RELEASE_PRECISION + 1)

@@ -1,0 +1,372 @@
+"""Shares of the statistics that a linear model needs, at the two holders: one encrypted pass over the rows.
+
+With the Taylor loss a round of FedBCD reads the rows only through
+
+    M = (b/n) Z'Z + l2 (n_s/n) blockdiag(P_k)        c = -(a/n) Z'y,        Z_k = X_k P_k^(1/2),
+
+with P_k party k's own matrix of Q local steps (securefed.protocols.steps), made from its own columns before
+the pass, and n all rows in common. Z'Z and Z'y are summed over the n_s rows of a *system*: the training rows,
+or all of them. The pass is made for each fold of rows; a system is a sum of folds.
+
+The first holder is the label party L. The second one is the other party of two, or a helper S without data:
+
+    block          how it gets there
+    (L, L), c_L    L in the clear; 0 at the second holder
+    (k, k)         two parties: the second holder in the clear, 0 at L
+                   with a helper: k draws g uniformly; L gets g, S gets the block less g
+    (L, k), c_k    L encrypts (Z_L | y), k multiplies; L keeps its share, S gets k's
+    (i, j)         with a helper: i encrypts, j multiplies; each splits its share at random, one part to L
+                   and the other to S, so that neither {S, j} nor {L, i} can rebuild the block
+
+Each share is uniform by itself. Holders add folds first and truncate afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto.blind import shares
+from securefed.crypto.blind.interface import CrossScheme, Operand, Product
+from securefed.crypto.blind.shares import LIMBS, Share
+from securefed.crypto.scheme import Mapper
+from securefed.data.storage import BLOCK_ROWS
+from securefed.errors import SettingError
+from securefed.protocols.blind.cross import Encryptor, Multiplier
+from securefed.protocols.blind.precision import MATRIX_BITS, PRODUCT_BITS, feature_bits
+from securefed.transport import Link
+
+__all__ = ["Columns", "PassPlan", "Statistics", "run_pass"]
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+LEFT_BITS = 51
+"""Of what is encrypted: a float64 holds it exactly."""
+KEY_STEP, PART_STEP = 0, 1
+"""Steps of the messages of the pass: keys, parts of shares; products follow."""
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """What is public about a pass."""
+
+    names: tuple[str, ...]
+    """The parties with data, the label party last."""
+    sizes: tuple[int, ...]
+    helper: str | None
+    rows: int
+    """n: all rows in common that are learnt from."""
+    folds: tuple[int, ...]
+    """Rows of each fold."""
+    systems: tuple[tuple[int, ...], ...]
+    """The folds of each system."""
+    outputs: int
+    label_weight: float
+    margin_weight: float
+    l2: float
+
+    @property
+    def label_party(self) -> str:
+        return self.names[-1]
+
+    @property
+    def second(self) -> str:
+        """The second holder."""
+        return self.names[0] if self.helper is None else self.helper
+
+    @property
+    def holders(self) -> tuple[str, str]:
+        return self.label_party, self.second
+
+    @property
+    def columns(self) -> int:
+        return sum(self.sizes)
+
+    def size(self, name: str) -> int:
+        return self.sizes[self.names.index(name)]
+
+    def block(self, name: str) -> slice:
+        """A party's parameters among all."""
+        place = self.names.index(name)
+        start = sum(self.sizes[:place])
+        return slice(start, start + self.sizes[place])
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """(encryptor, multiplier) of every cross block: the label party first, then in order."""
+        others = self.names[:-1]
+        inner = [(first, second) for i, first in enumerate(others) for second in others[i + 1 :]]
+        return [(self.label_party, name) for name in others] + inner
+
+    def product(self, encryptor: str, multiplier: str, fold: int) -> Product:
+        """The label party's targets go with its columns."""
+        left = self.size(encryptor) + (self.outputs if encryptor == self.label_party else 0)
+        bits = min(LEFT_BITS, feature_bits(self.rows) + 16)
+        return Product(self.folds[fold], left, self.size(multiplier), LEFT_BITS, bits, digit_bits=bits + 1)
+
+    def learnt(self, system: int) -> int:
+        """Rows of a system."""
+        return sum(self.folds[fold] for fold in self.systems[system])
+
+
+class Columns:
+    """A party's own columns, their step matrix, and its targets if it has the labels."""
+
+    def __init__(
+        self, plan: PassPlan, features: Array, root: Array, folds: Sequence[Rows], targets: Array | None
+    ) -> None:
+        self._plan, self._features, self.root, self._folds = plan, features, root, folds
+        self._targets = None if targets is None else targets.reshape(len(targets), -1)
+        self._grams: dict[int, Array] = {}
+
+    def rows(self, fold: int, first: int, last: int) -> Array:
+        """Z of these rows."""
+        chosen: Array = self._features[self._folds[fold][first:last]] @ self.root
+        return chosen
+
+    def left(self, fold: int) -> Operand:
+        """What is encrypted: (b/n) Z and, at the label party, -(a/n) y, at the scale of products."""
+        plan = self._plan
+        scale = 2.0 ** (PRODUCT_BITS - feature_bits(plan.rows)) / plan.rows
+
+        def operand(first: int, last: int) -> Array:
+            columns = self.rows(fold, first, last) * (plan.margin_weight * scale)
+            if self._targets is None:
+                return columns
+            told = self._targets[self._folds[fold][first:last]]
+            return np.hstack([columns, told * (-plan.label_weight * scale)])
+
+        return operand
+
+    def right(self, fold: int) -> Operand:
+        """What encrypted rows are multiplied by: Z."""
+        scale = 2.0 ** feature_bits(self._plan.rows)
+
+        def operand(first: int, last: int) -> Array:
+            whole: Array = np.rint(self.rows(fold, first, last) * scale)
+            return whole
+
+        return operand
+
+    def own_block(self, system: int) -> Array:
+        """(b/n) Z'Z + l2 (n_s/n) P of a system."""
+        plan = self._plan
+        gram = sum(self._gram(fold) for fold in plan.systems[system])
+        penalty = plan.l2 * plan.learnt(system) / plan.rows
+        block: Array = self.root.T @ (plan.margin_weight / plan.rows * gram) @ self.root
+        block = block + penalty * (self.root.T @ self.root)
+        return (block + block.T) / 2.0
+
+    def own_target(self, fold: int) -> Array:
+        """-(a/n) Z'y of a fold, at the label party."""
+        if self._targets is None:
+            raise SettingError("statistics: this party has no labels")
+        total = np.zeros((len(self.root), self._targets.shape[1]))
+        for rows in _blocks(self._folds[fold]):
+            total += self._features[rows].T @ self._targets[rows]
+        target: Array = (-self._plan.label_weight / self._plan.rows) * (self.root.T @ total)
+        return target
+
+    def _gram(self, fold: int) -> Array:
+        if fold not in self._grams:
+            size = len(self.root)
+            total = np.zeros((size, size))
+            for rows in _blocks(self._folds[fold]):
+                block = self._features[rows]
+                total += block.T @ block
+            self._grams[fold] = total
+        return self._grams[fold]
+
+
+def _blocks(rows: Rows) -> list[Rows]:
+    return [rows[start : start + BLOCK_ROWS] for start in range(0, len(rows), BLOCK_ROWS)]
+
+
+@dataclass
+class Statistics:
+    """A holder's shares of all folds and systems."""
+
+    plan: PassPlan
+    first: bool
+    cross: dict[tuple[str, str], list[Share]] = field(default_factory=dict)
+    """By pair and fold, (d_i, d_j) with the fraction bits of products."""
+    target: dict[str, list[Share]] = field(default_factory=dict)
+    """c_k by party and fold, likewise."""
+    own: dict[str, list[Share]] = field(default_factory=dict)
+    """This holder's own diagonal block by system, in the clear, with the fraction bits of matrices."""
+    diagonal: dict[str, list[Share]] = field(default_factory=dict)
+    """Shares of other diagonal blocks by party and system, with the fraction bits of products."""
+
+    def matrix(self, system: int) -> Share:
+        """This holder's share of M: (5, d, d)."""
+        plan = self.plan
+        matrix = shares.zeros(plan.columns, plan.columns)
+        for name, blocks in self.own.items():
+            at = plan.block(name)
+            matrix[:, at, at] = blocks[system]
+        for name, blocks in self.diagonal.items():
+            at = plan.block(name)
+            matrix[:, at, at] = self._truncated(blocks[system])
+        for (left, right), folds in self.cross.items():
+            total = shares.add(*(folds[fold] for fold in plan.systems[system]))
+            block = self._truncated(total)
+            rows, columns = plan.block(left), plan.block(right)
+            matrix[:, rows, columns] = block
+            matrix[:, columns, rows] = block.transpose(0, 2, 1)
+        return matrix
+
+    def _truncated(self, share: Share) -> Share:
+        return shares.truncate(share, PRODUCT_BITS - MATRIX_BITS, first=self.first)
+
+    def vector(self, system: int) -> Share:
+        """This holder's share of c, with the fraction bits of products: (5, d, outputs)."""
+        plan = self.plan
+        vector = shares.zeros(plan.columns, plan.outputs)
+        for name, folds in self.target.items():
+            vector[:, plan.block(name)] = shares.add(*(folds[fold] for fold in plan.systems[system]))
+        return vector
+
+
+async def run_pass(
+    link: Link, plan: PassPlan, columns: Columns | None, scheme: CrossScheme, mapper: Mapper
+) -> Statistics | None:
+    """One party's part; holders get their statistics, everybody else None."""
+    found: dict[tuple[str, str], list[Share]] = {}
+    if columns is not None:
+        found = await _products(link, plan, columns, scheme, mapper)
+    if plan.helper is not None:
+        return await _gather(link, plan, columns, found)
+    if columns is None:
+        raise SettingError("statistics: a holder without a helper has columns")
+    (pair,) = plan.pairs()
+    statistics = Statistics(plan, link.name == plan.label_party)
+    _keep_cross(statistics, pair, found[pair])
+    _keep_own(statistics, link.name, columns)
+    return statistics
+
+
+def _keep_cross(statistics: Statistics, pair: tuple[str, str], folds: list[Share]) -> None:
+    """A product with the label party has the targets in its last rows."""
+    plan, (left, right) = statistics.plan, pair
+    statistics.cross[pair] = [share[:, : plan.size(left)] for share in folds]
+    if left == plan.label_party:
+        statistics.target[right] = [share[:, plan.size(left) :].transpose(0, 2, 1) for share in folds]
+
+
+def _keep_own(statistics: Statistics, name: str, columns: Columns) -> None:
+    """A holder's own blocks, in the clear."""
+    plan = statistics.plan
+    statistics.own[name] = [
+        shares.from_floats(columns.own_block(system), MATRIX_BITS) for system in range(len(plan.systems))
+    ]
+    if name == plan.label_party:
+        statistics.target[name] = [
+            shares.from_floats(columns.own_target(fold), PRODUCT_BITS) for fold in range(len(plan.folds))
+        ]
+
+
+async def _products(
+    link: Link, plan: PassPlan, columns: Columns, scheme: CrossScheme, mapper: Mapper
+) -> dict[tuple[str, str], list[Share]]:
+    """This party's shares of every product that it takes part in, by fold. Keys end here."""
+    found: dict[tuple[str, str], list[Share]] = {}
+    for encryptor in dict.fromkeys(left for left, _ in plan.pairs()):
+        multipliers = [right for left, right in plan.pairs() if left == encryptor]
+        if link.name == encryptor:
+            own = await Encryptor.begin(link, scheme, multipliers, mapper, step=KEY_STEP)
+            for fold in range(len(plan.folds)):
+                step = PART_STEP + 1 + fold
+                for name in multipliers:
+                    product = plan.product(encryptor, name, fold)
+                    await own.send(name, product, columns.left(fold), step=step)
+                for name in multipliers:
+                    share = await own.read(name, plan.product(encryptor, name, fold), step=step)
+                    found.setdefault((encryptor, name), []).append(share)
+            own.end()
+        elif link.name in multipliers:
+            theirs = await Multiplier.begin(link, scheme, encryptor, mapper, step=KEY_STEP)
+            found[encryptor, link.name] = [
+                await theirs.multiply(
+                    plan.product(encryptor, link.name, fold), columns.right(fold), step=PART_STEP + 1 + fold
+                )
+                for fold in range(len(plan.folds))
+            ]
+    return found
+
+
+# With a helper: the parts of every share go to the two holders
+
+
+async def _gather(
+    link: Link, plan: PassPlan, columns: Columns | None, found: dict[tuple[str, str], list[Share]]
+) -> Statistics | None:
+    label_party = plan.label_party
+    statistics = Statistics(plan, link.name == label_party)
+    if columns is not None:
+        if link.name == label_party:
+            _keep_own(statistics, link.name, columns)
+            for pair, folds in found.items():
+                _keep_cross(statistics, pair, folds)
+        else:
+            _hand_out(link, plan, columns, found)
+    if link.name not in plan.holders:
+        return None
+    for name in plan.names[:-1]:
+        statistics.diagonal[name] = await _take(
+            link, name, [(plan.size(name), plan.size(name))] * len(plan.systems)
+        )
+        for pair in plan.pairs():
+            if name not in pair or (link.name == label_party and pair[0] == label_party):
+                continue
+            shapes = [
+                (p.left, p.right) for p in (plan.product(*pair, fold) for fold in range(len(plan.folds)))
+            ]
+            parts = await _take(link, name, shapes)
+            if pair[0] == label_party:
+                _keep_cross(statistics, pair, parts)
+            elif pair in statistics.cross:
+                earlier = statistics.cross[pair]
+                statistics.cross[pair] = [shares.add(*both) for both in zip(earlier, parts, strict=True)]
+            else:
+                statistics.cross[pair] = parts
+    return statistics
+
+
+def _hand_out(
+    link: Link, plan: PassPlan, columns: Columns, found: dict[tuple[str, str], list[Share]]
+) -> None:
+    """A party without a share of its own sends all that it has, split between the holders."""
+    label_party, helper = plan.holders
+    blocks = [
+        shares.from_floats(columns.own_block(system), PRODUCT_BITS) for system in range(len(plan.systems))
+    ]
+    _split(link, plan, blocks)
+    for pair in plan.pairs():
+        if link.name not in pair:
+            continue
+        if pair[0] == label_party:
+            _send(link, helper, found[pair])
+        else:
+            _split(link, plan, found[pair])
+
+
+def _split(link: Link, plan: PassPlan, whole: list[Share]) -> None:
+    """A uniform part to the label party, the rest to the helper."""
+    label_party, helper = plan.holders
+    parts = [shares.uniform(*share.shape[1:]) for share in whole]
+    _send(link, label_party, parts)
+    _send(link, helper, [shares.subtract(*both) for both in zip(whole, parts, strict=True)])
+
+
+def _send(link: Link, peer: str, parts: list[Share]) -> None:
+    for part in parts:
+        link.send(peer, "part", shares.to_bytes(part), step=PART_STEP)
+
+
+async def _take(link: Link, peer: str, shapes: list[tuple[int, int]]) -> list[Share]:
+    return [
+        shares.from_bytes(await link.receive("part", peer, step=PART_STEP), (LIMBS, *shape))
+        for shape in shapes
+    ]

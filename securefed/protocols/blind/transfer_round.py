@@ -1,0 +1,333 @@
+"""A round of blind transfer learning on shares, as trips of products between the two holders.
+
+securefed.protocols.transfer_algebra has the objective, the steps and all names. Everything here is a share of
+one holder; all sizes are public. B's Q local steps and A's:
+
+    trip    B                                           A
+    1       K'W_A; v = W_B Phi, sigma = |Phi|^2/4       K W_B and W_B'c; G W_B
+    2       base of W_B; K'W_A Phi; powers of sigma     base of W_A and Phi_1 to Phi_Q; S = W_B'G W_B
+    3       coefficients of Z                           Phi_j S/4; w_i S/4
+    4...    powers, then Z Phi'                         g_1 to g_(Q-1), one a trip; then W_A and Phi
+
+With FedBCD-p both move at once and share every trip; with FedBCD-s B's trips come first. Phi goes on from
+round to round: A's last product gives it.
+
+Values have `VALUE_BITS` fraction bits. A product is truncated before it enters another one. Shares of a
+product are random, so they may be truncated; maps at the start are known to one party and are not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from securefed.crypto.blind import shares
+from securefed.crypto.blind.shares import LIMBS, Share
+from securefed.protocols.blind.correlations import (
+    Constant,
+    Count,
+    Move,
+    Name,
+    Products,
+    Request,
+    Shape,
+    dry_run,
+    side_by_side,
+)
+from securefed.protocols.blind.precision import MATRIX_BITS, SHARE_BITS
+from securefed.protocols.transfer_algebra import TransferPlan
+
+__all__ = [
+    "LARGEST",
+    "OWN_FRACTION",
+    "OWN_OF_A",
+    "OWN_OF_B",
+    "Maps",
+    "TransferRound",
+    "b_fraction",
+    "constants_of",
+    "count_products",
+]
+
+OWN_OF_A, OWN_OF_B = ("bases", "pushes", "weights"), ("G", "base", "chunk")
+"""Kinds of matrices that one party knows; a name starts with the kind."""
+OWN_BITS = 36
+"""Bits of a matrix that B multiplies by itself, with the sign: it goes in one digit."""
+OWN_FRACTION = 27
+"""Its fraction bits. A's matrices, and B's where they are shared, have `MATRIX_BITS`: the noise of encrypted
+products with uniform numbers does not depend on the matrix."""
+LARGEST = 2.0 ** (OWN_BITS - 1 - OWN_FRACTION)
+"""Entries of a party's own matrices stay below this."""
+A_BITS = OWN_BITS - OWN_FRACTION + MATRIX_BITS
+"""Bits of A's matrices, with the sign."""
+QUARTER = MATRIX_BITS + 2
+"""Bits by which a product is truncated that is needed divided by 4."""
+
+
+@dataclass(frozen=True)
+class Maps:
+    """One holder's shares of the model."""
+
+    a: Share
+    """W_A: (5, d_A, width)."""
+    b: Share
+    phi: Share
+    """Phi of every output: (5, outputs, 1, h)."""
+
+    @classmethod
+    def zeros(cls, plan: TransferPlan) -> Maps:
+        return cls(
+            shares.zeros(plan.size_a, plan.width),
+            shares.zeros(plan.size_b, plan.width),
+            shares.zeros(plan.outputs, 1, plan.hidden),
+        )
+
+
+def constants_of(plan: TransferPlan, rates: Sequence[float], *, helper: bool) -> dict[Name, Constant]:
+    """All matrices that stay the same: K with c' below it, its transpose, and the parties' own for each rate.
+
+    `helper`: B is not a holder, and its matrices are shared.
+    """
+    da, db, c, steps = plan.size_a, plan.size_b, plan.outputs, plan.local_steps
+
+    def by_b(rows: int, inner: int) -> Constant:
+        return Constant(rows, inner, "both") if helper else Constant(rows, inner, "second", OWN_BITS)
+
+    found: dict[Name, Constant] = {
+        ("K",): Constant(da + c, db, "both", SHARE_BITS),
+        ("K'",): Constant(db, da, "both", SHARE_BITS),
+        ("G",): by_b(db, db),
+    }
+    for rate in rates:
+        found["base", rate] = by_b(db, 2 * db)
+        for place, size in enumerate(plan.chunks):
+            start, end = place == 0, place == len(plan.chunks) - 1
+            rows, inner = (size if end else 2 * size + 1), (3 if start else 5)
+            found["chunk", rate, place] = by_b(rows * db, inner * db)
+        found["bases", rate] = Constant(da + steps * c, 2 * da, "first", A_BITS)
+        found["pushes", rate] = Constant(da + c, steps * c, "first", A_BITS)
+        if steps > 1:
+            found["weights", rate] = Constant((steps - 1) * c, c, "first", A_BITS)
+    return found
+
+
+def b_fraction(*, helper: bool) -> int:
+    """Fraction bits of B's own matrices."""
+    return MATRIX_BITS if helper else OWN_FRACTION
+
+
+def count_products(
+    plan: TransferPlan, constants: dict[Name, Constant], rates: Sequence[float], scorings: int
+) -> Count:
+    """What rounds with these rates and so many scorings take."""
+    total, told = Count(constants), shares.zeros(plan.size_b, plan.outputs)
+    for rate, rounds in Counter(rates).items():
+        each = Count(constants)
+        dry_run(TransferRound(plan, each, told, rate, first=True, helper=False).moves(Maps.zeros(plan)))
+        total.add(each, rounds)
+    each = Count(constants)
+    dry_run(TransferRound(plan, each, told, 0.0, first=True, helper=False).score_map(Maps.zeros(plan)))
+    total.add(each, scorings)
+    return total
+
+
+class TransferRound:
+    """The products of one round at one holder."""
+
+    def __init__(
+        self, plan: TransferPlan, products: Products, told: Share, rate: float, *, first: bool, helper: bool
+    ) -> None:
+        """`told`: this holder's share of c, (5, d_B, outputs); `helper`: B is not a holder."""
+        self._plan, self._products, self._told = plan, products, told
+        self._rate, self._first, self._helper = rate, first, helper
+        self._score_shape = Shape(1 + 2 * plan.size_b, plan.hidden, 1)
+
+    def _cut(self, share: Share, bits: int = MATRIX_BITS) -> Share:
+        return shares.truncate(share, bits, first=self._first)
+
+    def _cut_by_b(self, share: Share) -> Share:
+        """The same for a product by one of B's matrices."""
+        return self._cut(share, b_fraction(helper=self._helper))
+
+    # Columns of all outputs side by side, and by output
+
+    def _by_output(self, columns: Share) -> Share:
+        """(5, d, width) -> (5, outputs, d, h)."""
+        c, h = self._plan.outputs, self._plan.hidden
+        return columns.reshape(LIMBS, -1, c, h).transpose(0, 2, 1, 3)
+
+    def _together(self, outputs: Share) -> Share:
+        """(5, outputs, d, h) -> (5, d, width)."""
+        return np.ascontiguousarray(outputs.transpose(0, 2, 1, 3)).reshape(
+            LIMBS, outputs.shape[2], self._plan.width
+        )
+
+    def _own_rows(self, rows: Share) -> Share:
+        """(5, count outputs, width), a row for each output -> (5, outputs, count, h): its own columns."""
+        c, h = self._plan.outputs, self._plan.hidden
+        split = rows.reshape(LIMBS, -1, c, c, h)
+        places = np.arange(c)
+        return np.ascontiguousarray(split[:, :, places, places].transpose(0, 2, 1, 3))
+
+    # A round
+
+    def moves(self, maps: Maps) -> Move:
+        """All local steps of a round; returns the new maps."""
+        if self._plan.sequential:
+            b = yield from self._steps_of_b(maps)
+            a, phi = yield from self._steps_of_a(Maps(maps.a, b, maps.phi))
+            return Maps(a, b, phi)
+        b, (a, phi) = yield from side_by_side(self._steps_of_b(maps), self._steps_of_a(maps))
+        return Maps(a, b, phi)
+
+    def score_map(self, maps: Maps) -> Move:
+        """v = W_B Phi: (5, d_B, outputs)."""
+        pair = self._products.pair(self._score_shape, self._plan.outputs)
+        yield [pair.open([(1, self._by_output(maps.b))], [(0, _transposed(maps.phi))])]
+        rows = slice(1, 1 + self._plan.size_b)
+        return self._cut(_beside(pair.product(rows)))
+
+    # B
+
+    def _steps_of_b(self, maps: Maps) -> Move:
+        plan, products, size = self._plan, self._products, self._plan.size_b
+        pair = products.pair(self._score_shape, plan.outputs)
+        rows = np.concatenate([maps.phi, self._by_output(maps.b)], axis=2)
+        aligned, _ = yield [
+            products.times(("K'",), maps.a),
+            pair.open([(0, rows)], [(0, _transposed(maps.phi))]),
+        ]
+        aligned = self._cut(aligned)
+        sigma = self._cut(pair.product(slice(0, 1)), QUARTER)
+        start = self._cut(_beside(pair.product(slice(1, 1 + size))))
+
+        def first_products() -> Move:
+            both = np.concatenate([maps.b, aligned], axis=1)
+            base, _ = yield [
+                products.times(("base", self._rate), both),
+                pair.open([(1 + size, self._by_output(aligned))]),
+            ]
+            pulled = self._cut(_beside(pair.product(slice(1 + size, None))))
+            fixed = np.concatenate([start, pulled, self._told], axis=1)
+            (parts,) = yield [products.times(("chunk", self._rate, 0), fixed)]
+            return self._cut_by_b(base), fixed, self._cut_by_b(parts)
+
+        (base, fixed, parts), (phis, sigmas) = yield from side_by_side(
+            first_products(), self._powers(maps.phi, sigma)
+        )
+        for place, steps in enumerate(plan.chunks[:-1], 1):
+            state = yield from self._summed(parts, steps, sigmas)
+            inputs = np.concatenate([state, fixed], axis=1)
+            (parts,) = yield [products.times(("chunk", self._rate, place), inputs)]
+            parts = self._cut_by_b(parts)
+        steps = plan.chunks[-1]
+        last = products.pair(Shape(size, steps, plan.hidden), plan.outputs)
+        powers = np.concatenate([phis[power] for power in range(steps)], axis=2)
+        yield [last.open([(0, _coefficients(parts, steps))], [(0, powers)])]
+        return shares.add(base, self._together(self._cut(last.product())))
+
+    def _powers(self, phi: Share, sigma: Share) -> Move:
+        """sigma^k Phi and sigma^k as far as the chunks need them, by doubling: lists by k."""
+        plan, h = self._plan, self._plan.hidden
+        phis, sigmas = [phi], [shares.zeros(*sigma.shape[1:]), sigma]
+        levels: list[int] = []
+        while 2 ** len(levels) < max(plan.chunks):
+            levels.append(2 ** len(levels))
+        if not levels:
+            return phis, sigmas
+        most = levels[-1]
+        # Left: sigma^m. Right: sigma^j Phi for j < m, then sigma^j for 1 <= j <= m.
+        pair = self._products.pair(Shape(len(levels), 1, most * (h + 1)), plan.outputs)
+        for level, m in enumerate(levels):
+            low = m // 2
+            new = np.concatenate(phis[low:m], axis=3), np.concatenate(sigmas[low + 1 : m + 1], axis=3)
+            yield [pair.open([(level, sigmas[m])], [(low * h, new[0]), (most * h + low, new[1])])]
+            row = slice(level, level + 1)
+            more = self._cut(pair.product(row, slice(0, m * h)))
+            phis += np.split(more, m, axis=3)
+            more = self._cut(pair.product(row, slice(most * h, most * h + m)))
+            sigmas += np.split(more, m, axis=3)
+        return phis, sigmas
+
+    def _summed(self, parts: Share, steps: int, sigmas: list[Share]) -> Move:
+        """Z and v, one above the other, from their coefficients: (5, 2 d_B, outputs)."""
+        plan, size = self._plan, self._plan.size_b
+        z, v = parts[:, : steps * size], parts[:, steps * size :]
+        none = shares.zeros(size, plan.outputs)
+        z, v = _coefficients(np.concatenate([z, none], axis=1), steps + 1), _coefficients(v, steps + 1)
+        both = np.concatenate([z, v], axis=2)
+        pair = self._products.pair(Shape(2 * size, steps, 1), plan.outputs)
+        powers = np.concatenate(sigmas[1 : steps + 1], axis=2)
+        yield [pair.open([(0, both[:, :, :, 1:])], [(0, powers)])]
+        return _beside(shares.add(both[:, :, :, :1], self._cut(pair.product())))
+
+    # A
+
+    def _steps_of_a(self, maps: Maps) -> Move:
+        plan, products, rate = self._plan, self._products, self._rate
+        size, c, h, steps = plan.size_a, plan.outputs, plan.hidden, plan.local_steps
+        found, weighed = yield [products.times(("K",), maps.b), products.times(("G",), maps.b)]
+        found = self._cut(found)
+        aligned, told = found[:, :size], self._own_rows(found[:, size:])
+        square = products.pair(Shape(h, plan.size_b, h), c)
+        w_b = self._by_output(maps.b)
+        found, _ = yield [
+            products.times(("bases", rate), np.concatenate([maps.a, aligned], axis=1)),
+            square.open([(0, _transposed(w_b))], [(0, self._by_output(self._cut_by_b(weighed)))]),
+        ]
+        found = self._cut(found)
+        base, later = found[:, :size], self._own_rows(found[:, size:])
+        s = self._cut(square.product(), QUARTER)
+        # Left: Phi_0 to Phi_(Q-1) without the g, then g_0 to g_(Q-2). Right: S/4, then w_i S/4.
+        pair = products.pair(Shape(2 * steps - 1, h, steps * h), c)
+        phis = np.concatenate([maps.phi, later[:, :, :-1]], axis=2)
+        requests: list[Request] = [pair.open([(0, phis)], [(0, s)])]
+        if steps > 1:
+            requests.append(products.times(("weights", rate), s.reshape(LIMBS, c, h * h)))
+        _, *weighted = yield requests
+        pulled = shares.subtract(
+            pair.product(slice(0, steps), slice(0, h)), shares.shift_left(told, MATRIX_BITS - 1)
+        )
+        gs = [self._cut(pulled[:, :, :1])]
+        for step in range(1, steps):
+            right: list[tuple[int, Share]] = []
+            if step == 1:
+                squares = self._cut(weighted[0]).reshape(LIMBS, steps - 1, c, h, h).transpose(0, 2, 3, 1, 4)
+                right = [(h, np.ascontiguousarray(squares).reshape(LIMBS, c, h, -1))]
+            yield [pair.open([(steps + step - 1, gs[-1])], right)]
+            pushed = [
+                pair.product(slice(steps + i, steps + i + 1), slice((step - i) * h, (step - i + 1) * h))
+                for i in range(step)
+            ]
+            gs.append(self._cut(shares.subtract(pulled[:, :, step : step + 1], shares.add(*pushed))))
+        (found,) = yield [products.times(("pushes", rate), self._blocked(gs))]
+        found = self._cut(found)
+        phi = shares.subtract(later[:, :, -1:], self._own_rows(found[:, size:]))
+        return shares.subtract(base, found[:, :size]), phi
+
+    def _blocked(self, rows: Sequence[Share]) -> Share:
+        """(5, outputs, 1, h) each -> (5, count outputs, width), with 0 away from an output's own columns."""
+        c, h = self._plan.outputs, self._plan.hidden
+        whole = shares.zeros(len(rows), c, c, h)
+        for place in range(c):
+            for number, row in enumerate(rows):
+                whole[:, number, place, place] = row[:, place, 0]
+        return whole.reshape(LIMBS, len(rows) * c, c * h)
+
+
+def _transposed(blocks: Share) -> Share:
+    return np.ascontiguousarray(blocks.transpose(0, 1, 3, 2))
+
+
+def _beside(columns: Share) -> Share:
+    """(5, outputs, d, 1) -> (5, d, outputs)."""
+    return np.ascontiguousarray(columns[:, :, :, 0].transpose(0, 2, 1))
+
+
+def _coefficients(parts: Share, count: int) -> Share:
+    """(5, count d, outputs), one power below the other -> (5, outputs, d, count)."""
+    split = parts.reshape(LIMBS, count, -1, parts.shape[2])
+    return np.ascontiguousarray(split.transpose(0, 3, 2, 1))

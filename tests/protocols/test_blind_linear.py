@@ -1,0 +1,233 @@
+"""Blind linear training on shares, beside the same rounds in the clear."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from securefed.crypto.blind import shares
+from securefed.crypto.blind.clear import CLEAR
+from securefed.crypto.blind.interface import CrossScheme
+from securefed.errors import SettingError
+from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.blind.linear import BlindHelper, BlindParty
+from securefed.protocols.blind.precision import VALUE_BITS
+from securefed.protocols.loop import Evaluation, Surroundings
+from securefed.protocols.messages import KINDS
+from securefed.protocols.recipe import HELPER, LinearRecipe
+from securefed.protocols.schedules import Automatic, FedBCD, FedSGD, held_out
+from securefed.transport import get_network, run_local
+
+Array = NDArray[np.float64]
+
+
+def table(parties: int, rows: int = 60, outputs: int = 1, seed: int = 0) -> tuple[list[Array], Array]:
+    rng = np.random.default_rng(seed)
+    columns = [rng.normal(size=(rows, 3 + k)) for k in range(parties)]
+    columns[-1][:, -1] = 1.0
+    scores = np.hstack(columns) @ rng.normal(size=(sum(c.shape[1] for c in columns), outputs))
+    return columns, np.where(scores + rng.normal(size=scores.shape) > 0, 1.0, -1.0)
+
+
+class Run:
+    """A run of all parties in this process, with everything that it leaves."""
+
+    def __init__(
+        self,
+        columns: list[Array],
+        targets: Array,
+        recipe: LinearRecipe,
+        scheme: CrossScheme = CLEAR,
+        held: int = 0,
+        rows: list[Array] | None = None,
+        states: dict[str, Any] | None = None,
+        earlier: Run | None = None,
+        tap: Any = None,
+    ) -> None:
+        self.names = [f"p{k}" for k in range(len(columns) - 1)] + ["labels"]
+        members = tuple(Member(n, c.shape[1], True) for n, c in zip(self.names, columns, strict=True))
+        self.agreement: Agreement = recipe.agreement(members, len(targets), targets.shape[1], held=held)
+        if earlier is not None:
+            details = (*self.agreement.details, ("warm_start", True))
+            self.agreement = replace(self.agreement, details=details)
+        self.scores: list[Array] = []
+        self.programs: dict[str, Any] = {}
+        for name, own in zip(self.names, columns, strict=True):
+            last = name == "labels"
+            seen = None if rows is None else rows[self.names.index(name)]
+            evaluation = None if seen is None else Evaluation(seen, self._metric if last else None)
+            steps = recipe.steps(self.agreement, own)
+            around = Surroundings(evaluation=evaluation).guarding(name, own)
+            around.guard.ledger.mode = "off"  # type: ignore[union-attr]
+            self.programs[name] = BlindParty(
+                self.agreement,
+                recipe.loss_function,
+                own,
+                targets if last else None,
+                around,
+                scheme,
+                steps=steps,
+            )
+        if len(columns) > 2:
+            self.programs[HELPER] = BlindHelper(self.agreement, recipe.loss_function, Surroundings(), scheme)
+        for name, state in (states or {}).items():
+            self.programs[name].restore(state)
+        for name, program in earlier.programs.items() if earlier is not None else ():
+            root = {} if name == HELPER else {"root": program.part.root}
+            self.programs[name].start_from({**program.state(), **root})
+        self.steps = [recipe.steps(self.agreement, own) for own in columns]
+        self.run = run_local(
+            {name: program.run for name, program in self.programs.items()},
+            run="r",
+            kinds=KINDS,
+            network=get_network("lan"),
+            tap=tap,
+        )
+
+    def _metric(self, scores: Array) -> float:
+        self.scores.append(scores)
+        return float(np.mean(scores))
+
+    @property
+    def phi(self) -> Array:
+        """The opened parameters, in the basis of the run."""
+        second = HELPER if HELPER in self.programs else self.names[0]
+        total = shares.add(self.programs["labels"]._phi, self.programs[second]._phi)
+        return shares.to_floats(total, VALUE_BITS)
+
+
+def plain(run: Run, columns: list[Array], targets: Array, recipe: LinearRecipe) -> Array:
+    """The same rounds in the clear."""
+    agreement, loss = run.agreement, recipe.loss_function
+    roots = [steps.root() for steps in run.steps]
+    z = np.hstack([x @ root for x, root in zip(columns, roots, strict=True)])
+    sizes = np.cumsum([0, *(x.shape[1] for x in columns)])
+    penalty = np.zeros((z.shape[1], z.shape[1]))
+    for k, root in enumerate(roots):
+        at = slice(sizes[k], sizes[k + 1])
+        penalty[at, at] = root @ root
+    n = agreement.batches.rows
+    phi = previous = np.zeros((z.shape[1], targets.shape[1]))
+    rate = agreement.learning_rate
+    for t in range(agreement.stopping.rounds):
+        rows = agreement.batches.trained(t)
+        share = len(rows) / n
+        matrix = loss.margin_weight / n * z[rows].T @ z[rows] + agreement.l2 * share * penalty
+        vector = -loss.label_weight / n * z[rows].T @ targets[rows]
+        momentum = rate.momentum(t) if isinstance(rate, Automatic) else 0.0
+        factor = rate(t) if isinstance(rate, Automatic) else rate(t) / rate(0)
+        new = phi.copy()
+        for active in agreement.turns:
+            at = slice(0, sizes[-1])
+            if len(active) < len(run.names):
+                k = run.names.index(active[0])
+                at = slice(sizes[k], sizes[k + 1])
+            new[at] = new[at] + momentum * (phi - previous)[at] - factor * (matrix @ new - vector)[at]
+        previous, phi = phi, new
+    return phi
+
+
+SCHEDULES = {
+    "sgd": {"algorithm": FedSGD()},
+    "bcd-p": {"algorithm": FedBCD(20)},
+    "bcd-s": {"algorithm": FedBCD(5, order="sequential")},
+    "proximal": {"algorithm": FedBCD(5, proximal=0.1)},
+    "given": {"algorithm": FedBCD(3), "learning_rate": 0.05},
+    "linear": {"loss": "linear", "algorithm": FedBCD(20)},
+}
+
+
+@pytest.mark.parametrize("parties,outputs", [(2, 1), (2, 3), (3, 1), (5, 2)])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_equals_the_same_rounds_in_the_clear(schedule: str, parties: int, outputs: int) -> None:
+    columns, targets = table(parties, outputs=outputs)
+    recipe = LinearRecipe(scheme="ckks", rounds=10, **SCHEDULES[schedule])
+    run = Run(columns, targets, recipe)
+    np.testing.assert_allclose(run.phi, plain(run, columns, targets, recipe), atol=1e-7)
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_the_last_rounds_learn_from_held_out_rows(parties: int) -> None:
+    columns, targets = table(parties)
+    recipe = LinearRecipe(scheme="ckks", rounds=12)
+    _, held = held_out(60, 0.25, 0)
+    run = Run(columns, targets, recipe, held=15, rows=[c[held] for c in columns])
+    assert run.agreement.batches.aside == 15
+    np.testing.assert_allclose(run.phi, plain(run, columns, targets, recipe), atol=1e-7)
+    assert len(run.scores) == 1
+
+
+@pytest.mark.parametrize("parties,outputs", [(2, 1), (2, 3), (4, 2)])
+def test_scores_are_right_up_to_the_blur(parties: int, outputs: int) -> None:
+    columns, targets = table(parties, outputs=outputs)
+    recipe = LinearRecipe(scheme="ckks", rounds=6, evaluate_every=6)
+    run = Run(columns, targets, recipe, rows=columns)
+    z = np.hstack([x @ steps.root() for x, steps in zip(columns, run.steps, strict=True)])
+    exact = z @ run.phi
+    (found,) = run.scores
+    error = found.reshape(exact.shape) - exact
+    assert np.abs(error).max() <= (parties - 1) * 2.0**-11 + 1e-8
+    assert np.abs(error).max() > 2.0**-14
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_released_parameters_are_right_to_four_digits(parties: int) -> None:
+    columns, targets = table(parties)
+    recipe = LinearRecipe(scheme="ckks", rounds=6, release=True)
+    run = Run(columns, targets, recipe)
+    at = 0
+    for name, own, steps in zip(run.names, columns, run.steps, strict=True):
+        size = own.shape[1]
+        theta = steps.root() @ run.phi[at : at + size]
+        np.testing.assert_allclose(run.programs[name].parameters, theta, atol=1e-3)
+        at += size
+
+
+def test_a_release_beyond_the_limit_needs_trust() -> None:
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(size=(60, 50)), rng.normal(size=(60, 3))]
+    targets = np.where(rng.normal(size=(60, 1)) > 0, 1.0, -1.0)
+    with pytest.raises(SettingError, match="1200 bits"):
+        Run(columns, targets, LinearRecipe(scheme="ckks", rounds=2, release=True))
+    run = Run(columns, targets, LinearRecipe(scheme="ckks", rounds=2, release="trusted"))
+    assert run.programs["p0"].parameters.shape == (50, 1)
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_a_run_goes_on_from_a_checkpoint(parties: int) -> None:
+    columns, targets = table(parties)
+    recipe = LinearRecipe(scheme="ckks", rounds=8)
+    states: dict[str, Any] = {}
+    whole = Run(columns, targets, recipe)
+    short = Run(columns, targets, LinearRecipe(scheme="ckks", rounds=4))
+    states = {name: program.state() for name, program in short.programs.items()}
+    resumed = Run(columns, targets, recipe, states=states)
+    np.testing.assert_allclose(resumed.phi, whole.phi, atol=1e-7)
+
+
+def test_a_round_is_two_small_messages() -> None:
+    columns, targets = table(2)
+    run = Run(columns, targets, LinearRecipe(scheme="ckks", rounds=8))
+    for link in run.run.links.values():
+        sent = [e for e in link.transcript.entries if e.event == "sent" and e.phase == "training"]
+        assert [e.kind for e in sent] == ["difference"] * 8
+        assert {e.bytes for e in sent} == {8 * -(-7 * 5 // 3)}
+
+
+@pytest.mark.parametrize("parties", [2, 3, 4])
+def test_a_warm_start_goes_on_with_the_same_parameters(parties: int) -> None:
+    columns, targets = table(parties, rows=80, outputs=2)
+    recipe = LinearRecipe(scheme="ckks", rounds=5)
+    first = Run([c[:60] for c in columns], targets[:60], recipe)
+    theta = np.vstack([s.root() @ b for s, b in zip(first.steps, _blocks(first, columns), strict=True)])
+    second = Run(columns, targets, LinearRecipe(scheme="ckks", rounds=1, learning_rate=1e-9), earlier=first)
+    again = np.vstack([s.root() @ b for s, b in zip(second.steps, _blocks(second, columns), strict=True)])
+    np.testing.assert_allclose(again, theta, atol=1e-7)
+
+
+def _blocks(run: Run, columns: list[Array]) -> list[Array]:
+    return np.vsplit(run.phi, np.cumsum([c.shape[1] for c in columns])[:-1])
