@@ -8,7 +8,8 @@ from securefed.audit.claim import Findings, Statement
 from securefed.audit.recorded import Recorded
 from securefed.crypto import KEY_KINDS, key_kind, protects
 from securefed.crypto.registry import kind_protects
-from securefed.protocols.key_check import SMALL_ERRORS
+from securefed.protocols.blind.scoring import SEAL_STEP
+from securefed.protocols.messages import SCORING
 from securefed.transport.contents import Part
 
 __all__ = ["CONTENT"]
@@ -24,11 +25,15 @@ def _clear(recorded: Recorded, found: Findings) -> None:
         held = tuple(_name(part) for part in message.parts)
         bare = [part for part in message.parts if part.protection == "clear"]
         if bare:
-            why = "no encryption" if not kind_protects(bare[0].scheme) else "not what a ciphertext looks like"
+            framed = bare[0].frame != "bytes"
+            none = framed and not kind_protects(bare[0].scheme)
+            why = "no encryption" if none else "not what a ciphertext or a share looks like"
             found.against(f"{message} is in the clear ({why})")
+        elif due == ("bytes",) and len(held) == 1 and held[0].startswith("bytes:"):
+            continue  # its length is another claim's matter
         elif due is not None and held != due:
             found.against(f"{message} holds {', '.join(held) or 'nothing'} where {', '.join(due)} is due")
-    found.looked_at = f"{seen} messages sent or received: ciphertexts, masked values or public data only"
+    found.looked_at = f"{seen} messages sent or received: ciphertexts, shares, masked or public data only"
 
 
 def _name(part: Part) -> str:
@@ -40,6 +45,9 @@ def _encrypted(recorded: Recorded, found: Findings) -> None:
     due = key_kind(scheme, str(recorded.settings.get("reveal", "own-gradient")))
     if not protects(scheme):
         found.against(f"the scheme is {scheme!r}, which protects nothing")
+    if recorded.blind:
+        _run_keys(recorded, found)
+        return
     strengths = set()
     for key, (actual, parameters) in recorded.parameters.items():
         strength = strong_parameters(actual).get(parameters)
@@ -53,8 +61,6 @@ def _encrypted(recorded: Recorded, found: Findings) -> None:
         found.against(f"key {key[:8]} was used, and nobody had sent it around")
     proof = KEY_KINDS[due].proof if due in KEY_KINDS else ""
     proven = bool(proof) and _proven(recorded, found, proof)
-    if due in KEY_KINDS and KEY_KINDS[due].tried:
-        proven = _small_errors(recorded, found)
     with_proofs = ", each checked by its proof where it arrived" if proven else ""
     found.looked_at = f"{len(recorded.owners)} keys: {', '.join(sorted(strengths))}{with_proofs}"
 
@@ -72,16 +78,24 @@ def _proven(recorded: Recorded, found: Findings, proof: str) -> bool:
     return arrivals > 0
 
 
-def _small_errors(recorded: Recorded, found: Findings) -> bool:
-    """Whether keys were checked before they were trained with; scores are under uniform masks."""
-    if all(message.entry.phase != "training" for message in recorded.everything):
-        return False
-    for party, transcript in recorded.transcripts.items():
-        keys = {e.peer for e in transcript.of("checked") if e.kind == "public-key"}
-        good = {e.peer for e in transcript.of("checked") if SMALL_ERRORS in e.detail.get("checks", ())}
-        for peer in sorted(keys - good):
-            found.against(f"{party} took {peer}'s key without a check that its {SMALL_ERRORS}")
-    return True
+def _run_keys(recorded: Recorded, found: Findings) -> None:
+    """A blind run makes keys of its own. The ring has one size; Paillier's moduli show theirs."""
+    strengths, keys = set(), 0
+    for message in recorded.everything:
+        if message.entry.kind != "cross-key":
+            continue
+        keys += 1
+        for part in message.parts:
+            if part.frame == "bytes":
+                strengths.add("rlwe of degree 4096")
+                continue
+            strength = strong_parameters(part.scheme).get(part.parameters)
+            strengths.add(strength or part.scheme)
+            if strength is None:
+                found.against(f"{message}: the key is weaker than what is documented")
+    found.looked_at = f"{keys} public keys of this run: {', '.join(sorted(strengths)) or 'none sent'}"
+    if not keys:
+        found.counted(keys, "public keys of this run", recorded.missing)
 
 
 def strong_parameters(kind: str) -> dict[str, str]:
@@ -101,6 +115,13 @@ def _foreign_key(recorded: Recorded, found: Findings) -> None:
                 found.against(f"{message} is under no key")
             elif recorded.owners.get(part.key) == message.receiver:
                 found.against(f"{message} is under {message.receiver}'s own key")
+    keys = {(m.sender, m.receiver) for m in recorded.everything if m.entry.kind == "cross-key"}
+    for message in recorded.everything:
+        if message.entry.kind != "operand":
+            continue
+        seen += 1
+        if message.entry.phase != "prediction" and (message.sender, message.receiver) not in keys:
+            found.against(f"{message} is under no key that {message.sender} had sent there")
     what = "ciphertext blocks, each under a key of somebody else than its receiver"
     found.counted(seen, what, recorded.missing)
 
@@ -119,6 +140,15 @@ def _fresh(recorded: Recorded, found: Findings) -> None:
                 found.against(f"{message} was passed on to somebody who had seen it")
         elif origin not in ("fresh", "re-randomised"):
             found.against(f"{message} left under randomness that was {origin}")
+        arrived[message.receiver, message.entry.digest] += 1
+        if arrived[message.receiver, message.entry.digest] > 1:
+            found.against(f"{message} is a ciphertext that {message.receiver} had already")
+    for message in recorded.messages("sent"):
+        if message.entry.kind != "operand":
+            continue
+        seen += 1
+        if message.entry.phase in SCORING and message.entry.step > SEAL_STEP:
+            continue  # a question that is asked again has the same bytes
         arrived[message.receiver, message.entry.digest] += 1
         if arrived[message.receiver, message.entry.digest] > 1:
             found.against(f"{message} is a ciphertext that {message.receiver} had already")

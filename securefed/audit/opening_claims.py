@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from math import prod
 
+from securefed.audit.blind_schedule import numbers_in
 from securefed.audit.claim import Findings, Statement, places
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import KEY_KINDS
-from securefed.protocols.evidence import MOST_PIECES
 from securefed.protocols.messages import SCORING
 
 __all__ = ["OPENINGS"]
@@ -28,7 +28,7 @@ def _masked(recorded: Recorded, found: Findings) -> None:
             mask = message.facts.get("mask", {})
             pieces, blank = len(mask.get("pieces", ())), int(mask.get("blank", 0))
             each = part.scheme in KEY_KINDS and KEY_KINDS[part.scheme].mask_each
-            due = min(int(message.facts.get("ciphertexts", 1)), MOST_PIECES) if each else 1
+            due = int(message.facts.get("ciphertexts", 1)) if each else 1
             if blank or pieces < due:
                 found.against(f"{message} is under {pieces} masks, {max(due, pieces + blank)} are due")
             elif message.facts.get("narrow"):
@@ -46,8 +46,19 @@ def _masked(recorded: Recorded, found: Findings) -> None:
     found.counted(seen, "masked blocks, each under masks of its own in every part", recorded.missing)
 
 
+UNIFORM = ("reply", "part", "difference", "score-share")
+"""Messages of blind runs under masks, or made of random numbers, that serve once."""
+
+
 def _mask_once(recorded: Recorded, found: Findings) -> None:
     made = 0
+    bytes_before: Counter[tuple[str, str]] = Counter()
+    for message in recorded.messages("sent"):
+        if message.entry.kind in UNIFORM:
+            made += 1
+            bytes_before[message.sender, message.entry.digest] += 1
+            if bytes_before[message.sender, message.entry.digest] > 1:
+                found.against(f"{message} has the bytes of an earlier message: its mask was used twice")
     for party, transcript in recorded.transcripts.items():
         used: Counter[str] = Counter()
         for entry in transcript.of("sent"):
@@ -109,45 +120,18 @@ def _ledger(recorded: Recorded, found: Findings) -> None:
 
 
 def _nothing(recorded: Recorded, found: Findings) -> None:
-    """No opening but of scores (and of own parameters, where all agreed to release them); whoever gets a
-    product of shares had sent the share.
-    """
-    if recorded.settings.get("reveal") != "nothing":
+    """No opening but of scores, and of own parameters where all agreed to release them."""
+    if not recorded.blind:
         found.looked_at = "not promised here: own gradients were agreed to be revealed"
         return
     seen = 0
     for message in recorded.everything:
         seen += 1
-        released = message.entry.phase == "release" and recorded.settings.get("release")
-        if message.entry.kind in (*REQUESTS, *REQUESTS.values()) and not (
-            released or message.entry.phase in SCORING
-        ):
-            found.against(f"{message}: something was opened that is no score")
-    shares = sum(_products(recorded, party, found) for party in recorded.transcripts)
-    products = f", {shares} products of shares, each for the one whose share it is" if shares else ""
-    found.counted(seen, f"messages, no opening but of scores{products}", recorded.missing)
-
-
-def _products(recorded: Recorded, party: str, found: Findings) -> int:
-    """Products that a party got: of a share that it had sent to the one who multiplied. A key-holder party
-    passes each on to that one, and to nobody else.
-    """
-    transcript, third = recorded.transcripts[party], recorded.key_holder
-    sent, received, count = places(transcript.of("sent")), places(transcript.of("received")), 0
-    others = [name for name in recorded.names if name != party]
-    for (kind, _, t, step, phase), number in received.items():
-        where = f"round {t}, step {step}"
-        if kind == ("share-product" if third is None else "product-share"):
-            count += number
-            if number > sum(sent["share", other, t, step, phase] for other in others):
-                found.against(f"{party} got a product ({where}) of no share of its own")
-        elif kind == "share-product" and party != third:
-            found.against(f"{party} got a product ({where}) that is for {third}")
-    for (kind, peer, t, step, phase), number in sent.items():
-        multiplied = [received["share-product", other, t, step, phase] for other in others if other != peer]
-        if kind == "product-share" and number > sum(multiplied):
-            found.against(f"{party} gave {peer} a product (round {t}, step {step}) that nobody made for it")
-    return count
+        if message.entry.kind in (*REQUESTS, *REQUESTS.values()):
+            found.against(f"{message}: something was decrypted for somebody")
+        elif message.entry.kind == "released" and not recorded.settings.get("release"):
+            found.against(f"{message}: parameters were opened that nobody agreed to release")
+    found.counted(seen, "messages, no opening but of scores", recorded.missing)
 
 
 def _scores(recorded: Recorded, found: Findings) -> None:
@@ -164,6 +148,8 @@ def _scores(recorded: Recorded, found: Findings) -> None:
             numbers += prod(part.shape)
             if prod(part.shape[1:]) > recorded.outputs:
                 found.against(f"{message} holds more than one number a row and output")
+        if message.entry.kind == "score":
+            numbers += numbers_in(message.entry.bytes)
     for party, transcript in recorded.transcripts.items():
         for entry in transcript.of("opened"):
             if entry.kind == "score-opening" and entry.peer != label:
@@ -175,7 +161,7 @@ def _scores(recorded: Recorded, found: Findings) -> None:
         _nobody(recorded, found, "scores were opened, and neither end of that is here")
 
 
-SCORED = ("score-part", "margin", "masked-margin", "scores")
+SCORED = ("score-part", "scores", "score-share", "score")
 """What a party that is scored sends of its rows, in evaluation and prediction."""
 
 
@@ -183,6 +169,8 @@ def _scored(recorded: Recorded) -> Iterator[Sent]:
     """Parts of scores that a party other than the label party wrote down as sent."""
     for message in recorded.messages("sent"):
         if message.entry.phase in SCORING and message.entry.kind in SCORED:
+            if message.entry.kind == "score" and message.sender == recorded.key_holder:
+                continue  # a helper has no rows; what it adds up is blurred by others
             yield message
 
 
@@ -212,24 +200,19 @@ def _blurred(recorded: Recorded, found: Findings) -> None:
 
 
 def _score_ledger(recorded: Recorded, found: Findings) -> None:
-    worst: dict[str, tuple[int, int, int]] = {}
+    """Counts stay with the party: they say something about its columns. The transcript has the mode."""
+    kept: Counter[str] = Counter()
     for message in _scored(recorded):
-        state = message.facts.get("scored")
-        if state is None or state["verdict"] == "not counted":
+        mode = message.facts.get("ledger", "off")
+        kept[message.sender] += 1
+        if mode == "off":
             found.against(f"{message.sender} kept no score ledger ({message.entry.phase})")
-            continue
-        numbers = f"{state['bits']} bits of a person in {state['scorings']} scorings"
-        if state["verdict"] in ("past", "shown"):
-            found.against(f"{message.sender} showed {numbers}, and its columns hold {state['column_bits']}")
-        before = worst.get(message.sender, (0, 0, 0))
-        worst[message.sender] = max(before, (state["bits"], state["scorings"], state["column_bits"]))
-    if not worst:
+        elif mode != "refuse":
+            found.against(f"{message.sender}'s score ledger only warns ({message.entry.phase})")
+    if not kept:
         _nobody(recorded, found, "nobody who was scored is here")
     else:
-        found.looked_at = "; ".join(
-            f"{party}: {bits} bits of {held} in {scorings} scorings of a person"
-            for party, (bits, scorings, held) in worst.items()
-        )
+        found.looked_at = "; ".join(f"{party}: {count} scorings, counted" for party, count in kept.items())
 
 
 OPENINGS = (
@@ -243,8 +226,7 @@ OPENINGS = (
     Statement("ledger", "Opened equations stayed below the unknowns in every exchange.", _ledger),
     Statement(
         "nothing",
-        "Where nothing is to be revealed, nothing was opened but scores, and who got a product of shares had"
-        " sent the share.",
+        "Where nothing is to be revealed, nothing was opened but scores, and parameters if all had agreed.",
         _nothing,
     ),
     Statement(
@@ -255,7 +237,7 @@ OPENINGS = (
     ),
     Statement(
         "score-ledger",
-        "Scores showed less of a person than the columns of the parties they are about hold.",
+        "The parties that scores are about counted them, in ledgers that refuse past the line.",
         _score_ledger,
     ),
 )

@@ -20,6 +20,8 @@ COLOURS = {
     "masked": "--mask",
     "opened": "--open",
     "disclosure": "--open",
+    "share": "--mask",
+    "result": "--open",
     "clear": "--clear",
 }
 WORDS = {
@@ -29,6 +31,8 @@ WORDS = {
     "masked": "masked",
     "opened": "opened, still masked",
     "disclosure": "result and its mask",
+    "share": "a random share",
+    "result": "result",
     "clear": "IN THE CLEAR",
 }
 LANE, EDGE, ROW, TOP = 180, 80, 30, 40
@@ -129,6 +133,8 @@ def _protection(message: Sent) -> str:
     for word in ("clear", "disclosure", "opened", "masked", "ciphertext", "public-key"):
         if word in found:
             return word
+    if message.kind is not None and message.kind.looks:
+        return message.kind.protection
     return "bytes"
 
 

@@ -122,6 +122,11 @@ class Recorded:
         """Data parties of whose openings neither end is here."""
         return [name for name in self.missing if name in self.names and self.key_holder in self.missing]
 
+    @property
+    def blind(self) -> bool:
+        """Nothing was to be revealed."""
+        return self.settings.get("reveal") == "nothing"
+
     def equations(self, party: str) -> int:
         return next((int(member[1]) for member in self.settings["parties"] if member[0] == party), 0)
 
@@ -131,8 +136,7 @@ class Recorded:
         objective = OBJECTIVES.get(str(self.settings.get("objective")))
         if objective is None:
             return 1
-        blind = self.settings.get("reveal") == "nothing"
-        return objective.outputs(int(self.settings.get("columns", 1)), blind=blind)
+        return objective.outputs(int(self.settings.get("columns", 1)), blind=self.blind)
 
     @staticmethod
     def agreement_digest(agreed: Mapping[str, Any]) -> str:

@@ -15,6 +15,8 @@ from math import prod
 from textwrap import wrap
 from typing import Any
 
+from securefed.audit.blind_claims import BLIND
+from securefed.audit.blind_schedule import numbers_in
 from securefed.audit.claim import Claim, Statement
 from securefed.audit.content_claims import CONTENT
 from securefed.audit.form_claims import FORM
@@ -28,7 +30,7 @@ from securefed.transport import Transcript
 
 __all__ = ["CLAIMS", "AuditReport", "Seen", "audit"]
 
-CLAIMS: tuple[Statement, ...] = (*CONTENT, *OPENINGS, *FORM)
+CLAIMS: tuple[Statement, ...] = (*CONTENT, *OPENINGS, *BLIND, *FORM)
 WIDTH = 110
 
 
@@ -162,6 +164,10 @@ class AuditReport:
             numbers = sum(prod(part.shape) for e in got for part in e.parts)
             if got:
                 lines.append(f"learned {numbers} numbers from {len(got)} openings of {what}")
+        for kind, what in (("score", "scores"), ("released", "its own parameters")):
+            numbers = sum(numbers_in(e.bytes) for e in transcript.of("received") if e.kind == kind)
+            if numbers:
+                lines.append(f"learned {numbers} numbers: {what}, blurred")
         served = transcript.of("opened")
         if served:
             lines.append(f"opened {len(served)} masked blocks for others, and saw masked numbers only")
@@ -190,7 +196,9 @@ def _seen(recorded: Recorded, party: str) -> list[Seen]:
         parts = [part for part in message.parts if part.frame != "bytes"] or message.parts
         protection = "+".join(part.protection for part in parts) or "empty"
         if protection in ("bytes", "public-key"):
-            protection = "public" if message.kind and message.kind.protection == "public" else "clear"
+            named = message.kind
+            expected = named is not None and (named.protection == "public" or bool(named.looks))
+            protection = named.protection if named is not None and expected else "clear"
         owner = recorded.owners.get(parts[0].key, "") if parts else ""
         place = (message.sender, message.entry.kind, protection, owner)
         groups.setdefault(place, []).append(message.entry.bytes)
@@ -207,7 +215,7 @@ def _table(rows: list[Seen]) -> list[str]:
         return ["  nothing"]
     lines = []
     for row in rows:
-        under = f" under {row.key}'s key" if row.protection in ("ciphertext", "masked") else ""
+        under = f" under {row.key}'s key" if row.key and row.protection in ("ciphertext", "masked") else ""
         how = "opened, still masked" if row.protection == "opened" else row.protection
         what = f"{row.messages:>6} x {row.kind:<16} {row.bytes:>14,} bytes  from {row.peer}: {how}"
         lines.append(f"{what}{under}")

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import numpy as np
 
 from securefed.audit import AuditReport, audit
-from securefed.crypto import key_kind
+from securefed.crypto import cross_scheme
+from securefed.crypto.blind.interface import CrossScheme
+from securefed.crypto.blind.paillier import paillier_scheme
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blind import BlindKeyHolder, BlindParty
-from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.losses import get_loss
+from securefed.protocols.loop import Evaluation, Surroundings
 from securefed.protocols.messages import KINDS
-from securefed.protocols.recipe import Surroundings
-from securefed.protocols.schedules import Algorithm, Batches, Constant, FedBCD, FedSGD, Stopping
-from securefed.protocols.training import Evaluation
-from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.protocols.recipe import HELPER, LinearRecipe
+from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.result import RunResult
-from securefed.transport import Program, Transcript, get_network, run_local
+from securefed.transport import LocalRun, Program, Transcript, get_network, run_local
 from tests.protocols.federation import (
     KEYS,
     MUCH,
@@ -35,7 +35,7 @@ from tests.protocols.federation import (
     transfer,
 )
 
-__all__ = ["ALGORITHMS", "PROTOCOLS", "Made", "blind", "keys", "record", "report"]
+__all__ = ["ALGORITHMS", "PROTOCOLS", "Made", "blind", "blind_scheme", "keys", "record", "report"]
 
 ALGORITHMS: dict[str, Algorithm] = {
     "FedSGD": FedSGD(),
@@ -57,10 +57,12 @@ class Made:
 
     def run(self, **options: Any) -> tuple[dict[str, Transcript], dict[str, Any]]:
         """The transcripts, and the result as result.json has it."""
-        settings = {"run": "run-1", "kinds": KINDS, "network": get_network("lan"), **options}
-        done = run_local(self.programs, **settings)
-        result = RunResult.of(self.agreement, done)
+        result = RunResult.of(self.agreement, self.done(**options))
         return result.transcripts, result.to_dict()
+
+    def done(self, **options: Any) -> LocalRun:
+        settings = {"run": "run-1", "kinds": KINDS, "network": get_network("lan"), **options}
+        return run_local(self.programs, **settings)
 
 
 def mean(scores: Any) -> float:
@@ -117,73 +119,54 @@ def transferred(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
     )
 
 
-def blind(parties: int, release: bool = False) -> Callable[[str, Algorithm], Made]:
+def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
+    """Blind training, with a helper for more than two parties."""
+
     def make(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
-        features, labels = blobs(ROWS, 2 * parties, changes.pop("data", 0))
-        blocks = split(features, parties)
-        names = [f"p{k}" for k in range(parties)]
-        loss = get_loss("logistic")
-        members = tuple(Member(name, block.shape[1], True) for name, block in zip(names, blocks, strict=True))
-        mutual = parties == 2
-        agreement = replace(
-            Agreement(
-                "linear",
-                scheme,
-                members,
-                algorithm,
-                Constant(0.25),
-                Batches(ROWS, BATCH, 1),
-                Stopping(ROUNDS),
-                key_holder=None if mutual else "C",
-                evaluate_every=2,
-                reveal="nothing",
-                release=release,
-            ),
-            **changes,
+        settings = {**more, **changes}
+        features, labels = blobs(ROWS, 2 * parties, settings.pop("data", 0))
+        held, cross = settings.pop("held", 0), settings.pop("cross", None) or blind_scheme(scheme)
+        blocks, names = split(features, parties), [f"p{k}" for k in range(parties)]
+        recipe = LinearRecipe(
+            scheme=scheme, algorithm=algorithm, **{"rounds": ROUNDS, "evaluate_every": 2, **settings}
         )
-        plan = BlindPlan(loss, parties, features.shape[1], 0.01, 8.0, 8.0, 16.0)
-        owners = names if mutual else ["C"]
-        kind = key_kind(scheme, "nothing")
-        holders = {name: keys().holder(kind, index) for index, name in enumerate(owners)}
+        members = tuple(Member(name, block.shape[1], True) for name, block in zip(names, blocks, strict=True))
+        agreement = recipe.agreement(members, ROWS, 1, held=held)
         programs: dict[str, Program] = {}
-        for k, name in enumerate(names):
+        sides: dict[str, Any] = {}
+        for k, (name, block) in enumerate(zip(names, blocks, strict=True)):
             last = k == parties - 1
-            programs[name] = BlindParty(
+            seen = block[:held] if held else block
+            around = Surroundings(
+                evaluation=Evaluation(seen, mean if last else None),
+                guard=ScoreGuard(party=name, column_bits=MUCH),
+            )
+            sides[name] = BlindParty(
                 agreement,
-                plan,
-                blocks[k],
-                labels if last else None,
-                Surroundings(
-                    holders.get(name),
-                    evaluation=Evaluation(blocks[k][:6], mean if last else None),
-                    guard=ScoreGuard(party=name, column_bits=MUCH),
-                ),
-            ).run
-        if not mutual:
-            programs["C"] = BlindKeyHolder(agreement, plan, Surroundings(holders["C"])).run
-        return Made(agreement, programs, {})
+                recipe.loss_function,
+                block,
+                labels[:, None] if last else None,
+                around,
+                cross,
+                steps=recipe.steps(agreement, block),
+            )
+        if parties > 2:
+            sides[HELPER] = BlindHelper(agreement, recipe.loss_function, Surroundings(), cross)
+        programs = {name: side.run for name, side in sides.items()}
+        return Made(agreement, programs, sides)
 
     return make
 
 
-def blind_transferred(scheme: str, algorithm: Algorithm, *, third: str | None = None, **changes: Any) -> Made:
-    people = shared_people(n=10, seed=changes.pop("data", 0))
-    settings = {"rounds": ROUNDS, "evaluate_every": 2, **changes}
-    recipe = TransferRecipe(scheme=scheme, reveal="nothing", algorithm=algorithm, **settings)
-    given = {"B": (people.b, people.rows_b, None), "A": (people.a, people.rows_a, people.labels)}
-    members = tuple(recipe.blind_member(name, rows.shape[1]) for name, (rows, _, _) in given.items())
-    agreement = replace(recipe.agreement(members, len(people.rows_a)), key_holder=third)
-    programs: dict[str, Program] = {}
-    if third is not None:
-        around = Surroundings(keys().holder(key_kind(scheme, "nothing"), 0))
-        programs[third] = recipe.key_holder(agreement, around).run
-    for index, (name, (rows, shared, labels)) in enumerate(given.items()):
-        holder = keys().holder(key_kind(scheme, "nothing"), index) if third is None else None
-        seen = Evaluation(rows[shared][:5], None if labels is None else mean)
-        around = Surroundings(holder, None, seen, None, ScoreGuard(party=name, column_bits=MUCH))
-        labelled = ~np.isnan(people.labels[people.rows_a])
-        programs[name] = recipe.blind_party(agreement, rows, shared, labelled, labels, around).run
-    return Made(agreement, programs, {})
+@lru_cache(maxsize=4)
+def blind_scheme(scheme: str) -> CrossScheme:
+    """The encrypted product; Paillier keys are made once, since tests need no fresh ones."""
+    found = paillier_scheme(2048) if scheme == "paillier" else cross_scheme(scheme)
+    if scheme != "paillier":
+        return found
+    made = [found.generate().to_bytes() for _ in range(2)]
+    turns = count()
+    return replace(found, generate=lambda: found.load_key(made[next(turns) % len(made)]))
 
 
 PROTOCOLS: dict[str, Callable[..., Made]] = {
@@ -194,9 +177,9 @@ PROTOCOLS: dict[str, Callable[..., Made]] = {
     "transfer": transferred,
     "blind, two parties": blind(2),
     "blind, three": blind(3),
-    "blind, released": blind(3, release=True),
-    "blind, transfer": blind_transferred,
-    "blind, transfer, key-holder": partial(blind_transferred, third="C"),
+    "blind, released": blind(3, release=True, evaluate_every=0),
+    "blind, held out": blind(2, rounds=3, evaluate_every=0, held=6),
+    "blind, watched": blind(2, rounds=4, evaluate_every=1, patience=1, release=True),
 }
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from research.attacks.columns import Found, clusters, columns_from_scores, in_units_of_noise
 from securefed.data.entropy import column_bits
 from securefed.protocols.blur import ScoreGuard, blur
-from securefed.protocols.score_ledger import ScoreRefusal, allowed_scorings
+from securefed.protocols.score_ledger import ScoreRefusal, ScoreWarning, allowed_scorings, score_bits
 from tests.audit.naive.scores import blur_by_floats, blur_of_rounding, fresh_blur, no_blur, truncated
 
 Array = NDArray[np.float64]
@@ -245,7 +245,12 @@ def test_scores_of_many_models_give_columns_of_100_levels_where_nobody_counts(
     held = column_bits(of_levels(4000, columns, seed=9).astype(float))
     ours = until_refused(features, asked, held)
     assert len(ours) == allowed_scorings(held, PRECISION) < scorings
-    assert nothing_found(columns_from_scores(rounded(ours, PRECISION), columns, known=constant), truth)
+    left = columns_from_scores(rounded(ours, PRECISION), columns, known=constant)
+    if len(ours) * score_bits(PRECISION) <= held:
+        assert nothing_found(left, truth)
+    else:  # two are always answered, and few columns hold less than that: a limit
+        assert left.true_columns(truth) == 0
+        assert left.true_relations(truth) < people - columns - 1
 
 
 @pytest.mark.slow
@@ -257,7 +262,7 @@ def test_columns_of_20_bits_take_finer_scores_and_more_of_them() -> None:
     coarse = rounded([opened(features, m, blur) for m in asked], PRECISION)
     assert nothing_found(columns_from_scores(coarse, 3), truth)
     ours = until_refused(features, asked, column_bits(of_20_bits(400, 3, seed=9).astype(float)))
-    assert len(ours) == 1
+    assert len(ours) == 2
     assert nothing_found(columns_from_scores(rounded(ours, PRECISION), 3), truth)
 
 
@@ -331,9 +336,9 @@ def test_a_score_of_few_values_shows_their_patterns_and_the_ledger_says_so() -> 
     assert (
         len(pairs) == len(set(found.tolist())) == 48
     )  # each pattern is one cluster, and the other way round
-    state = guard.noise(features, b"m", precision_bits=PRECISION, fraction_bits=FRACTION_BITS)[1]["scored"]
-    assert (state["verdict"], state["bits"], state["column_bits"]) == ("shown", 12, 5)
-    # Further models, which would tell what the levels are, are not answered; one always is.
-    assert len(until_refused(features, models(3, 4, seed=8), column_bits(features))) == 1
+    with pytest.warns(ScoreWarning, match=r"16 bits of the \d that its columns hold; .* patterns"):
+        guard.noise(features, b"m", precision_bits=PRECISION, fraction_bits=FRACTION_BITS)
+    # Further models, which would tell what the levels are, are not answered; two always are.
+    assert len(until_refused(features, models(4, 4, seed=8), column_bits(features))) == 2
     # Coarser scores run clusters together.
     assert len(set(seen(1).tolist())) < 24

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import product
-from typing import Any
 
 import pytest
 
 from securefed.audit import CLAIMS, audit
+from securefed.crypto.scheme import Serial
+from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.messages import KINDS
+from securefed.protocols.prediction_run import blind_program
 from securefed.protocols.schedules import FedBCD
-from tests.audit.runs import ALGORITHMS, PROTOCOLS, record, report
+from securefed.transport import get_network, run_local
+from tests.audit.runs import ALGORITHMS, PROTOCOLS, blind_scheme, record, report
+from tests.protocols.federation import MUCH
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
 OPEN = [name for name in PROTOCOLS if not name.startswith("blind")]
-THIRD = "blind, transfer, key-holder"
-BLIND = [name for name in PROTOCOLS if name.startswith("blind") and name != THIRD]
+BLIND = [name for name in PROTOCOLS if name.startswith("blind")]
 
 
-def cells(*combined: Iterable[str]) -> list[Any]:
-    """Every combination with every schedule; the schedules in turn are quick, the rest is slow."""
+def cells(*combined: Iterable[str]) -> list[tuple[str, ...]]:
+    """Every combination with one schedule, in turn: all schedules are covered."""
     return [
-        pytest.param(*cell, algorithm, marks=() if place == number % len(ALGORITHMS) else pytest.mark.slow)
-        for number, cell in enumerate(product(*combined))
-        for place, algorithm in enumerate(ALGORITHMS)
+        (*cell, list(ALGORITHMS)[number % len(ALGORITHMS)]) for number, cell in enumerate(product(*combined))
     ]
 
 
@@ -34,26 +36,57 @@ def test_every_claim_holds(protocol: str, scheme: str, algorithm: str) -> None:
     assert [claim.name for claim in found.claims] == [statement.name for statement in CLAIMS]
 
 
-SLOW = [("paillier", "FedSGD"), ("ckks", "FedBCD-s")]
+COVERED = [
+    ("blind, two parties", "FedBCD-s", "ckks"),
+    ("blind, three", "FedBCD-p", "ckks"),
+    ("blind, released", "FedSGD", "ckks"),
+    ("blind, held out", "FedBCD-p", "ckks"),
+    ("blind, watched", "FedBCD-s", "ckks"),
+    ("blind, two parties", "FedBCD-p", "paillier"),
+    ("blind, three", "FedBCD-s", "paillier"),
+]
+"""Every protocol and every schedule, under the ring; both shapes under Paillier."""
 
 
-@pytest.mark.parametrize(
-    ("scheme", "algorithm"),
-    [("ckks", "FedBCD-p"), *(pytest.param(*cell, marks=pytest.mark.slow) for cell in SLOW)],
-)
-def test_and_for_blind_transfer_learning_with_a_key_holder_party(scheme: str, algorithm: str) -> None:
-    test_every_claim_holds_for_blind_training(THIRD, algorithm, scheme)
-    given = report(THIRD, scheme, algorithm).claim("nothing").evidence
-    assert "products of shares, each for the one whose share it is" in given
-
-
-@pytest.mark.parametrize("scheme", ["paillier", "ckks"])
-@pytest.mark.parametrize(("protocol", "algorithm"), cells(BLIND))
+@pytest.mark.parametrize(("protocol", "algorithm", "scheme"), COVERED)
 def test_every_claim_holds_for_blind_training(protocol: str, algorithm: str, scheme: str) -> None:
     found = report(protocol, scheme, algorithm)
     assert found.failed == [], found.to_text()
+    assert found.not_checked == []
     # Nothing was opened to anybody in training, so there is nothing to count.
     assert found.ledger == []
+    kinds = {message.entry.kind for message in found.recorded.everything}
+    assert not kinds & {"public-key", "opening", "opening-request", "score-opening", "score-request"}
+
+
+def test_a_blind_protocol_is_covered() -> None:
+    assert {protocol for protocol, *_ in COVERED} == set(BLIND)
+
+
+def test_a_prediction_by_a_blind_model_holds_every_claim() -> None:
+    made = PROTOCOLS["blind, three"]("ckks", FedBCD(2))
+    made.run()
+    features = {
+        name: side._own._features for name, side in made.sides.items() if name in made.agreement.names
+    }
+    scheme = blind_scheme("ckks")
+    for rows in (3, 20):
+        programs = {
+            name: blind_program(
+                made.agreement,
+                side.part,
+                features[name][:rows] if name in features else None,
+                rows,
+                scheme,
+                Serial(),
+                None if name not in features else ScoreGuard(party=name, column_bits=MUCH),
+            )
+            for name, side in made.sides.items()
+        }
+        done = run_local(programs, run="run-1", kinds=KINDS, network=get_network("lan"))
+        found = audit({name: link.transcript for name, link in done.links.items()})
+        assert found.failed == [], found.to_text()
+        assert f"{rows} scores in prediction" in found.claim("outputs").evidence
 
 
 @pytest.mark.parametrize("protocol", OPEN)
@@ -70,7 +103,7 @@ def test_scores_are_checked_at_those_who_were_scored_and_only_there() -> None:
     """Without evaluation there is nothing to blur; one who was not scored cannot say that it was blurred."""
     whole = report(OPEN[0], "paillier")
     assert "noise over 2**-10 in 22 bits" in whole.claim("blurred").evidence
-    assert "12 bits of 1000000 in 1 scorings" in whole.claim("score-ledger").evidence
+    assert whole.claim("score-ledger").evidence == "p0: 1 scorings, counted"
     label_party = audit([record(OPEN[0], "paillier")["p1"]])
     for name in ("blurred", "score-ledger"):
         assert label_party.claim(name).word == "not checked"

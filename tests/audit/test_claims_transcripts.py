@@ -19,12 +19,14 @@ import pytest
 from securefed.audit import audit, compare, read_run, write_transcripts
 from securefed.audit.command import run as run_command
 from securefed.crypto import KEY_KINDS, FixedPoint, generate
+from securefed.crypto.blind import shares
+from securefed.crypto.blind.interface import Product
 from securefed.errors import DataError, SettingError
 from securefed.protocols.schedules import FedBCD
 from securefed.transport import Message, Transcript
 from securefed.transport import Path as Clock
-from securefed.transport.contents import looks_random, parts_of
-from tests.audit.runs import PROTOCOLS, record, report
+from securefed.transport.contents import looks_random, looks_uniform, parts_of
+from tests.audit.runs import PROTOCOLS, blind_scheme, record, report
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
 HEX = re.compile(r"\b[0-9a-f]{24,64}\b")
@@ -77,9 +79,8 @@ def leaves(value: Any) -> Iterator[Any]:
         pytest.param("transfer", "paillier", marks=pytest.mark.slow),
         ("transfer", "ckks"),
         pytest.param("blind, two parties", "paillier", marks=pytest.mark.slow),
-        pytest.param("blind, three", "paillier", marks=pytest.mark.slow),
         ("blind, two parties", "ckks"),
-        pytest.param("blind, three", "ckks", marks=pytest.mark.slow),
+        ("blind, three", "ckks"),
     ],
 )
 def test_transcripts_of_other_secrets_differ_in_hashes_only(protocol: str, scheme: str) -> None:
@@ -160,6 +161,35 @@ def test_random_bytes_look_random_and_few_do_not_tell() -> None:
     assert looks_random(generator.bytes(500), "paillier") is None
     residues = generator.integers(0, 2**60, 4096, dtype=np.uint64)
     assert looks_random(residues.tobytes(), "ckks") is True
+
+
+def packed(numbers: np.ndarray, fraction_bits: int = 40) -> bytes:
+    return shares.to_bytes(shares.from_floats(numbers, fraction_bits))
+
+
+@pytest.mark.parametrize("count", [2, 7, 64, 2000])
+def test_shares_look_uniform_and_numbers_do_not(count: int) -> None:
+    """Limbs of 21 bits, three in eight bytes, whatever the length."""
+    rng = np.random.default_rng(count)
+    for _ in range(50):
+        assert looks_uniform(shares.to_bytes(shares.uniform(count)), "numbers:105") is not False
+    cut = shares.reduce_bits(shares.uniform(count), 72, first=False)
+    assert looks_uniform(shares.to_bytes(cut), "numbers:72") is not False
+    if count >= 64:
+        assert looks_uniform(shares.to_bytes(cut), "numbers:105") is False
+    for numbers in (rng.normal(size=count), rng.integers(0, 2, count).astype(float), np.zeros(count)):
+        if count >= 7:
+            assert looks_uniform(packed(numbers), "numbers:105") is False
+            assert looks_uniform(packed(np.repeat(numbers, 40)), "ciphertext") is False
+    assert looks_uniform(b"", "numbers:105") is None
+
+
+def test_ciphertexts_of_both_products_look_random() -> None:
+    product = Product(6, 3, 2, 51, 40)
+    for scheme in ("ckks", "paillier"):
+        key = blind_scheme(scheme).generate()
+        for block in key.encrypt(product, [0], lambda first, last: np.ones((last - first, 3))):
+            assert looks_uniform(block, "ciphertext") is True
 
 
 # The chain
@@ -336,7 +366,8 @@ def test_transcripts_of_two_runs_are_not_mixed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "scheme"), [(PROTOCOL, "paillier"), ("transfer", "ckks"), (PROTOCOL, "plain")]
+    ("protocol", "scheme"),
+    [(PROTOCOL, "paillier"), ("transfer", "ckks"), ("blind, three", "ckks"), (PROTOCOL, "plain")],
 )
 def test_the_section_is_well_formed_and_needs_nothing_else(protocol: str, scheme: str) -> None:
     found = report(protocol, scheme)

@@ -4,9 +4,9 @@ said.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import phe
@@ -14,9 +14,13 @@ import pytest
 
 from bench.scenes import linear_scene
 from research.attacks.battery import Finding, dependent, different, found, uniform, words
+from research.attacks.blind import honest_keys, reply, rows_of
 from securefed.crypto import FixedPoint, KeyHolder, generate
+from securefed.crypto.blind import shares
+from securefed.crypto.blind.interface import Product
+from securefed.crypto.blind.rlwe import RlweKey
+from securefed.crypto.blind.sampling import SEED_BYTES
 from securefed.crypto.ckks.parameters import DATA_PRIMES
-from securefed.crypto.hidden import Range, Result
 from tests.audit.naive.paillier import float_masked
 from tests.audit.views import masked_phase, paillier_factors, paillier_public
 from tests.protocols.federation import KEYS
@@ -78,31 +82,23 @@ def test_openings_of_two_secrets_under_ckks_are_the_same(ckks: KeyHolder) -> Non
     assert found(different(first, second)) == []
 
 
-RANGE, SLACK = Range(32, 33), 50
+def seen_of_blind(value: float, masks: bool = True) -> np.ndarray:
+    """What the label party reads of products with one value in a blind run: its share, modulo 2**105."""
+    key = RlweKey(os.urandom(SEED_BYTES))
+    product = Product(1, OPENINGS, 1, 51, 20)
+    (block,) = key.encrypt(product, [0], rows_of(np.ones((1, OPENINGS))))
+    data, share = reply(product, [block], np.array([[value]]), honest_keys(key))
+    read = key.read(product, data)
+    if not masks:
+        read = shares.add(read, share)
+    return words(shares.to_integers(read[:, :, 0]), 1 << shares.WIDTH)
 
 
-def seen_hidden(holder: KeyHolder, value: int, count: int, slack: int = SLACK) -> np.ndarray:
-    """What a key-holder reads of hidden entries: value + noise + mask."""
-    public: Any = holder.public
-    switching = public.strides_for([Result(count, 1, count)])
-    if switching:
-        public.load_switching(holder.switching(switching), switching)
-    array: Any = holder.conceal(np.full((count, 1), value, dtype=object), RANGE)
-    block, _ = array.packed().within(RANGE, slack).hide()
-    read = holder.read(block).ravel().tolist()
-    return words([int(v) + (1 << 40) for v in read], (3 << (33 + slack)) + (1 << 41))
-
-
-@pytest.mark.parametrize("kind", ["paillier", pytest.param("rlwe", marks=pytest.mark.slow)])
-def test_hidden_entries_of_two_secrets_look_the_same(kind: str) -> None:
-    """Statistical masks: not uniform, and yet the same whatever they hide; without slack they are not."""
-    holder = generate(kind, key_bits=512, allow_small=True)
-    count = OPENINGS if kind == "rlwe" else 500
-    low, high = -(1 << 32), 1 << 32
-    first, second = (seen_hidden(holder, value, count) for value in (low, high))
-    assert found(different(first, second)) == []
-    naive = [seen_hidden(holder, value, count, slack=1) for value in (low, high)]
-    assert found(different(*naive)) != []
+def test_shares_of_two_secrets_are_uniform_and_the_same() -> None:
+    first, second = (seen_of_blind(value) for value in (0.0, 2.0**19))
+    assert found(uniform(first)) == [] and found(different(first, second)) == []
+    naive = [seen_of_blind(value, masks=False) for value in (0.0, 2.0**19)]
+    assert found(uniform(naive[0])) != [] and found(different(*naive)) != []
 
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])

@@ -6,12 +6,15 @@ matters for the rest.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import pytest
 
+from bench.attack_variants import BLIND, PLAIN
+from bench.linear_attacks import blind_columns, blind_labels, unmasked
 from bench.scenes import LinearScene, blind_scene, generated, linear_scene
+from research.attacks.blind import numbers_of
 from research.attacks.linear import (
     direction_scores,
     exposed_rows,
@@ -25,7 +28,7 @@ from research.attacks.linear import (
 from research.attacks.scores import Score, area, area_under_curve, proportion, r_squared
 from research.attacks.transcripts import matching_data_sets, without_rerandomisation
 from research.attacks.views import plain_values
-from tests.audit.chance import most_by_luck
+from securefed.crypto.blind.clear import CLEAR
 from tests.protocols.federation import KEYS
 
 ENCRYPTED = [pytest.param("paillier", marks=pytest.mark.slow), "ckks"]
@@ -219,15 +222,55 @@ def test_the_key_holder_cannot_tell_data_sets_apart(scheme: str) -> None:
 # Blind training
 
 
+@lru_cache(maxsize=2)
+def blind(naive: bool) -> LinearScene:
+    """Recorded once: ours, and the product in the clear without masks."""
+    make = partial(blind_scene, rows=24, rounds=3, columns=(6, 20))
+    if not naive:
+        return make()
+    with unmasked():
+        return make(scheme=CLEAR)
+
+
 def test_blind_training_opens_nothing_to_solve() -> None:
-    found = blind_scene(KEYS, rows=24, batch=None, rounds=3)
+    found = blind(False)
     assert found.ledger == []
     assert all(view.opened == [] for view in found.views.values())
-    scores = np.concatenate([plain_values(m).ravel() for m in found.views["p0"].of("converted")])
-    truth = np.tile(found.labels[found.agreement.batches.batch(0)], 3)
-    right = int((np.sign(scores) == truth).sum())
-    assert right <= most_by_luck(len(truth), 0.75)
-    assert not found.views["p0"].of("opening")
+    kinds = {message.kind for view in found.views.values() for message in view.received}
+    assert kinds == {"nonce", "cross-key", "operand", "reply", "difference"}
+
+
+@pytest.mark.parametrize("naive", [True, False])
+def test_the_pass_shows_neither_labels_nor_columns(naive: bool) -> None:
+    found, variant = blind(naive), PLAIN if naive else BLIND
+    assert blind_labels(found, variant, "labels").succeeded == naive
+    assert blind_columns(found, variant, "columns").succeeded == naive
+
+
+def test_nothing_that_arrives_goes_with_labels_or_columns() -> None:
+    """Regression of labels and of each column on all that the other party received, as numbers by row."""
+    found = blind(False)
+    rows = len(found.labels)
+    truths = {"p0": found.labels[:, None], "p1": found.features["p0"]}
+    for name, truth in truths.items():
+        seen = [numbers_of(m.payload, rows) for m in found.views[name].received if len(m.payload) > 14 * rows]
+        assert len(seen) > 3
+        table = np.column_stack(seen[:6])
+        table = (table - table.mean(axis=0)) / table.std(axis=0)
+        half = rows // 2
+        link = np.linalg.lstsq(table[:half], truth[:half], rcond=None)[0]
+        assert r_squared(table[half:] @ link, truth[half:]).score < 0.3
+
+
+def test_differences_of_rounds_have_nothing_in_common() -> None:
+    """The same run twice: the same parameters, and other numbers."""
+    first = blind(False)
+    second = blind_scene(rows=24, rounds=3, columns=(6, 20))
+    for name in first.views:
+        pairs = zip(first.views[name].of("difference"), second.views[name].of("difference"), strict=True)
+        for one, other in pairs:
+            a, b = (numbers_of(m.payload, 26, 105) for m in (one, other))
+            assert np.abs(a - b).min() > 2.0**-30
 
 
 # The attacks themselves, on made-up numbers

@@ -25,11 +25,7 @@ SUCCEED = {
     "columns of 100 levels, from scores": (PLAIN,),
 }
 FAIL = {
-    "Phi Phi', Q = 2": (*OURS, BLIND),
-    "labels from gradient norms": (BLIND,),
-    "labels from gradient directions": (BLIND,),
-    "labels over the rounds, transfer": (BLIND,),
-    "hidden representations": (BLIND,),
+    "Phi Phi', Q = 2": OURS,
     "labels over the rounds, full batch": (*OURS, BLIND),
     "labels from the first exchange, below the line": (BLIND,),
     "labels over the rounds, new batches": (BLIND,),

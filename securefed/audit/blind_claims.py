@@ -1,0 +1,186 @@
+"""Claims about blind runs: who had keys, that every message was due, and what came out.
+
+Own-gradient runs make no such promise; the claims say so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from securefed.audit.blind_schedule import Due, Schedule, Sizes, numbers_in
+from securefed.audit.claim import Findings, Statement
+from securefed.audit.content_claims import strong_parameters
+from securefed.audit.recorded import Recorded, Sent
+from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
+from securefed.protocols.messages import SCORING
+
+__all__ = ["BLIND"]
+
+Place = tuple[str, str, str, str, int, int]
+KEYS = ("nonce", "cross-key")
+OUTPUTS = ("score", "released")
+"""The only messages that open anything."""
+
+
+def _schedule(recorded: Recorded) -> Schedule | None:
+    """The list of due messages; None for runs of another kind."""
+    if not recorded.blind or recorded.settings["objective"] != "linear":
+        return None
+    return Schedule(recorded.settings, Sizes.of(str(recorded.settings["scheme"]), _key_bits(recorded)))
+
+
+def _key_bits(recorded: Recorded) -> int | None:
+    for kind, parameters in recorded.parameters.values():
+        words = strong_parameters(kind).get(parameters, "").split()
+        if kind == "paillier" and len(words) > 1 and words[1].isdigit():
+            return int(words[1])
+    return None
+
+
+def _skip(recorded: Recorded, found: Findings) -> Schedule | None:
+    schedule = _schedule(recorded)
+    if schedule is None and not recorded.blind:
+        found.looked_at = "not promised here: own gradients were agreed to be revealed"
+    elif schedule is None:
+        found.nothing("no list of messages for this objective")
+    return schedule
+
+
+def _due(recorded: Recorded, schedule: Schedule) -> list[Due]:
+    """Every message that is due between two parties of which one is here."""
+    phases = {message.entry.phase for message in recorded.everything}
+    due: list[Due] = []
+    if phases - {"prediction"}:
+        rounds = schedule.rounds
+        if schedule.watched:
+            seen = [m.entry.round for m in recorded.everything if m.entry.phase == "training"]
+            rounds = min(rounds, max(seen, default=-1) + 1)
+        due += schedule.training(rounds, broken=_attempts(recorded) > 1)
+    if "prediction" in phases:
+        due += schedule.prediction(_predicted_rows(recorded))
+    here = recorded.transcripts
+    return [each for each in due if each.sender in here or each.receiver in here]
+
+
+def _attempts(recorded: Recorded) -> int:
+    return max(len(recorded.agreements(name)) for name in recorded.transcripts)
+
+
+def _predicted_rows(recorded: Recorded) -> int:
+    """Rows of a prediction, from the lengths of what is one number a row and output."""
+    counts: dict[tuple[str, str], int] = {}
+    for message in recorded.everything:
+        if message.entry.phase == "prediction" and message.entry.kind in ("score", "score-share"):
+            ends = (message.entry.kind, message.sender)
+            counts[ends] = counts.get(ends, 0) + numbers_in(message.entry.bytes)
+    return max(counts.values(), default=0) // recorded.outputs
+
+
+def _place(message: Sent) -> Place:
+    entry = message.entry
+    return message.sender, message.receiver, entry.kind, entry.phase, entry.round, entry.step
+
+
+def _compare(
+    recorded: Recorded, found: Findings, due: Iterable[Due], kinds: set[str], sent: list[Sent]
+) -> None:
+    """Write down messages that are not due, too many, too few, or of another length."""
+    attempts = _attempts(recorded)
+    places = Counter(each.place for each in due if each.kind in kinds)
+    lengths: dict[Place, Counter[int | None]] = {}
+    for each in due:
+        lengths.setdefault(each.place, Counter())[each.size] += 1
+    seen: Counter[Place] = Counter()
+    for message in sent:
+        place = _place(message)
+        seen[place] += 1
+        allowed = lengths.get(place, Counter())
+        if seen[place] > places[place] * attempts:
+            found.against(f"{message} is not due" + (", it came before" if places[place] else ""))
+        elif attempts == 1 and None not in allowed:
+            if not allowed[message.entry.bytes]:
+                listed = ", ".join(f"{size:,}" for size in sorted({size for size in allowed if size}))
+                found.against(f"{message} has {message.entry.bytes:,} bytes, {listed} are due")
+            else:
+                allowed[message.entry.bytes] -= 1
+    if recorded.result is not None and attempts == 1:
+        for place, count in (places - seen).items():
+            sender, receiver, kind, phase, round_, _ = place
+            words = f"{kind} {sender} to {receiver} (round {round_}, {phase})"
+            found.against(f"{words} was due, and {count} did not come")
+
+
+def _all_due(recorded: Recorded, found: Findings) -> None:
+    schedule = _skip(recorded, found)
+    if schedule is None:
+        return
+    due = [each for each in _due(recorded, schedule) if each.kind not in (*KEYS, *OUTPUTS)]
+    sent = [m for m in recorded.everything if m.kind is not None and m.entry.kind not in (*KEYS, *OUTPUTS)]
+    _compare(recorded, found, due, {each.kind for each in due}, sent)
+    differences = sum(message.entry.kind == "difference" for message in sent)
+    found.looked_at = f"{len(sent)} messages, {differences} of them differences, each in its place and length"
+
+
+def _keys(recorded: Recorded, found: Findings) -> None:
+    schedule = _skip(recorded, found)
+    if schedule is None:
+        return
+    due = [each for each in _due(recorded, schedule) if each.kind in KEYS]
+    sent = [message for message in recorded.everything if message.entry.kind in KEYS]
+    held: set[str] = set()
+    for message in sent:
+        owner = message.sender if message.entry.kind == "cross-key" else message.receiver
+        held.add(owner)
+        if owner not in schedule.encryptors(message.entry.phase):
+            found.against(f"{message}: {owner} has a key, and it encrypts nothing in {message.entry.phase}")
+    _compare(recorded, found, due, set(KEYS), sent)
+    for message in recorded.everything:
+        if message.entry.kind == "reply" and message.receiver not in schedule.encryptors(message.entry.phase):
+            found.against(f"{message} goes to somebody who has no key")
+    listed = ", ".join(sorted(held)) or "nobody"
+    keys = sum(message.entry.kind == "cross-key" for message in sent)
+    found.looked_at = f"{keys} public keys, of {listed}; nobody else can decrypt anything"
+
+
+def _outputs(recorded: Recorded, found: Findings) -> None:
+    schedule = _skip(recorded, found)
+    if schedule is None:
+        return
+    due = [each for each in _due(recorded, schedule) if each.kind in OUTPUTS]
+    sent = [message for message in recorded.everything if message.entry.kind in OUTPUTS]
+    _compare(recorded, found, due, set(OUTPUTS), sent)
+    scores = sum(numbers_in(m.entry.bytes) for m in sent if m.entry.kind == "score")
+    released = [m for m in sent if m.entry.kind == "released"]
+    if released and not recorded.settings.get("release"):
+        found.against(f"{released[0]}: nobody agreed to a release")
+    for message in released:
+        bits = release_bits(recorded.equations(message.receiver), recorded.outputs)
+        limited = message.receiver != recorded.label_party and not recorded.settings.get("trusted")
+        if limited and bits > RELEASE_LIMIT:
+            found.against(f"{message} shows {bits} bits, at most {RELEASE_LIMIT} were allowed")
+    phases = sorted({m.entry.phase for m in sent if m.entry.phase in SCORING})
+    total = sum(numbers_in(m.entry.bytes) for m in released)
+    where = f" in {' and '.join(phases)}" if phases else ""
+    found.looked_at = f"{scores} scores{where}, {total} parameters released"
+    if not sent and recorded.missing:
+        found.nothing(f"{found.looked_at}; what {', '.join(recorded.missing)} had of it is not here")
+
+
+BLIND = (
+    Statement(
+        "keys",
+        "In a blind run only parties that encrypt had a key: of two parties, the label party.",
+        _keys,
+    ),
+    Statement(
+        "due",
+        "Every message of a blind run is one that the agreement asks for, in number, place and length.",
+        _all_due,
+    ),
+    Statement(
+        "outputs",
+        "Every output of a blind run belongs to an evaluation, a prediction or a release that was agreed on.",
+        _outputs,
+    ),
+)

@@ -1,0 +1,157 @@
+"""Ways past the blur, the ledger and the limit of a release that were found and closed.
+
+Each repeats what a party could do: replay ciphertexts, compare equal rows, go on from a checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from research.attacks.blind_cheats import BLUR_BITS, MUCH, centred, people, replayed_model, score_run
+from securefed.crypto.blind import shares
+from securefed.crypto.blind.shares import LIMBS
+from securefed.protocols.blind.cross import Encryptor
+from securefed.protocols.blind.precision import ROW_BITS
+from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
+from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.recipe import HELPER
+from securefed.protocols.score_ledger import ScoreRefusal, score_bits
+from securefed.transport import Link
+
+FEW = 1 << 50
+"""Far below the blur, and above the errors of products."""
+
+
+def test_the_same_ciphertexts_for_another_model_are_another_question() -> None:
+    """The label party sends its first [[phi^L]] and the same rows again in every evaluation. The other share
+    of the model has moved on, so that the difference of two answers under one blur would be exact.
+    """
+    columns, labels = people(24, (3, 2))
+    with replayed_model():
+        done = score_run(columns, labels)
+    first, second = done.seen.totals[:2]
+    roots = [done.programs[name]._own.root for name in ("p0", "L")]
+    z = [shares.from_floats(own @ root, ROW_BITS) for own, root in zip(columns, roots, strict=True)]
+    moved = shares.zeros(24, 1)
+    for number, sign in ((1, 1), (0, -1)):
+        parts = done.shares_at[number]
+        mine = shares.matmul(z[1], parts["L"]["L"])
+        both = [shares.matmul(own, parts["p0"][name]) for own, name in zip(z, ("p0", "L"), strict=True)]
+        total = shares.add(mine, *both)
+        moved = shares.add(moved, total if sign > 0 else shares.negate(total))
+    exact = shares.to_integers(moved[:, :, 0])
+    left = [abs(centred(b - a - e)) for a, b, e in zip(first, second, exact, strict=True)]
+    booked = done.guards["p0"].ledger.total_bits
+    assert min(left) > FEW, f"exact to 2**{max(left).bit_length()} of 2**{BLUR_BITS}; {booked} bits booked"
+
+
+def test_a_model_that_is_hidden_in_the_same_bytes_is_counted_again() -> None:
+    columns, labels = people(24, (3, 2))
+    with replayed_model():
+        done = score_run(columns, labels)
+    assert len(done.seen.totals) == 3
+    assert done.guards["p0"].ledger.total_bits == 3 * 24 * score_bits(10)
+
+
+def test_equal_rows_of_one_question_have_blurs_of_their_own() -> None:
+    """Two people with the same columns at p0: under one blur the difference of their scores would be the
+    label party's own parameters, exactly, for rows of its choice.
+    """
+    columns, labels = people(24, (3, 2))
+    columns[0][12:] = columns[0][:12]
+    done = score_run(columns, labels, rounds=1)
+    (totals,) = done.seen.totals
+    root = done.programs["L"]._own.root
+    z = shares.from_floats(columns[1] @ root, ROW_BITS)
+    parts = done.shares_at[0]
+    phi = shares.add(parts["L"]["L"], parts["p0"]["L"])
+    own = shares.to_integers(shares.matmul(z, phi)[:, :, 0])
+    left = [abs(centred((totals[i] - totals[i + 12]) - (own[i] - own[i + 12]))) for i in range(12)]
+    assert min(left) > FEW, f"exact to 2**{max(left).bit_length()} of 2**{BLUR_BITS}"
+
+
+def test_equal_rows_of_one_question_are_all_counted() -> None:
+    """People who are known by their columns alone."""
+    columns, labels = people(24, (3, 2))
+    columns[0][:] = columns[0][0]
+    columns[0][1::2] += 1.0
+    done = score_run(columns, labels, rounds=1)
+    assert done.guards["p0"].ledger.total_bits == 24 * score_bits(10)
+
+
+def test_a_person_stays_the_same_person_in_another_model() -> None:
+    """Another penalty makes another step matrix, and z = x P^(1/2) of the same person another row."""
+    columns, labels = people(24, (3, 2))
+    guards = {name: ScoreGuard(party=name, column_bits=MUCH) for name in ("p0", "L")}
+    for penalty in (0.1, 1.0, 10.0):
+        score_run(columns, labels, rounds=1, guards=guards, l2=penalty, know=True)
+    ledger = guards["p0"].ledger
+    told = [scorings for scorings, _ in ledger._told.values()]
+    assert (len(told), max(told)) == (24, 3)
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_a_release_from_the_same_checkpoint_has_the_same_answer(parties: int) -> None:
+    """A party that fails after its release and goes on gets it again: fresh blurs would average out."""
+    columns, labels = people(24, (3, 2, 2)[-parties:])
+    names = [f"p{k}" for k in range(parties - 1)] + ["L"]
+    guards = {name: ScoreGuard(party=name, column_bits=MUCH) for name in names}
+    settings: dict[str, Any] = {"evaluate_every": 0, "release": True, "guards": guards}
+    done = score_run(columns, labels, **settings)
+    states = {name: program.state() for name, program in done.programs.items()}
+    again = [
+        score_run(columns, labels, states=states, **settings).programs["p0"].parameters for _ in range(2)
+    ]
+    np.testing.assert_array_equal(*again)
+
+
+def test_another_share_of_the_model_is_another_question() -> None:
+    """A label party and a helper that collude: the helper hands p0 its share with one unit more in one entry,
+    under the same question. The difference of two answers under one blur would be p0's column, exactly.
+    """
+    columns, labels = people(24, (3, 2, 2))
+    send, read = Link.send, Encryptor.read
+    handed: list[bytes] = []
+    halves: dict[str, list[list[int]]] = {"L": [], HELPER: []}
+
+    def sending(self: Link, receiver: str, kind: str, blob: bytes, **more: Any) -> None:
+        if (kind, receiver) == ("model-share", "p0"):
+            handed.append(blob)
+            share = shares.from_bytes(handed[0], (LIMBS, 3, 1))
+            share[0, 0, 0] += len(handed) - 1
+            blob = shares.to_bytes(shares.carry(share))
+        if (kind, self.name) == ("score-share", "p0"):
+            halves[HELPER].append(shares.to_integers(shares.from_bytes(blob, (LIMBS, 24))))
+        send(self, receiver, kind, blob, **more)
+
+    async def reading(self: Encryptor, peer: str, *given: Any, step: int, round: int = 0) -> Any:
+        share = await read(self, peer, *given, step=step, round=round)
+        if peer == "p0" and self.link.phase == "evaluation":
+            halves["L"].append(shares.to_integers(share[:, 0, :24]))
+        return share
+
+    with replayed_model(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Link, "send", sending)
+        patch.setattr(Encryptor, "read", reading)
+        done = score_run(columns, labels)
+    first, second = (
+        [a + b for a, b in zip(halves["L"][number], halves[HELPER][number], strict=True)]
+        for number in range(2)
+    )
+    moved = [centred(b - a, shares.WIDTH) for a, b in zip(first, second, strict=True)]
+    z = shares.from_floats(columns[0] @ done.programs["p0"]._own.root, ROW_BITS)
+    truth = [centred(v, shares.WIDTH) for v in shares.to_integers(z[:, :, 0])]
+    assert all(abs(a - b) > FEW for a, b in zip(moved, truth, strict=True))
+
+
+def test_releases_are_counted_over_all_attempts() -> None:
+    """New shares of the same model have a new blur: a party that breaks off again and again is refused."""
+    columns, labels = people(24, (10, 2))
+    guards = {name: ScoreGuard(party=name, column_bits=MUCH) for name in ("p0", "L")}
+    for _ in range(RELEASE_LIMIT // release_bits(10, 1)):
+        score_run(columns, labels, evaluate_every=0, release=True, guards=guards)
+    with pytest.raises(ScoreRefusal, match="releases to p0"):
+        score_run(columns, labels, evaluate_every=0, release=True, guards=guards)
