@@ -80,6 +80,7 @@ GLOSSARY: dict[str, str] = {
     "communication": "Seconds on the path to the end that messages took, waiting for them included.",
     "computation": "Seconds on the path to the end that somebody calculated.",
     "held-out rows": "People that the model was not trained on, set aside to measure it.",
+    "helper": "A party without data. It holds one of two random shares of the model and sees no result.",
     "key-holder": "Who has the secret key: it opens only what comes to it masked.",
     "label party": "The party that has what is to be predicted.",
     "ledger": "Counts the numbers that were opened against the secrets they depend on: with as many of the "
@@ -88,7 +89,7 @@ GLOSSARY: dict[str, str] = {
     "masked": "With a secret random number added: whoever opens it sees noise.",
     "opened": "Decrypted for its owner by the key-holder, still masked on the way.",
     "receipt": "Two parties compare fingerprints of all that they sent each other: both saw the same run.",
-    "round": "One exchange of encrypted contributions between the parties, and the local steps after it.",
+    "round": "One exchange between the parties, and the local steps that go with it.",
     "transcript": "A party's own record of everything that it sent, received and opened; it holds no data.",
 }
 

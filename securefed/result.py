@@ -17,12 +17,6 @@ from securefed.transport import LocalRun, Path, Transcript
 
 __all__ = ["RunResult"]
 
-EXCHANGE = ("contribution", "residual", "margin", "masked-margin", "converted", "share")
-"""What carries H and residuals, in the open form and in the blind one."""
-CHECKS = ("range-choice", "range-check", "range-commitment", "range-reveal", "range-opening")
-OPENING = ("opening-request", "opening", "refresh-request", "refreshed", "share-product", *CHECKS)
-"""What goes to the key-holder and back; blind training refreshes and checks there, and opens nothing."""
-
 
 @dataclass(frozen=True)
 class RunResult:
@@ -107,13 +101,17 @@ class RunResult:
 
     @property
     def bytes_exchange(self) -> int:
-        sizes = self.bytes()
-        return sum(sizes[kind] for kind in EXCHANGE)
+        """Bytes of H and residuals; in blind runs of encrypted operands, replies and differences."""
+        return self._bytes_for("exchange", "setup", "training")
 
     @property
     def bytes_open(self) -> int:
-        sizes = self.bytes()
-        return sum(sizes[kind] for kind in OPENING)
+        """Bytes that go to a key-holder and back; blind runs have none."""
+        return self._bytes_for("opening", "training")
+
+    def _bytes_for(self, traffic: str, *phases: str) -> int:
+        sizes = sum((self.bytes(phase) for phase in phases), Counter())
+        return sum(size for kind, size in sizes.items() if kind in KINDS and KINDS[kind].traffic == traffic)
 
     @property
     def determined(self) -> bool:

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 __all__ = ["PACKAGES", "versions"]
 
-PACKAGES = ("securefed", "numpy", "scikit-learn", "cryptography", "gmpy2", "tenseal", "zstandard", "grpcio")
+PACKAGES = ("securefed", "numpy", "scikit-learn", "cryptography", "gmpy2", "tenseal", "grpcio")
 """What decides about numbers, keys and the wire."""
 
 

@@ -42,18 +42,19 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # Foreign package -> the part of securefed that may import it.
 HOMES = {
     "phe": "securefed.crypto.interop",
-    "tenseal": ("securefed.crypto.ckks", "securefed.crypto.rlwe"),
-    "zstandard": "securefed.crypto.rlwe",
+    "tenseal": "securefed.crypto.ckks",
     "gmpy2": "securefed.crypto",
 }
 # Where schemes are told apart outside of crypto: what a user writes, and what one costs.
 BY_NAME = {
+    "securefed.audit.blind_claims": "sizes of keys",
+    "securefed.audit.blind_schedule": "sizes of messages",
     "securefed.estimators.generalised_linear": "the default in its signature",
     "securefed.estimators.transfer_learner": "the default in its signature",
     "securefed.measure.calibration": "what an operation costs",
     "securefed.measure.dry": "sizes of keys and arrays",
     "securefed.measure.dry_encrypted": "sizes of arrays",
-    "securefed.measure.lattice": "what an operation costs",
+    "securefed.measure.counting": "sizes of messages",
 }
 LOADS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 WEAK_RANDOM = {"random", "numpy.random"}

@@ -34,18 +34,18 @@ from securefed.protocols.objectives import OBJECTIVES
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
-See it work, with nothing to configure: starts every party (and a key-holder when there are more than two) as
-its own process on this machine, over mutual TLS with fresh keys in a temporary folder; finds the common
-people privately, trains under encryption, predicts for new people, and compares with a model that sees all
-data."""
+See it work, with nothing to configure. Every party is a process of its own on this machine, over mutual TLS
+with fresh keys in a temporary folder; with more than two parties a helper without data takes part. They find
+the common people privately, train under encryption and predict for new people. At the end the result is
+compared with a model that sees all data."""
 
 EPILOGUE = """\
 examples:
-  securefed demo                                       two parties, parameters stay encrypted
-  securefed demo --parties 4                           three more and a key-holder
-  securefed demo --reveal own-gradient                 the paper's protocol: own gradients are opened
-  securefed demo --objective transfer                  two parties that share only some people
-  securefed demo --objective transfer --key-holder     the same, and a third party holds the key"""
+  securefed demo                                   two parties; no party sees parameters, not even its own
+  securefed demo --parties 4                       four parties and a helper
+  securefed demo --reveal own-gradient             the paper's protocol: each party sees its own gradients
+  securefed demo --objective transfer              two parties that share only some people
+  securefed demo --objective transfer --helper     the same, with a helper"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,9 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reveal", choices=("nothing", "own-gradient"), help="of training; default nothing where possible"
     )
     parser.add_argument(
+        "--helper",
         "--key-holder",
+        dest="key_holder",
         action="store_true",
-        help="two parties of --objective transfer get one too; more always have one",
+        help="a helper for two parties of --objective transfer; more parties always have one",
     )
     parser.add_argument("--rounds", type=int, metavar="R", help="of training")
     parser.add_argument("--key-bits", type=int, help="of Paillier keys")

@@ -59,6 +59,8 @@ class DemoData:
     train: Mapping[str, NDArray[np.intp]]
     """Row numbers that each party has for the training."""
     new: NDArray[np.intp]
+    transform: str = "none"
+    """Of the columns, as in [data]: "auto" where effects are not straight lines."""
     label: str = "label"
 
     @property
@@ -139,7 +141,9 @@ def demo_data(name: str, parties: int, objective: str, seed: int) -> DemoData:
         party: rng.permutation(known)[: round(len(known) * (1 - ABSENT))].astype(np.intp) for party in columns
     }
     ids = [f"P{number:05d}" for number in rng.permutation(100_000)[: len(labels)]]
-    return DemoData(title, ids, table, names, columns, labels, train, new.astype(np.intp))
+    # The measurements of cells rank patients as well as splines of them do.
+    transform = "none" if name == "breast" or objective == "transfer" else "auto"
+    return DemoData(title, ids, table, names, columns, labels, train, new.astype(np.intp), transform)
 
 
 def _credit(seed: int) -> tuple[Array, NDArray[np.int64], list[str], list[int]]:

@@ -72,7 +72,7 @@ class DemoRun:
 
         def make(name: str) -> None:
             kind = self._settings.key_kind
-            schemes = (kind,) if name in holders and kind_protects(kind) else ()
+            schemes = (kind,) if kind is not None and name in holders and kind_protects(kind) else ()
             make_party_folder(
                 self.folder / name,
                 name,
@@ -106,9 +106,7 @@ class DemoRun:
             "patience = 60",
         ]
         if name != KEY_HOLDER:
-            lines += ["[data]", 'file = "train.csv"', 'id = "id"']
-            if self._settings.objective == "linear":
-                lines.append('transform = "auto"')
+            lines += ["[data]", 'file = "train.csv"', 'id = "id"', f'transform = "{self._data.transform}"']
             if name == self._data.label_party:
                 lines.append(f'label = "{self._data.label}"')
         for peer in self.everybody:

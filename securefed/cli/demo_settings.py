@@ -1,4 +1,4 @@
-"""What the demonstration runs with: chosen so that it ends in under a minute on two cores, and said so."""
+"""What the demonstration runs with: chosen so that it ends in some seconds on two cores, and said so."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from securefed.cli.demo_data import DemoData
 from securefed.crypto import DEFAULT_SCHEME, KEY_KINDS, SCHEMES, key_kind, protects
 from securefed.errors import SettingError
 from securefed.protocols.trust import given_away
-from securefed.runtime.shared import SharedSettings
+from securefed.runtime.shared import SharedSettings, defaults_of
 
 __all__ = ["DemoSettings", "choose"]
 
 KEY_HOLDER = "notary"
+"""The party without data."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,20 @@ class DemoSettings:
     objective: str
     key_bits: int
     third: bool = False
-    """Two parties have a key-holder too."""
+    """Two parties have a helper too."""
 
     @property
     def scheme(self) -> str:
         return str(self.values["scheme"])
 
     @property
-    def key_kind(self) -> str:
+    def blind(self) -> bool:
+        """Nothing is revealed."""
+        return self.key_kind is None
+
+    @property
+    def key_kind(self) -> str | None:
+        """The kind of encryption keys that the parties keep in files; None: the run makes its own."""
         return key_kind(self.scheme, str(self.values.get("reveal", "own-gradient")))
 
     def shared(self, parties: list[str]) -> SharedSettings:
@@ -49,17 +56,18 @@ class DemoSettings:
     def lines(self, data: DemoData) -> list[str]:
         """What is about to happen."""
         held = ", ".join(f"{name} {len(columns)}" for name, columns in data.columns.items())
-        keys = f" with {self.key_bits}-bit keys" if KEY_KINDS[self.key_kind].sized else ""
+        keys = f" with {self.key_bits}-bit keys" if KEY_KINDS[SCHEMES[self.scheme].opens].sized else ""
         scheme = (
             f"{self.scheme} encryption{keys}" if protects(self.scheme) else f"NO encryption ({self.scheme})"
         )
         reveal = self.values.get("reveal", "own-gradient")
-        shown = "nobody sees a gradient or even its own parameters"
-        if reveal != "nothing":
+        shown = f"no party sees gradients or parameters, {data.label_party} alone sees scores"
+        if not self.blind:
             shown = "each party sees its own aggregated gradients"
             told = given_away(self.scheme, reveal, self.objective)
             shown += f"\n{told}" if told else ""
-        holder = f"; {KEY_HOLDER} holds the key" if KEY_HOLDER in self.everybody(data.parties) else ""
+        role = "helps without data" if self.blind else "holds the key"
+        holder = f"; {KEY_HOLDER} {role}" if KEY_HOLDER in self.everybody(data.parties) else ""
         return [
             f"columns at each party: {held}; labels at {data.label_party}{holder}",
             f"{scheme}; {shown}",
@@ -94,9 +102,11 @@ def choose(args: argparse.Namespace) -> DemoSettings:
         values |= {
             "reveal": reveal,
             "local_steps": args.local_steps or 20,
-            "rounds": args.rounds or (8 if SCHEMES[scheme].costly else 30),
+            "rounds": args.rounds or (8 if SCHEMES[scheme].costly else 24),
             "l2": 0.01,
         }
     key_bits = 3072 if args.key_bits is None else args.key_bits
     check_integer("key_bits", key_bits, least=2048, most=8192)
+    if "key_bits" in defaults_of(args.objective, reveal, scheme):
+        values["key_bits"] = key_bits
     return DemoSettings(values, args.objective, key_bits, args.key_holder)

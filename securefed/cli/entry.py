@@ -33,7 +33,7 @@ COMMANDS = {
 
 DESCRIPTION = """\
 Vertical federated learning under homomorphic encryption: organisations that hold different columns about the
-same people train one model together, and nobody sees anybody else's data, labels, parameters or results."""
+same people train one model together. A party that follows the protocol sees nobody else's data or labels."""
 
 EPILOGUE = """\
 A first look:           securefed demo

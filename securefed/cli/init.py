@@ -27,16 +27,16 @@ from securefed.transport.identity import (
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "make_party_folder", "run"]
 
 DESCRIPTION = """\
-Make the folder of one party: a TLS key and certificate, the keys for homomorphic encryption and for
-checkpoints (all under one passphrase), and a commented party.toml to edit. Prints what to send to the other
-organisations, and what never to send to anybody."""
+Make the folder of one party: a TLS key and certificate, a key for checkpoints (both under one passphrase),
+and a commented party.toml to edit. Prints what to send to the other organisations, and what never to send to
+anybody. Runs make their encryption keys themselves; only runs with reveal = "own-gradient" need --scheme."""
 
 EPILOGUE = """\
 examples:
   securefed init bank                        folder ./bank
   securefed init bank --parties shop,bank    with a party.toml for these two; the last one has the labels
-  securefed init notary --key-holder         the party that holds the key for three or more others (or two
-                                             of a transfer run)
+  securefed init notary --helper             the party without data that three or more others need
+  securefed init bank --scheme paillier      with a Paillier key, for runs with reveal = "own-gradient"
   securefed init bank --renew tls            a new certificate; the old one is kept beside it
   securefed init bank --renew passphrase     the same keys under another passphrase
   securefed init bank --show                 the certificate's fingerprint, to compare by telephone"""
@@ -47,16 +47,26 @@ TLS_FILES = (SEALED_KEY_FILE, KEY_FILE, CERTIFICATE_FILE)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="of the party: letters, digits, - and _")
     parser.add_argument("--folder", type=Path, help="where; default ./NAME")
-    parser.add_argument("--key-holder", action="store_true", help="a party without data that holds the key")
+    parser.add_argument(
+        "--helper",
+        "--key-holder",
+        dest="key_holder",
+        action="store_true",
+        help="a party without data: a helper, or the holder of the key where own gradients are revealed",
+    )
     parser.add_argument(
         "--parties",
         metavar="NAME,...",
         help="that have data, the one with the labels last; written into party.toml",
     )
     parser.add_argument(
-        "--scheme", choices=(*filter(protects, SCHEMES), "both"), default="both", help="default %(default)s"
+        "--scheme",
+        choices=(*filter(protects, SCHEMES), "both"),
+        help='also make an encryption key, for runs with reveal = "own-gradient"; default: none',
     )
-    parser.add_argument("--key-bits", type=int, default=3072, help="of Paillier keys; default %(default)s")
+    parser.add_argument(
+        "--key-bits", type=int, default=3072, help="of that key, if Paillier; default %(default)s"
+    )
     parser.add_argument("--listen", default="0.0.0.0:7001", help="HOST:PORT to wait at; default %(default)s")
     parser.add_argument("--days", type=int, default=825, help="that the certificate is valid; default 825")
     parser.add_argument(
@@ -89,13 +99,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         _renew(folder, name, args.renew, args.key_bits, args.days, passphrase)
         terminal.say(f"{folder}: a new {args.renew} key; the old one is kept beside it")
         return _show(folder, terminal, args.json) if args.renew == "tls" else 0
-    schemes = kept_kinds() if args.scheme == "both" else SCHEMES[args.scheme].kinds
     identity = make_party_folder(
         folder,
         name,
         passphrase,
         key_holder=args.key_holder,
-        schemes=schemes,
+        schemes=_kinds(args.scheme),
         key_bits=args.key_bits,
         listen=args.listen,
         days=args.days,
@@ -107,6 +116,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
+def _kinds(scheme: str | None) -> tuple[str, ...]:
+    """The kinds of encryption keys that are asked for."""
+    if scheme is None:
+        return ()
+    return kept_kinds() if scheme == "both" else (SCHEMES[scheme].opens,)
+
+
 def _parties(given: str | None, name: str, *, key_holder: bool) -> tuple[str, ...]:
     """Who is in the run, from the command line."""
     if given is None:
@@ -115,7 +131,7 @@ def _parties(given: str | None, name: str, *, key_holder: bool) -> tuple[str, ..
     for each in parties:
         check_party_name(each)
     if key_holder == (name in parties):
-        role = "a key-holder has no data and is none" if key_holder else "this party is not one"
+        role = "a helper has no data and is none" if key_holder else "this party is not one"
         raise SettingError(f"parties: {', '.join(parties)} given; {role} of them ({name})")
     if len(parties) < 2:
         raise SettingError(f"parties: {len(parties)} given, at least 2 are needed")
@@ -128,13 +144,16 @@ def make_party_folder(
     passphrase: str,
     *,
     key_holder: bool = False,
-    schemes: tuple[str, ...] | None = None,
+    schemes: tuple[str, ...] = (),
     key_bits: int = 3072,
     listen: str = "0.0.0.0:7001",  # mutual TLS decides who gets in
     days: int = 825,
     parties: tuple[str, ...] = (),
 ) -> Identity:
-    """The folder with everything in it; an existing party is never overwritten."""
+    """Make the folder with everything in it; an existing party is never overwritten.
+
+    `schemes`: kinds of encryption keys to make, for runs that reveal own gradients.
+    """
     parse_address(listen)
     taken = [each for each in (*TLS_FILES, "party.toml") if (folder / each).exists()]
     if taken:
@@ -144,7 +163,7 @@ def make_party_folder(
     identity = Identity.generate(name, days=days)
     identity.save(folder, passphrase)
     make_checkpoint_key(folder, passphrase)
-    for scheme in kept_kinds() if schemes is None else schemes:
+    for scheme in schemes:
         make_he_key(folder, scheme, key_bits, passphrase)
     text = party_toml(name, key_holder=key_holder, listen=listen, parties=parties)
     write_atomically(folder / "party.toml", text.encode(), mode=0o644)

@@ -18,6 +18,7 @@ from securefed.measure.plan import Estimate, RoundsModel, best, estimate
 from securefed.measure.report import seconds, size
 from securefed.measure.scenario import Scenario
 from securefed.protocols.objectives import OBJECTIVES
+from securefed.protocols.schedules import held_out
 from securefed.protocols.trust import needed_trust
 from securefed.runtime.own_data import load_data
 from securefed.runtime.settings import PartyFile, read_party_file
@@ -28,10 +29,10 @@ from securefed.transport import NETWORKS, Network, get_network
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
-What a run will take, without any peer: ciphertexts, megabytes, and minutes of computation and
-communication, a round and in all, for several numbers of local steps (Q) and each scheme, from a few
-seconds of calibration on this machine and a network profile. Says which Q is likely fastest and why, and
-where the solvability ledger would refuse to open."""
+What a run will take, without any peer: megabytes, memory, and minutes of computation and communication, a
+round and in all, for each scheme, from a few seconds of calibration on this machine and a network profile.
+Where own gradients are opened, it says which number of local steps (Q) is likely fastest, and where the
+solvability ledger would refuse to open. In blind training of linear models local steps cost nothing."""
 
 EPILOGUE = """\
 examples:
@@ -43,7 +44,10 @@ How many rounds Q local steps need depends on the data; the plan assumes R(Q) = 
 R(1)), through the rounds that you give for the Q that you give. Sizes are exact; times are forecasts."""
 
 LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
-HEAD = "    Q   rounds | a round: ciphertexts     bytes      comp      comm | in all: bytes      time"
+HEAD = (
+    "    Q   rounds | once: bytes      time | a round: ciphertexts     bytes      comp      comm |"
+    " in all: bytes      time"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,26 +102,38 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.say("calibrating this machine, a few seconds for each scheme")
     tables: list[tuple[str, list[Estimate]]] = []
     known = dict[str, Costs]()
+    refused: SettingError | None = None
     for title, variant in variants:
         with workers(_engine(args.engine, party), variant.scheme) as mapper:
-            kit, holder = variant.kit(), shared.key_holder or "key-holder"
-            used = {name: kit.columns(count) for name, count in columns.items()}
-            third = shared.key_holder is not None
-            scenario = Scenario(kit.recipe, used, rows, args.key_bits, holder, variant.outputs, third=third)
-            if variant.key_kind not in known:
-                known[variant.key_kind] = calibrate(variant.key_kind, args.key_bits, mapper)
-            terminal.detail(f"{title}: {len(LOCAL_STEPS)} values of Q")
-            found = [
-                estimate(scenario.with_steps(q), known[variant.key_kind], network, rounds)
-                for q in LOCAL_STEPS
-            ]
+            scenario = _scenario(variant, columns, rows, args.key_bits)
+            kind, own = scenario.cost_kind, int(variant.values["local_steps"])
+            steps = (own,) if scenario.blind and variant.kit().free_steps else LOCAL_STEPS
+            try:
+                if kind not in known:
+                    known[kind] = calibrate(kind, args.key_bits, mapper)
+                terminal.detail(f"{title}: Q = {', '.join(map(str, steps))}")
+                found = [estimate(scenario.with_steps(q), known[kind], network, rounds) for q in steps]
+            except SettingError as error:
+                refused = error
+                assumed.append(f"{title}: {error}")
+                continue
         tables.append((title, found))
     for line in assumed:
         terminal.warn(line)
+    if refused is not None and not tables:
+        raise refused
     _show(tables, columns, rows, network, rounds, terminal)
     if args.json:
         write_json(args.json, _facts(tables, columns, rows, network, rounds))
     return 0
+
+
+def _scenario(shared: SharedSettings, columns: dict[str, int], rows: int, key_bits: int) -> Scenario:
+    kit, third = shared.kit(), shared.key_holder is not None
+    used = {name: kit.columns(count) for name, count in columns.items()}
+    _, held = held_out(rows, shared.holdout if kit.recipe.blind else 0.0, int(shared.values["seed"]))
+    holder = shared.key_holder or "key-holder"
+    return Scenario(kit.recipe, used, rows, key_bits, holder, shared.outputs, third, len(held))
 
 
 def _engine(given: str | None, party: PartyFile | None) -> str | int | None:
@@ -191,7 +207,7 @@ def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[s
     found: list[tuple[str, SharedSettings]] = []
     refused: SettingError | None = None
     for scheme in wanted:
-        hides = SCHEMES[scheme].hides is not None
+        hides = SCHEMES[scheme].blind is not None
         for title, changes in shared.kit().alternatives(shared.values, hides):
             variant = _with(shared, **changes, scheme=scheme)
             try:
@@ -228,12 +244,17 @@ def _show(
         out(HEAD)
         for row in found:
             mark = "*" if row is fastest else " "
+            once = seconds(row.setup + row.setup_communication)
             out(
-                f"  {row.local_steps:>3}{mark} {row.rounds:>7} | {row.ciphertexts:>20,} {size(row.bytes):>9} "
-                f"{seconds(row.computation):>9} {seconds(row.communication):>9} | "
-                f"{size(row.total_bytes):>13} {seconds(row.total):>9}",
+                f"  {row.local_steps:>3}{mark} {row.rounds:>7} | {size(row.setup_bytes):>11} {once:>9} | "
+                f"{row.ciphertexts:>20,} {size(row.bytes):>9} {seconds(row.computation):>9} "
+                f"{seconds(row.communication):>9} | {size(row.total_bytes):>13} {seconds(row.total):>9}",
                 colour="green" if row is fastest else None,
             )
+        if found[0].memory:
+            out(f"  {size(found[0].memory)} of memory at each of the two parties that hold shares")
+        for line in dict.fromkeys(line for row in found for line in row.warnings):
+            terminal.warn(line)
         refused = next((row for row in found if row.refused), None)
         if refused is not None:
             terminal.warn(f"from Q = {refused.local_steps} on the ledger refuses: {refused.refused}")
@@ -243,9 +264,9 @@ def _show(
     if fastest is None:
         out("The ledger refuses all of these: take larger batches, or reveal='nothing'.")
         return
-    blind = best(row for row in every if row.reveal == "nothing")
-    if blind is not None and blind is not fastest:
-        out(f"Likely fastest of what reveals nothing: {_choice(blind)}")
+    hidden = best(row for row in every if row.reveal == "nothing")
+    if hidden is not None and hidden is not fastest:
+        out(f"Likely fastest of what reveals nothing: {_choice(hidden)}")
         out(f"Likely fastest where each party may see its own gradients: {_choice(fastest)}")
     else:
         out(f"Likely fastest: {_choice(fastest)}")
@@ -261,19 +282,20 @@ def _choice(row: Estimate) -> str:
 
 def _why(fastest: Estimate, every: list[Estimate], rounds: RoundsModel) -> str:
     same = [r for r in every if (r.scheme, r.reveal) == (fastest.scheme, fastest.reveal)]
+    if fastest.reveal == "nothing" and len(same) == 1:
+        return (
+            "Why: the work is done once, before the rounds. A round is two small messages whatever Q is, so "
+            "local steps cost nothing: keep Q = 20 or more. learning_rate = 'auto'."
+        )
     one = next(r for r in same if r.local_steps == 1)
     share = fastest.communication / (fastest.seconds or 1.0)
     if fastest.local_steps == 1 and len(same) > 1:
         reason = "more local steps cost more than the rounds that they save"
     elif one.computation and fastest.seconds < 1.2 * one.seconds:
-        reason = (
-            "a round costs the same whatever Q is (linear models exchange once a round), so more local steps "
-            "save rounds for nothing, until they save no more"
-        )
+        reason = "a round costs the same whatever Q is, so local steps save rounds until they save no more"
     else:
         reason = (
-            "each local step takes messages of its own, so a round grows from "
-            f"{seconds(one.seconds)} at Q = 1 to {seconds(fastest.seconds)}, "
+            f"a round grows from {seconds(one.seconds)} at Q = 1 to {seconds(fastest.seconds)}, "
             f"against {one.rounds} rounds that become {fastest.rounds}"
         )
     return (

@@ -10,7 +10,6 @@ from securefed.cli import passphrase as phrases
 from securefed.cli.entry import Stopped
 from securefed.cli.foreground import in_foreground, waiting_note
 from securefed.cli.terminal import Terminal
-from securefed.crypto.errors import WrongKey
 from securefed.data.ids import normalise_ids
 from securefed.errors import SettingError
 from securefed.measure.files import check_writable, write_json
@@ -39,7 +38,7 @@ EPILOGUE = """\
 examples:
   securefed predict bank/party.toml --rows new-clients.csv    at the label party: writes scores.csv
   securefed predict shop/party.toml --rows new-people.csv     at the same time at the other party
-  securefed predict notary/party.toml                         at the key-holder, if there is one
+  securefed predict notary/party.toml                         at the helper or key-holder, if there is one
 
 A file of new rows has the columns of the training file; the label is not needed. In transfer learning the
 label party's file needs the id column alone: it says whom it wants scored."""
@@ -58,11 +57,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     party = read_party_file(args.file)
     directory = RunDirectory(party.run_folder, party.own.name)
     shard = None
-    if party.is_key_holder:
-        instance = str(directory.read()[0]["instance"])
-    else:
+    if not party.is_key_holder:
         shard = read_shard(directory.shard, directory.preparation, party.shared)
-        instance = shard.instance
+    elif party.shared.helper is not None:
+        shard = read_shard(directory.shard, None, party.shared)
+    instance = shard.instance if shard is not None else str(directory.read()[0]["instance"])
     rows = _new_rows(party, args.rows, shard, terminal)
     # Found now and not when the scores are there: they would be lost, and all would have to do it again.
     if party.is_label_party:
@@ -90,11 +89,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
                 raise Stopped(why_it_ended(error)) from None
             word = "stopped" if isinstance(error, KeyboardInterrupt) else why_it_ended(error)
             raise Stopped(f"{word}; nothing was lost: run the same command again") from None
-        except WrongKey as error:
-            raise SettingError(
-                f"keys: a party has another {party.shared.scheme} key now than this model was trained with "
-                f"({error}); it has to put the old file back, or all train anew"
-            ) from None
         finally:
             keys.keep_count(now=True)
     _report(args, party, directory, shard, rows, scored, terminal)
@@ -104,7 +98,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal: Terminal) -> NewRows | None:
     if party.is_key_holder:
         if path is not None:
-            raise SettingError("rows: a key-holder has none; leave --rows out")
+            raise SettingError(f"rows: {party.own.name} is a party without data; leave --rows out")
         return None
     if path is None or party.data is None or shard is None:
         raise SettingError("rows: missing; --rows FILE names the new rows")
@@ -116,7 +110,7 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal
     wanted_alone = not party.shared.same_people and party.is_label_party
     features, unknown = None, dict[str, int]()
     if not wanted_alone:
-        features, unknown = prepared(shard.preparation, rows)
+        features, unknown = prepared(shard.columns, rows)
     for column, count in unknown.items():
         terminal.warn(f"{path.name}: {count} of {rows.count} values of {column!r} were not there in training")
     offset = None

@@ -65,8 +65,9 @@ parties = {parties}  # in the order of their turns; the last one has the labels
 {key_holder}
 objective = "{objective}"  # "linear": all have the same people; "transfer": two parties share some
 scheme = "ckks"                # "ckks" (lattices, fast), "paillier" (factoring), "plain" (NO protection)
-reveal = "nothing"             # "nothing": parameters stay encrypted throughout (linear models);
-                               # "own-gradient": each party sees its own aggregated gradients
+reveal = "nothing"             # "nothing": no party sees gradients or parameters (linear models);
+                               # "own-gradient": each party sees its own gradients; needs encryption keys
+                               # (securefed init NAME --renew ckks)
 rounds = {rounds}  # exchanges, or "auto"; the last third learns from held-out rows too (refit)
 local_steps = {steps}  # Q: local updates between two exchanges; `securefed plan` says which is fast
 learning_rate = "auto"         # every party's own, from its own columns: cannot diverge; or a number
@@ -85,8 +86,9 @@ seed = 0                       # of the batches; no secret
 # holdout = 0.2                # part of the common rows set aside: at the end, once, the label party sees
                                # their scores and says how good the model is; 0: quality is not measured
 # target = 0.9                 # stop when the metric is there; needs evaluate_every
-# release = false              # after a blind training, open each party's own parameters to it
-# check_every = 32             # blind: check one array in so many that a key-holder sends back, at random
+# release = false              # reveal = "nothing": at the end show each party its own parameters, blurred;
+                               # "trusted" lifts the limit on how many, where all trust each other
+# key_bits = 3072              # of Paillier keys that a run makes itself (reveal = "nothing")
 # dp_noise = 0.0               # noise on opened gradients: differential privacy of labels (own-gradient)
 # allow_determined = false     # open even what determines another party's secrets (see the ledger)
 """
@@ -104,7 +106,7 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
         parties = others if key_holder or name in others else (name, "bank")
     holder = name if key_holder else "notary"
     listed = "[" + ", ".join(f'"{each}"' for each in parties) + "]"
-    needed = f'key_holder = "{holder}"  # who holds the key, and no data'
+    needed = f'key_holder = "{holder}"  # the helper: a party without data'
     role = "key-holder" if key_holder else "data"
     parts = [HEAD.format(name=name, role=role, listen=listen)]
     if not key_holder:

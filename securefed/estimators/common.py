@@ -86,7 +86,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         if hasattr(self, "shards_"):
             raise SettingError(
                 f"pickle: a fitted {type(self).__name__} is not pickled; save(folder) writes a file for each "
-                "party, load(folder, keys=...) reads them"
+                "party, load(folder) reads them"
             )
         state: dict[str, Any] = super().__getstate__()
         return state
@@ -95,6 +95,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         """A key-holder for whoever holds keys in this run: as given, or fresh."""
         names = list(agreement.names) if agreement.mutual else [str(agreement.key_holder)]
         given, kind = dict(keys or {}), key_kind(agreement.scheme, agreement.reveal)
+        if kind is None:
+            if given:
+                raise SettingError("keys: none are taken where nothing is revealed; such a run makes its own")
+            return {}
         for name, holder in given.items():
             if name not in names:
                 raise SettingError(f"keys: {name!r} given, only {', '.join(names)} hold keys in this run")
@@ -307,10 +311,16 @@ def read_shards(
         shards[path.name[len("shard-") : -len(".npz")]] = arrays
     if not shards:
         raise DataError(f"{folder}: no model shards there")
-    if set(shards) != set(public["parties"]):
-        there, due = ", ".join(shards), ", ".join(map(str, public["parties"]))
-        raise DataError(f"{folder}: shards of {there} there, {due} expected")
+    due = {*map(str, public["parties"]), *([helper] if (helper := _helper(public)) else [])}
+    if set(shards) != due:
+        raise DataError(f"{folder}: shards of {', '.join(shards)} there, {', '.join(sorted(due))} expected")
     return public, shards
+
+
+def _helper(public: Mapping[str, Any]) -> str:
+    """The party without data that has a part of a blind model, if there is one."""
+    blind = public.get("blind")
+    return str(blind.get("helper") or "") if isinstance(blind, dict) else ""
 
 
 def _public(note: NDArray[np.generic]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from sklearn.metrics import r2_score
 
 from securefed import models
 from securefed.checks import check_choice, check_flag, check_number
-from securefed.crypto import KeyHolder, protects
+from securefed.crypto import KeyHolder, Mapper, protects
 from securefed.errors import DataError, SettingError
 from securefed.estimators.coefficients import coefficients, intercept
 from securefed.estimators.common import (
@@ -49,12 +49,12 @@ from securefed.measure.targets import TargetSides
 from securefed.models import LocalModel
 from securefed.party import Party, align, label_party
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blind import BlindParty
-from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blind.linear import BlindHelper, BlindParty
+from securefed.protocols.blind.scoring import ModelPart, ScorePlan
+from securefed.protocols.loop import PartyLoop
 from securefed.protocols.losses import get_loss
-from securefed.protocols.prediction_run import BlindShard, predict_programs
-from securefed.protocols.range_check import CHECK_EVERY
-from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
+from securefed.protocols.prediction_run import blind_program, predict_programs
+from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, automatic_rounds, held_out
 from securefed.protocols.scorers import LinearScorer, Scorer
 from securefed.protocols.training import Evaluation, Outcome
@@ -79,7 +79,9 @@ class GeneralisedLinear(Federated):
         models, SGD); or "own-gradient", the paper's way: each party sees its own aggregated gradients.
         With own gradients the peers must be trusted not to cheat: a crafted request shows single residuals
         (Paillier) or the whole secret key (CKKS, which `fit` warns of).
-    release: at the end of a training that revealed nothing, open each party's own parameters to it.
+    release: at the end of a training that revealed nothing, open each party's own parameters to it, blurred
+        beyond four digits. A party without labels gets at most 1,000 bits; "trusted" lifts that limit where
+        the parties trust each other.
     local_model: "linear", "network", or a mapping from party names to these words or to models of your own
         (a LocalModel; torch modules through securefed.models.torch.TorchModel, in plain).
     loss_form: "taylor" (second-order polynomial, the only one that can be encrypted), "exact" (plain
@@ -90,19 +92,14 @@ class GeneralisedLinear(Federated):
     l2: the weight of the penalty l2/2 |theta|^2; "auto" is 1/rows (scikit-learn's C = 1), at least 1e-4.
     rounds: exchanges; "auto": 24 for two parties and more for more of them, by the bound on what further
         accelerated rounds can change. refit: the last third of them learns from the held-out rows too, once
-        these have been measured, where nothing is revealed, steps are automatic, no evaluation looks at them
-        again, and every party's score ledger has room for scores of the same people by two models (it says so
-        in one bit); the quality that is told is then that of the model before.
+        these have been measured, where nothing is revealed, steps are automatic and no evaluation looks at
+        them again; the quality that is told is then that of the model before.
     batch_size: rows of each round's mini-batch, all where it is None. They are drawn anew each round; with
         fixed_batches=True cut once, which gives less of the labels away where gradients are revealed.
-    check_every: blind training: check one array in so many that comes back from its key-holder, at random; a
-        key-holder that shifts values to read columns is found with that probability and named. 0 for none:
-        key-holders are taken at their word, which is faster from some 2,000 rows on.
     dp_noise: noise multiplier of what is opened to parties without labels, and of the label party's own
         gradient: differential privacy of every label, in `result_.privacy` (own gradients, linear models,
         Paillier; securefed.protocols.privacy derives it). 0 for none.
-    margin_bound, feature_bound, parameter_bound: public bounds on |H^k|, |x| and |theta|, past which the run
-        stops with an error.
+    margin_bound: public bound on |H^k| and on labels that are numbers; past it the run stops with an error.
     evaluate_every: every so many rounds the label party sees the scores of the evaluation rows (0: never).
         With two parties, scores of a linear model show the other party's part of H for those rows.
     score_precision: bits after the point that scores show, 10 for 2**-10 or three digits; the parties that
@@ -140,7 +137,7 @@ class GeneralisedLinear(Federated):
         scheme: str = "ckks",
         *,
         reveal: str = "nothing",
-        release: bool = False,
+        release: bool | str = False,
         local_model: str | Mapping[str, str | LocalModel] = "linear",
         hidden: Sequence[int] = (16,),
         activation: str = "tanh",
@@ -160,10 +157,7 @@ class GeneralisedLinear(Federated):
         exchange: str = "star",
         loss_form: str = "auto",
         margin_bound: float = 64.0,
-        feature_bound: float = 64.0,
-        parameter_bound: float = 64.0,
         dp_noise: float = 0.0,
-        check_every: int = CHECK_EVERY,
         allow_determined: bool = False,
         allow_unstable: bool = False,
         standardise: bool = True,
@@ -203,10 +197,7 @@ class GeneralisedLinear(Federated):
         self.exchange = exchange
         self.loss_form = loss_form
         self.margin_bound = margin_bound
-        self.feature_bound = feature_bound
-        self.parameter_bound = parameter_bound
         self.dp_noise = dp_noise
-        self.check_every = check_every
         self.allow_determined = allow_determined
         self.allow_unstable = allow_unstable
         self.standardise = standardise
@@ -224,7 +215,7 @@ class GeneralisedLinear(Federated):
 
     def _recipe(self, parties: int = 2) -> LinearRecipe:
         simulation = {"standardise", "holdout", "threshold", "score_ledger", "base", "class_weight", "family"}
-        simulation |= {"key_bits", "network", "engine", "progress", "warm_start"}
+        simulation |= {"network", "engine", "progress", "warm_start"}
         settings = {k: v for k, v in self.get_params(deep=False).items() if k not in simulation}
         if settings["rounds"] == "auto":
             settings["rounds"] = automatic_rounds(parties)
@@ -301,15 +292,15 @@ class GeneralisedLinear(Federated):
         # A further model of the same people is a further question about them.
         guards = self._guards(list(local), {p.name: p for p in aligned} if earlier is None else None)
         outputs = self._label_side.outputs
-        members = tuple(
-            recipe.member(name, model, guards.get(name), outputs) for name, model in local.items()
-        )
+        members = tuple(recipe.member(name, model) for name, model in local.items())
         seen = [party.take(held_rows) for party in everybody] if len(held_rows) else ordered
         if validation:
             seen = self._match(validation, [party.name for party in ordered])
         agreement = recipe.agreement(members, len(train) + len(held_rows), outputs, held=len(held_rows))
         if earlier is not None:
             earlier.check(agreement, len(held_rows), self.seed)
+            if recipe.blind:
+                agreement = replace(agreement, details=(*agreement.details, ("warm_start", True)))
             keys = keys or earlier.holders
             for name, model in local.items() if not recipe.blind else ():
                 model.parameters = _known(self.shards_[name])
@@ -349,30 +340,40 @@ class GeneralisedLinear(Federated):
                 )
                 for p in learning
             }
-            for name, state in earlier.states.items() if earlier is not None else ():
-                data_parties[name].start_from(state)
+            states = {} if earlier is None else earlier.states
+            for party_name, party in data_parties.items():
+                if party_name in states:
+                    party.start_from(states[party_name])
             programs: dict[str, Program] = {name: party.run for name, party in data_parties.items()}
-            if agreement.key_holder is not None:
-                around = Surroundings(holders[KEY_HOLDER], mapper)
-                programs[KEY_HOLDER] = recipe.key_holder(agreement, around).run
+            helper: PartyLoop | None = None
+            if (third := agreement.key_holder) is not None:
+                helper = recipe.key_holder(agreement, Surroundings(holders.get(third), mapper))
+                if third in states:
+                    helper.start_from(states[third])
+                programs[third] = helper.run
             run = self._run(programs)
         self.parties_ = list(agreement.names)
         self._holders = holders
         judged = self._judge(run.outcomes[last], held, ordered[-1], targets, seen[-1])
         self.result_ = RunResult.of(agreement, run, judged)
-        self.shards_: dict[str, LocalModel | BlindShard] = {}
+        self.shards_: dict[str, LocalModel | ModelPart] = {}
         for name, trained in data_parties.items():
             self.shards_[name] = local[name]
             if isinstance(trained, BlindParty):
-                self.shards_[name] = self._blind_shard(recipe.plan(agreement), trained, local[name])
-        states = {name: party.state() for name, party in data_parties.items() if recipe.blind}
-        self._start = Start(agreement, len(held_rows), self.seed, holders, states)
+                self.shards_[name] = self._blind_shard(trained, local[name])
+        blind: dict[str, PartyLoop] = dict(data_parties) if recipe.blind else {}
+        if isinstance(helper, BlindHelper):
+            blind[str(agreement.key_holder)] = helper
+            if not recipe.release:
+                self.shards_[str(agreement.key_holder)] = helper.part
+        left = {name: {**party.state(), **_root(party)} for name, party in blind.items()}
+        self._start = Start(agreement, len(held_rows), self.seed, holders, left)
         return self
 
-    def _blind_shard(self, plan: BlindPlan, party: BlindParty, model: LocalModel) -> LocalModel | BlindShard:
-        """What a party keeps of a blind run: its parameters if they were released, else ciphertexts."""
+    def _blind_shard(self, party: BlindParty, model: LocalModel) -> LocalModel | ModelPart:
+        """What a party keeps of a blind run: its parameters if they were released, else shares."""
         if party.parameters is None:
-            return party.shard()
+            return party.part
         model.parameters = party.parameters.ravel()
         return model
 
@@ -443,32 +444,47 @@ class GeneralisedLinear(Federated):
     def _scores(self, parties: Sequence[Party]) -> Array:
         recipe = self._recipe()
         rows = self._match(parties, self.parties_)
-        parts: dict[str, Scorer | BlindShard] = {}
+        parts: dict[str, Scorer] = {}
+        blind: dict[str, ModelPart] = {}
         features = {}
         for party in rows:
             shard, columns = self.shards_[party.name], party.features
-            last = party.name == self.parties_[-1]
-            if isinstance(shard, BlindShard):
-                columns, parts[party.name] = recipe.augmented(columns, last=last), shard
+            if isinstance(shard, ModelPart):
+                columns = recipe.augmented(columns, last=party.name == self.parties_[-1])
+                blind[party.name] = shard
             else:
                 parts[party.name] = LinearScorer(shard, self.margin_bound)
             given, due = columns.shape[1], _columns(shard)
             if due not in (None, given):
                 raise DataError(f"{party.name}: {given} columns given, the model has {due}")
             features[party.name] = columns
-        agreement = self._prediction_agreement(recipe, parts)
-        self._holders = self._keys(agreement, self._fitting_holders(agreement))
+        agreement = self._prediction_agreement(recipe, blind=bool(blind))
         with self._mapper() as mapper:
             guards = self._guards(agreement.names)
             self._know(rows)
-            run = self._run(predict_programs(agreement, parts, features, self._holders, mapper, guards))
+            if blind:
+                programs = self._blind_programs(recipe, agreement, features, mapper)
+            else:
+                self._holders = self._keys(agreement, self._fitting_holders(agreement))
+                programs = predict_programs(agreement, parts, features, self._holders, mapper, guards)
+            run = self._run(programs)
         scores: Array = run.outcomes[agreement.label_party]
         return self._label_side.total(scores, rows[-1].name, rows[-1].features, rows[-1].offset)
 
-    def _prediction_agreement(
-        self, recipe: LinearRecipe, parts: Mapping[str, Scorer | BlindShard]
-    ) -> Agreement:
-        blind = any(isinstance(part, BlindShard) for part in parts.values())
+    def _blind_programs(
+        self, recipe: LinearRecipe, agreement: Agreement, features: Mapping[str, Array], mapper: Mapper
+    ) -> dict[str, Program]:
+        """Of all who have a part of the model, the helper too."""
+        scheme, count = recipe.cross_scheme(), len(features[agreement.label_party])
+        return {
+            name: blind_program(
+                agreement, part, features.get(name), count, scheme, mapper, self.score_guards_.get(name)
+            )
+            for name, part in self.shards_.items()
+            if isinstance(part, ModelPart)
+        }
+
+    def _prediction_agreement(self, recipe: LinearRecipe, *, blind: bool) -> Agreement:
         members = tuple(Member(name, 1, blind) for name in self.parties_)
         unwatched: dict[str, Any] = {"batch_size": None, "target": None, "patience": None, "dp_noise": 0.0}
         settings = replace(recipe, **unwatched, local_model="linear")
@@ -503,9 +519,8 @@ class GeneralisedLinear(Federated):
     def save(self, folder: str | PathLike[str]) -> None:
         """One file a party, with its own part of the model only, and what all know.
 
-        Parts of a blind model are ciphertexts; who holds the keys saves them with securefed.crypto.save_key.
-        How a party prepares its columns is in its file too, but for a transformer of the user's own, which
-        goes to `load` again.
+        Parts of a blind model are shares, uniform by themselves; a helper has one too. How a party prepares
+        its columns is in its file too, but for a transformer of the user's own, which goes to `load` again.
         """
         self._fitted()
         public: dict[str, Any] = {
@@ -517,9 +532,8 @@ class GeneralisedLinear(Federated):
             "classes": None if self._label_side.classes is None else self._label_side.classes.tolist(),
         }
         for shard in self.shards_.values():
-            if isinstance(shard, BlindShard):
-                plan = shard.plan
-                public["blind"] = [plan.columns, plan.l2, plan.feature_bound, plan.parameter_bound]
+            if isinstance(shard, ModelPart):
+                public["blind"] = shard.plan.to_dict()
         note = np.array(json.dumps(public))
         for name, shard in self.shards_.items():
             arrays: Shard = dict(shard.to_arrays())
@@ -533,14 +547,12 @@ class GeneralisedLinear(Federated):
         cls,
         folder: str | PathLike[str],
         *,
-        keys: Mapping[str, KeyHolder] | None = None,
         transforms: Mapping[str, Any] | None = None,
         **parameters: Any,
     ) -> Self:
         """The estimator with the shards that `save` wrote.
 
-        `keys`: the key-holders of a blind model. `transforms`: the fitted ones, by party. `parameters` as
-        for the constructor (scheme, network, ...).
+        `transforms`: the fitted ones, by party. `parameters` as for the constructor (scheme, network, ...).
         """
         public, shards = read_shards(folder, cls._kind, ("loss", "margin_bound", "fit_intercept", "classes"))
         bounds = {"margin_bound": public["margin_bound"], "fit_intercept": public["fit_intercept"]}
@@ -548,39 +560,27 @@ class GeneralisedLinear(Federated):
         labelled = shards[public["parties"][-1]]
         several = TargetSides if "targets.count" in labelled else cls._side
         side = several.take(labelled, get_loss(public["loss"]), classes)
-        plan: BlindPlan | None = None
-        if "blind" in public and keys is None:
-            raise SettingError(
-                "keys: none given, and this model is encrypted; load(folder, keys={...}) takes those that it"
-                " was trained with (fit(keys=...); securefed.crypto.load_key reads them)"
-            )
+        plan: ScorePlan | None = None
         if "blind" not in public:
             # Parameters that their owners know are scored under any scheme; nothing is left to reveal.
             parameters = {"reveal": "own-gradient", **parameters}
         else:
-            columns, l2, feature_bound, parameter_bound = public["blind"]
-            bounds |= {"l2": l2, "feature_bound": feature_bound, "parameter_bound": parameter_bound}
-            loss = get_loss(public["loss"])
-            count = len(public["parties"])
-            bounded = (feature_bound, parameter_bound, public["margin_bound"])
-            plan = BlindPlan(loss, count, columns, l2, *bounded, side.outputs)
+            plan = ScorePlan.from_dict(public["blind"])
         fixed = {"loss": public["loss"], **bounds}
         check_free(parameters, fixed)
         self = cls(**fixed, **parameters)
         self.parties_ = public["parties"]
         self.transforms_ = take_fitted(shards, transforms)
-        if keys is not None:
-            self._holders = dict(keys)
         self.score_guards_ = take_guards(shards)
         self._label_side = side
-        self.shards_ = {name: _shard(folder, name, shards[name], plan) for name in self.parties_}
+        self.shards_ = {name: _shard(folder, name, arrays, plan) for name, arrays in shards.items()}
         return self
 
     @property
     def holders_(self) -> dict[str, KeyHolder]:
         """The key-holders of the run: for another fit, or to save with securefed.crypto.save_key."""
         self._fitted()
-        return dict(self._holders)
+        return dict(getattr(self, "_holders", {}))
 
     @property
     def coef_(self) -> dict[str, dict[str, float]]:
@@ -603,26 +603,31 @@ class GeneralisedLinear(Federated):
         return found
 
 
-def _columns(shard: LocalModel | BlindShard) -> int | None:
+def _root(party: PartyLoop) -> dict[str, Array]:
+    """The basis of a blind party's parameters, for a warm start."""
+    return {"root": party.part.root} if isinstance(party, BlindParty) and party.part.root is not None else {}
+
+
+def _columns(shard: LocalModel | ModelPart) -> int | None:
     """Columns that a part of the model takes, where it says so (a blind one counts the intercept's)."""
-    if isinstance(shard, BlindShard):
-        return shard.size
+    if isinstance(shard, ModelPart):
+        return None if shard.root is None else len(shard.root)
     columns: int | None = getattr(shard, "columns", None)
     return columns
 
 
-def _known(shard: LocalModel | BlindShard) -> Array:
-    if isinstance(shard, BlindShard):
-        raise SettingError("warm_start: encrypted parameters were left by the fit before")
+def _known(shard: LocalModel | ModelPart) -> Array:
+    if isinstance(shard, ModelPart):
+        raise SettingError("warm_start: shared parameters were left by the fit before")
     return shard.parameters
 
 
 def _shard(
-    folder: str | PathLike[str], name: str, arrays: Shard, plan: BlindPlan | None
-) -> LocalModel | BlindShard:
+    folder: str | PathLike[str], name: str, arrays: Shard, plan: ScorePlan | None
+) -> LocalModel | ModelPart:
     if plan is not None:
         try:
-            return BlindShard.from_arrays(plan, arrays)
+            return ModelPart.from_arrays(plan, arrays)
         except DataError as error:
             raise DataError(f"{folder}: the shard of {name} {error}") from None
     model = models.from_arrays(arrays)

@@ -35,9 +35,8 @@ from securefed.measure.labels import LabelSide
 from securefed.measure.quality import Holdout
 from securefed.models import LocalModel
 from securefed.party import Party, align, label_party
-from securefed.protocols.blind import BlindParty
-from securefed.protocols.blind_algebra import BlindPlan
-from securefed.protocols.prediction_run import BlindShard
+from securefed.protocols.blind.linear import BlindParty
+from securefed.protocols.blind.scoring import ModelPart
 from securefed.result import RunResult
 
 __all__ = ["MultiClass"]
@@ -67,9 +66,9 @@ class _AllClasses(GeneralisedLinear):
         self._released: list[list[LocalModel]] = []
         return super().fit(parties, validation=validation, keys=keys)
 
-    def _blind_shard(self, plan: BlindPlan, party: BlindParty, model: LocalModel) -> LocalModel | BlindShard:
+    def _blind_shard(self, party: BlindParty, model: LocalModel) -> LocalModel | ModelPart:
         if party.parameters is None:
-            return super()._blind_shard(plan, party, model)
+            return super()._blind_shard(party, model)
         self._released.append([_with(model, column) for column in party.parameters.T])
         return model
 
@@ -247,12 +246,11 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         cls,
         folder: str | PathLike[str],
         *,
-        keys: Mapping[str, KeyHolder] | None = None,
         transforms: Mapping[str, Any] | None = None,
         **parameters: Any,
     ) -> Self:
         """What `save` wrote; as GeneralisedLinear's."""
-        joint = _AllClasses.load(folder, keys=keys, transforms=transforms, **parameters)
+        joint = _AllClasses.load(folder, transforms=transforms, **parameters)
         self = cls(GeneralisedLinear(**joint.get_params(deep=False)))
         self.models_, self._sides, self.classes_ = [joint], joint.sides, joint.classes_
         self.holdout_, self.confusion_ = None, None

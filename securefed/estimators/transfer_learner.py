@@ -44,8 +44,9 @@ from securefed.measure.quality import HeldOut, Holdout
 from securefed.models import HiddenLayer
 from securefed.party import Party, align, label_party
 from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.blind.scoring import ModelPart, ScorePlan
 from securefed.protocols.losses import get_loss
-from securefed.protocols.prediction_run import BlindShard, predict_programs
+from securefed.protocols.prediction_run import blind_program, predict_programs
 from securefed.protocols.recipe import Surroundings
 from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, held_out
 from securefed.protocols.scorers import Scorer
@@ -74,10 +75,10 @@ class TransferLearner(Federated):
         32); activation: of hidden layers, "sigmoid", "tanh" or "relu".
     gamma: weight of the squared distance between the two representations of a shared person; l2: of the
         squared parameters; rounds. None: what suits `reveal` (securefed.protocols.transfer_recipe).
-    activation_bound: the largest |u| that relu may reach; feature_bound: the largest feature of a blind run.
-        Both are public.
-    key_holder: the name of a third party that only holds the key, where nothing is revealed; None: the two
-        hold keys for each other.
+    activation_bound: the largest |u| that relu may reach; it is public.
+    key_holder: the name of a helper without data, where nothing is revealed. It holds the second shares of
+        the model in place of B, which then only hands out shares and is scored. None: the two parties hold
+        the shares themselves.
     evaluate_every: every so many rounds A sees the scores of the evaluation rows (0: never).
     holdout: part of the shared people that is not trained on; A sees the scores of those with labels once, at
         the end, which says how good the model is (`result_.holdout`) and how likely each class.
@@ -112,7 +113,6 @@ class TransferLearner(Federated):
         score_precision: int = 10,
         score_ledger: str = "refuse",
         activation_bound: float = 64.0,
-        feature_bound: float = 64.0,
         allow_determined: bool = False,
         standardise: bool = True,
         key_bits: int = 3072,
@@ -141,7 +141,6 @@ class TransferLearner(Federated):
         self.score_precision = score_precision
         self.score_ledger = score_ledger
         self.activation_bound = activation_bound
-        self.feature_bound = feature_bound
         self.allow_determined = allow_determined
         self.standardise = standardise
         self.key_bits = key_bits
@@ -151,7 +150,7 @@ class TransferLearner(Federated):
         self.progress = progress
 
     def _recipe(self) -> TransferRecipe:
-        simulation = {"standardise", "key_bits", "network", "engine", "progress", "score_ledger", "holdout"}
+        simulation = {"standardise", "network", "engine", "progress", "score_ledger", "holdout"}
         own = {*simulation, "key_holder"}
         recipe = TransferRecipe(**{k: v for k, v in self.get_params(deep=False).items() if k not in own})
         if self.key_holder is not None:
@@ -203,6 +202,9 @@ class TransferLearner(Federated):
         )
         agreement = recipe.agreement(members, len(rows_a), outputs, len(aside))
         agreement = replace(agreement, key_holder=self.key_holder)
+        if validation:
+            rows = ("validation_rows", max(party.rows for party in validation))
+            agreement = replace(agreement, details=(*agreement.details, rows))
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders, guards = self._keys(agreement, keys), self._guards(agreement.names, given)
         measured = (all_a[seen], all_b[seen]) if len(aside) else (rows_a[labelled], rows_b[labelled])
@@ -228,8 +230,8 @@ class TransferLearner(Federated):
                 }
                 programs: dict[str, Program] = {name: party.run for name, party in blind.items()}
                 if self.key_holder is not None:
-                    third = Surroundings(holders[self.key_holder], mapper)
-                    programs[self.key_holder] = recipe.key_holder(agreement, third).run
+                    helper = recipe.key_holder(agreement, Surroundings(mapper=mapper))
+                    programs[self.key_holder] = helper.run
                 run = self._run(programs)
             else:
                 sides = {
@@ -243,12 +245,14 @@ class TransferLearner(Federated):
         judged = self._judge(run.outcomes[a.name], held, trained) if len(aside) else None
         self.result_ = RunResult.of(agreement, run, judged)
         self.parties_ = list(agreement.names)
-        self.shards_: dict[str, HiddenLayer | BlindShard]
+        self.shards_: dict[str, HiddenLayer | ModelPart]
         self._sealed: dict[bytes, bytes] = {}
         self._holders = holders
         if recipe.blind:
             self._phi: Array | None = None
-            self.shards_ = {name: party.shard() for name, party in blind.items()}
+            self.shards_ = {name: party.part for name, party in blind.items()}
+            if self.key_holder is not None:
+                self.shards_[self.key_holder] = helper.part
         else:
             self._phi = sides[a.name].phi()  # A's, kept with A's shard
             self.shards_ = dict(layers)
@@ -362,24 +366,38 @@ class TransferLearner(Federated):
         if len(found) != 1:
             raise DataError(f"parties: {', '.join(p.name for p in given)} given, rows of {b_name} are needed")
         rows = self._ready(found[0])
-        recipe = replace(self._recipe(), batch_size=None, target=None, patience=None)
-        parts: dict[str, Scorer | BlindShard] = {}
-        features = {b_name: rows.features}
-        for name, shard in self.shards_.items():
-            if isinstance(shard, BlindShard):
-                parts[name] = shard
-                features[name] = recipe.scored(rows.features, label_party=name == a_name)
-            else:
-                parts[name] = recipe.scorer(shard, self._phi if name == a_name else None, self._sealed)
         check_columns(rows, self._columns)
+        recipe = replace(self._recipe(), batch_size=None, target=None, patience=None)
         members = tuple(Member(name, 1, recipe.blind) for name in self.parties_)
         agreement = recipe.agreement(members, 1, self._label_side.outputs)
         agreement = replace(agreement, key_holder=self.key_holder)
-        self._holders = self._keys(agreement, getattr(self, "_holders", None))
         with self._mapper() as mapper:
             guards = self._guards(agreement.names)
             self._know([rows])
-            run = self._run(predict_programs(agreement, parts, features, self._holders, mapper, guards))
+            programs: dict[str, Program] = {}
+            parts: dict[str, Scorer] = {}
+            for name, shard in self.shards_.items():
+                if isinstance(shard, ModelPart):
+                    features = None
+                    if name in self.parties_:
+                        features = recipe.scored(rows.features, label_party=name == a_name)
+                    programs[name] = blind_program(
+                        agreement,
+                        shard,
+                        features,
+                        len(rows.features),
+                        recipe.cross_scheme(),
+                        mapper,
+                        guards.get(name),
+                    )
+                else:
+                    parts[name] = recipe.scorer(shard, self._phi if name == a_name else None, self._sealed)
+            if parts:
+                self._holders = self._keys(agreement, getattr(self, "_holders", None))
+                programs = predict_programs(
+                    agreement, parts, {b_name: rows.features}, self._holders, mapper, guards
+                )
+            run = self._run(programs)
         scores: Array = run.outcomes[a_name]
         return scores
 
@@ -387,7 +405,7 @@ class TransferLearner(Federated):
     def _columns(self) -> int:
         """Of B's, as they are scored."""
         shard = self.shards_[self.parties_[0]]
-        return shard.size - 1 if isinstance(shard, BlindShard) else shard.columns
+        return shard.plan.sizes[0] - 1 if isinstance(shard, ModelPart) else shard.columns
 
     def predict_proba(self, party: Party | Sequence[Party]) -> Array:
         """Probabilities of the classes: of the score as it is, or as held-out people say."""
@@ -410,7 +428,7 @@ class TransferLearner(Federated):
     def save(self, folder: str | PathLike[str]) -> None:
         """One file a party, with its own part of the model only (Phi is A's), and what all know.
 
-        Parts of a blind model are ciphertexts; who holds the keys saves them with securefed.crypto.save_key.
+        Parts of a blind model are shares that are uniform by themselves; a helper has one too.
         """
         self._fitted()
         recipe = self._recipe()
@@ -424,8 +442,8 @@ class TransferLearner(Federated):
             "key_holder": self.key_holder,
         }
         for name, shard in self.shards_.items():
-            if isinstance(shard, BlindShard):
-                public["blind"] = [shard.plan.columns, shard.plan.l2, shard.plan.feature_bound]
+            if isinstance(shard, ModelPart):
+                public["blind"] = shard.plan.to_dict()
             arrays = {**shard.to_arrays(), "public": np.array(json.dumps(public))}
             arrays |= guard_arrays(getattr(self, "score_guards_", {}).get(name))
             arrays |= fitted_arrays(self.transforms_.get(name))
@@ -446,8 +464,8 @@ class TransferLearner(Federated):
     ) -> Self:
         """The estimator with the shards that `save` wrote; `parameters` as for the constructor.
 
-        `keys`: the key-holders of a blind model. `transforms`: transformers of the parties' own, fitted, by
-        party.
+        `keys`: key-holders for predictions of a model of hidden layers; fresh ones are made where none are
+        given. A blind model takes none. `transforms`: transformers of the parties' own, fitted, by party.
         """
         public, shards = read_shards(
             folder, "transfer", ("hidden", "activation", "activation_bound", "classes")
@@ -455,12 +473,8 @@ class TransferLearner(Federated):
         fixed = {name: public[name] for name in ("hidden", "activation", "activation_bound")}
         blind = "blind" in public
         if blind:
-            if keys is None:
-                raise SettingError(
-                    "keys: none given, and this model is encrypted; load(folder, keys={...}) takes those that"
-                    " it was trained with (fit(keys=...); securefed.crypto.load_key reads them)"
-                )
-            columns, fixed["l2"], fixed["feature_bound"] = public["blind"]
+            if keys:
+                raise SettingError("keys: a model that reveals nothing has its own keys; leave them out")
             fixed["key_holder"] = public.get("key_holder")
         else:
             parameters = {"reveal": "own-gradient", **parameters}
@@ -475,9 +489,9 @@ class TransferLearner(Federated):
         if keys is not None:
             self._holders = dict(keys)
         if blind:
-            plan = self._recipe().scoring_plan(columns, self._label_side.outputs)
+            plan = ScorePlan.from_dict(public["blind"])
             self._phi = None
-            self.shards_ = {name: BlindShard.from_arrays(plan, shards[name]) for name in self.parties_}
+            self.shards_ = {name: ModelPart.from_arrays(plan, shards[name]) for name in shards}
         else:
             self._phi = as_phi(shards[self.parties_[1]], public["hidden"])
             self.shards_ = {name: HiddenLayer.from_arrays(shards[name]) for name in self.parties_}

@@ -1,7 +1,7 @@
 """What a fit leaves to the next one of the same estimator (`warm_start`): where to begin, under which keys.
 
-A blind model begins with the ciphertexts that the last one ended with: nobody learns more of them than of a
-start at 0. Held-out rows have to stay unseen from fit to fit, or what is measured on them is worth nothing.
+A blind model begins with the shares that the last one ended with: nobody learns more of them than of a start
+at 0. Held-out rows have to stay unseen from fit to fit, or what is measured on them is worth nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, protects
-from securefed.crypto.hidden import hides
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 
@@ -42,11 +41,6 @@ class Start:
                 "warm_start: the fit before released its parameters; the difference of two released models is"
                 " a gradient, and release=True is allowed in the last fit only"
             )
-        if agreement.check_every and self.states and not self.agreement.check_every:
-            raise SettingError(
-                f"warm_start: check_every={agreement.check_every} given, and nothing of the fit before was"
-                " checked; the same is allowed"
-            )
         if held and self.agreement.batches.aside:
             raise SettingError(
                 "warm_start: the fit before learnt from the rows that it held out (refit);"
@@ -58,19 +52,6 @@ class Start:
                 f"warm_start: {held} of {rows} rows would be held out by seed {seed}, {self.held} of {known}"
                 f" by seed {self.seed} were, and others learnt from; the same, or holdout=0, is allowed"
             )
-        now, then = (each.batches.effective_size for each in (agreement, self.agreement))
-        trusts, trusted = agreement.takes_on_trust, self.agreement.takes_on_trust
-        for holder in self.holders.values() if self.states else ():
-            key = holder.public
-            if hides(key) and any(
-                key.blocks_for(member.equations, now, rough=trusts)
-                != key.blocks_for(member.equations, then, rough=trusted)
-                for member in agreement.members
-            ):
-                raise SettingError(
-                    f"warm_start: {now} rows a round given; encrypted parameters of {then} lie otherwise, and"
-                    " about as many are allowed"
-                )
 
 
 def _facts(agreement: Agreement) -> dict[str, object]:
@@ -82,5 +63,4 @@ def _facts(agreement: Agreement) -> dict[str, object]:
         "scheme": agreement.scheme,
         "reveal": agreement.reveal,
         "loss": details["loss"],
-        "parameter_bound": details["parameter_bound"],
     }

@@ -2,32 +2,37 @@
 
 Paillier's operations scale with counts, so they are measured small: an encryption, r**n, an opening, a
 multiplication mod n**2 (the multi-exponentiation says how many it will take), a squaring. CKKS's depend on
-shapes in steps and are fast, so they are measured at the shapes that the run will have; so are those on
-hidden arrays under RLWE (securefed.measure.lattice). A local model needs none: a rehearsal runs it.
+shapes in steps and are fast, so they are measured at the shapes that the run will have. So are encrypted
+products by RLWE (securefed.measure.rlwe_costs). A local model needs none: a rehearsal runs it.
 
 Seconds are the processor's: a machine that is busy with something else is not slower for it.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from math import ceil
 from time import thread_time
-from typing import Any
 
 import numpy as np
 
-from securefed.crypto import FixedPoint, KeyHolder, Mapper, Serial, generate, load_public_key
+from securefed.crypto import FixedPoint, KeyHolder, Mapper, generate, load_public_key
+from securefed.crypto.blind.interface import NONCE_BYTES, Product
+from securefed.crypto.blind.paillier import (
+    WORTH_TABLES,
+    PaillierCrossKey,
+    Slots,
+    exponent_bits,
+    paillier_scheme,
+)
 from securefed.crypto.fixed import PRIVATE_BITS
-from securefed.crypto.paillier import PaillierPublicKey
+from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey
 from securefed.crypto.paillier.masking import horner
 from securefed.crypto.paillier.multiexp import Column, choose_plan, column_powers
-from securefed.crypto.paillier.public import unit_powers
-from securefed.crypto.randomness import uniform_units
+from securefed.engine.local import cores
 from securefed.errors import SettingError
-from securefed.measure.lattice import RlweCosts
-from securefed.measure.meter import Costs, Operation
+from securefed.measure.meter import EFFICIENCY, Costs, Operation
+from securefed.measure.rlwe_costs import RlweCosts
 from securefed.measure.stopwatch import timed
 
 __all__ = ["CkksCosts", "PaillierCosts", "PlainCosts", "calibrate"]
@@ -47,23 +52,37 @@ class PlainCosts:
 class PaillierCosts:
     """Per ciphertext, and per multiplication mod n**2."""
 
-    def __init__(self, key_bits: int, mapper: Mapper | None = None, *, allow_small: bool = False) -> None:
-        holder = generate("paillier", key_bits=key_bits, allow_small=allow_small)
+    def __init__(self, key_bits: int, workers: int = 1, *, allow_small: bool = False) -> None:
+        self.workers, self.bits, self._bytes = workers, key_bits, key_bits // 4
+        self.efficiency = EFFICIENCY * min(1.0, cores() / workers) if workers > 1 else 1.0
+        scheme, nonce, made = (
+            paillier_scheme(key_bits, allow_small),
+            bytes(NONCE_BYTES),
+            list[PaillierCrossKey](),
+        )
+        self.keys = {"generate": timed(lambda: made.append(scheme.generate()), 2)}  # type: ignore[arg-type]
+        blob = made[0].public(nonce)
+        self.keys["public"] = timed(lambda: made[0].public(nonce), 1)
+        self.keys["load public"] = timed(lambda: scheme.load_public(blob, nonce), 1)
+        residues, powers = made[0]._secret.residues, made[0]._secret.powers
+        self.tables = timed(lambda: residues.draw(1), 1)
+        """Of the owner, once a key."""
+        self.power = timed(lambda: powers.draw(2)) / 2
+        """An owner's r**n without tables."""
+        holder = KeyHolder(PaillierSecretKey(made[0]._secret.primes, allow_small=allow_small))
         public = holder.public
         if not isinstance(public, PaillierPublicKey):
             raise SettingError("calibration: not a Paillier key")
-        self.workers = (mapper or Serial()).workers
-        begin = thread_time()
-        holder.encrypt(np.zeros(1), FIXED)
-        load_public_key(public.to_bytes(), allow_small=allow_small)
-        self.setup = thread_time() - begin  # the owner's tables and the proof of the peer's key; once
+        self.keys["key"] = self.tables + timed(
+            lambda: load_public_key(public.to_bytes(), allow_small=allow_small), 1
+        )
         rng = np.random.default_rng(0)
         values = rng.uniform(-1, 1, 16)
         encrypted = holder.encrypt(values, FIXED)
-        blob = encrypted.to_bytes()
+        sent = encrypted.to_bytes()
         self.encrypt = timed(lambda: holder.encrypt(values, FIXED)) / len(values)
         self.draw = timed(lambda: public.draw(4)) / 4
-        self.load = timed(lambda: public.load(blob)) / len(values)
+        self.load = timed(lambda: public.load(sent)) / len(values)
         self.open = self._opening(holder)
         group = list(encrypted._ciphertexts)  # type: ignore[attr-defined]
         width = 120
@@ -71,10 +90,8 @@ class PaillierCosts:
         exponents = rng.integers(-(1 << 24), 1 << 24, (8, 48))
         bases = [group[i % len(group)] * (i + 2) % public.square for i in range(48)]
         column = Column(public.n, bases, exponents)
-        self._bytes = int(public.n.bit_length()) // 4
         units = choose_plan(exponents.shape, exponents.size, 24, self._bytes).cost
         self.multiplication = timed(lambda: column_powers(column)) / units
-        self.efficiency = self._efficiency(public, mapper)
 
     @staticmethod
     def _opening(holder: KeyHolder) -> float:
@@ -89,21 +106,6 @@ class PaillierCosts:
             best = min(best, thread_time() - begin)
         return best / count
 
-    def _efficiency(self, public: PaillierPublicKey, mapper: Mapper | None) -> float:
-        """How much of its share a worker gives, measured on r**n: what handing out costs, what workers take
-        from each other, and whether there is a core for each.
-        """
-        if mapper is None or mapper.workers == 1:
-            return 1.0
-        pieces = [(public.n, uniform_units(public.n, 4)) for _ in range(2 * mapper.workers)]
-        begin = thread_time()
-        busy = sum(mapper.map(_draw_seconds, pieces))
-        handing = thread_time() - begin
-        due = self.draw * 4 * len(pieces)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        share = min(1.0, cores / mapper.workers)
-        return share * min(1.0, max(0.2, due / (busy + handing * mapper.workers)))
-
     def _spread(self, seconds: float, pieces: int) -> float:
         """Over the workers that get a piece."""
         if self.workers == 1 or pieces < 2:
@@ -113,25 +115,37 @@ class PaillierCosts:
 
     def seconds(self, operation: Operation) -> float:
         count = operation.ciphertexts
-        if operation.name == "key":
-            return self.setup
+        if operation.name in self.keys:
+            return self.keys[operation.name]
+        if operation.product is not None:
+            return self._blind(operation, operation.product)
         if operation.name == "contract":
             outputs, columns = operation.size
             return self._products((columns, outputs, operation.inner), operation.terms, PRIVATE_BITS)
-        if operation.name == "multiply" and operation.matrix is not None:
-            outputs, columns = operation.size
-            integers = np.abs(operation.matrix.integers())
-            bits = max(1, int(integers.max(initial=0)).bit_length())
-            terms = columns * int(np.count_nonzero(integers))
-            return self._products((columns, outputs, operation.inner), terms, bits)
-        if operation.name == "pack":
-            return self._packed(operation)
         if operation.name == "mask":
             return self._packed(operation) + self._of("draw", count)
         if operation.name not in AS:
             raise SettingError(f"plan: nobody has measured what {operation.name!r} takes under Paillier")
         same = AS[operation.name]
         return 0.0 if same is None else self._of(same, count)
+
+    def _blind(self, operation: Operation, product: Product) -> float:
+        """An operation of an encrypted product."""
+        slots = Slots.of(product, self.bits)
+        count, right = operation.inner * slots.groups, product.right
+        if operation.name == "encrypt":
+            if product.inner * slots.groups < WORTH_TABLES:
+                return self.power * count
+            return self.tables * operation.inner / product.inner + self._of("encrypt", count)
+        if operation.name == "multiply":
+            bits = exponent_bits(product)
+            return self.load * count + self._products(
+                (slots.groups, right, operation.inner), count * right, bits
+            )
+        if operation.name == "respond":
+            moves = slots.width * slots.columns * slots.groups * (right - slots.chunks)
+            return self._spread(self.squaring * moves, slots.replies) + self._of("draw", slots.replies)
+        return self._of("open", slots.replies)
 
     def _of(self, word: str, count: int) -> float:
         if word == "encrypt":
@@ -169,31 +183,12 @@ AS: dict[str, str | None] = {
     "draw": "draw",
     "open": "open",
     "unmask": None,
-    "zeros": "draw",
-    "load array": "load",
-    "array plus": "add",
-    "array bytes": None,
-    "flatten": None,
-    "prepare": None,
-    "unfold": None,
-    "add sums": "add",
-    "sum plus": "add",
-    "rerandomise": "draw",
     "sum bytes": None,
     "load sum": "load",
-    "read": "open",
-    "conceal": "encrypt",
 }
 """Operations under Paillier, and what they cost as much as, for each ciphertext; None: nothing worth a
 forecast.
 """
-
-
-def _draw_seconds(piece: tuple[Any, list[Any]]) -> float:
-    """The processor's time for r**n of some units; a top-level function, for other processes."""
-    begin = thread_time()
-    unit_powers(piece)
-    return thread_time() - begin
 
 
 class CkksCosts:
@@ -261,13 +256,15 @@ class CkksCosts:
 
 
 def calibrate(kind: str, key_bits: int, mapper: Mapper | None = None) -> Costs:
-    """The costs of a kind of keys (securefed.crypto.key_kind) on this machine; `mapper` is what the run will
-    use.
+    """Measure what work of one kind (`Scenario.cost_kind`) takes on this machine.
+
+    `key_bits` concerns Paillier alone. `mapper` is what the run will use. SettingError for an unknown kind.
     """
+    workers = 1 if mapper is None else mapper.workers
     known: dict[str, Callable[[], Costs]] = {
-        "paillier": lambda: PaillierCosts(key_bits, mapper),
-        "rlwe": lambda: RlweCosts(1 if mapper is None else mapper.workers),
+        "paillier": lambda: PaillierCosts(key_bits, workers),
         "ckks": CkksCosts,
+        "rlwe": lambda: RlweCosts(workers),
         "plain": PlainCosts,
     }
     if kind not in known:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from securefed.crypto.errors import BadKey, CapacityError
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.multipliers import Multipliers
 from securefed.crypto.paillier.extent import Extent, multiplier_scale
-from securefed.crypto.paillier.hidden import PaillierLayout
 from securefed.crypto.paillier.masking import Layout
 from securefed.crypto.scheme import FLOAT_BITS, Encrypted, Floats, Mask, Masked, Opened
 from securefed.measure.meter import WORD
@@ -45,50 +44,24 @@ class Block:
     width: int = 0
 
 
-class Figures(Protocol):
-    """What is public about an encrypted array of one scheme."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def bound(self) -> float: ...
-
-    @property
-    def ciphertexts(self) -> int: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-    @property
-    def unit_bits(self) -> int: ...
-
-    def arrived(self) -> Self:
-        """As the receiver reads it from its frame."""
-        ...
-
-    def plus(self, other: Self) -> Self: ...
-
-    def plus_plain(self) -> Self: ...
-
-    def contracted(self, multipliers: Multipliers, fixed: FixedPoint | None) -> Self: ...
-
-    def masked(self, width: int | None) -> Block: ...
-
-
 @dataclass(frozen=True)
 class PaillierFigures:
     """One value a ciphertext; masked results are packed."""
 
-    key: PaillierLayout
+    key_bits: int
     shape: tuple[int, ...]
     extent: Extent
     inner: int = 0
 
     def __post_init__(self) -> None:
         bits = self.extent.magnitude.bit_length()
-        if bits + 1 >= self.key.bits:
-            raise CapacityError(f"integers of {bits} bits, signed, do not fit a key of {self.key.bits}")
+        if bits + 1 >= self.key_bits:
+            raise CapacityError(f"integers of {bits} bits, signed, do not fit a key of {self.key_bits}")
+
+    @property
+    def plaintext_bytes(self) -> int:
+        """A ciphertext has twice as many."""
+        return (self.key_bits + 7) // 8
 
     @property
     def bound(self) -> float:
@@ -100,7 +73,7 @@ class PaillierFigures:
 
     @property
     def bytes(self) -> int:
-        return self.ciphertexts * self.key.ciphertext_bytes
+        return self.ciphertexts * 2 * self.plaintext_bytes
 
     @property
     def unit_bits(self) -> int:
@@ -123,12 +96,9 @@ class PaillierFigures:
         return replace(self, shape=shape, extent=extent, inner=rows)
 
     def masked(self, width: int | None) -> Block:
-        layout = Layout.of(self.key.bits, self.shape, self.extent, width)
-        count = layout.ciphertexts
-        opened = count * self.key.plaintext_bytes
-        return Block(
-            self.shape, count, count * self.key.ciphertext_bytes, opened, self.inner, width=layout.width
-        )
+        layout = Layout.of(self.key_bits, self.shape, self.extent, width)
+        opened = layout.ciphertexts * self.plaintext_bytes
+        return Block(self.shape, layout.ciphertexts, 2 * opened, opened, self.inner, width=layout.width)
 
 
 @dataclass(frozen=True)
@@ -181,6 +151,10 @@ class CkksFigures:
     def masked(self, width: int | None) -> Block:
         layout = self.form.layout
         return Block(self.shape, layout.ciphertexts, masked_bytes(layout), answer_bytes(layout), self.inner)
+
+
+Figures = PaillierFigures | CkksFigures
+"""What is public about an encrypted array."""
 
 
 class DryEncrypted(Encrypted):

@@ -1,58 +1,56 @@
-"""What operations would take: the clock of a rehearsal, and frames that stand for arrays.
+"""What operations would take: the clock of a rehearsal, and frames that stand for encrypted arrays.
 
-A frame of a rehearsal is as long as the real one and holds nothing but a number; what is public about the
+A frame of a rehearsal is as long as the real one and holds nothing but a number. What is public about the
 array that it stands for is kept beside the clock, for whoever reads the frame.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from securefed.crypto.blind.interface import Product
 from securefed.crypto.errors import FormatError
-from securefed.crypto.hidden import PlainMatrix
 from securefed.crypto.wire import HEADER
 
-__all__ = ["WORD", "Costs", "Meter", "Operation", "ciphertexts_in"]
+__all__ = ["EFFICIENCY", "WORD", "Costs", "Meter", "Operation", "ciphertexts_in"]
 
 WORD = b"dry run\0"
 HEAD = struct.Struct("<8sQI")
 """What stands in a dry frame: that it is one, its number, ciphertexts."""
+EFFICIENCY = 0.85
+"""Of a worker process, beside work in this one."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing that a party does to encrypted arrays, to hidden ones, or to keys."""
+    """One thing that a party does to encrypted arrays, in an encrypted product, or to keys."""
 
     name: str
     """Encrypted arrays: encrypt (under the own key), encrypt for another, load, add, plus (plain numbers),
-    contract, draw (r**n, or what re-randomises), mask, open, unmask.
+    contract, draw (r**n, or what re-randomises), mask, sum bytes, load sum, open, unmask; key.
 
-    Hidden ones: zeros, load array, array plus, array bytes, multiply, flatten (array to sum); pack, add sums,
-    sum plus, rerandomise, sum bytes, load sum; read, open, conceal. And what is put off and done once:
-    prepare an array that arrived for its first use, unfold one that was computed to send it.
-
-    Keys: key, switching, load switching.
+    Encrypted products: generate, public, load public; encrypt, multiply, respond, read.
     """
     shape: tuple[int, ...] = (0, 0)
     """Of the array, or of the result."""
     ciphertexts: int = 0
-    blocks: int = 1
     inner: int = 0
-    """Of a product, and of what becomes of it: rows of the operand."""
-    matrix: PlainMatrix | None = None
-    """Of a product of a hidden array."""
-    again: bool = False
-    """Whether the matrix was kept from an earlier product."""
+    """Rows that a sum goes over; of an encrypted product, the rows of this operation."""
     width: int = 0
-    """Of a slot, where sums are packed."""
-    rough: bool = False
-    """Whether the matrix allows more noise."""
+    """Bits of a slot, where sums are packed."""
     terms: int = 0
-    """Of a contraction: multipliers that are not 0."""
+    """Multipliers of a contraction that are not 0."""
+    product: Product | None = None
+    blocks: int = 1
+    """Blocks of rows that several processes may share."""
+    exact: bool = False
+    """The rows are numbers of 105 bits."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -61,7 +59,7 @@ class Operation:
 
 
 class Costs(Protocol):
-    """Seconds for an operation under one kind of keys; SettingError for what such keys cannot do."""
+    """Seconds for an operation of one kind; SettingError for what that kind cannot do."""
 
     def seconds(self, operation: Operation) -> float: ...
 
@@ -79,10 +77,26 @@ class Meter:
     def now(self) -> float:
         return self.timer() + self._ahead
 
-    def note(self, operation: Operation) -> None:
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Do something that a run does not do: it takes no time on this clock."""
         begin = self.timer()
-        seconds = self.costs.seconds(operation)  # may be measured only now: not on this clock
-        self._ahead += seconds - (self.timer() - begin)
+        try:
+            yield
+        finally:
+            self._ahead -= self.timer() - begin
+
+    def note(self, operation: Operation) -> None:
+        with self.stopped():  # it may be measured only now
+            seconds = self.costs.seconds(operation)
+        self._ahead += seconds
+
+    def scaled(self, work: Callable[[], T], factor: float) -> T:
+        """Do a part of some work, whose whole takes `factor` times as long."""
+        begin = self.timer()
+        done = work()
+        self._ahead += (factor - 1.0) * (self.timer() - begin)
+        return done
 
     def number(self) -> int:
         return int(next(self._serial))

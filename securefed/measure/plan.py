@@ -1,11 +1,13 @@
-"""How long, and how much, before anybody is asked: ciphertexts, bytes and minutes for each number of local
-steps.
+"""How long, and how much, before anybody is asked: ciphertexts, bytes and minutes.
 
 Sizes are exact: a run is rehearsed by its real programs (securefed.measure.rehearsal). Times come from a
 short calibration of this machine and a network profile, on the clock that real runs have
-(securefed.transport.clock), so a round is computation plus communication on its critical path, and parties
-that work side by side do not add up. Where every local step opens, each is like the one before: of many only
-some are rehearsed, and the others count as much.
+(securefed.transport.clock). So a round is computation plus communication on its critical path, and parties
+that work side by side do not add up.
+
+A blind run works once, before its rounds; its rounds are two small messages, whatever Q is. Where own
+gradients are opened, the number of local steps matters. Where every local step opens, each is like the one
+before: of many only some are rehearsed, and the others count as much.
 
 How many rounds a run needs is the one thing that depends on the data. The model is
 
@@ -27,11 +29,13 @@ from typing import Any
 
 from securefed.checks import check_integer, check_number
 from securefed.errors import SettingError
+from securefed.measure.calibration import calibrate
 from securefed.measure.forecast import refusal
+from securefed.measure.limits import check_memory, peak_memory, too_large
 from securefed.measure.meter import Costs
 from securefed.measure.rehearsal import rehearse
 from securefed.measure.scenario import Scenario
-from securefed.transport import Network
+from securefed.transport import Network, get_network
 
 __all__ = ["Estimate", "RoundsModel", "best", "estimate"]
 
@@ -84,11 +88,15 @@ class Estimate:
     """Seconds a round, on the critical path."""
     communication: float
     setup: float
-    """Seconds of computation besides the rounds: keys before the first one, the end after the last."""
+    """Seconds of computation besides the rounds: what comes before the first one and after the last."""
     refused: str = ""
     """What the solvability ledger would say, if it would refuse."""
     setup_communication: float = 0.0
     setup_bytes: int = 0
+    memory: int = 0
+    """Bytes at a party that holds shares of a blind run, at most; 0 for other runs."""
+    warnings: tuple[str, ...] = ()
+    """What is too large about a blind run."""
 
     @property
     def seconds(self) -> float:
@@ -121,16 +129,44 @@ class Estimate:
         }
 
 
-def estimate(scenario: Scenario, costs: Costs, network: Network, rounds: RoundsModel) -> Estimate:
-    """A plan's row for one scenario: for as many rounds as it will have, since the size of masks may depend
-    on them.
+def estimate(
+    scenario: Scenario,
+    costs: Costs | None = None,
+    network: Network | str = "lan",
+    rounds: RoundsModel | None = None,
+) -> Estimate:
+    """Forecast one run: seconds, bytes and memory.
+
+    Parameters
+    ----------
+    scenario
+        The run.
+    costs
+        What its kind of work takes (`calibrate`); it is measured now if None.
+    network
+        What is between the parties.
+    rounds
+        How many rounds so many local steps take; those of the settings if None.
+
+    Raises
+    ------
+    SettingError
+        For settings that a run would refuse, and for shares that do not fit into this machine's memory.
     """
     steps = scenario.recipe.algorithm.local_steps
+    rounds = rounds or RoundsModel.through(scenario.recipe.rounds, steps)
     due = replace(scenario, recipe=replace(scenario.recipe, rounds=rounds.rounds(steps)))
-    agreement, refused = due.agreement, ""
+    agreement, refused, network = due.agreement, "", get_network(network)
+    if due.blind:
+        check_memory(agreement)
+    costs = costs or calibrate(due.cost_kind, due.key_bits)
+    if due.blind:
+        found = _rehearsed(due, costs, network)
+        warnings = too_large(agreement, found.total)
+        return replace(found, memory=peak_memory(agreement), warnings=tuple(warnings))
     if (entry := refusal(agreement)) is not None:
         refused = f"{entry.party} would hold {entry.equations} equations for {entry.unknowns} unknowns"
-    if steps > MANY and not due.blind and any(agreement.opens_at(name, 1) for name in agreement.names):
+    if steps > MANY and any(agreement.opens_at(name, 1) for name in agreement.names):
         few, many = (_rehearsed(due.with_steps(q), costs, network) for q in (FEW, MANY))
         found = _beyond(few, many, steps)
     else:

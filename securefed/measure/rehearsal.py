@@ -1,9 +1,12 @@
-"""A run before it is run: the real programs, over keys that encrypt nothing (securefed.measure.dry).
+"""A run before it is run: the real programs, over keys and encrypted products that encrypt nothing.
 
-Every party goes through its real rounds on random columns of its size; links, transcripts and clocks are
+Every party goes through its real rounds on random columns of its size. Links, transcripts and clocks are
 those of a run in one process. So messages, their order and their bytes are what a run sends, and a round
-takes what its parties' clocks say: the time of all that is not encrypted passes (on the processor's clock,
-which a busy machine does not stop), and operations on encrypted arrays add what they were measured to take.
+takes what its parties' clocks say. The time of all that is not encrypted passes on the processor's clock,
+which a busy machine does not stop. Encrypted work adds what it was measured to take.
+
+    own gradients    keys of securefed.measure.dry; of many rounds only the last ones
+    nothing          products of securefed.measure.counting; all rounds, which need no ciphertext
 """
 
 from __future__ import annotations
@@ -12,31 +15,36 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from securefed.crypto import key_kind
-from securefed.crypto.hidden import PlainMatrix, Range
+from securefed.crypto import load_public_key
+from securefed.crypto.blind.interface import CrossScheme
+from securefed.measure.counting import SAMPLE_ROWS, counting_scheme
 from securefed.measure.dry import DryKeys
-from securefed.measure.meter import Costs, Meter, Operation, ciphertexts_in
+from securefed.measure.meter import Costs, Meter, ciphertexts_in
 from securefed.measure.scenario import Scenario
 from securefed.objectives import kit_of
-from securefed.protocols.blind_algebra import BlindPlan
+from securefed.protocols.blind.linear import BlindParty
+from securefed.protocols.blind.statistics import Columns
 from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.loop import Evaluation, PartyLoop, Round
 from securefed.protocols.messages import KINDS
-from securefed.protocols.range_check import SUMS
-from securefed.protocols.recipe import Surroundings
-from securefed.protocols.schedules import Automatic
+from securefed.protocols.objectives import get_objective
+from securefed.protocols.recipe import Recipe, Surroundings
 from securefed.transport import LocalRun, Message, Network, Path, run_local
 
-__all__ = ["Rehearsal", "rehearse"]
+__all__ = ["Rehearsal", "rehearse", "with_scheme"]
 
-STEADY = 3
-"""Rounds that are rehearsed, where each is a new batch or the same one: the last is like all that follow."""
+Array = NDArray[np.float64]
+R = TypeVar("R", bound=Recipe)
+STEADY = 2
+"""Last rounds of own gradients that are rehearsed: the last is like all that follow the first."""
 LARGEST = 4.0
 """Of the random columns, which are standardised."""
 
@@ -48,26 +56,26 @@ class Rehearsal:
     done: LocalRun
     first_round: int
     last_round: int
+    blind: bool
     _paths: dict[int, Path]
     """The latest of all clocks at the end of each round."""
     _counts: Counter[tuple[str, str, int]]
-    checks: float = 0.0
-    """Seconds of a round for checks of what key-holders send back, on average."""
 
     @property
     def round(self) -> Path:
-        """What a round takes once all are under way."""
-        found = self._paths[self.last_round].since(self._paths.get(self.last_round - 1, Path()))
-        return Path(found.computation + self.checks, found.communication)
+        """What a round takes once all are under way; of a blind run on average."""
+        before = self.first_round if self.blind and self.last_round > 0 else self.last_round - 1
+        found = self._paths[self.last_round].since(self._paths.get(before, Path()))
+        rounds = self.last_round - before
+        return Path(max(0.0, found.computation) / rounds, max(0.0, found.communication) / rounds)
 
     @property
     def once(self) -> Path:
-        """What the run takes besides its rounds: keys, the first round's preparations, the end."""
+        """What the run takes besides its rounds: keys, preparations, the end."""
         rounds = self.last_round - self.first_round + 1
         all_, each = self.done.critical, self.round
-        checks = rounds * self.checks  # which were not rehearsed
         return Path(
-            max(0.0, all_.computation + checks - rounds * each.computation),
+            max(0.0, all_.computation - rounds * each.computation),
             max(0.0, all_.communication - rounds * each.communication),
         )
 
@@ -83,8 +91,9 @@ class Rehearsal:
 
     @property
     def bytes_once(self) -> int:
-        """Before the first round and after the last one."""
-        return sum((self.traffic("setup") + self.traffic("release")).values())
+        """Before the first round and after the last one; of a blind run with all evaluations."""
+        phases = ("setup", "release", *(["evaluation"] if self.blind else []))
+        return sum(sum(self.traffic(phase).values()) for phase in phases)
 
     @property
     def ciphertexts(self) -> Counter[str]:
@@ -97,6 +106,31 @@ class Rehearsal:
         return +counts
 
 
+class SampledColumns(Columns):
+    """A party's columns of which few rows are there; sums over them take the time of all rows."""
+
+    def __init__(self, whole: Columns, meter: Meter) -> None:
+        self._meter = meter
+        folds = [np.arange(min(len(fold), len(whole._features))) for fold in whole._folds]
+        super().__init__(whole._plan, whole._features, whole.root, folds, whole._targets)
+
+    def _factor(self, fold: int) -> float:
+        return self._plan.folds[fold] / max(1, len(self._folds[fold]))
+
+    def _gram(self, fold: int) -> Array:
+        return self._meter.scaled(lambda: super(SampledColumns, self)._gram(fold), self._factor(fold))
+
+    def own_target(self, fold: int) -> Array:
+        return self._meter.scaled(lambda: super(SampledColumns, self).own_target(fold), self._factor(fold))
+
+
+def with_scheme(recipe: R, scheme: CrossScheme) -> R:
+    """Return the same settings, whose blind programs take that encrypted product."""
+    made = copy(recipe)
+    object.__setattr__(made, "cross_scheme", lambda: scheme)
+    return made
+
+
 def rehearse(
     scenario: Scenario,
     costs: Costs,
@@ -104,37 +138,25 @@ def rehearse(
     *,
     timer: Callable[[], float] = time.thread_time,
 ) -> Rehearsal:
-    """The last rounds of a run."""
-    every = scenario.agreement.check_every
-    scenario = replace(scenario, recipe=kit_of(scenario.recipe).rehearsed())
-    agreement, recipe = scenario.agreement, scenario.recipe
+    """Run a scenario's programs without its encrypted work, whose seconds `costs` says.
+
+    Messages travel by `network`. `timer` takes the time of everything else.
+    """
     meter = Meter(costs, timer)
-    keys = DryKeys(key_kind(agreement.scheme, agreement.reveal), scenario.key_bits, meter)
+    recipe, agreement, keys = kit_of(scenario.recipe).rehearsed(), scenario.agreement, None
+    if scenario.blind:
+        recipe = with_scheme(recipe, counting_scheme(scenario.cost_kind, scenario.key_bits, meter))
+    else:
+        keys = DryKeys(scenario.cost_kind, scenario.key_bits, meter)
+    scenario = replace(scenario, recipe=recipe)
+    agreement = scenario.agreement
     paths: dict[int, Path] = defaultdict(Path)
 
     def on_round(done: Round) -> None:
         paths[done.number] = paths[done.number].later(done.link.path)
 
-    programs: dict[str, PartyLoop] = {}
-    rng = np.random.default_rng(0)
-    bound = min(LARGEST, getattr(recipe, "feature_bound", LARGEST))
-    for name, columns in scenario.columns.items():
-        last = name == agreement.label_party
-        features = rng.normal(size=(scenario.rows, columns)).clip(-bound, bound)
-        signs = np.where(rng.random((scenario.rows, scenario.outputs)) < 0.5, 1.0, -1.0)
-        around = Surroundings(
-            keys.holder() if agreement.mutual else None,
-            evaluation=Evaluation(features, (lambda scores: 0.0) if last else None),
-            on_round=on_round,
-            guard=ScoreGuard(party=name, mode="off"),  # random columns need no protection
-            read_key=keys.read_key,
-        )
-        labels = signs if scenario.outputs > 1 else signs[:, 0]
-        programs[name] = scenario.program(name, features, labels if last else None, around)
-    if not agreement.mutual:
-        around = Surroundings(keys.holder(), on_round=on_round)
-        programs[scenario.key_holder] = scenario.key_holder_program(around)
-    first = max(0, agreement.stopping.rounds - _due(scenario))
+    programs = _programs(scenario, keys, meter, on_round)
+    first = 0 if scenario.blind else max(0, agreement.stopping.rounds - STEADY)
     for each in programs.values():
         each.first_round = first
     counts: Counter[tuple[str, str, int]] = Counter()
@@ -153,35 +175,39 @@ def rehearse(
             timer=meter.now,
             tap=tap,
         )
-    checks = _check_seconds(scenario, keys.holder().public, costs) / every if every else 0.0
-    return Rehearsal(done, first, max(paths), dict(paths), counts, checks)
+    return Rehearsal(done, first, max(paths), scenario.blind, dict(paths), counts)
 
 
-def _check_seconds(scenario: Scenario, key: Any, costs: Costs) -> float:
-    """Checks of a round, if all arrays were checked: of the residuals, and of the most parameters."""
-    agreement, seconds = scenario.agreement, 0.0
-    outputs, rows = agreement.columns, agreement.batches.effective_size
-    most = max(member.equations for member in agreement.members)
-    residual_blocks = BlindPlan.residual_blocks(key, agreement)
-    for size, blocks in (
-        (rows, residual_blocks),
-        (most, key.blocks_for(most, rows, rough=agreement.takes_on_trust)),
-    ):
-        numbers, _ = key.places(size, blocks)
-        matrix = PlainMatrix(np.ones((SUMS, numbers)), 0, 1)
-        pieces, shape = key.array_ciphertexts((size, 1), blocks), (SUMS, outputs)
-        sent = SUMS * outputs if key.scheme.name == "PAILLIER" else key.sum_ciphertexts(shape, Range(0, 1), 0)
-        product = Operation("multiply", shape, blocks=pieces, inner=numbers, matrix=matrix)
-        others = (Operation(name, shape, sent) for name in ("rerandomise", "load sum", "open"))
-        seconds += sum(costs.seconds(operation) for operation in (product, *others))
-    return seconds * len(agreement.turns)
-
-
-def _due(scenario: Scenario) -> int:
-    """Rounds until nothing is new any more: with automatic steps of hidden parameters the first has no
-    momentum, and matrices are kept, of fixed batches until all of them come again.
-    """
-    agreement, batches = scenario.agreement, scenario.agreement.batches
-    if agreement.reveal != "nothing" or not isinstance(agreement.learning_rate, Automatic):
-        return STEADY - 1
-    return STEADY - 1 + (-(-batches.rows // batches.effective_size) if batches.fixed else 1)
+def _programs(
+    scenario: Scenario, keys: DryKeys | None, meter: Meter, on_round: Callable[[Round], None]
+) -> dict[str, PartyLoop]:
+    """Every party's program, on random columns. A blind one of common rows gets few of them."""
+    agreement, programs = scenario.agreement, dict[str, PartyLoop]()
+    rng = np.random.default_rng(0)
+    bound = min(LARGEST, getattr(scenario.recipe, "feature_bound", LARGEST))
+    rows = agreement.batches.rows
+    if scenario.blind and get_objective(agreement.objective).same_people:
+        rows = min(rows, SAMPLE_ROWS)
+    seen = (agreement.holdout or agreement.batches.rows) if agreement.scores_rows else 0
+    for name, columns in scenario.columns.items():
+        last = name == agreement.label_party
+        features = rng.normal(size=(rows, columns)).clip(-bound, bound)
+        signs = np.where(rng.random((rows, scenario.outputs)) < 0.5, 1.0, -1.0)
+        scored = features[np.arange(seen) % rows] if scenario.blind else features
+        around = Surroundings(
+            None if keys is None or not agreement.mutual else keys.holder(),
+            evaluation=Evaluation(scored, (lambda scores: 0.0) if last else None),
+            on_round=on_round,
+            # Random columns need no protection.
+            guard=ScoreGuard(party=name, mode="off", column_bits=0.0 if scenario.blind else None),
+            read_key=load_public_key if keys is None else keys.read_key,
+        )
+        labels = signs if scenario.outputs > 1 else signs[:, 0]
+        programs[name] = scenario.program(name, features, labels if last else None, around)
+    if not agreement.mutual:
+        around = Surroundings(None if keys is None else keys.holder(), on_round=on_round)
+        programs[scenario.key_holder] = scenario.key_holder_program(around)
+    for each in programs.values():
+        if isinstance(each, BlindParty):
+            each._own = SampledColumns(each._own, meter)
+    return programs

@@ -78,7 +78,8 @@ def _badge(result: dict[str, Any]) -> str:
 
 def _sentence(result: dict[str, Any]) -> str:
     settings = result["settings"]
-    holder = f" and the {term('key-holder')}" if settings.get("key_holder") else ""
+    word = "helper" if settings["reveal"] == "nothing" else "key-holder"
+    holder = f" and the {term(word)}" if settings.get("key_holder") else ""
     return (
         f"{escape(str(settings['algorithm']))} with Q = {settings['local_steps']} {term('local steps')}, "
         f"{escape(str(settings['scheme']))}, {len(settings['parties'])} parties{holder}, {result['rows']:,} "

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.crypto import cross_scheme, key_kind
 from securefed.objectives import kit_of
 from securefed.objectives.kit import Model
 from securefed.protocols.agreement import Agreement, Member
@@ -28,20 +29,22 @@ class Scenario:
     recipe: Recipe
     columns: Mapping[str, int]
     rows: int
-    """In common, for training."""
+    """In common, held-out ones too."""
     key_bits: int = 3072
     key_holder: str = "key-holder"
     outputs: int = 1
     """Columns of the labels, in blind runs."""
     third: bool = False
-    """Two parties have a key-holder too, where nothing is revealed."""
+    """Two parties have a party without data too, where nothing is revealed."""
+    held: int = 0
+    """Rows that are held out."""
 
     @cached_property
     def agreement(self) -> Agreement:
         names, kit = list(self.columns), kit_of(self.recipe)
         models = [(name, self._model(name)) for name in names]
         members = tuple(Member(name, model.size, model.is_linear) for name, model in models)
-        agreement = kit.agreement(members, self.rows, self.outputs)
+        agreement = kit.agreement(members, self.rows, self.outputs, self.held)
         held = len(names) > 2 or (self.third and self.blind)
         return replace(agreement, key_holder=self.key_holder if held else None)
 
@@ -52,7 +55,7 @@ class Scenario:
 
     def program(self, name: str, features: Array, labels: Array | None, around: Surroundings) -> PartyLoop:
         """A party's program; in transfer learning all rows are shared and labelled."""
-        rows, labelled = np.arange(self.rows), np.ones(self.rows, dtype=bool)
+        rows, labelled = np.arange(len(features)), np.ones(len(features), dtype=bool)
         kit, model = kit_of(self.recipe), self._model(name)
         return kit.program(self.agreement, name, model, features, labels, rows, labelled, around)
 
@@ -62,6 +65,12 @@ class Scenario:
     @property
     def blind(self) -> bool:
         return self.recipe.blind
+
+    @property
+    def cost_kind(self) -> str:
+        """What has to be calibrated for it (securefed.measure.calibration)."""
+        scheme = self.agreement.scheme
+        return key_kind(scheme, self.agreement.reveal) or cross_scheme(scheme).name
 
     def with_steps(self, local_steps: int) -> Scenario:
         """The same with another Q."""

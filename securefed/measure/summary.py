@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from securefed.crypto import protects
+from securefed.crypto.blind.shares import LIMBS
 from securefed.measure.timeline import Timeline, bytes_by_kind
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.ledger import LedgerEntry
@@ -22,6 +23,7 @@ from securefed.versions import versions
 __all__ = ["PartyAccount", "saw"]
 
 NOTHING = "only ciphertexts and masked numbers"
+NOTHING_BLIND = "only ciphertexts and random shares"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class PartyAccount:
     metric_name: str = "AUC"
     holdout: Mapping[str, Any] | None = None
     """At the label party: how good the model is on rows that were held out (securefed.measure.quality)."""
+    score_bits: int | None = None
+    """At a party that is scored: what scores have told of its people at most, over all runs of its folder."""
     interruptions: int = 0
     finished: str = ""
     wall: float = 0.0
@@ -76,10 +80,11 @@ class PartyAccount:
             "received": received,
             "bytes_sent": sum(kind["bytes"] for kind in sent.values()),
             "bytes_received": sum(kind["bytes"] for kind in received.values()),
-            "saw": saw(self.transcript, protected=self.protected),
+            "saw": saw(self.transcript, protected=self.protected, blind=self.agreement.reveal == "nothing"),
             "seen": self._seen(received),
             "ledger": [_entry(entry) for entry in self.ledger if self._shows(entry.party)],
             "ledger_of_all": [_entry(entry) for entry in self.ledger],
+            "score_bits": self.score_bits,
             "determined": any(entry.verdict == "determined" for entry in self.ledger),
             "privacy": None if privacy is None else privacy.to_dict(),
             "interruptions": self.interruptions,
@@ -124,10 +129,11 @@ class PartyAccount:
         return rows
 
 
-def saw(transcript: Transcript, *, protected: bool) -> str:
-    """What a party saw of the others, in one line."""
+def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
+    """Say in one line what a party saw of the others. `blind`: the run revealed nothing."""
     if not protected:
         return "everything that was sent to it, in the clear (scheme plain)"
+    nothing = NOTHING_BLIND if blind else NOTHING
     gradients: list[int] = []
     scores = released = 0
     for entry in transcript.of("received"):
@@ -140,6 +146,10 @@ def saw(transcript: Transcript, *, protected: bool) -> str:
             gradients.append(count)
         elif entry.kind == "score-opening":
             scores += count
+        elif entry.kind == "score":
+            scores += _shared_numbers(entry.bytes)
+        elif entry.kind == "released":
+            released += _shared_numbers(entry.bytes)
         elif entry.kind == "scores":
             (shape,) = [part.shape for part in entry.parts if part.frame == "masked"] or [(0,)]
             scores += shape[0] if shape else 0
@@ -150,7 +160,12 @@ def saw(transcript: Transcript, *, protected: bool) -> str:
         found.append(f"its own {released:,} parameters at the end")
     if scores:
         found.append(f"{scores:,} scores")
-    return f"{' and '.join(found)}; else {NOTHING}" if found else NOTHING
+    return f"{' and '.join(found)}; else {nothing}" if found else nothing
+
+
+def _shared_numbers(size: int) -> int:
+    """How many numbers a message of shares holds: three limbs in eight bytes."""
+    return size // 8 * 3 // LIMBS
 
 
 def _path(path: Path) -> dict[str, float]:

@@ -20,11 +20,10 @@ from securefed.crypto import DEFAULT_SCHEME
 from securefed.errors import DataError, SettingError
 from securefed.models import HiddenLayer, LocalModel
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.loop import PartyLoop
 from securefed.protocols.objectives import Objective
 from securefed.protocols.objectives import register as register_objective
-from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.recipe import Recipe, Surroundings
 from securefed.protocols.scorers import Scorer
 
@@ -33,7 +32,7 @@ __all__ = ["KITS", "Arrays", "Model", "ObjectiveKit", "Part", "Trained", "kit_of
 Array = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[np.generic]]
 Model = LocalModel | HiddenLayer
-Part = Scorer | BlindShard
+Part = Scorer | ModelPart
 R = TypeVar("R", bound=Recipe)
 SMALL = 1e-3
 """A rate that moves nothing far."""
@@ -41,10 +40,10 @@ SMALL = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A party's program, and the model that it starts from."""
+    """A party's program, and the model that it starts from; a helper has none."""
 
     program: PartyLoop
-    model: Model
+    model: Model | None
 
 
 class ObjectiveKit(ABC, Generic[R]):
@@ -61,6 +60,8 @@ class ObjectiveKit(ABC, Generic[R]):
     """The share of the common rows that `securefed party` holds out by default."""
     rounds_floor: ClassVar[float] = 0.15
     """The part of the rounds at Q = 1 that local steps do not save (securefed.measure.plan)."""
+    free_steps: ClassVar[bool] = False
+    """A blind round costs the same whatever the number of local steps is."""
 
     def __init__(self, recipe: R) -> None:
         self.recipe = recipe
@@ -78,8 +79,8 @@ class ObjectiveKit(ABC, Generic[R]):
 
     @classmethod
     def alternatives(cls, values: Mapping[str, Any], hides: bool) -> list[tuple[str, dict[str, Any]]]:
-        """Other settings of what a run reveals, and a title for each: for a plan. `hides`: the scheme hides
-        arrays.
+        """Other settings of what a run reveals, and a title for each: for a plan. `hides`: the scheme can
+        train blind.
         """
         return [("own gradients", {"reveal": "own-gradient"} if "reveal" in values else {})]
 
@@ -129,20 +130,16 @@ class ObjectiveKit(ABC, Generic[R]):
         """
 
     def key_holder(self, agreement: Agreement, around: Surroundings) -> PartyLoop:
-        """Of a party that only holds the key."""
-        raise SettingError(f"objective: {agreement.objective!r} has no key-holder party")
+        """The program of the party without data: a helper, or a key-holder where gradients are opened."""
+        raise SettingError(f"objective: {agreement.objective!r} has no party without data")
 
     def check_key_holder(self, name: str | None, parties: int) -> None:
         """Raise SettingError where so many parties with data have one and should not, or the other way."""
         if (name is None) != (parties == 2):
             raise SettingError(
-                f"key_holder: {name!r} given for {parties} parties; two hold keys for "
-                "each other, more need a party that only holds the key"
+                f"key_holder: {name!r} given for {parties} parties; two need none, and more need a party "
+                "without data (a helper, or the holder of the key where own gradients are revealed)"
             )
-
-    def room(self, guard: ScoreGuard, outputs: int = 1) -> bool:
-        """Whether a party's score ledger has room for all that the run may ask of it."""
-        return True
 
     @property
     def many_classes(self) -> bool:
@@ -158,7 +155,7 @@ class ObjectiveKit(ABC, Generic[R]):
 
     @abstractmethod
     def save(self, agreement: Agreement, trained: Trained) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What all know of the model, and the party's own arrays."""
+        """Return what all know of the model, and the party's own arrays; a helper's too."""
 
     @abstractmethod
     def load(

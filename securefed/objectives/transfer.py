@@ -13,9 +13,9 @@ from securefed.crypto import DEFAULT_SCHEME
 from securefed.models import HiddenLayer, Linear
 from securefed.objectives.kit import Model, ObjectiveKit, Part, Trained, unfit
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blind_transfer import BlindTransferParty
+from securefed.protocols.blind.scoring import ModelPart, ScorePlan
+from securefed.protocols.blind.transfer import BlindTransferHelper, BlindTransferParty
 from securefed.protocols.loop import PartyLoop
-from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.recipe import Surroundings
 from securefed.protocols.training import DataParty
 from securefed.protocols.transfer import TransferSide
@@ -115,9 +115,8 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
 
     def save(self, agreement: Agreement, trained: Trained) -> tuple[dict[str, Any], dict[str, Any]]:
         recipe, program, model = self.recipe, trained.program, trained.model
-        if isinstance(program, BlindTransferParty):
-            shard = program.shard()
-            return {"blind": [shard.plan.columns, shard.plan.feature_bound]}, shard.to_arrays()
+        if isinstance(program, BlindTransferParty | BlindTransferHelper):
+            return {"blind": program.part.plan.to_dict()}, program.part.to_arrays()
         if not isinstance(model, HiddenLayer):
             raise unfit(model, agreement.objective)
         public = {
@@ -136,9 +135,7 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
     ) -> Part:
         recipe = self.recipe
         if "blind" in public:
-            columns, feature_bound = public["blind"]
-            plan = replace(recipe, feature_bound=feature_bound).scoring_plan(columns, outputs)
-            return BlindShard.from_arrays(plan, arrays)
+            return ModelPart.from_arrays(ScorePlan.from_dict(public["blind"]), arrays)
         phi = arrays.pop("phi", None)
         layer = HiddenLayer.from_arrays(arrays)
         return recipe.scorer(layer, None if phi is None else np.asarray(phi, dtype=np.float64))

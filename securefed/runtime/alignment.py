@@ -2,10 +2,10 @@
 known before the first round.
 
     1. all parties with data        securefed.data.psi: the common ids, in one agreed order
-    2. label party -> key-holder    aligned: how many there are (the key-holder has no ids)
+    2. label party -> helper        aligned: how many there are (a helper or key-holder has no ids)
     3. label party -> other         labelled: for which of them it has labels (transfer learning)
 
-Each party with data learns which of its people all have. The key-holder learns their number.
+Each party with data learns which of its people all have. The party without data learns their number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COUNT_BYTES = 8
 
 
 class NothingInCommon(DataError):
-    """No id is in common. Every party comes to that by itself, the key-holder by the number."""
+    """No id is in common. Every party comes to that by itself, the one without data by the number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ async def _share_labelled(
 
 
 async def hear_count(link: Link, label_party: str) -> int:
-    """The key-holder's part."""
+    """The part of the party without data."""
     with link.off_the_clock(PHASE):
         blob = await link.receive("aligned", label_party)
     if len(blob) != COUNT_BYTES:

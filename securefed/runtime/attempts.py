@@ -27,7 +27,7 @@ from securefed.transport.grpc import Endpoint, NetworkLink, PeerGone, Waiting
 
 __all__ = ["ALL_KINDS", "DIFFERENT", "check_folder", "close_run", "run_session", "write_run"]
 
-ALL_KINDS = (*KINDS, *ALIGNMENT_KINDS)
+ALL_KINDS = {**dict.fromkeys(ALIGNMENT_KINDS), **KINDS}
 CLOSING_SECONDS = 60.0
 """How long the others have to write their results before transcripts go uncompared."""
 DIFFERENT = "DIFFER"

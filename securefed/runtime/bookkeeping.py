@@ -1,7 +1,7 @@
 """What is kept of a run while it goes on: a checkpoint after each round, and the sums for the report.
 
-A checkpoint holds this party's own parameters and counters, and nothing that came from others but what blind
-training leaves with it: its parameters under somebody else's key.
+A checkpoint holds counters and this party's part of the model: its own parameters, or shares that are uniform
+by themselves where nothing is revealed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Tally:
 
 
 class Keeper:
-    """Follows one attempt. `state` gives the arrays of a checkpoint; a key-holder has none."""
+    """Follows one attempt. `state` gives the arrays of a checkpoint; who only holds a key has none."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Keeper:
                     "instance": self._instance,
                     "ended": ended,
                     "done": done,
-                    "members": [[m.name, m.equations, m.affine, m.room] for m in self._agreement.members],
+                    "members": [[m.name, m.equations, m.affine] for m in self._agreement.members],
                     "tally": self.tally.to_meta(),
                     "path": [self.path.computation, self.path.communication],
                 },

@@ -58,7 +58,7 @@ def divided(shared: SharedSettings, common: int) -> tuple[Places, Places]:
 def agreement_of(shared: SharedSettings, standings: Mapping[str, Standing], common: int) -> Agreement:
     """What all parties run by, from what they said of themselves."""
     told = [(name, standings[name]) for name in shared.parties]
-    members = tuple(Member(name, each.equations, each.affine, each.room) for name, each in told)
+    members = tuple(Member(name, each.equations, each.affine) for name, each in told)
     _, held = divided(shared, common)
     agreement = shared.kit().agreement(members, common, shared.outputs, held=len(held))
     return replace(agreement, key_holder=shared.key_holder)

@@ -110,8 +110,11 @@ def check_party(
         _check_data(found, party)
     keys = found.tried("keys", lambda: load_keys(party, passphrase()))
     if keys is not None:
-        held = f"{party.shared.scheme} and TLS" if keys.holder is not None else "TLS"
+        kind = party.shared.key_kind if keys.holder is not None else None
+        held = "TLS and checkpoint" if kind is None else f"TLS, checkpoint and {kind}"
         found.good("keys", f"{held} keys in {party.keys_folder} open, and only their owner can read them")
+        if party.shared.key_kind is None:
+            found.good("encryption", f"{party.shared.scheme}: the run makes its encryption keys itself")
         _check_run(found, party, keys)
     _check_certificates(found, party, keys, moment)
     _check_network(found, party)
@@ -274,7 +277,7 @@ def _check_prediction(found: _List, party: PartyFile, file: Path, out: Path | No
         if not party.is_key_holder and not wanted_alone and directory.shard.exists():
             with found.of("rows"):
                 shard = read_shard(directory.shard, directory.preparation, party.shared)
-                for column, count in prepared(shard.preparation, rows)[1].items():
+                for column, count in prepared(shard.columns, rows)[1].items():
                     found.note(
                         "rows", f"{count} of {rows.count} values of {column!r} were not there in training"
                     )

@@ -2,10 +2,11 @@
 
     timeline.sfc    a record for each round: what it took
     alignment.sfc   once: which of the party's rows are common, in the agreed order
-    round-<n>.sfc   after round n: parameters (ciphertexts in blind training), optimiser, counters, sums
+    round-<n>.sfc   after round n: parameters (shares in blind training), optimiser, counters, sums
 
 The last few rounds are kept, since parties may be a round apart when one of them dies; all go back to the
-last one that every party has. A file appears whole or not at all. Each is AES-256-GCM under a random key
+last one that every party has. Where parties may be further apart, older rounds are kept too, the fewer the
+older they are (`kept_rounds`). A file appears whole or not at all. Each is AES-256-GCM under a random key
 that lies beside the party's other keys, under its passphrase; the header is authenticated, so that a file
 of another party, run or round is refused, and the instance inside is compared with the alignment's.
 
@@ -20,7 +21,7 @@ import os
 import re
 import secrets
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from numpy.typing import NDArray
 from securefed.errors import DataError
 from securefed.measure.files import UNREADABLE, make_folder, storage_error, write_atomically
 
-__all__ = ["KEPT", "Checkpoint", "CheckpointStore", "remove_folder"]
+__all__ = ["KEPT", "Checkpoint", "CheckpointStore", "kept_rounds", "remove_folder"]
 
 MAGIC = b"SFCP"
 VERSION = 1
@@ -41,6 +42,8 @@ PREFIX = struct.Struct(">4sBH")
 NONCE = 12
 KEPT = 3
 """Rounds that are kept. Two would do: nobody can be more than one round ahead."""
+KEPT_APART = 16
+"""The same where parties may be further apart: the last so many rounds, and some older ones."""
 NAME = re.compile(r"round-(\d{1,9})\.sfc")
 ALIGNMENT, TIMELINE = "alignment.sfc", "timeline.sfc"
 TIMELINE_ROUND = -2
@@ -61,12 +64,29 @@ class Checkpoint:
         return f"<checkpoint of {len(self.arrays)} arrays>"
 
 
-class CheckpointStore:
-    """One party's checkpoints of one run."""
+def kept_rounds(rounds: Iterable[int], *, lockstep: bool = True) -> set[int]:
+    """Return which of these rounds stay on disk.
 
-    def __init__(self, folder: Path, key: bytes, *, party: str, run: str) -> None:
+    Without lockstep: the last KEPT_APART ones, and for every power of two the last KEPT multiples of it. Two
+    parties that are d rounds apart then have a round in common that is at most 2 d before the earlier one:
+    the last multiple of the power of two from d on.
+    """
+    found = sorted(rounds)
+    if lockstep or not found:
+        return set(found[-KEPT:])
+    kept, step = set(found[-KEPT_APART:]), 1
+    while step <= found[-1]:
+        kept.update([each for each in found if each % step == 0][-KEPT:])
+        step *= 2
+    return kept
+
+
+class CheckpointStore:
+    """One party's checkpoints of one run. `lockstep`: no party can be more than a round ahead of another."""
+
+    def __init__(self, folder: Path, key: bytes, *, party: str, run: str, lockstep: bool = True) -> None:
         self._folder, self._cipher = folder, AESGCM(key)
-        self._party, self._run = party, run
+        self._party, self._run, self._lockstep = party, run, lockstep
         self._whole = False
         """The timeline is known to end with a whole record."""
 
@@ -95,7 +115,7 @@ class CheckpointStore:
         """
         self._write(f"round-{round_}.sfc", round_, checkpoint)
         there = self.rounds()
-        keep = [number for number in there if number <= round_][-KEPT:]
+        keep = kept_rounds((number for number in there if number <= round_), lockstep=self._lockstep)
         for number in there:
             if number not in keep:
                 (self._folder / f"round-{number}.sfc").unlink(missing_ok=True)

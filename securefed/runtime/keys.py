@@ -1,10 +1,11 @@
 """A party's keys on disk, all under one passphrase:
 
     tls-key.skf, certificate.pem   who it is on the network (securefed.transport.identity)
-    he-<kind>.skf                  the secret keys of the ciphertexts that others compute on
     checkpoint-key.skf             a random key for checkpoints; the secret of blurred scores follows from it
+    he-<kind>.skf                  a secret key for runs that reveal own gradients; made only when asked for
 
-Nothing of this is printed, and only the certificate is ever handed to anybody.
+A run that reveals nothing makes its encryption keys itself, new ones for every attempt, and needs no
+he-<kind>.skf. Nothing of this is printed, and only the certificate is ever handed to anybody.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SAVE_EVERY = 1000
 
 
 def kept_kinds() -> tuple[str, ...]:
-    """The kinds of keys that a party keeps in files."""
+    """The kinds of encryption keys that a party may keep in files."""
     return tuple(kind for kind, entry in KEY_KINDS.items() if entry.protects)
 
 
@@ -53,8 +54,14 @@ def make_he_key(folder: Path, scheme: str, key_bits: int, passphrase: str, *, ov
 
 
 def make_checkpoint_key(folder: Path, passphrase: str) -> None:
+    """A random key, under the same derivation as the TLS key where there is one: one opens both."""
+    beside = folder / SEALED_KEY_FILE
     write_key_file(
-        folder / CHECKPOINT_KEY, secrets.token_bytes(32), passphrase, label="securefed checkpoints"
+        folder / CHECKPOINT_KEY,
+        secrets.token_bytes(32),
+        passphrase,
+        label="securefed checkpoints",
+        beside=beside if beside.exists() else None,
     )
 
 
@@ -96,11 +103,12 @@ def _either(path: Path, old: str, new: str) -> KeyFile:
 class PartyKeys:
     """What a party reads from its folder to take part in a run."""
 
-    def __init__(self, folder: Path, passphrase: str, scheme: str, *, holds: bool) -> None:
-        """`holds`: whether this party holds keys in the run (all do with two parties, else the
-        key-holder).
+    def __init__(self, folder: Path, passphrase: str, kind: str | None, *, holds: bool) -> None:
+        """Read the keys. `kind`: of the encryption key that the run takes; None where it makes its own.
+
+        `holds`: whether this party holds such a key in the run (both of two parties, else the key-holder).
         """
-        self._folder, self._passphrase, self._scheme = folder, passphrase, scheme
+        self._folder, self._passphrase, self._kind = folder, passphrase, kind
         self.identity = Identity.load(folder, passphrase)
         if guessed_cheaply(folder):
             logging.getLogger("securefed").warning(
@@ -109,7 +117,7 @@ class PartyKeys:
                 "like the others"
             )
         self.checkpoint_key = self._read_checkpoint_key()
-        self.holder = self._load_holder() if holds else None
+        self.holder = self._load_holder(kind) if holds and kind is not None else None
         self._saved = 0
 
     def _read_checkpoint_key(self) -> bytes:
@@ -125,26 +133,27 @@ class PartyKeys:
         """
         return blake2b(b"", key=self.checkpoint_key, person=b"score key", digest_size=KEY_BYTES).digest()
 
-    def _load_holder(self) -> KeyHolder:
-        if not kind_protects(self._scheme):
-            return generate(self._scheme)
-        path = self._folder / he_file(self._scheme)
+    def _load_holder(self, kind: str) -> KeyHolder:
+        if not kind_protects(kind):
+            return generate(kind)
+        path = self._folder / he_file(kind)
         if not path.exists():
+            command = f"securefed init {self.identity.name} --folder {self._folder} --renew {kind}"
             raise SettingError(
-                f"{path}: no {self._scheme} key there; `securefed init --renew {self._scheme}` makes one"
+                f"{path}: missing; reveal = 'own-gradient' needs a {kind} key, and `{command}` makes one"
             )
         holder = load_key(path, self._passphrase)
-        if holder.public.scheme.name != self._scheme:
-            raise SettingError(f"{path}: not a {self._scheme} key")
+        if holder.public.scheme.name != kind:
+            raise SettingError(f"{path}: not a {kind} key")
         return holder
 
     def keep_count(self, *, now: bool = False) -> None:
         """Write a key that counts again when it has answered many openings; `now` at the end of a run."""
-        if self.holder is None or not KEY_KINDS[self._scheme].counts:
+        if self.holder is None or self._kind is None or not KEY_KINDS[self._kind].counts:
             return
         opened = len(self.holder.records)
         if opened - self._saved >= (1 if now else SAVE_EVERY):
-            save_key(self._folder / he_file(self._scheme), self.holder, self._passphrase, overwrite=True)
+            save_key(self._folder / he_file(self._kind), self.holder, self._passphrase, overwrite=True)
             self._saved = opened
 
     def __repr__(self) -> str:

@@ -5,10 +5,13 @@ is over for everybody; each goes back to its checkpoints and greets again, and a
 round that they have in common. A party's program ends only when its part is on disk, and an attempt ends only
 when all programs have: who is let go knows that everybody is done.
 
+In a run that reveals nothing every attempt makes new keys, a new pass over the rows and new random numbers.
+Only the shares of the model go on from a checkpoint. A helper holds such shares too: it keeps checkpoints and
+a part of the finished model like the parties with data.
+
 What the others get to know of this party besides the protocol's messages: its name, how many numbers its
 model has, the rounds that it has checkpoints of, in one word of a fixed list of what shape its ids are
-(whole numbers, e-mail addresses, ...), so that all can be told why ids do not meet, and in one bit whether
-its score ledger has room for a refit.
+(whole numbers, e-mail addresses, ...), so that all can be told why ids do not meet.
 """
 
 from __future__ import annotations
@@ -33,8 +36,10 @@ from securefed.measure.quality import Holdout
 from securefed.measure.rundir import RunDirectory
 from securefed.measure.summary import PartyAccount
 from securefed.measure.timeline import RoundPoint, Timeline
+from securefed.objectives import Trained
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.loop import PartyLoop
 from securefed.protocols.recipe import Surroundings
 from securefed.protocols.schedules import Reason
 from securefed.protocols.training import Outcome, Round
@@ -78,7 +83,11 @@ class Session(ABC):
         self.party, self.shared, self.name = party, party.shared, party.own.name
         self.directory = RunDirectory(party.run_folder, self.name)
         self.store = CheckpointStore(
-            self.directory.checkpoints, keys.checkpoint_key, party=self.name, run=self.shared.name
+            self.directory.checkpoints,
+            keys.checkpoint_key,
+            party=self.name,
+            run=self.shared.name,
+            lockstep=self.shared.lockstep,
         )
         self.begun = False
         """The current attempt has got as far as its program."""
@@ -119,14 +128,14 @@ class Session(ABC):
             raise SettingError("a session runs over the network; in one process the estimators do the same")
         standings = {
             name: self._said if name == self.name else Standing.from_facts(name, link.hello[name])
-            for name in self.shared.parties
+            for name in self.shared.stateful
         }
         if self._keys.holder is not None:
             self.directory.make()
             self._keys.holder.memory.keep(self.directory.openings)
         try:
-            decision = self._together(decide, standings, self.shared.label_party, self.shared.alignment)
-            self._shapes = {name: standing.ids for name, standing in standings.items()}
+            decision = self._together(self._decide, standings)
+            self._shapes = {name: standings[name].ids for name in self.shared.parties}
             await self._part(link, decision, standings)
         except _AllRefuse as refusal:
             self.refused = refusal.error
@@ -135,6 +144,10 @@ class Session(ABC):
         finally:
             if isinstance(link.transcript, FileTranscript):
                 link.transcript.abandon()
+
+    def _decide(self, standings: Mapping[str, Standing]) -> Decision:
+        shared = self.shared
+        return decide(standings, shared.label_party, shared.alignment, lockstep=shared.lockstep)
 
     @staticmethod
     def _together(judge: Callable[..., T], *known: Any) -> T:
@@ -212,6 +225,7 @@ class Session(ABC):
             ledger=ledger_after(agreement, rounds),
             metric_name=self.shared.metric_name,
             holdout=self._holdout(),
+            score_bits=self._score_bits(),
             interruptions=tally.interruptions,
             wall=time.monotonic() - self._started,
             finished=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -221,6 +235,47 @@ class Session(ABC):
         """What the label party measured."""
         return None
 
+    def _score_bits(self) -> int | None:
+        """What scores have told of this party's people at most, over all runs of its folder."""
+        return None
+
+    def _run_on(self, program: PartyLoop, keeper: Keeper, agreement: Agreement, decision: Decision) -> None:
+        """Checkpoint a program from now on, and restore it where the run goes on."""
+        keeper.state = program.state
+        start = decision.start or 0
+        if not start:
+            return
+        arrays = dict(self.store.read(start).arrays)
+        keeper.resume(arrays)
+        if decision.ended is not None:
+            arrays["round"] = np.array(agreement.stopping.rounds)  # the rest is the end of the run alone
+        program.restore(arrays)
+
+    def _finish(
+        self,
+        link: NetworkLink,
+        keeper: Keeper,
+        agreement: Agreement,
+        decision: Decision,
+        outcome: Outcome,
+        trained: Trained | None,
+    ) -> None:
+        """Write the shard first and then the mark: a kill in between repeats the end of the run alone."""
+        link.settle()
+        start = decision.start or 0
+        rounds = start if decision.ended is not None else max(start, outcome.rounds)
+        reason = decision.ended if decision.ended is not None else outcome.reason
+        if trained is not None:
+            save_shard(self.directory.shard, self.shared, agreement, decision.instance, trained)
+        self._save_preparation(None)
+        self._keys.keep_count(now=True)
+        link.transcript.close()
+        keeper.write(rounds, reason, done=True)
+        self.account = self._settle(decision.instance, agreement, rounds, reason, keeper.tally, keeper.path)
+
+    def _save_preparation(self, holdout: Holdout | None) -> None:  # noqa: B027  # nothing to do is allowed
+        """How columns and labels were prepared, at a party that has some."""
+
     def finished_before(self) -> PartyAccount | None:
         """The account of a run that was over here when this process began, and only not yet reported."""
         rounds = self.store.rounds()
@@ -229,9 +284,7 @@ class Session(ABC):
         meta = self.store.read(rounds[-1]).meta
         if not meta["done"]:
             return None
-        standings = {
-            name: Standing(equations, affine, room=room) for name, equations, affine, room in meta["members"]
-        }
+        standings = {name: Standing(equations, affine) for name, equations, affine in meta["members"]}
         common = int(self.store.read_alignment().meta["rows"])
         agreement = agreement_of(self.shared, standings, common)
         tally = self._tally(rounds[-1])
@@ -267,9 +320,7 @@ class DataSession(Session):
         rows = len(self._data.features) if self.shared.alignment == "rows" else 0
         shape = "" if self._data.ids is None else id_shape(self._data.ids)
         if not self.store.aligned:
-            return Standing(
-                self._equations, self._affine, rows, proposal=proposal, ids=shape, room=self._room()
-            )
+            return Standing(self._equations, self._affine, rows, proposal=proposal, ids=shape)
         meta, rounds = self.store.read_alignment().meta, self.store.rounds()
         ended: Reason | None = self.store.read(rounds[-1]).meta["ended"] if rounds else None
         return Standing(
@@ -281,7 +332,6 @@ class DataSession(Session):
             ended,
             proposal,
             shape,
-            bool(meta["room"]),
         )
 
     def check_unchanged(self) -> None:
@@ -313,10 +363,6 @@ class DataSession(Session):
             guard.know(data.features, [each.encode() for each in data.ids])
         return guard
 
-    def _room(self) -> bool:
-        """Whether the ledger has room for a refit; the label party is not scored."""
-        return self.party.is_label_party or self.shared.kit().room(self._guard(), self.shared.outputs)
-
     async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
         if decision.start is None:
             alignment = await self._align(link, decision)
@@ -346,25 +392,9 @@ class DataSession(Session):
         model = make_model(self.shared, self.name, self._columns, start_seed)
         trained, held = build(self.shared, agreement, self.name, self._data, alignment, model, around)
         measured.append(held)
-        keeper.state = trained.program.state
-        start = decision.start or 0
-        if start:
-            arrays = dict(self.store.read(start).arrays)
-            keeper.resume(arrays)
-            if decision.ended is not None:
-                arrays["round"] = np.array(agreement.stopping.rounds)  # the rest is the end of the run alone
-            trained.program.restore(arrays)
+        self._run_on(trained.program, keeper, agreement, decision)
         outcome: Outcome = await trained.program.run(link)
-        link.settle()
-        rounds = start if decision.ended is not None else max(start, outcome.rounds)
-        reason = decision.ended if decision.ended is not None else outcome.reason
-        # The shard first and then the mark: a kill in between repeats the end of the run and nothing else.
-        save_shard(self.directory.shard, self.shared, agreement, decision.instance, trained)
-        self._save_preparation(None)
-        self._keys.keep_count(now=True)
-        link.transcript.close()
-        keeper.write(rounds, reason, done=True)
-        self.account = self._settle(decision.instance, agreement, rounds, reason, keeper.tally, keeper.path)
+        self._finish(link, keeper, agreement, decision, outcome, trained)
 
     def _on_round(self, keeper: Keeper, measured: list[Measured | None]) -> Callable[[Round], None]:
         def on_round(state: Round) -> None:
@@ -390,8 +420,6 @@ class DataSession(Session):
             # Drawn once: an attempt that started elsewhere would open other sums of the same residuals.
             "start_seed": randbits(63) if given is None else given,
             "rows": len(alignment),
-            # As it was said: the run's own scores are in the ledger when it goes on after an interruption.
-            "room": self._said.room,
             "digest": self._digest,
             "settings": self._settings(),
         }
@@ -429,12 +457,23 @@ class DataSession(Session):
             return None
         return take_labels(read_arrays(self.directory.preparation, "preparation"), self.shared)[1]
 
+    def _score_bits(self) -> int | None:
+        return None if self.party.is_label_party else score_guard(self.party, self._keys).ledger.total_bits
+
 
 class KeyHolderSession(Session):
-    """The party that only holds the key (three or more others). It learns how many rows are in common."""
+    """The party without data of three or more. It learns how many rows are in common.
+
+    Where nothing is revealed it is the helper: it holds the second shares of the model, has checkpoints of
+    them, and keeps a part of the finished model. Where own gradients are revealed it only holds the key, and
+    has nothing that a run needs to go on.
+    """
 
     def standing(self) -> Standing:
-        return Standing(0)
+        if self.shared.helper is None or not self.store.aligned:
+            return Standing(0)
+        meta, rounds = self.store.read_alignment().meta, self.store.rounds()
+        return Standing(0, rows=int(meta["rows"]), instance=str(meta["instance"]), rounds=(0, *rounds))
 
     async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
         if decision.start is None:
@@ -457,15 +496,16 @@ class KeyHolderSession(Session):
             keeper.on_round(state)
             self._keys.keep_count()
 
-        around = Surroundings(self._keys.holder, self._mapper, on_round=on_round)
+        around = Surroundings(
+            self._keys.holder, self._mapper, on_round=on_round, guard=score_guard(self.party, self._keys)
+        )
         program = self.shared.kit().key_holder(agreement, around)
-        start = decision.start or 0
-        program.first_round = agreement.stopping.rounds if decision.ended is not None else start
+        helps = self.shared.helper is not None
+        if helps:
+            self._run_on(program, keeper, agreement, decision)
+        else:
+            ended = decision.ended is not None
+            program.first_round = agreement.stopping.rounds if ended else decision.start or 0
         outcome: Outcome = await program.run(link)
-        link.settle()
-        rounds = start if decision.ended is not None else max(start, outcome.rounds)
-        reason = decision.ended if decision.ended is not None else outcome.reason
-        self._keys.keep_count(now=True)
-        link.transcript.close()
-        keeper.write(rounds, reason, done=True)
-        self.account = self._settle(decision.instance, agreement, rounds, reason, keeper.tally, keeper.path)
+        trained = Trained(program, None) if helps else None
+        self._finish(link, keeper, agreement, decision, outcome, trained)

@@ -1,16 +1,17 @@
 """Where the parties stand when they meet, and what follows from it: start, go on, or refuse.
 
 Each party tells all others, in its hello, how many numbers its model has and which rounds it has checkpoints
-of, in one word of a fixed list of what shape its ids are (securefed.data.ids: a hint where none meet), and in
-one bit whether its score ledger has room for a refit.
+of, in one word of a fixed list of what shape its ids are (securefed.data.ids: a hint where none meet).
 Nothing of that is secret. From the same statements everybody draws the same conclusion:
 
     all have a round of the same instance in common    go on after the latest such round
     nobody has got beyond the first round              start anew; at most one round is lost
     else                                               refuse: somebody has lost its checkpoints
 
-An *instance* is one start of a run from the beginning; its name is the label party's to choose. A kill cannot
-leave two parties more than a round apart: the next exchange needs all of them.
+An *instance* is one start of a run from the beginning; its name is the label party's to choose. In lockstep a
+kill cannot leave two parties more than a round apart: the next exchange needs all of them. With a helper the
+other parties may be any number of rounds behind, and round 0 may be the latest that all have. The helper's
+statement counts like the others': it holds a part of the model.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Standing:
     """One party's statement."""
 
     equations: int
-    """Numbers of its model; 0 for a key-holder."""
+    """Numbers of its model; 0 for a party without data."""
     affine: bool = True
     rows: int = 0
     """Its rows, where alignment is by row; else the rows in common, once they are known."""
@@ -50,8 +51,6 @@ class Standing:
     """The name of a new instance, if there has to be one (label party)."""
     ids: str = ""
     """Of what shape its ids are, where it has any."""
-    room: bool = True
-    """Whether its score ledger had room for a refit when the run began."""
 
     def to_facts(self) -> dict[str, Any]:
         return {
@@ -63,7 +62,6 @@ class Standing:
             "ended": self.ended,
             "proposal": self.proposal,
             "ids": self.ids,
-            "room": self.room,
         }
 
     @classmethod
@@ -79,7 +77,6 @@ class Standing:
             and number(facts.get("equations"))
             and number(facts.get("rows"))
             and isinstance(facts.get("affine"), bool)
-            and isinstance(facts.get("room"), bool)
             and _token(facts.get("instance"), None)
             and _token(facts.get("proposal"), "")
             and facts.get("ids") in ("", *ID_SHAPES)
@@ -99,7 +96,6 @@ class Standing:
             facts["ended"],
             facts["proposal"],
             facts["ids"],
-            facts["room"],
         )
 
 
@@ -120,10 +116,12 @@ class Decision:
     """The training was over after `start` rounds; only its end has to be repeated."""
 
 
-def decide(standings: Mapping[str, Standing], label_party: str, alignment: str) -> Decision:
-    """`standings` of the parties with data, all of them."""
+def decide(
+    standings: Mapping[str, Standing], label_party: str, alignment: str, *, lockstep: bool = True
+) -> Decision:
+    """Draw the conclusion. `standings`: of all parties with data, and of the helper if there is one."""
     if alignment == "rows":
-        counts = {name: standing.rows for name, standing in standings.items()}
+        counts = {name: standing.rows for name, standing in standings.items() if standing.equations}
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
             raise SettingError(f"alignment: 'rows' needs equally many rows at all parties: {listed}")
@@ -132,7 +130,8 @@ def decide(standings: Mapping[str, Standing], label_party: str, alignment: str) 
     common = set.intersection(*(set(standing.rounds) for standing in standings.values()))
     ahead = {name: max(standing.rounds, default=0) for name, standing in standings.items()}
     far = max(ahead, key=lambda name: ahead[name])
-    if len(instances) == 1 and last.instance and common and (max(common) > 0 or ahead[far] <= 1):
+    near = not lockstep or ahead[far] <= 1
+    if len(instances) == 1 and last.instance and common and (max(common) > 0 or near):
         start = max(common)
         ended = last.ended if start == ahead[label_party] else None
         return Decision(last.instance, start, last.rows, ended)

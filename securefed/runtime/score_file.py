@@ -2,9 +2,9 @@
 
     score-ledger.bin    magic 4 b"SFSL" | version 1 | key print 16 | records (protocols.score_ledger)
 
-A record is appended under a lock and is on disk before the scores that it is about leave. One that was cut
-off by a crash was never answered, and is taken away by the next. The file belongs to the key that people are
-hashed with; with another key it would find nobody, so that is refused.
+A record is appended under a lock, held since the file was read, and is on disk before the scores that it is
+about leave. One that was cut off by a crash was never answered, and is taken away by the next. The file
+belongs to the key that people are hashed with; with another key it would find nobody, so that is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
@@ -37,6 +37,12 @@ class ScoreFile:
         self._path = path
         self._head = MAGIC + blake2b(b"", key=key, person=b"score file", digest_size=PRINT).digest()
         self._end = len(self._head)
+        self._descriptor: int | None = None
+        """Open while the lock is held."""
+
+    def held(self) -> AbstractContextManager[object]:
+        """The lock, over several calls."""
+        return self._locked()
 
     def read(self) -> bytes:
         if not self._path.exists():
@@ -83,12 +89,16 @@ class ScoreFile:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
+        if self._descriptor is not None:
+            yield self._descriptor
+            return
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._descriptor = descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 yield descriptor
             finally:
+                self._descriptor = None
                 os.close(descriptor)
         except OSError as error:
             raise storage_error(self._path, error) from None

@@ -1,10 +1,12 @@
 """A joint prediction: the private intersection of the new rows, then encrypted scores, for the label party.
 
-    label party   learns the scores of the common rows
-    others        learn which of their new rows are common
-    key-holder    learns how many
+    label party             learns the scores of the common rows
+    others                  learn which of their new rows are common
+    helper or key-holder    learns how many
 
-Compared when they meet: the settings of the training, and the instance that made the model.
+A model of a run that revealed nothing is scored on its shares, under the keys that lie in its parts; a helper
+takes part with its own. Other models are scored under the parties' encryption keys. Compared when they meet:
+the settings of the training, and the instance that made the model.
 """
 
 from __future__ import annotations
@@ -20,20 +22,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import KeyHolder, Mapper
+from securefed.crypto import KeyHolder, Mapper, cross_scheme
 from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
 from securefed.errors import DataError, SettingError
 from securefed.measure.files import write_atomically
 from securefed.measure.labels import LabelSide
 from securefed.measure.rundir import RunDirectory
+from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.prediction_run import BlindShard, predict_programs
+from securefed.protocols.prediction_run import blind_program, predict_programs
 from securefed.protocols.scorers import Scorer, TransferScorer
 from securefed.runtime.alignment import NothingInCommon, align, hear_count
 from securefed.runtime.shards import Shard, prediction_agreement
 from securefed.runtime.shared import SharedSettings
 from securefed.runtime.transcripts import start_transcript
-from securefed.transport import Link
+from securefed.transport import Link, Program
 from securefed.transport import Path as ClockPath
 from securefed.transport.grpc import Malformed, NetworkLink
 
@@ -85,6 +88,8 @@ class Scoring:
         self._shared, self._name, self._directory = shared, name, directory
         self._holder, self._mapper, self._shard, self._rows = holder, mapper, shard, rows
         self._guard, self.begun = guard, False
+        self._due: int | None = None
+        """At a party without data: how many rows are scored."""
         self.refused: DataError | None = None
         """Why there is nothing to score; all parties see it alike."""
 
@@ -127,7 +132,9 @@ class Scoring:
     async def _align(self, link: Link) -> NDArray[np.intp]:
         shared, rows = self._shared, self._rows
         if rows is None:
-            await hear_count(link, shared.label_party)
+            self._due = await hear_count(link, shared.label_party)
+            if isinstance(link, NetworkLink):
+                self._check_due(link, self._due)
             return np.zeros(0, dtype=np.intp)
         if shared.alignment == "rows" and isinstance(link, NetworkLink):
             self._check_counts(link, rows.count)
@@ -135,6 +142,14 @@ class Scoring:
             link, shared, rows.ids, rows.count, None, self._mapper, peer_ids=rows.peer_ids, labels=False
         )
         return found.rows
+
+    def _check_due(self, link: NetworkLink, due: int) -> None:
+        """The number of common people is the label party's word; no party has fewer rows than that."""
+        for peer in self._shared.parties:
+            count = link.hello[peer].get("rows")
+            if not isinstance(count, int) or count < due:
+                told = f"{self._shared.label_party} says that {due} people are in common"
+                raise SettingError(f"rows: {told}, and {peer} said that it has {count}")
 
     def _check_counts(self, link: NetworkLink, own: int) -> None:
         for peer in self._shared.parties:
@@ -145,25 +160,56 @@ class Scoring:
                 raise SettingError(f"rows: {self._name} has {own} to score and {peer} has {count}")
 
     async def _score(self, link: Link, rows: NDArray[np.intp]) -> Array | None:
-        agreement = prediction_agreement(self._shared)
-        parts: dict[str, Scorer | BlindShard] = {}
-        features: dict[str, Array] = {}
-        if self._shard is not None and self._rows is not None:
-            parts[self._name] = self._shard.part
-            if isinstance(self._shard.part, BlindShard) and self._rows.features is None:
-                features[self._name] = np.zeros((len(rows), 1))  # a blind transfer model: their number
-            elif self._rows.features is not None:
-                chosen = self._columns(self._rows.features[rows])
-                features[self._name] = chosen
-                if self._rows.ids is not None:
-                    names = self._normal(self._rows.ids)
-                    self._guard.know(chosen, [names[row].encode() for row in rows])
-        holders = {} if self._holder is None else {self._name: self._holder}
-        guards = {self._name: self._guard}
-        program = predict_programs(agreement, parts, features, holders, self._mapper, guards)[self._name]
+        part, features = None if self._shard is None else self._shard.part, self._features(rows)
+        if isinstance(part, ModelPart):
+            program = self._blind_program(part, features, len(rows))
+        else:
+            program = self._open_program(part, features)
         with self._same_question():
             scores: Array | None = await program(link)
         return None if scores is None else self._total(scores, rows)
+
+    def _features(self, rows: NDArray[np.intp]) -> Array | None:
+        """This party's columns of the common people, whom its guard gets to know by their ids."""
+        given = self._rows
+        if given is None or given.features is None:
+            return None
+        chosen = self._columns(given.features[rows])
+        if given.ids is not None:
+            names = self._normal(given.ids)
+            self._guard.know(chosen, [names[row].encode() for row in rows])
+        return chosen
+
+    def _blind_program(self, part: ModelPart, features: Array | None, count: int) -> Program:
+        shared = self._shared
+        if self._rows is None:
+            count = self._due or 0
+        elif features is None:
+            features = np.zeros((count, 1))  # the label party of a transfer model: their number
+        key_bits = int(shared.values.get("key_bits", 3072))
+        return blind_program(
+            prediction_agreement(shared),
+            part,
+            features,
+            count,
+            cross_scheme(shared.scheme, key_bits=key_bits),
+            self._mapper,
+            self._guard,
+        )
+
+    def _open_program(self, part: Scorer | None, features: Array | None) -> Program:
+        """Of a model whose owners know their parameters."""
+        name = self._name
+        programs = predict_programs(
+            prediction_agreement(self._shared),
+            {} if part is None else {name: part},
+            {} if features is None else {name: features},
+            {} if self._holder is None else {name: self._holder},
+            self._mapper,
+            {name: self._guard},
+            self._due,
+        )
+        return programs[name]
 
     def _total(self, scores: Array, rows: NDArray[np.intp]) -> Array:
         """With what the label party adds itself."""
@@ -194,7 +240,7 @@ class Scoring:
     def _columns(self, features: Array) -> Array:
         if self._shard is None:
             return features
-        last, straight = self._name == self._shared.label_party, self._shard.preparation.straight
+        last, straight = self._name == self._shared.label_party, self._shard.columns.straight
         return self._shared.kit().scored(self._shard.part, features, straight, last=last)
 
 

@@ -1,9 +1,9 @@
 """A party's part of the model on disk, and back again for a prediction.
 
-shard-<party>.npz holds the party's own parameters (ciphertexts under another party's key after a blind
-training) in the form that the estimators read, and beside them what all parties know. It is a file of mode
-0600; its owner's parameters are its owner's alone. preparation-<party>.npz says how columns were prepared
-and, at the label party, what the classes are called.
+shard-<party>.npz holds the party's own part in the form that the estimators read, and beside it what all
+parties know: its parameters, or shares of the model where nothing was revealed. A helper has one too. It is a
+file of mode 0600; a part is its owner's alone. preparation-<party>.npz says how columns were prepared and, at
+the label party, what the classes are called.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from securefed.measure.files import UNREADABLE, write_atomically
 from securefed.measure.labels import LabelSide
 from securefed.measure.quality import Holdout
 from securefed.objectives import Trained, kit_of
+from securefed.objectives.kit import Part
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.prediction_run import BlindShard
-from securefed.protocols.scorers import Scorer
 from securefed.runtime.shared import SharedSettings
 
 __all__ = [
@@ -49,9 +48,10 @@ class Shard:
     """A party's part of a trained model. `public`: what all parties know of it."""
 
     public: Mapping[str, Any]
-    part: Scorer | BlindShard
-    preparation: Columns
-    labels: LabelSide | None
+    part: Part
+    preparation: Columns | None = None
+    """At a party with data."""
+    labels: LabelSide | None = None
     """At the label party."""
     score_bits: float | None = None
     """What the party's columns held when it trained (securefed.data.entropy), for its score ledger."""
@@ -59,6 +59,13 @@ class Shard:
     @property
     def instance(self) -> str:
         return str(self.public["instance"])
+
+    @property
+    def columns(self) -> Columns:
+        """How the party prepares its columns."""
+        if self.preparation is None:
+            raise DataError("columns: a party without data has none")
+        return self.preparation
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
@@ -99,8 +106,8 @@ def save_shard(
     write_arrays(path, {**arrays, "public": np.array(json.dumps(public, sort_keys=True))})
 
 
-def read_shard(path: Path, preparation: Path, shared: SharedSettings) -> Shard:
-    """What `save_shard` wrote, with the preparation beside it."""
+def read_shard(path: Path, preparation: Path | None, shared: SharedSettings) -> Shard:
+    """What `save_shard` wrote, with the preparation beside it; a helper has none."""
     arrays = read_arrays(path, "model shard")
     try:
         public = json.loads(str(arrays.pop("public")))
@@ -112,9 +119,13 @@ def read_shard(path: Path, preparation: Path, shared: SharedSettings) -> Shard:
         raise DataError(
             f"{path}: a model of {', '.join(parties)}, this run is of {', '.join(shared.parties)}"
         )
-    beside = read_arrays(preparation, "preparation")
-    labels, _ = take_labels(beside, shared)
-    prepared = Columns.from_arrays(beside)
+    if shared.blind and not isinstance(public.get("blind"), dict):
+        raise DataError(f"{path}: made by an earlier version of securefed; train again")
+    labels, prepared = None, None
+    if preparation is not None:
+        beside = read_arrays(preparation, "preparation")
+        labels, _ = take_labels(beside, shared)
+        prepared = Columns.from_arrays(beside)
     held = float(arrays.pop("score_bits", np.array(np.nan)))
     try:
         part = shared.kit().load(public, arrays, parties, shared.outputs)
@@ -152,7 +163,7 @@ def take_labels(
 
 
 def prediction_agreement(shared: SharedSettings) -> Agreement:
-    """What a prediction runs by: all parties, the key-holder too, derive the same from the settings."""
+    """What a prediction runs by: everybody derives the same from the settings."""
     unwatched: dict[str, Any] = {"batch_size": None, "target": None, "patience": None, "evaluate_every": 0}
     settings = replace(shared.kit().for_prediction(), **unwatched)
     members = tuple(Member(name, 1, settings.blind) for name in shared.parties)

@@ -121,6 +121,23 @@ class SharedSettings:
         return self.parties[-1]
 
     @property
+    def helper(self) -> str | None:
+        """The party without data that holds second shares; None where there is none, or it holds a key."""
+        return self.key_holder if self.blind else None
+
+    @property
+    def stateful(self) -> tuple[str, ...]:
+        """Everybody whose checkpoints a run needs to go on, and who keeps a part of the model."""
+        return self.parties if self.helper is None else (*self.parties, self.helper)
+
+    @property
+    def lockstep(self) -> bool:
+        """Every round needs every party. With a helper only two parties exchange in a round, and others may
+        lag behind.
+        """
+        return self.helper is None
+
+    @property
     def same_people(self) -> bool:
         """Whether the parties have the same people, each with a label."""
         return get_objective(self.objective).same_people
@@ -130,8 +147,8 @@ class SharedSettings:
         return str(self.values["scheme"])
 
     @property
-    def key_kind(self) -> str:
-        """The kind of keys that the run takes."""
+    def key_kind(self) -> str | None:
+        """The kind of encryption keys that the run takes from files; None: it makes keys of its own."""
         return key_kind(self.scheme, str(self.values.get("reveal", "own-gradient")))
 
     @property

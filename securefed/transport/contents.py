@@ -3,6 +3,12 @@
 A transcript says what a message *was*, not what its sender says of it. So sender and receiver each read the
 headers of the frames inside (securefed.crypto.wire) and look whether the rest looks like ciphertext at all:
 encryption that was left off by mistake shows there. Values are never looked at; a header holds none.
+
+Blind runs send bytes without frames: limbs of 21 bits, three in eight bytes, or ciphertexts. Their lengths
+follow from the agreement. Here they are judged by what their kind has to look like:
+
+    ciphertext    the lowest 15 bits of every limb are uniform; residues modulo a prime are not, above that
+    numbers:n     numbers of five limbs; the lowest n bits of each are uniform
 """
 
 from __future__ import annotations
@@ -12,11 +18,12 @@ from math import log, sqrt
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from securefed.crypto.registry import KEY_KINDS, kind_protects
 from securefed.crypto.wire import HEADER, MAGIC, Kind, Scheme
 
-__all__ = ["Part", "looks_random", "parts_of"]
+__all__ = ["Part", "looks_random", "looks_uniform", "parts_of"]
 
 NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in Kind}
 PREFIX = 8
@@ -27,6 +34,12 @@ FALSE_ALARM = 1e-14
 _X = -log(FALSE_ALARM)
 # Laurent and Massart 2000, lemma 1: chi-square of 15 degrees of freedom is above this with that probability.
 LIMIT = 15 + 2 * sqrt(15 * _X) + 2 * _X
+LIMB_BITS, LIMBS = 21, 5
+GROUP_BITS = 3
+"""Bits that are judged together, in limbs."""
+GROUP_LIMIT = 7 + 2 * sqrt(7 * _X) + 2 * _X
+RESIDUE_BITS = 15
+MOST_NUMBERS, LEAST_GROUPS = 512, 64
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,8 @@ class Part:
     @property
     def protection(self) -> str:
         """What protects it: public-key, ciphertext, masked, opened, disclosure, clear, or bytes."""
+        if self.frame == "bytes" and self.random is False:
+            return "clear"
         if self.frame in ("public-key", "bytes"):
             return self.frame
         if not kind_protects(self.scheme) or self.random is False:
@@ -53,7 +68,8 @@ class Part:
 
     def to_dict(self) -> dict[str, Any]:
         if self.frame == "bytes":
-            return {"frame": "bytes", "size": self.size}
+            looks = {} if self.random is None else {"random": self.random}
+            return {"frame": "bytes", "size": self.size, **looks}
         return {
             "frame": self.frame,
             "size": self.size,
@@ -69,8 +85,13 @@ class Part:
         return cls(**{**fields, "shape": tuple(fields.get("shape", ()))})
 
 
-def parts_of(payload: bytes) -> list[Part]:
-    """The frames of a payload in order, and what lies between them."""
+def parts_of(payload: bytes, looks: str = "") -> list[Part]:
+    """The frames of a payload in order, and what lies between them.
+
+    `looks`: what a payload without frames has to look like ("ciphertext", "numbers:n"), if anything.
+    """
+    if looks:
+        return [Part("bytes", len(payload), random=looks_uniform(payload, looks))]
     found: list[Part] = []
     place, end = 0, len(payload)
     while place < end:
@@ -115,3 +136,50 @@ def looks_random(body: memoryview | bytes, scheme: str) -> bool | None:
     expected = words / 16
     statistic = ((counts.reshape(columns, 16) - expected) ** 2).sum(axis=1) / expected
     return bool(statistic.max() < LIMIT)
+
+
+def looks_uniform(payload: bytes, looks: str) -> bool | None:
+    """Pearson's chi-square on groups of three bits of limbs, at each place and over all places together.
+
+    Few numbers are judged together only. None where there are too few for that.
+    """
+    words = np.frombuffer(payload[: len(payload) // 8 * 8], dtype="<u8")
+    if looks == "ciphertext":
+        limbs, bits = _slots(words), [RESIDUE_BITS] * 3
+    else:
+        total = int(looks.partition(":")[2])
+        limbs, bits = _numbers(words), [min(max(total - LIMB_BITS * i, 0), LIMB_BITS) for i in range(LIMBS)]
+    groups = [
+        (limb >> np.uint64(place)) & np.uint64((1 << GROUP_BITS) - 1)
+        for limb, most in zip(limbs, bits, strict=True)
+        for place in range(0, most - GROUP_BITS + 1, GROUP_BITS)
+    ]
+    if not groups or sum(map(len, groups)) < LEAST_GROUPS:
+        return None
+    tested = [np.concatenate(groups)]
+    if len(groups[0]) >= LEAST_GROUPS:
+        tested += groups
+    return all(_statistic(each) < GROUP_LIMIT for each in tested)
+
+
+def _statistic(groups: NDArray[np.uint64]) -> float:
+    expected = len(groups) / (1 << GROUP_BITS)
+    counts = np.bincount(groups.astype(np.intp), minlength=1 << GROUP_BITS)
+    return float(((counts - expected) ** 2).sum() / expected)
+
+
+def _slots(words: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
+    """The three limbs of each of the first words."""
+    some, mask = words[:MOST_NUMBERS], np.uint64((1 << LIMB_BITS) - 1)
+    return [(some >> np.uint64(LIMB_BITS * slot)) & mask for slot in range(3)]
+
+
+def _numbers(words: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
+    """The five limbs of the first numbers; limb l of all numbers comes before limb l + 1 of any."""
+    count, mask = 3 * len(words) // LIMBS, np.uint64((1 << LIMB_BITS) - 1)
+    found = []
+    for limb in range(LIMBS):
+        place = limb * count + np.arange(min(count, MOST_NUMBERS))
+        shift = (place // max(len(words), 1) * LIMB_BITS).astype(np.uint64)
+        found.append((words[place % max(len(words), 1)] >> shift) & mask)
+    return found

@@ -45,7 +45,7 @@ class Needed:
 
 class Link:
     """One party's end. `kinds` are the kinds of message that the protocol names; no other is sent or
-    taken.
+    taken. A mapping may say by `looks` what bytes of a kind have to look like, for the transcript.
     """
 
     def __init__(
@@ -72,6 +72,10 @@ class Link:
         self.events: list[Event] = []
         """What happened on the clock, in order; not what was off it."""
         self._kinds = frozenset(kinds)
+        self._looks = {
+            name: str(getattr(kind, "looks", ""))
+            for name, kind in (kinds.items() if isinstance(kinds, Mapping) else ())
+        }
         self._network = network
         self._timer = timer
         self._worked = 0.0
@@ -108,7 +112,7 @@ class Link:
         arrival = free.travel(self._network.latency)
         message = Message(kind, self.run, round, step, self.name, receiver, sequence, payload, arrival)
         self._event("sent", kind, round, step, receiver, len(payload))
-        self.transcript.message("sent", message, self.phase, facts)
+        self.transcript.message("sent", message, self.phase, facts, self._looks.get(kind, ""))
         self.outbox.append(message)
 
     async def receive(self, kind: str, sender: str, *, round: int = 0, step: int = 0) -> bytes:
@@ -120,7 +124,7 @@ class Link:
         self._taken[sender] = message.sequence + 1
         self.path = self.path.later(message.arrival)
         self._event("received", kind, round, step, sender, len(message.payload))
-        self.transcript.message("received", message, self.phase)
+        self.transcript.message("received", message, self.phase, looks=self._looks.get(kind, ""))
         return message.payload
 
     def _check(self, message: Message, kind: str, sender: str, round_: int, step: int) -> None:

@@ -127,13 +127,20 @@ class Transcript:
         return self.entries[-1].chain if self.entries else self.start
 
     def message(
-        self, event: str, message: Message, phase: str, facts: Mapping[str, Any] | None = None
+        self,
+        event: str,
+        message: Message,
+        phase: str,
+        facts: Mapping[str, Any] | None = None,
+        looks: str = "",
     ) -> None:
-        """A message sent or received. `facts`: what the sender did to it (origin, mask fingerprints)."""
+        """A message sent or received. `facts`: what the sender did to it (origin, mask fingerprints).
+        `looks`: what its bytes have to look like (securefed.transport.contents).
+        """
         peer = message.receiver if event == "sent" else message.sender
         detail: dict[str, Any] = {
             "sequence": message.sequence,
-            "parts": [part.to_dict() for part in parts_of(message.payload)],
+            "parts": [part.to_dict() for part in parts_of(message.payload, looks)],
         }
         if facts:
             detail["facts"] = dict(facts)

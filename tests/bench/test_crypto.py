@@ -28,16 +28,6 @@ BARS = {
 }
 
 
-def row(ratio: float, bar: float | None) -> Row:
-    return Row("operation", "paillier-2048", 10.0, "phe", 10.0 * ratio, ratio, bar)
-
-
-def test_a_row_passes_at_its_bar_and_not_below() -> None:
-    assert row(15.0, 15).verdict == "pass"
-    assert row(14.99, 15).verdict == "MISSED"
-    assert row(0.1, None).verdict == ""
-
-
 def test_a_ratio_is_how_often_the_peer_takes_our_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         crypto, "take_turns", lambda tasks, repeats: {"": 2.0, "phe": 30.0, "fate_utils": 5.0}
@@ -62,12 +52,6 @@ def test_a_directory_that_is_not_there_is_said_before_measuring(capsys: pytest.C
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == "bench crypto: no/such/out.json: there is no directory no/such\n"
-
-
-def test_the_chart_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    crypto.draw([row(20, 15), row(500, 400), row(0.9, None)], tmp_path / "ratios.png")
-    assert (tmp_path / "ratios.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_peak_memory_grows_by_what_is_held() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import xml.etree.ElementTree as ElementTree
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,6 @@ from typing import Any
 import pytest
 
 import bench.__main__ as dispatch
-from bench import figures
-from bench import figures_draw as drawing
-from bench.figures_minutes import Minutes
 from bench.figures_runs import (
     Case,
     Curve,
@@ -28,7 +24,6 @@ from bench.figures_runs import (
     proximal_cases,
     rounds_by_steps,
 )
-from bench.plots import save
 from bench.runs import Record, Spec
 from bench.tasks import build
 from securefed.protocols.recipe import LinearRecipe
@@ -83,45 +78,6 @@ def test_the_optimum_is_the_smallest_of_the_best(rounds: dict[int, float], best:
     assert optimum(rounds) == best
 
 
-def test_a_title_says_that_rounds_rise_only_if_they_do() -> None:
-    bowl, slope = {1: 30.0, 5: 9.0, 50: 12.0}, {1: 30.0, 5: 9.0, 50: 9.0}
-    assert figures.optimum_finding([bowl, {1: 30.0, 5: 9.0, 50: inf}]) == (
-        "Rounds fall with Q down to an optimum, and rise beyond it"
-    )
-    assert "in 1 of 2 cases" in figures.optimum_finding([bowl, slope])
-
-
-def test_a_title_says_that_more_steps_are_ahead_only_if_they_are() -> None:
-    slow, fast, late = (0.5, 0.6, 0.7), (0.6, 0.7, 0.8), (0.4, 0.6, 0.8)
-    assert "fewer rounds" in figures.curves_finding([curve("p", "FedSGD", *slow), curve("p", "Q = 5", *fast)])
-    found = figures.curves_finding([curve("p", "FedSGD", *slow), curve("p", "Q = 5", *late)])
-    assert "begins behind" in found
-    found = figures.curves_finding([curve("p", "FedSGD", *fast), curve("p", "Q = 5", *slow)])
-    assert found == "AUC and loss against rounds for several Q"
-
-
-def test_a_title_says_where_the_proximal_term_helps() -> None:
-    pair = [curve("X", "Q = 9", 0.5, 0.6), curve("X", "Q = 9, mu", 0.6, 0.7)]
-    other = [curve("Y", "Q = 9", 0.5, 0.6), curve("Y", "Q = 9, mu", 0.4, 0.5)]
-    assert figures.proximal_finding([*pair, *other]) == (
-        "Large Q: the proximal term helps on X and does not help on Y"
-    )
-    mixed = [curve("Y", "Q = 5", 0.1, 0.1), curve("Y", "Q = 5, mu", 0.4, 0.5)]
-    assert figures.proximal_finding([*mixed, *other]).endswith("helps some Q on Y")
-
-
-def test_a_title_says_how_far_more_parties_are_behind() -> None:
-    found = figures.parties_finding(
-        [
-            curve("p, same step", "K = 2", 0.8, 0.800),
-            curve("p, same step", "K = 5", 0.8, 0.799),
-            curve("p, small step", "K = 2", 0.8, 0.800),
-            curve("p, small step", "K = 5", 0.8, 0.780),
-        ]
-    )
-    assert found.endswith("by at most 0.001 with same step, 0.020 with small step")
-
-
 def test_one_step_for_every_number_of_parties_is_one_step() -> None:
     """And the paper's is smaller by sqrt(K / 2)."""
     rates: dict[str, list[float]] = {}
@@ -161,74 +117,6 @@ def test_pairs_of_the_proximal_figure_differ_in_the_term_alone() -> None:
                 second.rounds,
                 second.options,
             )
-
-
-def check(figure: Any, folder: Path, name: str) -> str:
-    """Both files are there, the picture is not blank, the drawing parses; returns its words."""
-    from matplotlib.image import imread
-
-    png, svg = save(figure, folder, name)
-    pixels = imread(png)[:, :, :3]
-    assert min(pixels.shape[:2]) > 300
-    assert pixels.std() > 0.05
-    # Something is drawn in each panel, not only around it.
-    root = ElementTree.fromstring(svg.read_text())  # noqa: S314
-    assert root.tag.endswith("svg")
-    texts = [text.get_text() for text in figure.findobj(matplotlib.text.Text)]
-    for axes in figure.axes:
-        assert axes.lines, f"{name}: a panel without a line"
-        assert axes.get_xlabel() and axes.get_ylabel() and axes.get_title() and axes.get_legend()
-    return "\n".join(texts)
-
-
-def test_drawings_have_what_they_say(tmp_path: Path) -> None:
-    curves = [curve(panel, label, *(0.5 + 0.01 * n for n in range(30))) for panel in ("FedBCD-p", "FedBCD-s")
-              for label in ("FedSGD", "Q = 5")]  # fmt: skip
-    words = check(drawing.draw_curves(curves, "made (generated)", "title"), tmp_path, "curves")
-    assert "generated" in words and "Q = 5" in words
-    panels = [("made (generated)", {0.8: {1: 30.0, 5: 9.0, 50: 12.0}, 0.9: {1: 50.0, 5: 20.0, 50: inf}})]
-    words = check(drawing.draw_optimum(panels, "title"), tmp_path, "optimum")
-    assert "best Q = 5 (9 rounds)" in words
-    assert "Q = 50: 90% not reached" in words
-    heads = {"FedBCD-p": ("one (generated)", "AUC"), "FedBCD-s": ("two", "AUC")}
-    check(drawing.draw_panels(curves, heads, "title", pairs=True), tmp_path, "pairs")
-    check(drawing.draw_panels(curves, heads, "title"), tmp_path, "panels")
-    one = Minutes(
-        "wan", 1e8, 0.02, 0.8, {1: 9.0, 5: 4.0, 10: 6.0}, 5, {1: 8.0}, {1: 5.0, 5: 4.5, 10: 4.0}, 10
-    )
-    assert one.cost_of_guess == pytest.approx(0.5)
-    words = check(drawing.draw_minutes([one], "made", "title"), tmp_path, "minutes")
-    assert "best: Q = 5" in words and "planner's choice: Q = 10" in words
-
-
-def test_lines_of_a_panel_differ_by_more_than_colour(tmp_path: Path) -> None:
-    curves = [curve("p", f"Q = {q}", 0.5, 0.6, 0.7) for q in range(1, 6)]
-    figure = drawing.draw_panels(curves, {"p": ("made", "AUC")}, "title")
-    lines = figure.axes[0].lines
-    assert len({(line.get_linestyle(), str(line._dash_pattern), line.get_marker()) for line in lines}) == 5
-    assert len({line.get_color() for line in lines}) == 5
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--jobs", "0"], "jobs must be an integer of at least 1, not 0"),
-        (["--json", "/no/such/rows.json"], "/no/such/rows.json: there is no directory /no/such"),
-    ],
-)
-def test_bad_settings_are_one_clear_line(
-    arguments: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert dispatch.main(["figures", "--quick", "--out", str(tmp_path), *arguments]) == 2
-    assert capsys.readouterr().err == f"bench figures: {line}\n"
-
-
-def test_the_nus_figure_counts_rounds_to_what_fedsgd_reaches() -> None:
-    found = [curve("own", "Q = 1", 0.5, 0.6, 0.7), curve("own", "Q = 5", 0.6, 0.72, 0.71)]
-    found += [curve("blind", "Q = 1", 0.8, 0.8), curve("blind", "Q = 5", 0.7, 0.75)]
-    assert figures.nus_finding(found) == (
-        "own, rounds to 0.700: Q = 1: 3, Q = 5: 2\nblind, rounds to 0.800: Q = 1: 1, Q = 5: never"
-    )
 
 
 def quick(tmp_path: Path, names: list[str]) -> dict[str, Any]:

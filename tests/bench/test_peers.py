@@ -15,7 +15,7 @@ import pytest
 from bench import hess_step, peers_real, spu_step
 from bench.blind import generated
 from bench.peers_losses import Quadratic, Way, agreed, bars_to_loss, hess_weights, log_loss, shared_factors
-from bench.peers_rows import SLOW, Cost, RealRow, bars
+from bench.peers_rows import SLOW, Cost, RealRow
 
 LINK = "[info] Link details: total send bytes {}, recv bytes {}, send actions {}, recv actions {}"
 
@@ -45,23 +45,25 @@ def test_a_local_step_is_its_share_of_a_round_on_every_network() -> None:
     assert row.total(6) == whole and row.total(1) == once
 
 
-def test_bars_say_which_reading_they_are() -> None:
+def test_whole_runs_are_compared_at_one_rate_and_at_the_peers_best() -> None:
     once = Cost(1.0, 1.0, 1e6, 8)
-    cheetah = RealRow.of("SPU Cheetah", 4096, once, Cost(17.0, 9.0, 41e6, 400), 3)
-    mine = RealRow.of("securefed, blind RLWE, Q = 10", 4096, once, Cost(3.0, 2.0, 5e6, 24), 3, 10)
-    processor, sent, time = bars(mine, cheetah)
-    assert "a step, Q = 10, 4,096 rows" in processor.name
-    assert (processor.value, sent.value, sent.bar) == (80.0, 100.0, 20.0) and time.met
+    cheetah = RealRow.of("SPU Cheetah", 512, once, Cost(121.0, 9.0, 61e6, 400), 3)
+    dealer = RealRow.of("SPU Semi2k", 512, once, Cost(3.0, 9.0, 2e6, 400), 3)
+    mine = RealRow.of("securefed, blind RLWE, Q = 20", 512, once, Cost(1.2, 2.0, 2e6, 24), 3, 20)
     ways = [
-        Way("shared", mine, "0.3", 2),
+        Way("shared", mine, "0.3", 2, measured=Cost(2.0, 0.0, 2e6, 50)),
+        Way("shared", mine, "auto", 4, measured=Cost(1.0, 0.0, 1e6, 50)),
         Way("shared", cheetah, "0.3", 3),
         Way("shared", cheetah, "best 1", 1),
+        Way("shared", dealer, "0.3", 3),
     ]
-    processor, sent, _ = bars_to_loss([*ways, Way("shared", mine, "auto", 1)])[:3]
-    assert "to the same loss" in processor.name and processor.value == 8.5  # 17 seconds beside 2
-    assert not bars_to_loss([Way("shared", mine, "0.3", None), ways[1]])[0].met
-    (failed,) = bars(mine, RealRow("SPU Cheetah", 4096, note="not run: no wheel"))
-    assert not failed.met and "no wheel" in failed.note
+    found = bars_to_loss(ways)
+    assert [bar.value for bar in found] == [60.5, 30.5, 1.5, 1.0, 1.0]
+    assert [bar.met for bar in found] == [True, True, True, False, False]
+    # A peer that was not run, a loss that was not reached, another size: no bar is met by them.
+    assert not any(bar.met for bar in bars_to_loss(ways[:2]))
+    assert not bars_to_loss([Way("shared", mine, "0.3", None), *ways[2:]])[0].met
+    assert not bars_to_loss([Way("shared", RealRow.of("ours", 4096, once, once, 2), "0.3", 3), *ways[2:]])
 
 
 def test_the_arithmetic_is_gradient_descent_on_the_second_order_loss() -> None:
@@ -125,6 +127,9 @@ def test_a_peer_that_cannot_be_installed_says_why(monkeypatch: pytest.MonkeyPatc
     parties = generated(64, 3, 3, 0)
     for row in (peers_real.spu(parties, tmp_path, "cheetah", 3), peers_real.hess(parties, tmp_path, 3, 3)):
         assert row.note == "not run: ERROR: No matching distribution"
+    # At sizes that were measured before, those figures stand in, with their date.
+    earlier = peers_real.spu(generated(512, 3, 3, 0), tmp_path, "semi2k", 3)
+    assert earlier.recorded.startswith("2026-11-17") and earlier.total(58).cpu == pytest.approx(0.841)
 
 
 def test_an_environment_is_made_once_and_again_when_its_packages_change(

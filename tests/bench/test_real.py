@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.real import RealRow, line, rows_of
+from bench.real import line, rows_of
 from bench.replay import write_events
 from bench.runs import Spec
 from securefed.transport import NETWORKS
@@ -45,9 +45,3 @@ def test_a_target_that_is_not_reached() -> None:
     assert (row.reached, row.R, row.comm_min, row.comm_modelled_min) == (False, None, None, None)
     assert row.auc == 0.65
     assert line(row) == "| 70% | FedBCD-p | 2 | not reached | | | | | |"
-
-
-def test_a_line_tells_seconds() -> None:
-    row: RealRow = rows_of(SPEC, accounts([0.7]), (0.7,))[0]
-    modelled = 60 * (row.comm_modelled_min or 0.0)
-    assert line(row) == f"| 70% | FedBCD-p | 2 | 1 | 5.0000 | 2.0000 | {modelled:.4f} | 0.00 | 10 |"

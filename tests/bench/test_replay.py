@@ -101,7 +101,7 @@ def scripted(name: str, order: list[list[str]], work: list[float], clock: Clock)
     return run
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_replay_of_any_run_is_what_its_links_measured(seed: int) -> None:
     """Random work at three parties who send and receive in a random, agreed order."""
     random, clock = Random(seed), Clock()

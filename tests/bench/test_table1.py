@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -47,13 +46,6 @@ def test_a_row_has_the_median_and_a_run_that_never_arrives_counts_as_a_long_one(
     assert (found.rounds, found.reached) == (None, False)
 
 
-@pytest.mark.slow
-def test_the_papers_rounds_stand_beside_its_own_target_alone() -> None:
-    papers = replace(SMALL, target=0.84)
-    assert row_of(papers, "parallel", 5, [record(0.9)] * 3).paper == 71
-    assert row_of(SMALL, "parallel", 5, [record(0.9)] * 3).paper is None
-
-
 def test_no_step_size_is_chosen_where_fedsgd_never_arrives(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -66,10 +58,7 @@ def test_no_step_size_is_chosen_where_fedsgd_never_arrives(
     ("parallel", "turns", "verdicts"),
     [
         (100, 125, ["pass", "pass"]),
-        (101, 126, ["MISSED", "pass"]),
         (100, 126, ["pass", "MISSED"]),
-        (100, 74, ["pass", "MISSED"]),
-        (None, 75, ["MISSED", "MISSED"]),
         (100, None, ["pass", "MISSED"]),
     ],
 )
@@ -82,16 +71,6 @@ def test_bars_are_a_third_on_mimic_and_a_quarter_between_the_orders(
         row("MIMIC-LR", "FedBCD-s", 5, turns),
     ]
     assert [bar.verdict for bar in bars_of(rows)] == verdicts
-
-
-def test_bars_are_a_half_on_mnist_and_missed_when_fedsgd_never_arrives() -> None:
-    half = [row("MNIST-CNN", "FedSGD", 1, 40), row("MNIST-CNN", "FedBCD-p", 3, 20)]
-    assert [bar.verdict for bar in bars_of([*half, row("MNIST-CNN", "FedBCD-s", 3, 20)])] == ["pass", "pass"]
-    above = [half[0], row("MNIST-CNN", "FedBCD-p", 3, 21)]
-    assert bars_of(above)[0].verdict == "MISSED"
-    never = [row("MNIST-CNN", "FedSGD", 1, None), row("MNIST-CNN", "FedBCD-p", 3, 2)]
-    first = bars_of(never)[0]
-    assert (first.verdict, first.detail) == ("MISSED", "2 against not reached")
 
 
 def test_a_run_with_another_default_is_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,22 +112,10 @@ def test_a_step_beyond_the_fastest_is_not_chosen() -> None:
     assert choose({0.1: inf}, 46) is None
 
 
-def test_counts_are_words_where_there_is_none() -> None:
-    assert [table1._count(number) for number in (3.0, 2.5, None, inf)] == [
-        "3",
-        "2.5",
-        "not reached",
-        "not reached",
-    ]
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--jobs", "0"], "jobs must be an integer of at least 1, not 0"),
-        (["--channels", "0", "--only", "mnist"], "channels must be an integer of at least 1, not 0"),
         (["--target", "0.9"], "target and eta: of one task, name it with --only"),
-        (["--only", "mimic", "--eta", "0"], "eta must be a finite number greater than 0, not 0.0"),
         (["--json", "/no/such/rows.json"], "/no/such/rows.json: there is no directory /no/such"),
     ],
 )

@@ -33,10 +33,3 @@ def test_a_small_payload_goes_every_way(tmp_path: Path, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert "MiB/s" in printed
     assert all(way in printed for way in rows)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "bar", "verdict"), [(0.81, 0.8, "pass"), (0.79, 0.8, "MISSED"), (9, None, "")]
-)
-def test_verdicts(ratio: float, bar: float | None, verdict: str) -> None:
-    assert transport.Row("carrier", 64, 1.0, 64.0, ratio, bar).verdict == verdict

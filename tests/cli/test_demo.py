@@ -95,7 +95,8 @@ def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: in
     def rows(name: str, places: NDArray[np.intp], known: bool) -> Party:
         labels = made.labels[places] if known and name == made.label_party else None
         numbers = made.table[places][:, made.columns[name]]
-        return Party(name, numbers, labels, ids=np.array(made.ids)[places], transform="auto")
+        transform = None if made.transform == "none" else made.transform
+        return Party(name, numbers, labels, ids=np.array(made.ids)[places], transform=transform)
 
     model.fit([rows(name, made.train[name], True) for name in made.parties])
     scores = model.decision_function([rows(name, made.new, False) for name in made.parties])
@@ -111,9 +112,8 @@ def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: in
     [
         (),
         ("--parties", "4"),
-        ("--scheme", "ckks"),
         ("--objective", "transfer"),
-        ("--objective", "transfer", "--key-holder", "--rounds", "1", "--local-steps", "1"),
+        ("--objective", "transfer", "--helper", "--rounds", "1", "--local-steps", "1"),
         ("--data", "generated", "--scheme", "ckks", "--parties", "3", "--evaluate-every", "4"),
         ("--reveal", "own-gradient", "--local-steps", "1", "--key-bits", "2048"),
     ],
@@ -121,16 +121,18 @@ def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: in
 def test_every_way_of_it_is_encrypted_and_good(words: tuple[str, ...], tmp_path: Path) -> None:
     text, facts = demo(tmp_path, *words)
     verdict = facts["audit"]["verdict"]  # type: ignore[index]
-    count = f"{len(CLAIMS) - 1} of {len(CLAIMS)}"
-    assert facts["protected"] and verdict.startswith(f"all claims hold that could be checked ({count}; ")
+    count = "" if "transfer" in words else f"{len(CLAIMS) - 1} of {len(CLAIMS)}; "
+    assert facts["protected"] and verdict.startswith(f"all claims hold that could be checked ({count}")
     assert f"{verdict}: " in text  # all of it, with what it leaves out
     assert facts["auc"] > (0.9 if "--data" not in words else 0.8)  # type: ignore[operator]
     if not words:
         assert facts["auc"] > facts["auc_central"] - 0.01  # type: ignore[operator]
         assert facts["auc"] > facts["auc_alone"]  # type: ignore[operator]
-        assert facts["saw"]["lab"] == "only ciphertexts and masked numbers"  # type: ignore[index]
-    if {"--parties", "--key-holder"} & set(words):
-        assert "notary saw   only ciphertexts and masked numbers" in text
+        assert facts["saw"]["lab"] == "only ciphertexts and random shares"  # type: ignore[index]
+        assert "71 scores; else only ciphertexts and random shares" in facts["saw"]["clinic"]  # type: ignore[index]
+        assert facts["bytes"] < 10_000_000  # type: ignore[operator]
+    if {"--parties", "--helper"} & set(words):
+        assert "notary saw   only ciphertexts and random shares" in text
 
 
 class Screen:

@@ -162,8 +162,10 @@ def test_mistakes_in_party(fleet: Make, capsys: pytest.CaptureFixture[str], tmp_
         taken.bind(("127.0.0.1", made.ports["bank"]))
         taken.listen()
         assert str(made.ports["bank"]) in refused(capsys, "party", file, "-q")
-    made.settings("bank", scheme="paillier", reveal="nothing")
-    assert "no paillier key there" in refused(capsys, "party", file)
+    made.settings("bank", scheme="paillier", reveal="own-gradient")
+    line = refused(capsys, "party", file)
+    assert "needs a paillier key" in line
+    assert f"`securefed init bank --folder {bank} --renew paillier` makes one" in line
     (bank / "tls-key.skf").chmod(0o644)
     assert "others can reach it" in refused(capsys, "party", file)
 
@@ -226,8 +228,9 @@ def test_init_makes_a_party_and_says_what_to_send(tmp_path: Path, capsys: pytest
     text = capsys.readouterr().out
     fingerprint = json.loads((tmp_path / "out.json").read_text())["fingerprint"]
     assert fingerprint in text and "Never send to anybody" in text and "certificate.pem" in text
-    for secret in ("tls-key.skf", "he-paillier.skf", "he-ckks.skf", "checkpoint-key.skf"):
-        assert (folder / secret).stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in folder.glob("*.skf")) == ["checkpoint-key.skf", "tls-key.skf"]
+    for secret in folder.glob("*.skf"):
+        assert secret.stat().st_mode & 0o777 == 0o600
         assert b"BEGIN PRIVATE KEY" not in (folder / secret).read_bytes(), "under the passphrase"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert "holds a party already" in refused(capsys, "init", "clinic", "--folder", str(folder))
@@ -251,7 +254,7 @@ def test_the_passphrase_can_be_changed_and_a_change_can_be_finished(
 ) -> None:
     folder, new = tmp_path / "clinic", "another passphrase"
     old = PASSPHRASE
-    make_party_folder(folder, "clinic", old, key_bits=2048)
+    make_party_folder(folder, "clinic", old, schemes=("ckks",))
     where = ("init", "clinic", "--folder", str(folder), "--renew")
     assert main([*where, "tls"]) == 0  # so that there are old files
     keys = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
@@ -321,8 +324,8 @@ def test_mistakes_in_init(
     assert "this party is not one of them (mill)" in refused(
         capsys, "init", "mill", "--parties", "shop,bank", *where
     )
-    assert "a key-holder has no data" in refused(
-        capsys, "init", "mill", "--key-holder", "--parties", "shop,mill,bank", *where
+    assert "a helper has no data" in refused(
+        capsys, "init", "mill", "--helper", "--parties", "shop,mill,bank", *where
     )
     assert "at least 2" in refused(capsys, "init", "mill", "--key-holder", "--parties", "bank", *where)
     assert "names something twice" in refused(capsys, "init", "bank", "--parties", "bank,bank", *where)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from securefed.cli import main
-from securefed.cli.plan import _variants
+from securefed.cli.plan import _scenario, _variants, _why
+from securefed.measure.plan import Estimate, RoundsModel
 from securefed.runtime.shared import SharedSettings
 from tests.runtime.parties import Fleet
 
@@ -47,14 +48,43 @@ def test_a_plan_for_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[s
     words = ["plan", "--rows", "60", "--columns", "shop=3,bank=2", "--scheme", "ckks", "--engine", "serial"]
     assert main([*words, "--rounds", "9", "--local-steps", "1", "--json", str(file)]) == 0
     text = capsys.readouterr().out
-    assert "ckks, reveals nothing" in text and "Likely fastest of what reveals nothing: ckks" in text
+    assert "ckks, reveals nothing" in text and "Likely fastest" in text
+    assert "of memory at each of the two parties that hold shares" in text
     assert "learning_rate = 'auto'" in text
     assert ("the peers must be trusted" in text) == ("own gradients: ckks" in text)
     found = json.loads(file.read_text())["estimates"]
-    assert {row["reveal"] for row in found} == {"nothing", "own-gradient"}
+    blind, *open_ = found
+    assert (blind["reveal"], blind["local_steps"], blind["rounds"]) == ("nothing", 1, 9)
+    assert [row["local_steps"] for row in open_] == [1, 2, 5, 10, 20, 50]
+    assert {row["reveal"] for row in open_} == {"own-gradient"}
     for row in found:
         assert row["total_bytes"] == row["setup_bytes"] + row["rounds"] * row["bytes"] > 0
-        assert row["computation"] > 0 and row["communication"] > 0
+        assert row["total"] > row["computation"] > 0
+
+
+def test_blind_runs_are_planned_with_the_rows_that_are_held_out() -> None:
+    shared = SharedSettings.of({**TWO, "holdout": 0.25, "seed": 3})
+    scenario = _scenario(shared, {"shop": 3, "bank": 2}, 80, 3072)
+    assert scenario.agreement.holdout == scenario.held == 20 and scenario.agreement.batches.aside == 20
+    open_ = _scenario(SharedSettings.of({**TWO, "reveal": "own-gradient"}), {"shop": 3, "bank": 2}, 80, 3072)
+    assert open_.agreement.holdout == 0
+
+
+def test_why_local_steps_cost_nothing_in_blind_training() -> None:
+    row = Estimate("ckks", "nothing", 20, 24, 0, 100, 1e-3, 1e-3, 2.0)
+    assert "local steps cost nothing: keep Q = 20 or more" in _why(row, [row], RoundsModel(100))
+
+
+def test_a_table_that_is_too_wide_is_refused_with_figures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("securefed.measure.limits.machine_memory", lambda: 100 << 20)
+    monkeypatch.setattr("securefed.cli.plan.LOCAL_STEPS", (1,))
+    words = ["plan", "--rows", "60", "--columns", "shop=300,bank=2", "--scheme", "ckks", "--engine", "serial"]
+    assert main(words) == 0
+    told = capsys.readouterr()
+    assert "reveals nothing: columns: 303 in all given; shares of 303 x 303 numbers take 0.4 GB" in told.err
+    assert "ckks, own gradients" in told.out and "ckks, reveals nothing" not in told.out
 
 
 def test_a_rate_that_may_diverge_for_another_q_is_not_planned_with(

@@ -1,4 +1,4 @@
-"""docs/architecture.md walks through a batch file by file; one is run here, and what it enters compared."""
+"""docs/architecture.md walks through a blind run file by file: one is run, and what it enters compared."""
 
 from __future__ import annotations
 
@@ -11,45 +11,89 @@ import numpy as np
 import pytest
 
 from securefed import GeneralisedLinear, Party
-from securefed.protocols.blind import BlindParty
+from securefed.protocols.blind.linear import BlindLoop
 from tests.docs.pages import ROOT
 
 PACKAGE = str(ROOT / "securefed") + "/"
 ASIDE = {"checks.py", "transport/local.py", "engine/local.py"}
 """Checks of settings, and what stands in for processes and a network here."""
+ALWAYS = {"protocols/loop.py"}
+"""The loop may or may not be entered again while both parties are in a part."""
+PARTS = {"_begin": "### The pass", "_round": "### A round", "_scores": "### Scores"}
+"""Parts of the run by the method that makes them, with their heading."""
+SENDING = {f"transport/{name}.py" for name in ("link", "message", "contents", "transcript", "clock")}
 
 
-def walked() -> set[str]:
-    """Files of the walk up to the end of the round, without those of the network."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = text[text.index("## The walk of a batch") : text.index("| 18 |")]
-    found = set(re.findall(r"`([a-z]+/[a-z_/]+\.py)`", rows))
-    return {name for name in found if not name.startswith(("transport/grpc", "tests/"))}
+def page() -> str:
+    return (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def test_the_walk_of_a_batch_names_the_files_that_a_batch_enters(monkeypatch: pytest.MonkeyPatch) -> None:
-    entered: set[str] = set()
-    within, genuine = 0, BlindParty._round  # how many parties are in a round: else one may be setting up
+def named(text: str) -> set[str]:
+    """Files in backquotes, with their folder."""
+    return set(re.findall(r"`([a-z]+/[a-z_/]+\.py)`", text))
+
+
+def walked(heading: str) -> set[str]:
+    """Files that the table below a heading names, with those of every message."""
+    lines = page().split(f"\n{heading}\n")[1].splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    rows = []
+    for line in lines[first:]:
+        if not line.startswith("|"):
+            break
+        rows.append(line)
+    return {name for name in named("\n".join(rows)) if not name.startswith("runtime/")} | SENDING
+
+
+@pytest.fixture(scope="module")
+def entered() -> dict[str, set[str]]:
+    """The files that each part of a run enters while both parties are in it."""
+    found: dict[str, set[str]] = {name: set() for name in PARTS}
+    within = dict.fromkeys(PARTS, 0)
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call" and within == 2 and frame.f_code.co_filename.startswith(PACKAGE):
-            entered.add(frame.f_code.co_filename.removeprefix(PACKAGE))
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(PACKAGE):
+            for name, parties in within.items():
+                if parties == 2:
+                    found[name].add(path.removeprefix(PACKAGE))
 
-    async def watched(self: BlindParty, *arguments: Any) -> None:
-        nonlocal within
-        within += 1
-        await genuine(self, *arguments)
-        within -= 1
+    def watched(name: str) -> Any:
+        genuine = getattr(BlindLoop, name)
 
-    monkeypatch.setattr(BlindParty, "_round", watched)
+        async def method(self: BlindLoop, *arguments: Any) -> Any:
+            within[name] += 1
+            try:
+                return await genuine(self, *arguments)
+            finally:
+                within[name] -= 1
+
+        return method
+
     rng = np.random.default_rng(0)
     columns = rng.normal(size=(60, 4))
     labels = np.where(columns.sum(axis=1) > 0, 1, -1)
     parties = [Party("shop", columns[:, :2]), Party("bank", columns[:, 2:], labels=labels)]
     before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        GeneralisedLinear(rounds=2, holdout=0.0, engine="serial", check_every=0).fit(parties)
-    finally:
-        sys.setprofile(before)
-    assert entered - ASIDE - {"protocols/loop.py"} == walked() - {"protocols/loop.py"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in PARTS:
+            patch.setattr(BlindLoop, name, watched(name))
+        sys.setprofile(note)
+        try:
+            GeneralisedLinear(rounds=3, engine="serial", score_ledger="off").fit(parties)
+        finally:
+            sys.setprofile(before)
+    return found
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_walk_names_the_files_that_a_part_of_a_run_enters(
+    name: str, entered: dict[str, set[str]]
+) -> None:
+    assert entered[name] - ASIDE - ALWAYS == walked(PARTS[name]) - ALWAYS
+
+
+def test_every_part_sends_by_the_path_that_the_page_names() -> None:
+    text = page()
+    assert named(text[text.index("Every part sends") : text.index("### The pass")]) >= SENDING

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed.crypto.hidden import PlainMatrix, Range, Result, to_integers
-from securefed.crypto.rlwe import products
-from securefed.crypto.rlwe.keys import generate_secret_key
+from securefed.crypto.blind import shares
+from securefed.crypto.blind.interface import NONCE_BYTES, Product
+from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.scheme import SERIAL, Shared
 from securefed.engine import Ray
 from securefed.errors import SettingError
@@ -59,20 +59,27 @@ def test_two_nodes(cluster: Any, tmp_path: Path) -> None:
         )
 
 
-def test_products_are_the_same_as_here(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "WORTH_SHARING", 1)
-    secret, rng = generate_secret_key(), np.random.default_rng(0)
-    public = secret.public
-    strides = public.strides_for([Result(9000, 1, 64)])
-    public.load_switching(secret.switching(strides), strides)
-    array = secret.conceal(to_integers(rng.uniform(-1, 1, (64, 1)), 40), Range(40, 50), 4)
-    matrix = PlainMatrix(rng.uniform(-1, 1, (9000, 64)), 20, 21)
-    here = matrix @ array
+def test_products_are_the_same_as_here(cluster: Any) -> None:
+    rng = np.random.default_rng(0)
+    product = Product(3000, 6, 4, 40, 20)
+    left = np.rint(rng.uniform(-1, 1, (3000, 6)) * 2.0**39)
+    right = np.rint(rng.uniform(-1, 1, (3000, 4)) * 2.0**19)
+    key, nonce = RLWE.generate(), bytes(NONCE_BYTES)
+    public = RLWE.load_public(key.public(nonce), nonce)
+    places = range(len(key.blocks(product)))
+    totals = []
     with Ray(cluster.address) as engine:
-        public.mapper = engine
-        there = matrix @ array
-        public.mapper = SERIAL
-    assert all((a == b).all() for a, b in zip(here.words, there.words, strict=True))  # type: ignore[attr-defined]
+        for mapper in (SERIAL, engine):
+            blocks = key.encrypt(product, places, lambda a, b: left[a:b], mapper, repeatable=True)
+            evaluation = public.evaluate(product)
+            evaluation.add(dict(enumerate(blocks)), lambda a, b: right[a:b], mapper)
+            reply, share = evaluation.finish()
+            total = shares.add(key.read(product, reply), share)
+            totals.append((blocks, shares.to_floats(total, 59)))
+    (here, first), (there, second) = totals
+    assert here == there
+    assert np.abs(first - second).max() < 1e-5
+    assert np.abs(second - left.T @ right / 2.0**59).max() < 1e-5
 
 
 def test_a_cluster_that_is_not_there_is_one_line() -> None:

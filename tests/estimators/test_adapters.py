@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,14 +164,8 @@ class TestManners:
         assert pickle.loads(pickle.dumps(model)).rounds == 1  # noqa: S301
         assert copy.deepcopy(model).rounds == 1
         model.fit(self.parties())
-        with pytest.raises(SettingError, match=r"pickle: .*save\(folder\).*load\(folder, keys=\.\.\.\)"):
+        with pytest.raises(SettingError, match=r"pickle: .*save\(folder\).*load\(folder\)"):
             pickle.dumps(model)
-
-    def test_an_encrypted_model_is_not_loaded_without_keys(self, tmp_path: Path) -> None:
-        model = GeneralisedLinear(rounds=1, holdout=0.0).fit(self.parties(slice(0, 40)))
-        model.save(tmp_path)
-        with pytest.raises(SettingError, match=r"keys: none given, and this model is encrypted"):
-            GeneralisedLinear.load(tmp_path)
 
     def test_coefficients_are_by_column_and_in_the_columns_units(self) -> None:
         model = plain(rounds=3).fit(self.parties())
@@ -184,7 +177,6 @@ class TestManners:
             by_hand += table @ np.array(list(weights.values()))
         assert np.abs(by_hand - model.decision_function(new)).max() < 1e-6
 
-    @pytest.mark.slow
     def test_released_parameters_become_coefficients_and_others_do_not(self) -> None:
         hidden = GeneralisedLinear(rounds=1, holdout=0.0).fit(self.parties(slice(0, 40)))
         with pytest.raises(DataError, match="coef_: lab does not know its parameters; release=True"):
@@ -196,4 +188,4 @@ class TestManners:
             party.features @ np.array(list(shown.coef_[party.name].values())) for party in new
         )
         step = 2.0**-shown.score_precision
-        assert np.abs(by_hand - shown.decision_function(new)).max() < 2 * step
+        assert np.abs(by_hand - shown.decision_function(new)).max() < step

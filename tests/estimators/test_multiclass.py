@@ -29,7 +29,7 @@ def parties(table: Any, labels: Any, count: int) -> list[Party]:
     return [Party(f"p{k}", table[:, g], labels if k == last else None) for k, g in enumerate(groups)]
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("count", [2, *(pytest.param(each, marks=pytest.mark.slow) for each in (3, 5))])
 def test_wine_is_as_good_as_the_joined_table(count: int) -> None:
     table, target = load_wine(return_X_y=True)
     labels = np.array(["barolo", "grignolino", "barbera"])[target]
@@ -75,40 +75,38 @@ def test_the_adapter_takes_several_classes() -> None:
     assert cross_val_score(model, table, target, cv=3).mean() > 0.95
 
 
-@pytest.mark.slow
 def test_a_blind_run_has_all_classes_and_as_many_messages_as_for_two() -> None:
     table, target = load_wine(return_X_y=True)
     table, target = table[::2], target[::2]
-    settings: dict[str, Any] = {"rounds": 3, "release": True, "check_every": 0}
+    settings: dict[str, Any] = {"rounds": 3, "release": True}
     together = MultiClass(GeneralisedLinear(**settings)).fit(parties(table, target, 2))
     assert len(together.runs_) == 1 and list(together.results_) == together.classes_.tolist()
     sent = []
     for each, model in zip(together.classes_, together.models_, strict=True):
-        alone = GeneralisedLinear(**settings).fit(parties(table, target == each, 2), keys=together.holders_)
+        alone = GeneralisedLinear(**settings).fit(parties(table, target == each, 2))
         sent.append(alone.result_.messages(None))
-        for name, shard in model.shards_.items():  # the same steps, but for roundings
-            assert np.allclose(shard.parameters, alone.shards_[name].parameters, atol=1e-4)
+        for name, shard in model.shards_.items():  # the same steps, released to four digits
+            assert np.allclose(shard.parameters, alone.shards_[name].parameters, atol=1e-3)
         assert model.coef_["p0"].keys() == alone.coef_["p0"].keys()
     assert sent[0] == sent[1] == sent[2] == together.runs_[0].messages(None)
 
 
-@pytest.mark.slow
 def test_an_encrypted_run_has_the_same_answers_also_from_its_files(tmp_path: Path) -> None:
     table, target = load_wine(return_X_y=True)
     made, new = parties(table[::2], target[::2], 3), parties(table[1::2], None, 3)
-    hidden = MultiClass(GeneralisedLinear(rounds=6, check_every=0)).fit(made)
+    hidden = MultiClass(GeneralisedLinear(rounds=6)).fit(made)
     twin = MultiClass(plain(rounds=6)).fit(made)
     shares = hidden.predict_proba(new)
     assert np.mean(np.argmax(shares, axis=1) == np.argmax(twin.predict_proba(new), axis=1)) > 0.97
     assert hidden.holdout_ is not None and twin.holdout_ is not None
     assert hidden.holdout_.alone == twin.holdout_.alone and hidden.holdout_.rows == twin.holdout_.rows
     hidden.save(tmp_path)
-    again = MultiClass.load(tmp_path, keys=hidden.holders_)
-    assert np.allclose(again.predict_proba(new), shares, atol=1e-3) and again.classes_.tolist() == [0, 1, 2]
-    # One question to the ledger, asked twice: a score for each class, 10 + 2 bits.
+    again = MultiClass.load(tmp_path)
+    # The same question, the same answer: a score for each class, 10 + 6 bits, booked once.
+    assert np.allclose(again.predict_proba(new), shares, atol=1e-5) and again.classes_.tolist() == [0, 1, 2]
     people = again.models_[0].score_guards_["p0"].ledger._told.values()
-    assert set(people) == {(1, 36)}
+    assert set(people) == {(1, 48)}
     with pytest.raises(DataError, match="generalised-linear"):
-        GeneralisedLinear.load(tmp_path, keys=hidden.holders_)
+        GeneralisedLinear.load(tmp_path)
     with pytest.raises(SettingError, match="for one blind run of a linear model"):
         twin.save(tmp_path)

@@ -54,14 +54,14 @@ def test_one_blind_run_has_all_classes(blind: tuple[TransferLearner, list[Party]
     assert model.decision_function(others[0]).shape == (48, 3)
     assert (model.predict(others[0]) == model.classes_[np.argmax(shares, axis=1)]).all()
     assert model.score(others) > 0.9
-    # Nothing opened, and two questions to the ledger (held-out people, others), of 3 x (10 + 2) bits each.
+    # Nothing opened, and two questions to the ledger (held-out people, others), of 3 x (10 + 6) bits each.
     assert model.result_.protected and not model.result_.ledger
-    assert set(model.score_guards_["shop"].ledger._told.values()) == {(1, 36)}
+    assert set(model.score_guards_["shop"].ledger._told.values()) == {(1, 48)}
     held = model.result_.holdout
     assert held is not None and held.metric == "accuracy" and held.value > 0.8 > held.alone
     assert np.sum(held.confusion) == held.rows and 20 < held.rows < 36  # of 36 some have no label
     model.save(tmp_path)
-    again = TransferLearner.load(tmp_path, keys=model.holders_)
+    again = TransferLearner.load(tmp_path)
     assert np.allclose(again.predict_proba(others[0]), shares, atol=1e-3)
 
 

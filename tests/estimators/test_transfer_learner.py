@@ -15,8 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 from securefed import FedBCD, FedSGD, Party, TransferLearner
 from securefed.errors import SettingError
+from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.ledger import LedgerRefusal
-from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.trust import TrustWarning
 from tests.estimators.cases import columns
 from tests.protocols import reference
@@ -200,7 +200,7 @@ def test_a_seed_gives_the_same_model_again_and_another_one_another() -> None:
 @pytest.fixture(scope="module", params=[None, "notary"])
 def blind(request: pytest.FixtureRequest) -> tuple[TransferLearner, list[Party]]:
     """Tumours: A has five measurements and the diagnosis, B five others; 120 patients are shared. The two
-    hold keys for each other, or a third party does.
+    hold the shares of the model, or A and a helper do.
     """
     table, labels = load_breast_cancer(return_X_y=True)
     names = np.arange(len(table)).astype(str)
@@ -208,7 +208,7 @@ def blind(request: pytest.FixtureRequest) -> tuple[TransferLearner, list[Party]]
     shop = Party("shop", table[40:200, 20:25], ids=names[40:200])
     made = TransferLearner(algorithm=FedSGD(), rounds=1, evaluate_every=1, key_holder=request.param)
     model = made.fit([shop, bank])
-    assert list(model.holders_) == (["shop", "bank"] if request.param is None else ["notary"])
+    assert not model.holders_ and set(model.shards_) - {"shop", "bank"} == {request.param} - {None}
     return model, [
         Party("shop", table[300:500, 20:25]),
         Party("bank", table[300:500, :5], labels=labels[300:500]),
@@ -221,20 +221,20 @@ def test_by_default_nothing_is_revealed_and_it_learns(blind: tuple[TransferLearn
     scores = model.decision_function(others[0])
     assert roc_auc_score(np.asarray(others[1].labels), scores) > 0.95
     assert model.result_.protected and not model.result_.determined
-    assert {type(part) for part in model.shards_.values()} == {BlindShard}
+    assert {type(part) for part in model.shards_.values()} == {ModelPart}
     assert set(model.predict(others[0])) <= {0, 1}
     assert model.result_.settings["reveal"] == "nothing"
 
 
 @pytest.mark.slow
-def test_a_blind_model_is_saved_and_needs_its_keys(
-    blind: tuple[TransferLearner, list[Party]], tmp_path: Path
+def test_a_blind_model_is_saved_and_takes_no_keys(
+    blind: tuple[TransferLearner, list[Party]], tmp_path: Path, keys: Keys
 ) -> None:
     model, others = blind
     model.save(tmp_path)
-    with pytest.raises(SettingError, match="this model is encrypted"):
-        TransferLearner.load(tmp_path)
-    loaded = TransferLearner.load(tmp_path, keys=model.holders_)
+    with pytest.raises(SettingError, match="leave them out"):
+        TransferLearner.load(tmp_path, keys={"shop": keys.holder("ckks")})
+    loaded = TransferLearner.load(tmp_path)
     few = Party("shop", others[0].features[:20])
     # Each row is blurred by its content and the model's name, so the same question gets the same answer.
     assert np.abs(loaded.decision_function(few) - model.decision_function(few)).max() < 2.0**-9

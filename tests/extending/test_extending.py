@@ -134,7 +134,7 @@ def test_a_scheme_that_is_not_registered_is_refused() -> None:
         trained(scheme="toy")
 
 
-def test_a_scheme_that_hides_no_arrays_does_not_train_blind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheme_without_an_encrypted_product_does_not_train_blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """And does not fall back to showing gradients either."""
     monkeypatch.setitem(SCHEMES, "half", SchemeEntry(opens="paillier"))
     with pytest.raises(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from time import perf_counter
 
 import numpy as np
 
@@ -59,31 +60,35 @@ class Counted:
         return counts
 
 
-def run(scenario: Scenario, seed: int = 0) -> tuple[Counted, LocalRun]:
+def run(
+    scenario: Scenario, seed: int = 0, timer: Callable[[], float] = perf_counter
+) -> tuple[Counted, LocalRun]:
     """The scenario for real, on random data."""
     rng = np.random.default_rng(seed)
     agreement, recipe = scenario.agreement, scenario.recipe
     kind = key_kind(recipe.scheme, agreement.reveal)
-    names, last = agreement.names, agreement.label_party
-    signs = np.where(np.arange(scenario.rows) % 2, 1.0, -1.0)
+    names, last, rows = agreement.names, agreement.label_party, agreement.batches.rows
+    signs = np.where(np.arange(rows) % 2, 1.0, -1.0)
     if scenario.outputs > 1:
         signs = np.outer(signs, np.ones(scenario.outputs))
     holders: Mapping[str, KeyHolder] = {
         name: holder(kind, place)
         for place, name in enumerate(names if agreement.mutual else [scenario.key_holder])
+        if kind is not None  # blind runs make keys of their own
     }
     programs: dict[str, Program] = {}
     for name, columns in scenario.columns.items():
-        features = rng.normal(size=(scenario.rows, columns)).clip(-3, 3)
+        features = rng.normal(size=(rows, columns)).clip(-3, 3)
         targets = signs if name == last else None
         guard = ScoreGuard(party=name, mode="off")
-        seen = Evaluation(features, (lambda scores: 0.5) if name == last else None)
+        scored = features[: agreement.holdout or rows]
+        seen = Evaluation(scored, (lambda scores: 0.5) if name == last else None)
         around = Surroundings(holders.get(name), evaluation=seen, guard=guard)
         programs[name] = scenario.program(name, features, targets, around).run
     if not agreement.mutual:
-        around = Surroundings(holders[scenario.key_holder])
+        around = Surroundings(holders.get(scenario.key_holder))
         programs[scenario.key_holder] = scenario.key_holder_program(around).run
     counted = Counted()
-    done = run_local(programs, run="r", kinds=KINDS, network=get_network("lan"), tap=counted)
+    done = run_local(programs, run="r", kinds=KINDS, network=get_network("lan"), timer=timer, tap=counted)
     counted.links = done.links
     return counted, done

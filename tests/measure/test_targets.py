@@ -38,7 +38,7 @@ def test_each_is_predicted_in_its_own_unit_and_saved(tmp_path: Any) -> None:
     assert held is not None and held.metric == "R2" and held.value > 0.8 > held.alone
     assert set(held.more) == {"R2 of target 0", "R2 of target 1"}
     model.save(tmp_path)
-    again = GeneralisedLinear.load(tmp_path, keys=model.holders_)
+    again = GeneralisedLinear.load(tmp_path)
     assert (np.abs(again.predict(given()) - found) < 1e-3 * spread).all()
 
 

@@ -29,6 +29,35 @@ PATIENT = 600.0
 """Seconds that a test waits for processes on a busy machine before it calls them stuck."""
 
 
+MORTAL = """
+import importlib, json, os, signal, sys
+from pathlib import Path
+
+from securefed.cli import main
+
+deaths, mark = json.loads(sys.argv[1]), Path(sys.argv[2])
+died = int(mark.read_text()) if mark.exists() else 0
+if died < len(deaths):
+    (place, when), calls = deaths[died], []
+    module, _, words = place.partition(":")
+    owner = importlib.import_module(module)
+    *path, last = words.split(".")
+    for word in path:
+        owner = getattr(owner, word)
+    plain = getattr(owner, last)
+
+    def dying(*arguments, **named):
+        calls.append(1)
+        if len(calls) == when:
+            mark.write_text(str(died + 1))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(*arguments, **named)
+
+    setattr(owner, last, dying)
+sys.exit(main(sys.argv[3:]))
+"""
+
+
 def free_ports(count: int) -> list[int]:
     with ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
@@ -113,7 +142,7 @@ class Fleet:
             make_party_folder(made, name, PASSPHRASE, key_holder=name == NOTARY, schemes=())
         shutil.copytree(made, self.folder / name)
         scheme = key_kind(self.run.get("scheme", "ckks"), self.run.get("reveal", "nothing"))
-        if scheme != "plain" and (self.mutual or name == NOTARY):
+        if scheme not in (None, "plain") and (self.mutual or name == NOTARY):
             shutil.copy(he_key(keys, scheme, place if self.mutual else 0), self.folder / name)
             (self.folder / name / f"{scheme}-{place if self.mutual else 0}.skf").rename(
                 self.folder / name / f"he-{scheme}.skf"
@@ -194,6 +223,31 @@ class Fleet:
     def kill(self, name: str) -> None:
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()
+
+    def mortal(self, name: str, *deaths: tuple[str, int]) -> None:
+        """Let a party be killed when it calls a function ("module:name") for the n-th time, once for each of
+        `deaths`, in their order, one in each process.
+        """
+        script = self.folder / "mortal.py"
+        script.write_text(MORTAL)
+        words = json.dumps(deaths)
+        mark = str(self.folder / f"{name}.deaths")
+        self.within[name] = [sys.executable, str(script), words, mark]
+
+    def deaths(self, name: str) -> int:
+        mark = self.folder / f"{name}.deaths"
+        return int(mark.read_text()) if mark.exists() else 0
+
+    def revive(self) -> None:
+        """Start whoever was killed again, until all have ended well."""
+        deadline = time.monotonic() + PATIENT
+        while any(process.poll() is None for process in self.processes.values()):
+            for name, process in list(self.processes.items()):
+                if process.poll() == -signal.SIGKILL:
+                    self.start(name, "party", "--resume")
+            assert time.monotonic() < deadline, {name: self.log(name) for name in self.processes}
+            time.sleep(0.02)
+        self.all_good()
 
     def end(self) -> None:
         """Nothing outlives a test."""

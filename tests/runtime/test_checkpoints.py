@@ -10,7 +10,13 @@ import pytest
 
 from securefed.errors import DataError
 from securefed.measure.files import StorageError, write_atomically
-from securefed.runtime.checkpoints import KEPT, Checkpoint, CheckpointStore, remove_folder
+from securefed.runtime.checkpoints import (
+    KEPT,
+    Checkpoint,
+    CheckpointStore,
+    kept_rounds,
+    remove_folder,
+)
 
 KEY = bytes(range(32))
 
@@ -45,6 +51,24 @@ def test_the_last_rounds_are_kept_and_going_back_drops_what_came_after(tmp_path:
     kept.write(6, some(66))
     assert kept.rounds() == [5, 6]
     assert kept.read(6).arrays["parameters"][0] == 66
+
+
+def test_parties_that_are_apart_have_a_round_in_common(tmp_path: Path) -> None:
+    """Kept as they are written, one round after the other; at most twice as far back as they are apart."""
+    kept: set[int] = set()
+    history = []
+    for number in range(1, 400):
+        kept = kept_rounds({*kept, number}, lockstep=False)
+        assert len(kept) < 60
+        history.append({0, *kept})
+    for behind in range(0, 399, 7):
+        for ahead in range(behind, 399, 5):
+            common = history[behind] & history[ahead]
+            assert max(common) >= behind + 1 - 2 * (ahead - behind)
+    store_ = CheckpointStore(tmp_path / "checkpoints", KEY, party="a", run="r", lockstep=False)
+    for number in range(1, 40):
+        store_.write(number, some(number))
+    assert set(store_.rounds()) == history[38] - {0}
 
 
 def test_a_new_alignment_is_a_new_beginning(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import csv
 import json
 import warnings
 from collections.abc import Callable
-from pathlib import Path
-from shutil import copyfile
 from typing import Any
 
 import numpy as np
@@ -17,9 +15,10 @@ from sklearn.metrics import roc_auc_score
 from securefed import FedBCD, GeneralisedLinear, Party
 from securefed.audit.files import read_run
 from securefed.audit.report import audit
+from securefed.cli import main
 from securefed.data.columns import Columns
 from securefed.protocols.ledger import LedgerWarning
-from tests.runtime.parties import NOTARY, Fleet, he_key, reached
+from tests.runtime.parties import NOTARY, PASSPHRASE, Fleet, reached
 
 TWO = {"shop": 3, "bank": 2}
 FOUR = {"a": 2, "b": 1, "c": 2, "d": 2}
@@ -83,7 +82,8 @@ def test_two_parties_train_what_a_simulation_trains_and_predict(fleet: Make) -> 
         assert result["rows"] == len(made.people.common)
         assert [peer["transcripts"] for peer in result["peers"].values()] == ["agree"]
         folder = made.run_folder(name)
-        assert audit(*read_run(folder)).passed
+        # A fleet's ledgers warn and do not refuse, and the audit says so.
+        assert set(audit(*read_run(folder)).failed) <= {"score-ledger"}
         assert (folder / "report.html").read_text().count("<svg") >= 4
         assert not (folder / "checkpoints").exists()
         shards = [path.name for path in folder.glob("shard-*")]
@@ -181,15 +181,10 @@ def test_four_parties_and_a_key_holder_survive_the_kill_of_one(fleet: Make) -> N
     assert made.result(NOTARY)["rounds"] == 40
 
 
-def released(**settings: Any) -> dict[str, Any]:
-    return {"reveal": "nothing", "release": True, "batch_size": 20, "rounds": 3, "l2": 0.01, **settings}
-
-
 CASES = {
-    "two, blind": (TWO, {"scheme": "paillier", "reveal": "nothing", "batch_size": 20, "rounds": 3}),
-    "two, released": (TWO, {"scheme": "paillier", **released()}),
+    "two, blind": (TWO, {"scheme": "paillier", "key_bits": 2048, "rounds": 3}),
+    "two, released": (TWO, {"release": True, "rounds": 3}),
     "two, plain, in turns": (TWO, {"scheme": "plain", "order": "sequential", **OPEN}),
-    "four, blind": (FOUR, {"scheme": "paillier", "reveal": "nothing", "batch_size": 12, "rounds": 2}),
     "four, ckks": (FOUR, {"scheme": "ckks", **OPEN}),
     "two, networks": (
         TWO,
@@ -225,20 +220,19 @@ def test_every_scheme_trains_and_predicts_over_the_network(case: str, fleet: Mak
         result = made.result(name)
         assert {peer["transcripts"] for peer in result["peers"].values()} == {"agree"}
         report = audit(*read_run(made.run_folder(name)))
-        # With three columns a party holds fewer bits than one score tells, and the audit says so.
-        assert set(report.failed) <= {"score-ledger"} or settings["scheme"] == "plain", report.to_text()
+        assert set(report.failed) <= {"score-ledger"} or settings.get("scheme") == "plain", report.to_text()
         if case == "two, watched" and name == "bank":
             assert result["reason"] == "target" and result["metric"] >= 0.6
     if "released" in case or "blind" not in case:
         expected = {"weights", "weights_0"}
         assert expected & set(made.shard(made.people.label_party))
     else:
-        assert "theta" in made.shard(made.people.label_party)
+        assert "phi.shop" in made.shard(made.people.label_party)
     predicts(made, least=0.0 if "transfer" in case else 0.7)
 
 
 @pytest.mark.slow
-def test_blind_transfer_learning_survives_the_kill_of_its_key_holder(fleet: Make) -> None:
+def test_blind_transfer_learning_survives_the_kill_of_its_helper(fleet: Make) -> None:
     settings = {"scheme": "ckks", "objective": "transfer", "rounds": 4, "local_steps": 2}
     made = fleet(TWO, people={"rows": 80}, **settings, key_holder=NOTARY)
     made.start_all("party", "--resume")
@@ -256,16 +250,35 @@ def test_blind_transfer_learning_survives_the_kill_of_its_key_holder(fleet: Make
 
 
 @pytest.mark.slow
-def test_a_key_that_was_changed_after_the_training_is_named(fleet: Make, keys: Path) -> None:
-    made = fleet(TWO, scheme="paillier", reveal="nothing", batch_size=12, rounds=1)
+def test_four_parties_and_a_helper_train_blind_and_predict(
+    fleet: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Afterwards a helper without its part, and a part of an earlier version, are named in one line."""
+    made = fleet(FOUR, people={"rows": 90}, rounds=3, order="sequential")
     made.start_all()
     made.all_good()
-    copyfile(he_key(keys, "paillier", 2), made.folder / "bank" / "he-paillier.skf")
-    made.processes.clear()
+    held = made.result("d")["holdout"]["rows"]
     for name in made.everybody:
-        made.start(name, "predict", "--rows", str(made.folder / name / "data.csv"))
-    assert set(made.finish().values()) <= {1, 2}
-    last = {name: made.log(name).strip().split("\n")[-1] for name in made.everybody}
-    assert any("another paillier key now than this model was trained with" in line for line in last.values())
-    for line in last.values():  # whoever did not see it itself is told who did, and not to try again
-        assert "was trained with" in line or "it will be the same next time" in line
+        result, scored = made.result(name), name not in ("d", NOTARY)
+        assert {peer["transcripts"] for peer in result["peers"].values()} == {"agree"}
+        report = audit(*read_run(made.run_folder(name)))
+        assert set(report.failed) <= {"score-ledger"}, report.to_text()
+        assert result["score_bits"] == (16 * held if scored else None)
+        text = (made.run_folder(name) / f"transcript-{name}.jsonl").read_text()
+        assert not {word for word in ("scorings", "column_bits", "score_bits", "total_bits") if word in text}
+        assert not list((made.folder / name).glob("he-*.skf"))
+    assert "phi.d" in made.shard(NOTARY)
+    predicts(made, least=0.7)
+    monkeypatch.setenv("SECUREFED_PASSPHRASE", PASSPHRASE)
+    shard = made.run_folder(NOTARY) / f"shard-{NOTARY}.npz"
+    shard.unlink()
+    assert main(["predict", str(made.folder / NOTARY / "party.toml")]) == 2
+    assert "no model shard there; train first" in capsys.readouterr().err
+    old = {"theta": np.zeros(3), "public": np.array(json.dumps(OLD))}
+    np.savez(made.run_folder("a") / "shard-a.npz", allow_pickle=False, **old)
+    file = str(made.folder / "a" / "party.toml")
+    assert main(["predict", file, "--rows", str(made.folder / "a" / "data.csv")]) == 2
+    assert "made by an earlier version of securefed; train again" in capsys.readouterr().err
+
+
+OLD = {"parties": list(FOUR), "instance": "0" * 16, "estimator": "generalised-linear"}

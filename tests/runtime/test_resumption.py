@@ -70,6 +70,24 @@ def test_an_end_that_the_label_party_saw_is_the_end() -> None:
     assert both(at(0, 4, 5), at(0, 5, 6, ended="target")) == Decision(A, 5, 40, None)
 
 
+def test_a_helper_counts_like_a_party_with_data() -> None:
+    helper = Standing(0, rows=40, instance=A, rounds=(0, 5, 6))
+    known = {"shop": at(0, 5, 6, 7), "lab": at(0, 2), "bank": at(0, 6, 7)}
+    found = decide({**known, "lab": at(0, 5, 6), "help": helper}, "bank", "psi", lockstep=False)
+    assert found == Decision(A, 6, 40, None)
+    with pytest.raises(SettingError, match="help has no checkpoint that fits"):
+        decide({**known, "lab": at(0, 6), "help": Standing(0)}, "bank", "psi", lockstep=False)
+
+
+def test_without_lockstep_round_0_may_be_the_last_in_common() -> None:
+    standings = {"shop": at(0), "bank": at(0, 8, 9)}
+    assert decide(standings, "bank", "psi", lockstep=False).start == 0
+    with pytest.raises(SettingError, match="no checkpoint that fits"):
+        decide(standings, "bank", "psi")
+    rows = {"shop": Standing(1, rows=4), "bank": Standing(1, rows=4, proposal=B), "help": Standing(0)}
+    assert decide(rows, "bank", "rows", lockstep=False).start is None
+
+
 def test_rows_in_order_have_to_be_equally_many() -> None:
     with pytest.raises(SettingError, match="shop has 4, bank has 5"):
         decide({"shop": Standing(1, rows=4), "bank": Standing(1, rows=5)}, "bank", "rows")

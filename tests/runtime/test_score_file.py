@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,24 @@ def test_two_runs_of_a_party_see_each_other(tmp_path: Path) -> None:
     assert ask(other, b"2") == 2
     with pytest.raises(ScoreRefusal):
         ask(one, b"3")
+
+
+def tried(path: Path, question: int) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return str(ask(ledger(path), b"%d" % question))
+        except ScoreRefusal:
+            return "refused"
+
+
+def test_nothing_comes_between_reading_and_booking(tmp_path: Path) -> None:
+    """Processes that ask at once: as many are answered as are allowed."""
+    path = tmp_path / "score-ledger.bin"
+    with get_context("fork").Pool(4) as pool:
+        said = pool.starmap(tried, [(path, question) for question in range(8)], chunksize=2)
+    assert sorted(said) == ["1", "2", *["refused"] * 6]
+    assert ledger(path).total_bits == 2 * 2 * 16
 
 
 @pytest.mark.parametrize("lost", [1, 20, 40])

@@ -92,7 +92,7 @@ WRONG = {
     "a key-holder for two": (
         'name = "first"',
         'name = "first"\nkey_holder = "n"',
-        "two hold keys for each other",
+        "two need none, and more need a party without data",
     ),
     "a run name that is a path": ('name = "first"', 'name = "../first"', "'../first' given"),
     "unknown objective": ('name = "first"', 'name = "first"\nobjective = "best"', "'best'"),
@@ -144,10 +144,27 @@ def test_settings_become_recipes() -> None:
     ).recipe()
     assert isinstance(recipe, LinearRecipe) and recipe.blind
     assert recipe.algorithm == FedSGD() and recipe.learning_rate == InverseSqrtParties(0.5, 3)
-    recipe = SharedSettings.of({**base, "order": "sequential", "batch_size": 9}).recipe()
+    open_ = {**base, "reveal": "own-gradient", "scheme": "paillier"}
+    recipe = SharedSettings.of({**open_, "order": "sequential", "batch_size": 9}).recipe()
     assert recipe.algorithm == FedBCD(20, "sequential") and recipe.batch_size == 9
     recipe = SharedSettings.of({"name": "r", "parties": ["b", "a"], "objective": "transfer"}).recipe()
     assert isinstance(recipe, TransferRecipe) and recipe.scheme == "ckks" and recipe.blind
+
+
+def test_who_needs_which_keys_and_whose_checkpoints_count() -> None:
+    two, three = {"name": "r", "parties": ["a", "b"]}, {"name": "r", "parties": ["a", "b", "c"]}
+    blind = SharedSettings.of({**three, "key_holder": "k", "scheme": "paillier", "key_bits": 2048})
+    assert blind.key_kind is None and blind.helper == "k" and blind.stateful == ("a", "b", "c", "k")
+    assert not blind.lockstep and blind.to_dict()["key_bits"] == 2048
+    assert SharedSettings.of({**three, "key_holder": "k"}).to_dict()["key_bits"] == 3072
+    shown = SharedSettings.of({**three, "key_holder": "k", "reveal": "own-gradient"})
+    assert shown.key_kind == "ckks" and shown.helper is None and shown.stateful == ("a", "b", "c")
+    assert shown.lockstep and SharedSettings.of(two).lockstep
+    for released in (False, True, "trusted"):
+        assert SharedSettings.of({**two, "release": released}).recipe().release == released  # type: ignore[attr-defined]
+    for gone in ("check_every", "feature_bound", "parameter_bound"):
+        with pytest.raises(SettingError, match=gone):
+            SharedSettings.of({**two, gone: 32})
 
 
 @pytest.mark.parametrize("holder", [False, True])
