@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from bench import machine
-from bench.blind import Bar
+from bench.bars import Bar
 from bench.fleet import Table, train
 
 __all__ = ["Row", "add_arguments", "measure", "run"]

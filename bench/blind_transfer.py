@@ -22,12 +22,14 @@ from sklearn.metrics import roc_auc_score
 
 from bench.simulate import Finished, Look, OnLook, area, signs_of
 from securefed import Party
-from securefed.crypto.shares import centred
+from securefed.crypto.blind import shares
+from securefed.crypto.blind.shares import Share
 from securefed.data.vertical import TransferData
-from securefed.protocols.blind_transfer import BlindTransferParty
+from securefed.protocols.blind.precision import VALUE_BITS
+from securefed.protocols.blind.transfer import BlindTransferParty
 from securefed.protocols.recipe import Surroundings
 from securefed.protocols.training import Evaluation
-from securefed.protocols.transfer_algebra import VALUE_BITS, TransferRows, with_ones, with_waves
+from securefed.protocols.transfer_algebra import TransferRows, with_ones, with_waves
 from securefed.protocols.transfer_plain import PlainTransfer
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.transport import Program
@@ -146,12 +148,12 @@ class BlindTransfer:
         data, found = self._data, dict[str, float]()
         if self._maps is None:
             a, b = self._parties["A"], self._parties["B"]
-            w_a, w_b = (_opened(x + y) for x, y in ((a.share_a, b.share_a), (a.share_b, b.share_b)))
-            # Truncation left B's shares below 0: around their mean nothing but their differences is seen.
-            told, maps = (held - held.mean() for held in (_opened(b._c), _opened(b.share_b)))
+            w_a, w_b = _opened(a.maps.a, b.maps.a), _opened(a.maps.b, b.maps.b)
+            # A share that counts from below 0 has a mean that says nothing.
+            told, maps = (held - held.mean() for held in (_opened(b._told), _opened(b.maps.b)))
             found = {
                 "label_inference_auc": float(self._observer.guess(told, maps)[0]),
-                "label_inference_if_opened": float(self._observer.guess(_opened(a._c + b._c), w_b)[0]),
+                "label_inference_if_opened": float(self._observer.guess(_opened(a._told, b._told), w_b)[0]),
                 "label_inference_chance": self._observer.chance,
             }
         else:
@@ -181,5 +183,6 @@ class BlindTransfer:
         return Finished(agreement, {}, points, reason, [], 0)
 
 
-def _opened(total: NDArray[Any]) -> Array:
-    return np.asarray(centred(total).astype(np.float64)) / 2.0**VALUE_BITS
+def _opened(*held: Share) -> Array:
+    """The number that these shares add up to; of one share alone, what its holder reads."""
+    return shares.to_floats(shares.add(*held) if len(held) > 1 else held[0], VALUE_BITS)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.chaos_wires import Wire
-from bench.fleet import HOLDER, ROOT, Table, free_ports
+from bench.fleet import HOLDER, ROOT, Table, free_ports, opens_gradients
 from securefed.runtime.score_file import SCORE_LEDGER
 
 __all__ = ["Fleet", "Scene"]
@@ -73,10 +73,10 @@ class Fleet:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        scheme = str(self.scene.run["scheme"])
+        keys = ["--key-bits", "2048", "--scheme", str(self.scene.run["scheme"])]
         for name in self.everybody:
-            words = ["init", name, "--folder", str(self.folder / name), "--key-bits", "2048", "-q"]
-            words += ["--scheme", "ckks" if scheme == "plain" else scheme]
+            words = ["init", name, "--folder", str(self.folder / name), "-q"]
+            words += keys if opens_gradients(self.scene.run) else []
             words += ["--key-holder"] if name == HOLDER else []
             done = subprocess.run(
                 [*COMMAND, *words], cwd=ROOT, env=self.environment, capture_output=True, text=True

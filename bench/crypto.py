@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import machine, memory
-from bench.blind import Bar
+from bench.bars import Bar
 from bench.packing import FIXED, HEADROOM
 from bench.rivals import Fate, Phe, TensealVector, fate_obstacle
 from bench.timing import Task, take_turns

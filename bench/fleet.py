@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from bench.memory import peak_rss_mib
 
-__all__ = ["HOLDER", "ROOT", "Table", "free_ports", "train"]
+__all__ = ["HOLDER", "ROOT", "Table", "free_ports", "opens_gradients", "train"]
 
 ROOT = Path(__file__).parent.parent
 HOLDER = "notary"
@@ -70,18 +70,10 @@ def train(
         "OPENBLAS_NUM_THREADS": "1",
     }
     command = [sys.executable, "-m", "securefed.cli"]
-    scheme = "paillier" if run["scheme"] == "paillier" else "ckks"
+    # Blind runs make their encryption keys themselves.
+    keys = ["--scheme", run["scheme"], "--key-bits", str(key_bits)] if opens_gradients(run) else []
     for name in everybody:
-        words = [
-            "init",
-            name,
-            "--folder",
-            str(folder / name),
-            "--scheme",
-            scheme,
-            "--key-bits",
-            str(key_bits),
-        ]
+        words = ["init", name, "--folder", str(folder / name), *keys]
         subprocess.run([*command, *words, "-q"], cwd=ROOT, env=environment, check=True, capture_output=True)
     ports = dict(zip(everybody, free_ports(len(everybody)), strict=True))
     shared = {"name": "bench", "parties": parties, **run}
@@ -136,6 +128,11 @@ def train(
         ]
         for name in everybody
     }
+
+
+def opens_gradients(run: Mapping[str, Any]) -> bool:
+    """Whether a run takes encryption keys that its parties keep."""
+    return bool(run.get("reveal", "nothing") == "own-gradient" and run["scheme"] != "plain")
 
 
 def _toml(name: str, table: Source | None, ports: Mapping[str, int], shared: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ For each protocol the machine is calibrated as the command does it, the run is f
 in this process, every party on its own clock (securefed.transport.clock), over the same network. Both
 are seconds of computation and communication on the critical path, for the same number of rounds, by the
 processor's clock where a party has one worker. Bytes have to agree to the last one; times within a factor of
-1.5. Blind runs are without checks at random here, of which a plan knows the average only.
+1.5.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 from bench import machine
 from securefed import FedBCD, GeneralisedLinear, Party, TransferLearner
-from securefed.crypto import generate, key_kind
+from securefed.crypto import generate
 from securefed.engine import get_engine
 from securefed.estimators import common
 from securefed.measure.calibration import calibrate
@@ -32,7 +32,8 @@ from securefed.measure.plan import RoundsModel, estimate
 from securefed.measure.scenario import Scenario
 from securefed.objectives import kit_of
 from securefed.protocols.ledger import LedgerWarning
-from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe
+from securefed.protocols.recipe import HELPER, KEY_HOLDER, LinearRecipe
+from securefed.protocols.schedules import held_out
 from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.protocols.trust import TrustWarning
 from securefed.transport import get_network, run_local
@@ -42,8 +43,9 @@ __all__ = ["Case", "Row", "add_arguments", "measure", "run"]
 BAR = 1.5
 TWO = {"shop": 20, "bank": 10}
 FOUR = {"shop": 8, "mill": 8, "farm": 8, "bank": 8}
-BLIND = {"scheme": "ckks", "reveal": "nothing", "check_every": 0}
-BLIND_PAILLIER = {"scheme": "paillier", "reveal": "nothing", "check_every": 0}
+WIDE = {"shop": 150, "bank": 149}
+BLIND = {"scheme": "ckks", "reveal": "nothing"}
+BLIND_PAILLIER = {"scheme": "paillier", "reveal": "nothing"}
 OPEN = {"scheme": "paillier", "reveal": "own-gradient"}
 CKKS = {"scheme": "ckks", "reveal": "own-gradient"}
 
@@ -56,14 +58,17 @@ class Case:
     rounds: int
     local_steps: int = 5
     transfer: bool = False
+    holdout: float = 0.0
 
 
 CASES = (
-    Case("ckks, reveals nothing", TWO, BLIND, 10),
+    Case("ckks, reveals nothing", TWO, BLIND, 24),
+    Case("ckks, reveals nothing", TWO, BLIND, 24, holdout=0.2),
+    Case("ckks, reveals nothing", WIDE, BLIND, 24),
     Case("paillier, reveals nothing", TWO, BLIND_PAILLIER, 3),
     Case("paillier, own gradients", TWO, OPEN, 4),
     Case("ckks, own gradients", TWO, CKKS, 20),
-    Case("ckks, reveals nothing", FOUR, BLIND, 10),
+    Case("ckks, reveals nothing", FOUR, BLIND, 24),
     Case("paillier, reveals nothing", FOUR, BLIND_PAILLIER, 3),
     Case("paillier, own gradients", FOUR, OPEN, 4),
     Case("ckks, own gradients", FOUR, CKKS, 20),
@@ -98,7 +103,8 @@ class Row:
 def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, engine: str, seed: int) -> Row:
     """Forecast it, and run it."""
     settings = {**case.settings, "rounds": case.rounds, "seed": seed}
-    settings |= {} if case.transfer else {"batch_size": batch}
+    blind = settings["reveal"] == "nothing" if "reveal" in settings else not case.transfer
+    settings |= {} if case.transfer or blind else {"batch_size": batch}
     settings["algorithm"] = FedBCD(case.local_steps)
     rows = batch if case.transfer else rows
     recipe: LinearRecipe | TransferRecipe
@@ -108,10 +114,10 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
     else:
         recipe = LinearRecipe(**settings)
     columns = {name: kit_of(recipe).columns(count) for name, count in case.columns.items()}
-    scenario = Scenario(recipe, columns, rows, key_bits, KEY_HOLDER)
-    kind_of_keys = key_kind(recipe.scheme, scenario.agreement.reveal)
+    held = len(held_out(rows, case.holdout, seed)[1])
+    scenario = Scenario(recipe, columns, rows, key_bits, HELPER if blind else KEY_HOLDER, held=held)
     with get_engine(engine, recipe.scheme) as mapper:
-        costs = calibrate(kind_of_keys, key_bits, mapper)
+        costs = calibrate(scenario.cost_kind, key_bits, mapper)
         planned = estimate(
             scenario,
             costs,
@@ -132,16 +138,19 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
         )
         for k, name in enumerate(case.columns)
     ]
-    holders = list(case.columns) if len(case.columns) == 2 else [KEY_HOLDER]
-    keys = {name: generate(kind_of_keys, key_bits=key_bits) for name in holders}
+    keys: dict[str, Any] = {}
+    if not blind:
+        holders = list(case.columns) if len(case.columns) == 2 else [KEY_HOLDER]
+        kind_of_keys = scenario.cost_kind
+        keys = {"keys": {name: generate(kind_of_keys, key_bits=key_bits) for name in holders}}
     kind: Any = TransferLearner if case.transfer else GeneralisedLinear
-    more = {} if case.transfer else {"holdout": 0}
+    more = {} if case.transfer else {"holdout": case.holdout}
     model = kind(**settings, **more, key_bits=key_bits, network=network, engine=engine, progress=False)
     timer = time.thread_time if engine == "serial" else time.perf_counter
     with warnings.catch_warnings(), patch.object(common, "run_local", partial(run_local, timer=timer)):
         warnings.simplefilter("ignore", LedgerWarning)
         warnings.simplefilter("ignore", TrustWarning)
-        model.fit(parties, keys=keys)
+        model.fit(parties, **keys)
     result = model.result_
     sent = sum(result.bytes(None).values())
     return Row(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.attack_variants import BLIND, PLAIN, SCHEMES, SINGLE, Size, label_area
 from bench.scenes import Keys, LinearScene, blind_scene, linear_scene
+from research.attacks.blind import columns_from_cross, numbers_of
 from research.attacks.first_exchange import labels_by_lattice
 from research.attacks.linear import (
     exposed_rows,
@@ -22,9 +25,13 @@ from research.attacks.linear import (
 from research.attacks.scores import Score, area, area_under_curve, proportion, r_squared
 from research.attacks.transcripts import matching_data_sets, without_rerandomisation
 from research.attacks.views import plain_values
+from securefed.crypto.blind import clear, shares
+from securefed.crypto.blind.clear import CLEAR
+from securefed.crypto.blind.shares import size_in_bytes
+from securefed.protocols.blind.precision import PRODUCT_BITS
 from securefed.protocols.losses import get_loss
 
-__all__ = ["linear_scores"]
+__all__ = ["blind_columns", "blind_labels", "linear_scores", "unmasked"]
 
 Array = NDArray[np.float64]
 GUESSES = 8
@@ -87,21 +94,41 @@ def over_rounds(scene: LinearScene, variant: str, name: str) -> Score:
     return Score.of(name, "column holder", variant, "AUC", label_area(scores, labels), 0.5, design, note)
 
 
-def blind_labels(scene: LinearScene, name: str) -> Score:
-    """All that p0 has of the labels in blind training: ciphertexts, read as numbers, of all rounds."""
-    messages = scene.views["p0"].of("converted")
-    scores = np.concatenate([plain_values(message).ravel() for message in messages])
-    batches = [scene.agreement.batches.batch(message.round) for message in messages]
-    truth = scene.labels[np.concatenate(batches)]
+def blind_labels(scene: LinearScene, variant: str, name: str) -> Score:
+    """All that p0 has of the labels in blind training: the encrypted (Z | y), taken for numbers."""
+    operand, width = scene.views["p0"].of("operand")[0], scene.features["p1"].shape[1] + 1
+    rows = len(scene.labels)
+    told = numbers_of(operand.payload, rows * width).reshape(rows, width)[:, -1]
     note = "nothing is opened; the bytes of ciphertexts"
-    return Score.of(name, "column holder", BLIND, "AUC", label_area(scores, truth), 0.5, None, note)
+    if variant == PLAIN:
+        note = "the product without encryption"
+    return Score.of(name, "column holder", variant, "AUC", label_area(told, scene.labels), 0.5, None, note)
+
+
+def blind_columns(scene: LinearScene, variant: str, name: str) -> Score:
+    """p1 takes its share of Z_1'Z_0, which it reads from the reply, for the product itself."""
+    message = scene.views["p1"].of("reply")[0]
+    own, truth = scene.parties["p1"]._own, scene.parties["p0"]._own.rows(0, 0, len(scene.labels))
+    plan = scene.parties["p1"]._plan
+    product = plan.product("p1", "p0", 0)
+    read = numbers_of(
+        message.payload[-size_in_bytes(product.left * product.right) :], product.left * product.right
+    )
+    cross = read.reshape(product.left, product.right)[:-1] * 2.0**-PRODUCT_BITS
+    mine = own.rows(0, 0, len(truth)) * (plan.margin_weight / plan.rows)
+    interval = r_squared(columns_from_cross(mine, cross), truth)
+    note = "the reply without a mask" if variant == PLAIN else "the reply as it came"
+    return Score.of(name, "label party", variant, "R2", interval, 0.0, None, note)
 
 
 def reconstruction(scene: LinearScene, variant: str) -> Score:
     """p1 rebuilds p0's columns from what p0 sent over the rounds and a few rows that it knows."""
     truth, columns = scene.features["p0"], scene.features["p0"].shape[1]
-    kind = "masked-margin" if variant == BLIND else "contribution"
-    sent = [plain_values(message).ravel() for message in scene.views["p1"].of(kind)]
+    if variant == BLIND:
+        sent = [numbers_of(m.payload, len(truth)) for m in scene.views["p1"].of("reply")]
+        sent = [(each - each.mean()) / (each.std() or 1.0) for each in sent]
+    else:
+        sent = [plain_values(message).ravel() for message in scene.views["p1"].of("contribution")]
     known = np.arange(columns + 4)
     built = features_from_span(np.column_stack(sent), truth[known], known, columns)
     rest = np.setdiff1d(np.arange(len(truth)), known)
@@ -200,7 +227,20 @@ def linear_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
         yield singled_out(scheme, variant, keys, size, seed)
         yield data_sets(scheme, variant, keys, size, seed)
     yield data_sets("paillier", SINGLE, keys, size, seed)
-    hidden = blind_scene(keys, rows=size.batch, batch=None, rounds=size.full_rounds, seed=seed)
+    hidden = blind_scene(rows=size.rows, rounds=size.full_rounds, seed=seed)
     for name in (below, first, fresh, again, past, same):
-        yield blind_labels(hidden, name)
+        yield blind_labels(hidden, BLIND, name)
     yield reconstruction(hidden, BLIND)
+    wide = partial(blind_scene, rows=16, rounds=2, seed=seed, columns=(6, 15))
+    with unmasked():
+        bare = wide(scheme=CLEAR)
+    for scene, variant in ((bare, PLAIN), (wide(), BLIND)):
+        yield blind_labels(scene, variant, "labels from the pass of a blind run")
+        yield blind_columns(scene, variant, "columns from the pass of a blind run")
+
+
+@contextmanager
+def unmasked() -> Iterator[None]:
+    """Naive: replies of the product in the clear, without their masks."""
+    with patch.object(clear, "uniform", shares.zeros):
+        yield

@@ -9,6 +9,9 @@ the last: keys, alignment, start-up and the quality at the end are the same work
     overhead     (time over the network - time in one process) / time over the network
     cpu          the same of processor seconds, which a busy neighbour does not change
     all cores    time over the network with every core, where parties work side by side
+
+Blind rounds are not among them: they are two small messages and no encryption, so that nearly all of their
+time is the network's (`bench blind` counts them, `bench wan` runs them).
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from bench import machine
 from bench.fleet import Table, train
 from securefed import FedBCD, GeneralisedLinear, Party
 from securefed.crypto import KeyHolder, generate
-from securefed.crypto.registry import key_kind
+from securefed.crypto.registry import SCHEMES
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.loop import Round
@@ -69,8 +72,6 @@ class Case:
 
 
 CASES = (
-    Case("ckks", "nothing", 40),
-    Case("paillier", "nothing", 5),
     Case("paillier", "own-gradient", 3),
     Case("ckks", "own-gradient", 60),
 )
@@ -179,7 +180,7 @@ def in_process(table: Floats, labels: NDArray[np.int64], run: dict[str, Any], ho
 def measure(case: Case, key_bits: int, repeats: int, seed: int) -> Row:
     """In turns, so that a slow moment of the machine hits both."""
     table, labels = people(seed)
-    key = generate(key_kind(case.scheme, case.reveal), key_bits=key_bits)
+    key = generate(SCHEMES[case.scheme].opens, key_bits=key_bits)
     local, network = [], []
     with one_core():
         for _ in range(repeats):

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import machine
-from bench.blind import Bar
+from bench.bars import Bar
 from bench.peers_real import compare_real, fate
 from bench.rivals import Fate, Phe, fate_obstacle
 from bench.timing import Task, take_turns

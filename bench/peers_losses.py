@@ -13,13 +13,13 @@ hidden; our automatic steps need no rate, and are run encrypted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.blind import Bar
+from bench.bars import Bar
 from bench.peers_rows import NETWORKS, SLOW, Cost, RealRow
 from securefed import Party
 
@@ -39,6 +39,10 @@ MARGIN = 1e-4
 """A loss is reached within this: scores of a run carry a blur, and four digits are shown."""
 MOST = 200
 RATES = tuple(0.3 * 2 ** (k / 4) for k in range(-12, 25))
+JUDGED = 512
+"""Rows at which whole runs have bars."""
+AT_ONE_RATE, AT_BEST_RATE = (60.0, 15.0), (6.0, 4.0)
+"""Cheetah over ours: processor time and bytes, at least."""
 
 
 def log_loss(scores: Floats, labels: NDArray[np.bool_]) -> float:
@@ -132,9 +136,13 @@ class Way:
     row: RealRow
     rate: str
     rounds: int | None
+    measured: Cost | None = None
+    """Of a run of that many rounds, where one was made."""
 
     @property
     def total(self) -> Cost:
+        if self.measured is not None:
+            return self.measured
         return Cost() if self.rounds is None else self.row.total(self.rounds)
 
     def line(self) -> str:
@@ -154,62 +162,79 @@ HEADING = (
 )
 
 
+Reached = Callable[[Floats], bool]
+"""Whether a model with these scores of the training rows has the loss that is looked for."""
+
+
 def paths(
     data: str,
     parties: list[Party],
     rows: list[RealRow],
     rate: float,
     steps: int,
-    automatic: Callable[[list[Party], Callable[[Floats], bool]], int | None],
+    automatic: Callable[[list[Party], Reached], int | None],
+    whole: Callable[[list[Party], int, float | str, int], Cost],
 ) -> list[Way]:
-    """Ways to the loss that `steps` joint steps at `rate` have. Costs are those of `rows`, of one shape."""
+    """Ways to the loss that `steps` joint steps at `rate` have. Peers cost what `rows` of one shape say; ours
+    is run again from its beginning to that loss: `whole` by local steps, rate and rounds.
+    """
     problem = Quadratic(parties)
     target = problem.loss(next(islice(problem.after(1, rate), steps - 1, None)))
-    found = []
+    found, ours = [], [row for row in rows if not row.system.startswith("SPU")]
     for row in rows:
         found.append(Way(data, row, f"{rate:g}", problem.rounds(row.local_steps, rate, target)))
-        count, best = problem.best(row.local_steps, target)
-        found.append(Way(data, row, f"best {best:.2g}", count))
+        if row not in ours:
+            count, best = problem.best(row.local_steps, target)
+            found.append(Way(data, row, f"best {best:.2g}", count))
     signs = np.where(problem.labels, 1.0, -1.0)
 
     def reached(scores: Floats) -> bool:
         return float(np.mean(np.log(2) - signs * scores / 2 + scores**2 / 8)) <= target + MARGIN
 
-    ours = [row for row in rows if row.local_steps > 1]
     if ours:
         found.append(Way(data, ours[-1], "auto", automatic(parties, reached)))
-    return found
+    return [
+        replace(way, measured=whole(parties, way.row.local_steps, _number(way.rate), way.rounds))
+        if way.row in ours and way.rounds is not None
+        else way
+        for way in found
+    ]
+
+
+def _number(rate: str) -> float | str:
+    return rate if rate == "auto" else float(rate)
 
 
 def bars_to_loss(found: list[Way]) -> list[Bar]:
-    """All of Cheetah's run over all of ours: at one rate, and its best rate beside our automatic steps."""
+    """A peer's whole run over ours: both at one rate, and Cheetah's best rate beside our automatic steps."""
     made = []
-    cheetah = {way.rate.split()[0]: way for way in found if way.row.system == "SPU Cheetah"}
+    peers = {(way.row.system, way.rate.split()[0]): way for way in found}
     for mine in found:
-        kind = mine.rate.split()[0]
-        theirs = cheetah.get("best" if kind == "auto" else kind)
-        if theirs is None or mine.row.system.startswith("SPU") or kind == "best":
+        if mine.row.system.startswith("SPU") or mine.row.rows != JUDGED:
             continue
+        kind = "best" if mine.rate == "auto" else mine.rate
+        cheetah, dealer = peers.get(("SPU Cheetah", kind)), peers.get(("SPU Semi2k", kind))
         where = f"to the same loss, {mine.data}, Q = {mine.row.local_steps}, rate {mine.rate}"
         where += f", {mine.row.rows:,} rows"
-        if kind == "auto":
-            where += " (Cheetah at its best rate)"
-        if mine.rounds is None or theirs.rounds is None:
-            made.append(Bar(f"SPU Cheetah / ours, {where}", 0.0, 8.0, "more", False, "not reached"))
-            continue
-        ours, other = mine.total, theirs.total
-        least = 20.0 if mine.row.rows >= 4096 else 10.0
-        note = f"{theirs.rounds} steps and {mine.rounds} rounds"
-        floor = other.seconds(SLOW, floor=True) / ours.seconds(SLOW)
+        if kind == "best":
+            where += " (the peer at its best rate)"
+        due = AT_BEST_RATE if kind == "best" else AT_ONE_RATE
         made += [
-            Bar.of(f"SPU Cheetah / ours, processor, {where}", other.cpu / ours.cpu, 8.0, "more", note),
-            Bar.of(f"SPU Cheetah / ours, bytes, {where}", other.bytes / ours.bytes, least, "more", note),
-            Bar.of(
-                f"SPU Cheetah / ours, {SLOW}, {where}",
-                other.seconds(SLOW) / ours.seconds(SLOW),
-                3.0,
-                "more",
-                f"{note}; without latency for Cheetah {floor:.1f}",
-            ),
+            _over(cheetah, mine, "cpu", f"SPU Cheetah / ours, processor, {where}", due[0]),
+            _over(cheetah, mine, "bytes", f"SPU Cheetah / ours, bytes, {where}", due[1]),
         ]
+        if kind != "best":
+            made.append(_over(dealer, mine, "cpu", f"SPU Semi2k / ours, processor, {where}", 1.0))
     return made
+
+
+def _over(theirs: Way | None, mine: Way, quantity: str, name: str, bar: float) -> Bar:
+    if theirs is None:
+        return Bar.unmeasured(name, bar, "more", "the peer was not run")
+    if theirs.rounds is None or mine.rounds is None:
+        return Bar.unmeasured(name, bar, "more", "the loss was not reached")
+    note = f"{theirs.rounds} steps and {mine.rounds} rounds"
+    if theirs.row.recorded:
+        note += f"; the peer as recorded on {theirs.row.recorded}"
+    ratio = getattr(theirs.total, quantity) / max(getattr(mine.total, quantity), 1e-9)
+    return Bar.of(name, float(ratio), bar, "more", note)

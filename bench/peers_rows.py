@@ -1,4 +1,4 @@
-"""What a system that was run costs, on which networks: rows and bars of `python -m bench peers --real`.
+"""What a system that was run costs, on which networks: rows of `python -m bench peers --real`.
 
 Networks are modelled alike for all: half of the processor seconds (two parties with a core each, always
 busy: the least that it can take), half of the bytes over the bandwidth (both directions carry at once), and
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bench.blind import Bar
-
-__all__ = ["NETWORKS", "OURS", "SLOW", "Cost", "RealRow", "bars", "show_faster", "show_networks", "shown"]
+__all__ = ["NETWORKS", "OURS", "SLOW", "Cost", "RealRow", "show_faster", "show_networks", "shown"]
 
 QUANTITIES = ("cpu", "bytes", "messages")
 OURS = "securefed, blind RLWE"
@@ -64,6 +62,8 @@ class RealRow:
     loss: float = 0.0
     reveals: str = ""
     note: str = ""
+    recorded: str = ""
+    """When it was measured, where it could not be run now."""
 
     @classmethod
     def of(
@@ -93,11 +93,11 @@ def shown(row: RealRow) -> RealRow:
     if row.note:
         print(f"{row.system:<30}{row.rows:>6,}  {row.note}", flush=True)
         return row
-    step = row.step
+    step, told = row.step, f"  recorded {row.recorded}" if row.recorded else ""
     print(
         f"{row.system:<30}{row.rows:>6,}{step.cpu:>9.3f}{step.wall:>9.3f}{step.bytes / 1e3:>9,.0f}"
         f"{step.messages:>8.1f}{row.once.cpu:>10.2f}{row.once.bytes / 1e3:>9,.0f}"
-        f"{row.steps:>7}{row.auc:>8.4f}{row.loss:>8.4f}",
+        f"{row.steps:>7}{row.auc:>8.4f}{row.loss:>8.4f}{told}",
         flush=True,
     )
     return row
@@ -123,32 +123,3 @@ def show_faster(rows: list[RealRow]) -> None:
             less = ", ".join(name for name, (theirs, own) in pairs.items() if theirs < own)
             if less:
                 print(f"{other.system} takes less {less} a step than {mine.system}, {mine.rows:,} rows")
-
-
-def bars(mine: RealRow, cheetah: RealRow) -> list[Bar]:
-    """A step of theirs beside a step of ours, joint (Q = 1) or local."""
-    where = f"Q = {mine.local_steps}, {mine.rows:,} rows"
-    if cheetah.note or mine.note:
-        note = cheetah.note or mine.note
-        return [Bar(f"SPU Cheetah / ours, a step, {where}", 0.0, 8.0, "more", False, note)]
-    least = 20.0 if mine.rows >= 4096 else 10.0
-    floor = cheetah.step.seconds(SLOW, floor=True) / mine.step.seconds(SLOW)
-    first = f"a run of one round, all counted: {cheetah.once.bytes / mine.once.bytes:.1f}"
-    latency = f"modelled; without latency for Cheetah {floor:.1f}"
-    return [
-        Bar.of(f"SPU Cheetah / ours, processor, a step, {where}", _over(cheetah, mine, "cpu"), 8.0, "more"),
-        Bar.of(
-            f"SPU Cheetah / ours, bytes, a step, {where}", _over(cheetah, mine, "bytes"), least, "more", first
-        ),
-        Bar.of(
-            f"SPU Cheetah / ours, {SLOW}, a step, {where}",
-            cheetah.step.seconds(SLOW) / mine.step.seconds(SLOW),
-            3.0,
-            "more",
-            latency,
-        ),
-    ]
-
-
-def _over(theirs: RealRow, mine: RealRow, quantity: str) -> float:
-    return float(getattr(theirs.step, quantity) / getattr(mine.step, quantity))

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bench.simulate import Task, Transfer
-from securefed.crypto import key_kind
 from securefed.measure.calibration import calibrate
 from securefed.measure.plan import RoundsModel, estimate
 from securefed.measure.scenario import Scenario
@@ -38,8 +37,7 @@ class Planner:
     def __init__(self, task: Task, scheme: str, key_bits: int, columns: Mapping[str, int]) -> None:
         self._task, self._key_bits, self._columns = task, key_bits, dict(columns)
         self._scheme = scheme
-        scenario = self._scenario(1)
-        self._costs = calibrate(key_kind(scheme, scenario.agreement.reveal), key_bits)
+        self._costs = calibrate(self._scenario(1).cost_kind, key_bits)
 
     def _scenario(self, steps: int) -> Scenario:
         algorithm = FedSGD() if steps == 1 else FedBCD(steps)

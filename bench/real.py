@@ -183,8 +183,8 @@ def _sent(accounts: dict[str, dict[str, Any]], last: int) -> tuple[int, int, int
         for _, what, name, number, _, _, size in account["events"]:
             if what == "sent" and number <= last and PURPOSES.get(name) != "setup":
                 messages += 1
-                exchanged += size if name in ("contribution", "residual") else 0
-                opened += size if name in ("opening-request", "opening") else 0
+                exchanged += size if PURPOSES.get(name) == "exchange" else 0
+                opened += size if PURPOSES.get(name) == "steps" else 0
     return exchanged, opened, messages
 
 

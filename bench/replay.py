@@ -16,18 +16,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from securefed.errors import DataError
+from securefed.protocols.messages import KINDS
 from securefed.transport import Event, Network, Path
 
 __all__ = ["PURPOSES", "Costs", "Replay", "read_events", "replay", "write_events"]
 
+TRAFFIC = {"exchange": "exchange", "opening": "steps"}
 PURPOSES = {
     "public-key": "setup",
-    "contribution": "exchange",
-    "residual": "exchange",
-    "opening-request": "steps",
-    "opening": "steps",
-    "share": "exchange",
-    "share-product": "steps",
+    **{name: TRAFFIC[kind.traffic] for name, kind in KINDS.items() if kind.traffic in TRAFFIC},
 }
 """What a kind of message is sent for, after the setup; the rest is "other"."""
 SEGMENTS = {"setup": "setup", "exchange": "exchange", "round": "steps"}

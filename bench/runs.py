@@ -29,6 +29,7 @@ from bench.blind_transfer import BlindTransfer
 from bench.replay import read_events, write_events
 from bench.simulate import Finished, Simulation, Task, finish
 from securefed.errors import DataError
+from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.transport import Event
 
@@ -184,22 +185,20 @@ def _record(spec: Spec, finished: Finished, begun: float, load: float) -> Record
 
 
 def _sent(finished: Finished) -> list[dict[str, int]]:
-    """Totals of all parties after each round, the setup included, evaluation not."""
+    """Totals of all parties after each round; what a blind run exchanges in its setup is the first's."""
     rounds = len(finished.points)
     totals = [{"messages": 0, "bytes_exchange": 0, "bytes_open": 0, "ciphertexts": 0} for _ in range(rounds)]
     for link in finished.links.values():
         for entry in link.transcript.of("sent"):
-            if entry.phase != "training":
+            traffic = KINDS[entry.kind].traffic
+            if entry.phase != "training" and (entry.phase, traffic) != ("setup", "exchange"):
                 continue
             here = totals[entry.round]
             here["messages"] += 1
-            if entry.kind in ("contribution", "residual"):
+            if traffic == "exchange":
                 here["bytes_exchange"] += entry.bytes
                 here["ciphertexts"] += finished.ciphertexts
-            elif entry.kind == "share":
-                here["bytes_exchange"] += entry.bytes
-                here["ciphertexts"] += entry.detail.get("facts", {}).get("ciphertexts", 0)
-            elif entry.kind in ("opening-request", "opening", "share-product"):
+            elif traffic == "opening":
                 here["bytes_open"] += entry.bytes
                 here["ciphertexts"] += entry.detail.get("facts", {}).get("ciphertexts", 0)
     for before, after in pairwise(totals):

@@ -1,17 +1,16 @@
 """One setting of `python -m bench scale`, in a process of its own, so that its peak memory is its own.
 
-`python -m bench.scale_case JSON`: all parties of a blind run of one round are in this process; it prints one
-JSON object. Processor seconds are of all parties together, keys and preparation included, and so are bytes.
+`python -m bench.scale_case JSON`: all parties of a blind run are in this process; it prints one JSON object.
+Processor seconds are of all parties together, keys and preparation included, and so are bytes.
 
-Settings that compare engines (`sweep` "workers") also have `step_s`: what a round after the first takes as
-processor seconds on the critical path: those of this process, and of each batch of work those of the worker
-that had most of it. That is what it would take on free cores, measured on a machine that has none. Its wall
-time, `step_wall_s`, is what Ray and processes are compared by: Ray does work that no worker counts.
+Settings that compare engines (`sweep` "workers") measure the pass alone, which is what workers share. Its
+processor seconds are those on the critical path: of this process, and of each batch of work those of the
+worker that had most of it. That is what it would take on free cores, measured on a machine that has none.
+Ray and processes are compared by wall time: Ray does work that no worker counts.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import resource
@@ -28,8 +27,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bench.memory import peak_rss_mib
+from bench.passes import passed
 from securefed import FedBCD, GeneralisedLinear, Party
-from securefed.crypto import generate, key_kind
 from securefed.engine import Processes, Ray, SerialEngine
 from securefed.estimators.multiclass import MultiClass
 from securefed.protocols.ledger import LedgerWarning
@@ -38,10 +37,9 @@ __all__ = ["Case", "Row", "measured"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-NEVER = 1 << 62
-"""One array in so many is checked: checks come at random, and what they cost `bench blind` says."""
-STEPS = (1, 3)
-"""Rounds of the two runs whose difference is a round."""
+ROUNDS = 24
+WARM = 8192
+"""Rows of a pass that starts workers and makes tables, before the one that is measured."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +75,8 @@ class Row:
     """Of the process that holds all parties."""
     worker_mib: float
     """Of the largest worker."""
-    step_s: float | None = None
-    """A round after the first, on the critical path."""
-    step_wall_s: float | None = None
-    """Its wall time."""
+    critical_s: float | None = None
+    """The pass alone, processor seconds on the critical path."""
 
     def to_dict(self) -> dict[str, Any]:
         measured = {name: value for name, value in asdict(self).items() if name != "case"}
@@ -161,56 +157,51 @@ def engine_of(case: Case) -> Watched | WatchedRay | SerialEngine:
     return WatchedRay() if case.engine == "ray" else Watched(case.workers)
 
 
-def critical_step(case: Case, parties: list[Party], seed: int) -> tuple[float, float]:
-    """The difference of two runs with the same keys, with no check in either: processor
-    seconds on the critical path, and wall time.
-    """
-    kind, found = key_kind(case.scheme, "nothing"), list[tuple[float, float]]()
-    keys = {party.name: generate(kind, key_bits=2048) for party in parties}
-    few = [party.take(np.arange(16)) for party in parties]
+def critical_pass(case: Case, seed: int) -> dict[str, Any]:
+    """The pass over all rows by this engine."""
     if case.engine == "ray":
-        import ray  # started before anything is measured, and for all runs
+        import ray  # started before anything is measured
 
         ray.init(num_cpus=case.workers, log_to_driver=False, include_dashboard=False)
-    for rounds in (0, *STEPS):  # first what a key makes once, on a few rows
-        gc.collect()  # what an earlier run kept
-        with engine_of(case) as engine:
-            chosen: dict[str, Any] = {"rounds": max(1, rounds), "engine": engine, "check_every": NEVER}
-            model = GeneralisedLinear(**settings(case, seed), **chosen)
-            began, wall = time.process_time(), time.perf_counter()
-            model.fit(parties if rounds else few, keys=keys)
-            own, wall = time.process_time() - began, time.perf_counter() - wall
-        found.append((own + (engine.longest if isinstance(engine, Longest) else 0.0), wall))
-    of_each = [(many - few_) / (STEPS[1] - STEPS[0]) for few_, many in zip(*found[1:], strict=True)]
-    return of_each[0], of_each[1]
+    left, right = case.columns
+    with engine_of(case) as engine:
+        passed(min(case.rows, WARM), left, right, seed, mapper=engine, scheme=case.scheme)
+        if isinstance(engine, Longest):
+            engine.longest = 0.0
+        found = passed(case.rows, left, right, seed, mapper=engine, scheme=case.scheme)
+        spent = found.cpu_s + (engine.longest if isinstance(engine, Longest) else 0.0)
+    return {
+        "cpu_s": round(found.cpu_s, 3),
+        "wall_s": round(found.wall_s, 3),
+        "bytes": found.bytes,
+        "messages": found.messages,
+        "critical_s": round(spent, 3),
+    }
+
+
+def whole_run(case: Case, seed: int) -> dict[str, Any]:
+    """A training of all parties."""
+    parties = parties_of(case, seed)
+    began, spent = time.perf_counter(), _processor_seconds()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LedgerWarning)
+        model = GeneralisedLinear(**settings(case, seed), rounds=ROUNDS, engine="serial")
+        results = MultiClass(model).fit(parties).runs_
+    return {
+        "cpu_s": round(_processor_seconds() - spent, 3),
+        "wall_s": round(time.perf_counter() - began, 3),
+        "bytes": sum(sum(result.bytes(None).values()) for result in results),
+        "messages": sum(sum(result.messages(None).values()) for result in results),
+    }
 
 
 def main(given: dict[str, Any]) -> None:
     seed = given.pop("seed")
     case = Case(**{**given, "columns": tuple(given["columns"])})
-    parties = parties_of(case, seed)
-    began, spent = time.perf_counter(), _processor_seconds()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LedgerWarning)
-        engine = "ray" if case.engine == "ray" else case.workers
-        model = GeneralisedLinear(**settings(case, seed), rounds=1, engine=engine)
-        results = MultiClass(model).fit(parties).runs_
-    cpu, wall = _processor_seconds() - spent, time.perf_counter() - began
-    peak, worker = peak_rss_mib(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    step, step_wall = critical_step(case, parties, seed) if case.sweep == "workers" else (None, None)
-    json.dump(
-        {
-            "cpu_s": round(cpu, 3),
-            "wall_s": round(wall, 3),
-            "bytes": sum(sum(result.bytes().values()) for result in results),
-            "messages": sum(sum(result.messages().values()) for result in results),
-            "peak_mib": round(peak, 1),
-            "worker_mib": round(worker, 1),
-            "step_s": None if step is None else round(step, 3),
-            "step_wall_s": None if step_wall is None else round(step_wall, 3),
-        },
-        sys.stdout,
-    )
+    found = (critical_pass if case.sweep == "workers" else whole_run)(case, seed)
+    worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    memory = {"peak_mib": round(peak_rss_mib(), 1), "worker_mib": round(worker, 1)}
+    json.dump(found | memory, sys.stdout)
 
 
 def _processor_seconds() -> float:

@@ -9,43 +9,36 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from research.attacks.shares import Guess, Reading, Seen, watched
 from research.attacks.views import Tape, View, Watched
-from securefed.crypto import KeyHolder, generate, key_kind
-from securefed.crypto.shares import centred
+from securefed.crypto import KeyHolder, generate
+from securefed.crypto.blind.interface import CrossScheme
 from securefed.models import HiddenLayer, Linear
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blind import BlindParty
-from securefed.protocols.blind_algebra import BlindPlan
-from securefed.protocols.blind_transfer import BlindTransferParty
+from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.ledger import LedgerEntry, LedgerWarning
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD, Adam
-from securefed.protocols.recipe import Surroundings
+from securefed.protocols.recipe import LinearRecipe, Surroundings
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedBCD, FedSGD, Stopping
 from securefed.protocols.sides import LinearSide
 from securefed.protocols.training import DataParty
 from securefed.protocols.transfer import TransferSide
-from securefed.protocols.transfer_algebra import VALUE_BITS
-from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.transport import LocalRun, Program, get_network, run_local
 
 __all__ = [
     "Keys",
     "LinearScene",
-    "SharesScene",
     "TransferScene",
     "blind_scene",
     "generated",
     "linear_scene",
-    "shares_scene",
     "transfer_scene",
 ]
 
@@ -87,6 +80,8 @@ class LinearScene:
     agreement: Agreement
     parameters: dict[str, Array]
     ledger: list[LedgerEntry] = field(default_factory=list)
+    parties: dict[str, BlindParty] = field(default_factory=dict)
+    """The programs of a blind run, for what each party itself keeps."""
 
 
 def linear_scene(
@@ -148,36 +143,39 @@ def linear_scene(
 
 
 def blind_scene(
-    keys: Keys, *, rows: int, batch: int | None, rounds: int, seed: int = 0, scheme: str = "ckks"
+    *,
+    rows: int,
+    rounds: int,
+    seed: int = 0,
+    columns: tuple[int, int] = (10, 10),
+    scheme: CrossScheme | None = None,
 ) -> LinearScene:
-    """The same with blind training: nothing is opened, so views hold messages only."""
-    joined, labels = generated(rows, 20, seed)
-    features = {"p0": joined[:, :10], "p1": joined[:, 10:]}
-    loss = get_loss("logistic")
-    agreement = Agreement(
-        "linear",
-        scheme,
-        tuple(Member(name, block.shape[1], True) for name, block in features.items()),
-        FedBCD(5),
-        Constant(0.3),
-        Batches(rows, batch, seed),
-        Stopping(rounds),
-        reveal="nothing",
-    )
-    plan = BlindPlan(loss, 2, 20, 1e-3, 8.0, 8.0, 64.0)
+    """The same with blind training: nothing is opened, so views hold messages only.
+
+    `scheme`: another encrypted product than the ring's, for naive variants.
+    """
+    joined, labels = generated(rows, sum(columns), seed)
+    features = {"p0": joined[:, : columns[0]], "p1": joined[:, columns[0] :]}
+    recipe = LinearRecipe(scheme="ckks", rounds=rounds, algorithm=FedBCD(5), seed=seed)
+    members = tuple(Member(name, block.shape[1], True) for name, block in features.items())
+    agreement = recipe.agreement(members, rows)
     views = {name: View(name) for name in features}
-    programs = {
+    parties = {
         name: BlindParty(
             agreement,
-            plan,
+            recipe.loss_function,
             block,
-            labels if name == "p1" else None,
-            Surroundings(keys.holder(key_kind(scheme, "nothing"), index)),
-        ).run
-        for index, (name, block) in enumerate(features.items())
+            labels[:, None] if name == "p1" else None,
+            Surroundings(),
+            scheme or recipe.cross_scheme(),
+            steps=recipe.steps(agreement, block),
+        )
+        for name, block in features.items()
     }
-    tape, run = _record(programs, views)
-    return LinearScene(features, labels, views, tape, agreement, {}, _ledger(run))
+    tape, run = _record({name: party.run for name, party in parties.items()}, views)
+    scene = LinearScene(features, labels, views, tape, agreement, {}, _ledger(run))
+    scene.parties = dict(parties)
+    return scene
 
 
 @dataclass
@@ -263,71 +261,6 @@ def transfer_scene(
     scene.tape, run = _record(programs, views)
     scene.ledger = _ledger(run)
     return scene
-
-
-@dataclass
-class SharesScene:
-    """Blind transfer learning: all that each party saw, and the truth."""
-
-    parties: dict[str, BlindTransferParty]
-    seen: dict[str, list[Seen]]
-    labels: Array
-    """Of the shared rows."""
-    ledger: list[LedgerEntry]
-    third: Reading | None = None
-    """The key of a key-holder party, and what it read."""
-
-    @property
-    def maps(self) -> tuple[Array, Array]:
-        """W_A and W_B, which only both parties together have."""
-        a, b = self.parties["A"], self.parties["B"]
-        totals = (a.share_a + b.share_a, a.share_b + b.share_b)
-        first, second = (np.asarray(centred(x).astype(np.float64)) / 2.0**VALUE_BITS for x in totals)
-        return first, second
-
-
-def shares_scene(
-    scheme: str,
-    keys: Keys,
-    *,
-    rows: int,
-    width: int,
-    rounds: int,
-    local_steps: int = 1,
-    more: int = 100,
-    columns: tuple[int, int] = (15, 15),
-    seed: int = 0,
-    guess: Guess | None = None,
-    key_holder: str | None = None,
-) -> SharesScene:
-    """`guess`: masks that readers take off what they read (research.attacks.shares). `key_holder`: the name
-    of a party that holds the key.
-    """
-    joined, labels = generated(rows + more, sum(columns), seed)
-    recipe = TransferRecipe(
-        scheme=scheme,
-        reveal="nothing",
-        hidden=width,
-        algorithm=_algorithm(local_steps),
-        rounds=rounds,
-        seed=seed,
-    )
-    given = {"B": (joined[:, columns[0] :], None), "A": (joined[:, : columns[0]], labels)}
-    members = tuple(recipe.blind_member(name, block.shape[1]) for name, (block, _) in given.items())
-    agreement = replace(recipe.agreement(members, rows), key_holder=key_holder)
-    shared, kind, parties = np.arange(rows), key_kind(scheme, "nothing"), dict[str, BlindTransferParty]()
-    for index, (name, (block, known)) in enumerate(given.items()):
-        holder = Reading(keys.holder(kind, index)) if key_holder is None else None
-        around = Surroundings(holder, None, None, None)
-        parties[name] = recipe.blind_party(agreement, block, shared, np.ones(rows, dtype=bool), known, around)
-    programs: dict[str, Program] = {name: party.run for name, party in parties.items()}
-    third = None
-    if key_holder is not None:
-        third = Reading(keys.holder(kind, 2))
-        programs[key_holder] = recipe.key_holder(agreement, Surroundings(third)).run
-    with watched(guess) as seen:
-        _, run = _record(programs, {})
-    return SharesScene(parties, seen, labels[:rows], _ledger(run), third)
 
 
 def _algorithm(local_steps: int) -> Algorithm:

@@ -15,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.attack_variants import BLIND, CKKS, PAILLIER, PLAIN
-from bench.scenes import Keys
 from research.attacks.columns import columns_from_scores, in_units_of_noise
 from research.attacks.scores import Score, proportion
 from securefed import GeneralisedLinear, Party
-from securefed.crypto import KeyHolder
 from securefed.models import LocalModel
+from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.ledger import LedgerWarning
-from securefed.protocols.prediction_run import BlindShard
 from securefed.protocols.score_ledger import ScoreRefusal
 
 __all__ = ["score_attacks"]
@@ -71,10 +69,12 @@ def _until_refused(score: Callable[[int], Array]) -> tuple[list[Array], str]:
     return given, "none refused"
 
 
-def score_attacks(keys: Keys, seed: int) -> Iterator[Score]:
+def score_attacks(seed: int) -> Iterator[Score]:
     data = Levels(seed)
     common: dict[str, Any] = {"batch_size": 24, "engine": "serial", "holdout": 0}
-    plain = GeneralisedLinear(scheme="plain", rounds=3, allow_determined=True, **common)
+    plain = GeneralisedLinear(
+        scheme="plain", rounds=3, reveal="own-gradient", allow_determined=True, **common
+    )
     trained = []
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore", LedgerWarning)
@@ -85,9 +85,7 @@ def score_attacks(keys: Keys, seed: int) -> Iterator[Score]:
         yield data.attacked(PLAIN, [exact], EXACT_BITS, "one prediction")
         plain.save(folder)
         for variant, scheme in ((PAILLIER, "paillier"), (CKKS, "ckks")):
-            model = GeneralisedLinear.load(
-                folder, scheme=scheme, keys=_holders(keys, scheme), engine="serial"
-            )
+            model = GeneralisedLinear.load(folder, scheme=scheme, engine="serial", key_bits=2048)
 
             def score(number: int, model: GeneralisedLinear = model) -> Array:
                 for name, part in _open(model).items():
@@ -96,12 +94,12 @@ def score_attacks(keys: Keys, seed: int) -> Iterator[Score]:
 
             given, note = _until_refused(score)
             yield data.attacked(variant, given, model.score_precision, note)
-        blind = GeneralisedLinear(scheme="paillier", rounds=2, **common)
+        blind = GeneralisedLinear(scheme="ckks", rounds=2, engine="serial", holdout=0)
 
         def retrained(number: int) -> Array:
             blind.set_params(seed=seed + number)
             before = getattr(blind, "score_guards_", None)
-            blind.fit(data.parties(labelled=True), keys=_holders(keys, "paillier"))
+            blind.fit(data.parties(labelled=True))
             blind.score_guards_ = before or blind.score_guards_  # a party's ledger outlives a model
             return blind.decision_function(data.parties(labelled=False))
 
@@ -111,8 +109,4 @@ def score_attacks(keys: Keys, seed: int) -> Iterator[Score]:
 
 def _open(model: GeneralisedLinear) -> dict[str, LocalModel]:
     """The parts of a model whose parameters are in the clear."""
-    return {name: part for name, part in model.shards_.items() if not isinstance(part, BlindShard)}
-
-
-def _holders(keys: Keys, scheme: str) -> dict[str, KeyHolder]:
-    return {"p0": keys.holder(scheme, 0), "p1": keys.holder(scheme, 1)}
+    return {name: part for name, part in model.shards_.items() if not isinstance(part, ModelPart)}

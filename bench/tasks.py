@@ -103,6 +103,7 @@ def _shared(spec: Spec) -> dict[str, Any]:
         "allow_unstable": True,
         # Rounds are counted by the exact AUC; three digits of a transfer model's small scores would move it.
         "score_precision": MOST_PRECISION,
+        "key_bits": spec.key_bits,
         "seed": spec.seed,
     }
 

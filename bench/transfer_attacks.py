@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.attack_variants import (
-    BLIND,
     CKKS,
     PAILLIER,
     PLAIN,
@@ -19,10 +18,9 @@ from bench.attack_variants import (
     either_sign,
     label_area,
 )
-from bench.scenes import Keys, SharesScene, TransferScene, shares_scene, transfer_scene
+from bench.scenes import Keys, TransferScene, transfer_scene
 from research.attacks.linear import direction_scores, norm_scores
 from research.attacks.scores import Interval, Score, area, r_squared
-from research.attacks.shares import Seen, as_values, columns_from_cross, labels_from_steps
 from research.attacks.transfer import (
     curvature_from_steps,
     labels_by_fitting,
@@ -31,11 +29,9 @@ from research.attacks.transfer import (
     solve_block,
 )
 from research.attacks.views import plain_values
-from securefed.crypto.shares import centred
-from securefed.protocols.shared_products import Shape
 from tests.audit.fate_style import PerSample
 
-__all__ = ["blind_scores", "transfer_scores"]
+__all__ = ["transfer_scores"]
 
 Array = NDArray[np.float64]
 
@@ -146,59 +142,6 @@ def _hidden_at(scene: TransferScene, parameters: Array) -> Array:
     return hidden
 
 
-def blind_scores(scene: SharesScene, steps: int) -> Iterator[Score]:
-    """The same with nothing revealed: all that the observer has are its shares and what it reads as a
-    key-holder, and it takes them for the numbers themselves (research.attacks.shares).
-    """
-    b, labels, note = scene.parties["B"], scene.labels, "shares and masked products, taken for the numbers"
-    rows = b._rows
-    phis = [
-        (seen.found, other.found) for seen, other in zip(_phis(scene, "B"), _phis(scene, "A"), strict=True)
-    ]
-    told = np.linalg.lstsq(rows.labelled_gram, as_values(b._c)[:, 0], rcond=None)[0]
-    gradients = np.outer(rows.shared @ told, as_values(phis[-1][0])[0])
-    norms, chance = either_sign(norm_scores(gradients), labels)
-    yield Score.of("labels from gradient norms", "B", BLIND, "AUC", norms, chance, None, note)
-    known = int(np.flatnonzero(labels > 0)[0])
-    others = np.arange(len(labels)) != known
-    directions = label_area(direction_scores(gradients, known)[others], labels[others])
-    yield Score.of("labels from gradient directions", "B", BLIND, "AUC", directions, 0.5, None, note)
-    yield blind_labels(scene, "labels over the rounds, transfer")
-    a = scene.parties["A"]
-    read = scene.seen["A"][0].read
-    if read is None:
-        raise ValueError("A hides its columns where it has no more than B")
-    columns = columns_from_cross(a._rows.shared, read[:, :-1], a._plan.row_bits)
-    truth = rows.shared @ scene.maps[1]
-    hidden = r_squared(columns @ as_values(a.share_b), truth)
-    yield Score.of("hidden representations", "A", BLIND, "R2", hidden, 0.0, None, note)
-    found = []
-    for own, other in phis:
-        phi = as_values(own)[0]
-        true = np.asarray(centred(own + other).astype(np.float64))[0]
-        found.append(similarity(np.outer(phi, phi), np.outer(true, true)))
-    width = a._plan.hidden
-    # Random directions in so few dimensions: of two or three rounds the spread is not to be had from them.
-    spread = float(np.sqrt(2.0 * (width - 1) / (width + 2))) / width
-    half = 1.96 * max(spread, float(np.std(found))) / float(np.sqrt(len(found)))
-    middle = float(np.mean(found))
-    yield _square(Interval(middle, middle - half, middle + half), BLIND, steps, width, None)
-
-
-def _phis(scene: SharesScene, party: str) -> list[Seen]:
-    """Phi of every round, as the party has it."""
-    plan = scene.parties["A"]._plan
-    due, seen = Shape(1, plan.size_a, plan.hidden, "a"), scene.seen[party]
-    return list({each.round: each for each in seen if each.shape == due}.values())
-
-
-def blind_labels(scene: SharesScene, name: str) -> Score:
-    rows = scene.parties["B"]._rows.shared
-    interval, chance = either_sign(labels_from_steps(scene.seen["B"], rows), scene.labels)
-    note = f"{len(rows)} shared rows; the ledger has {len(scene.ledger)} entries"
-    return Score.of(name, "B", BLIND, "AUC", interval, chance, None, note)
-
-
 def transfer_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
     steps = 2
     make = partial(
@@ -216,14 +159,3 @@ def transfer_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
     many = partial(transfer_scene, "ckks", keys, width=size.width, rounds=size.transfer_rounds, seed=seed)
     name = "labels over the rounds, transfer, 5 times the rows"
     yield fitted_labels(many(rows=5 * size.shared, local_steps=steps), CKKS, name)
-    blind = partial(
-        shares_scene,
-        "ckks",
-        keys,
-        width=size.width,
-        rounds=size.blind_rounds,
-        local_steps=steps,
-        seed=seed,
-    )
-    yield from blind_scores(blind(rows=size.shared), steps)
-    yield blind_labels(blind(rows=5 * size.shared), name)
