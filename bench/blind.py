@@ -35,8 +35,8 @@ from bench.whole_fit import parties_of as generated
 from securefed import FedBCD, GeneralisedLinear, Party, RunResult
 from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.loop import Round
+from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.transport import Network
 from securefed.transport.clock import Path as Clock
 

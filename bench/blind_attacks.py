@@ -22,7 +22,7 @@ from securefed.crypto.blind.rlwe import RlweKey
 from securefed.crypto.blind.sampling import SEED_BYTES
 from securefed.errors import SettingError
 from securefed.protocols.blind.precision import ROW_BITS
-from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.scoring.blur import ScoreGuard
 from tests.audit.naive.blind import OneZero, narrow_uniform
 
 __all__ = ["Active", "active_attacks", "active_table"]

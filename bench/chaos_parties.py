@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bench.chaos_wires import Wire
 from bench.fleet import HOLDER, ROOT, Table, free_ports, opens_gradients
-from securefed.runtime.score_file import SCORE_LEDGER
+from securefed.process.score_file import SCORE_LEDGER
 
 __all__ = ["Fleet", "Scene"]
 

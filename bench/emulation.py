@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.bars import Bar
+from securefed.assembly.recipe import HELPER, LinearRecipe
 from securefed.crypto.blind import shares
 from securefed.crypto.registry import cross_scheme
 from securefed.protocols.agreement import Agreement, Member
@@ -23,7 +24,6 @@ from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.precision import VALUE_BITS
 from securefed.protocols.loop import Surroundings
 from securefed.protocols.messages import KINDS
-from securefed.protocols.recipe import HELPER, LinearRecipe
 from securefed.protocols.schedules import Algorithm, Automatic, FedBCD, FedSGD
 from securefed.transport import get_network, run_local
 

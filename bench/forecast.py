@@ -24,17 +24,17 @@ from sklearn.preprocessing import StandardScaler
 
 from bench import machine
 from securefed import FedBCD, GeneralisedLinear, Party, TransferLearner
+from securefed.api import common
+from securefed.assembly import kit_of
+from securefed.assembly.recipe import HELPER, KEY_HOLDER, LinearRecipe
+from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto import generate
 from securefed.engine import get_engine
-from securefed.estimators import common
-from securefed.measure.calibration import calibrate
-from securefed.measure.plan import RoundsModel, estimate
-from securefed.measure.scenario import Scenario
-from securefed.objectives import kit_of
-from securefed.protocols.ledger import LedgerWarning
-from securefed.protocols.recipe import HELPER, KEY_HOLDER, LinearRecipe
+from securefed.plan.calibration import calibrate
+from securefed.plan.planner import RoundsModel, estimate
+from securefed.plan.scenario import Scenario
+from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import held_out
-from securefed.protocols.transfer_recipe import TransferRecipe
 from securefed.protocols.trust import TrustWarning
 from securefed.transport import get_network, run_local
 

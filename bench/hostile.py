@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from securefed import GeneralisedLinear, Party
 from securefed.errors import SecurefedError
-from securefed.measure.quality import HeldOut
+from securefed.labels.quality import HeldOut
 
 __all__ = ["Outcome", "hostile", "made"]
 

@@ -19,7 +19,7 @@ from bench.scenes import Keys, linear_scene
 from research.attacks.linear import labels_over_rounds
 from research.attacks.scores import area
 from securefed.protocols.losses import get_loss
-from securefed.protocols.privacy import noise_for, participations
+from securefed.protocols.own_gradient.privacy import noise_for, participations
 from securefed.protocols.schedules import Batches
 
 __all__ = ["NoiseRow", "noise_rows", "noise_table"]

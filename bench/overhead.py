@@ -36,12 +36,12 @@ from sklearn.preprocessing import StandardScaler
 from bench import machine
 from bench.fleet import Table, train
 from securefed import FedBCD, GeneralisedLinear, Party
+from securefed.assembly.recipe import KEY_HOLDER
 from securefed.crypto import KeyHolder, generate
 from securefed.crypto.registry import SCHEMES
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.loop import Round
-from securefed.protocols.recipe import KEY_HOLDER
+from securefed.protocols.own_gradient.ledger import LedgerWarning
 
 __all__ = ["Row", "Spent", "add_arguments", "measure", "run"]
 

@@ -29,7 +29,7 @@ from bench.rivals import Fate, Phe, fate_obstacle
 from bench.timing import Task, take_turns
 from securefed import FedBCD, GeneralisedLinear, Party, RunResult, TransferLearner
 from securefed.crypto import generate
-from securefed.protocols.ledger import LedgerWarning
+from securefed.protocols.own_gradient.ledger import LedgerWarning
 
 __all__ = ["Layout", "Row", "add_arguments", "run"]
 

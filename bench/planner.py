@@ -1,6 +1,6 @@
 """What securefed's planner would choose, to be set beside what was measured.
 
-The planner knows sizes and this machine's speed (securefed.measure), and guesses the rounds by its model
+The planner knows sizes and this machine's speed (securefed.plan), and guesses the rounds by its model
 from how many FedSGD takes; the bench knows them. Neither is told what the ledger thinks: the paper's settings
 are past it. Both go by the processor's clock, so that neighbours on the machine do not count.
 """
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bench.simulate import Task, Transfer
-from securefed.measure.calibration import calibrate
-from securefed.measure.plan import RoundsModel, estimate
-from securefed.measure.scenario import Scenario
+from securefed.plan.calibration import calibrate
+from securefed.plan.planner import RoundsModel, estimate
+from securefed.plan.scenario import Scenario
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.transport import Network
 

@@ -27,14 +27,14 @@ from bench import machine
 from bench.replay import PURPOSES, read_events, replay, write_events
 from bench.runs import Spec
 from bench.tasks import build
+from securefed.assembly.recipe import Surroundings
 from securefed.crypto import generate
 from securefed.engine import get_engine
 from securefed.errors import SecurefedError
-from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.ledger import LedgerWarning
 from securefed.protocols.messages import KINDS
-from securefed.protocols.recipe import Surroundings
-from securefed.protocols.training import Round
+from securefed.protocols.own_gradient.ledger import LedgerWarning
+from securefed.protocols.own_gradient.training import Round
+from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Path as Clock
 from securefed.transport import get_network
 
@@ -98,7 +98,7 @@ def measure(spec: Spec) -> dict[str, dict[str, Any]]:
 
 def party(folder: Path, name: str) -> None:
     """One party: run, and write down what its clock says."""
-    from securefed.transport.grpc import Certificate, Identity, Peer, run_network
+    from securefed.transport.network import Certificate, Identity, Peer, run_network
 
     settings = json.loads((folder / "settings.json").read_text())
     options = tuple(sorted(settings["spec"].pop("options").items()))

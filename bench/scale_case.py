@@ -29,9 +29,9 @@ import numpy as np
 from bench.memory import peak_rss_mib
 from bench.passes import passed
 from securefed import FedBCD, GeneralisedLinear, Party
+from securefed.api.multiclass import MultiClass
 from securefed.engine import Processes, Ray, SerialEngine
-from securefed.estimators.multiclass import MultiClass
-from securefed.protocols.ledger import LedgerWarning
+from securefed.protocols.own_gradient.ledger import LedgerWarning
 
 __all__ = ["Case", "Row", "measured"]
 

@@ -16,20 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from research.attacks.views import Tape, View, Watched
+from securefed.assembly.recipe import LinearRecipe, Surroundings
 from securefed.crypto import KeyHolder, generate
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.models import HiddenLayer, Linear
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindParty
-from securefed.protocols.ledger import LedgerEntry, LedgerWarning
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD, Adam
-from securefed.protocols.recipe import LinearRecipe, Surroundings
+from securefed.protocols.own_gradient.ledger import LedgerEntry, LedgerWarning
+from securefed.protocols.own_gradient.sides import LinearSide
+from securefed.protocols.own_gradient.training import DataParty
+from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedBCD, FedSGD, Stopping
-from securefed.protocols.sides import LinearSide
-from securefed.protocols.training import DataParty
-from securefed.protocols.transfer import TransferSide
 from securefed.transport import LocalRun, Program, get_network, run_local
 
 __all__ = [

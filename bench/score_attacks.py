@@ -20,8 +20,8 @@ from research.attacks.scores import Score, proportion
 from securefed import GeneralisedLinear, Party
 from securefed.models import LocalModel
 from securefed.protocols.blind.scoring import ModelPart
-from securefed.protocols.ledger import LedgerWarning
-from securefed.protocols.score_ledger import ScoreRefusal
+from securefed.protocols.own_gradient.ledger import LedgerWarning
+from securefed.protocols.scoring.score_ledger import ScoreRefusal
 
 __all__ = ["score_attacks"]
 

@@ -1,6 +1,6 @@
 """A training run of the bench: parties from a recipe, in this process, with a look inside after each round.
 
-The same recipes and programs as in `securefed.estimators`; besides, the bench chooses the timer, keeps the
+The same recipes and programs as in `securefed.api`; besides, the bench chooses the timer, keeps the
 parties' events, and reads what no party of a real run would see together: all parameters after each round,
 for the loss and for the AUC on people whom nobody asked about.
 """
@@ -19,18 +19,18 @@ from sklearn.metrics import roc_auc_score
 
 from research.attacks.transfer import labels_by_fitting, layers
 from research.attacks.views import View, Watched
+from securefed.assembly.recipe import KEY_HOLDER, LinearRecipe, Surroundings
+from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto import KeyHolder, Mapper, generate, key_kind, protects
 from securefed.data.vertical import TransferData, VerticalData
 from securefed.engine import get_engine
 from securefed.models import HiddenLayer, LocalModel
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.ledger import LedgerEntry, LedgerWarning
 from securefed.protocols.messages import KINDS
-from securefed.protocols.recipe import KEY_HOLDER, LinearRecipe, Surroundings
-from securefed.protocols.training import Evaluation, Outcome, Round
-from securefed.protocols.transfer import TransferSide
-from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.protocols.own_gradient.ledger import LedgerEntry, LedgerWarning
+from securefed.protocols.own_gradient.training import Evaluation, Outcome, Round
+from securefed.protocols.own_gradient.transfer import TransferSide
+from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, LocalRun, Program, get_network, run_local
 
 __all__ = [
@@ -214,7 +214,7 @@ class Linear:
         return {name: self.program(name, around(name)) for name in names}
 
     def contribution(self) -> tuple[str, Any, Any]:
-        from securefed.protocols.sides import LinearSide
+        from securefed.protocols.own_gradient.sides import LinearSide
 
         name = self.agreement.names[0]
         side = LinearSide(

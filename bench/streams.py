@@ -27,8 +27,8 @@ from typing import Any
 
 from bench import machine
 from bench.fleet import ROOT, free_ports
-from securefed.transport.grpc import Certificate, Identity
-from securefed.transport.grpc.core import grpc
+from securefed.transport.network import Certificate, Identity
+from securefed.transport.network.core import grpc
 
 __all__ = ["Row", "add_arguments", "measure", "run"]
 

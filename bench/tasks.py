@@ -26,6 +26,8 @@ from bench.simulate import Linear, Task, Transfer
 from research.data import generated_mimic, generated_nus_wide, load_mimic, load_mnist, load_nus_wide
 from research.data.mimic import MIMIC
 from research.data.nus_wide import NUS_WIDE
+from securefed.assembly.recipe import LinearRecipe
+from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.data import (
     TransferData,
     VerticalData,
@@ -36,10 +38,8 @@ from securefed.data import (
     transfer,
 )
 from securefed.errors import DataError, SettingError
-from securefed.protocols.blur import MOST_PRECISION
-from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import InverseSqrt, InverseSqrtParties, LearningRate
-from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.protocols.scoring.blur import MOST_PRECISION
 
 __all__ = ["DEFAULTS", "build", "data_name"]
 

@@ -22,10 +22,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from securefed import Party, TransferLearner
-from securefed.measure.classes import ClassSides
-from securefed.protocols.transfer_algebra import TransferRows, with_ones, with_waves
-from securefed.protocols.transfer_plain import PlainTransfer
-from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.labels.classes import ClassSides
+from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
+from securefed.protocols.blind.transfer_plain import PlainTransfer
 
 __all__ = ["Halves", "digits_by_halves"]
 

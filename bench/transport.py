@@ -28,8 +28,8 @@ from typing import Any
 
 from bench import machine
 from securefed.transport import Link, Message, Transcript
-from securefed.transport.grpc import Certificate, Identity, Peer, run_network
-from securefed.transport.grpc.core import grpc
+from securefed.transport.network import Certificate, Identity, Peer, run_network
+from securefed.transport.network.core import grpc
 
 __all__ = ["Row", "add_arguments", "measure", "run"]
 

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any
 from securefed.errors import DataError, MissingExtra, SecurefedError, SettingError
 
 if TYPE_CHECKING:
-    from securefed.estimators import (
+    from securefed.api import (
         GeneralisedLinear,
         MultiClass,
         TransferLearner,
         VerticalClassifier,
         VerticalRegressor,
     )
-    from securefed.party import Party
+    from securefed.api.party import Party
+    from securefed.api.result import RunResult
     from securefed.protocols import SGD, Adam, Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
-    from securefed.result import RunResult
 
 __all__ = [
     "SGD",
@@ -58,13 +58,13 @@ __version__ = "0.1.0"
 
 # Loaded when first used, so that `import securefed.crypto` does not load everything above it.
 _HOMES = {
-    "GeneralisedLinear": "securefed.estimators",
-    "MultiClass": "securefed.estimators",
-    "TransferLearner": "securefed.estimators",
-    "VerticalClassifier": "securefed.estimators",
-    "VerticalRegressor": "securefed.estimators",
-    "Party": "securefed.party",
-    "RunResult": "securefed.result",
+    "GeneralisedLinear": "securefed.api",
+    "MultiClass": "securefed.api",
+    "TransferLearner": "securefed.api",
+    "VerticalClassifier": "securefed.api",
+    "VerticalRegressor": "securefed.api",
+    "Party": "securefed.api.party",
+    "RunResult": "securefed.api.result",
     **dict.fromkeys(
         ["SGD", "Adam", "Constant", "FedBCD", "FedSGD", "InverseSqrt", "InverseSqrtParties"],
         "securefed.protocols",

@@ -12,7 +12,7 @@ PUBLIC = {
         MultiClass Party RunResult SGD SecurefedError SettingError TransferLearner
         VerticalClassifier VerticalRegressor __version__
     """,
-    "securefed.estimators": """
+    "securefed.api": """
         GeneralisedLinear MultiClass TransferLearner VerticalClassifier VerticalRegressor
     """,
     "securefed.crypto": """

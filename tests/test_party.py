@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from securefed import DataError, Party, SettingError
-from securefed.party import align, label_party
+from securefed.api.party import align, label_party
 
 X = np.arange(12.0).reshape(4, 3)
 

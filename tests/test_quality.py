@@ -17,11 +17,11 @@ from sklearn.preprocessing import StandardScaler
 
 from securefed import GeneralisedLinear, Party
 from securefed.errors import DataError, SettingError
-from securefed.measure.quality import Calibration, HeldOut, Holdout, chosen_threshold, compared
+from securefed.labels.quality import Calibration, HeldOut, Holdout, chosen_threshold, compared
 from securefed.protocols.schedules import held_out
 
 Array = NDArray[np.float64]
-pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 
 
 def parties(table: Array, labels: NDArray[Any] | None, groups: list[NDArray[np.intp]]) -> list[Party]:

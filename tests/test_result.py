@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from securefed import GeneralisedLinear, Party
-from securefed.protocols.ledger import LedgerWarning
+from securefed.api.result import RunResult
+from securefed.protocols.own_gradient.ledger import LedgerWarning
+from securefed.protocols.own_gradient.training import Evaluation
 from securefed.protocols.schedules import FedBCD
-from securefed.protocols.training import Evaluation
-from securefed.result import RunResult
 from tests.protocols import federation
 from tests.protocols.federation import KEY_HOLDER, KEYS, Recorder, blobs, shared_people, split
 

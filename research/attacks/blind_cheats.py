@@ -15,6 +15,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.assembly.recipe import HELPER, LinearRecipe
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.clear import CLEAR
 from securefed.crypto.blind.interface import CrossScheme
@@ -25,10 +26,9 @@ from securefed.protocols.blind.cross import Encryptor
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.precision import RANGE_BITS, SCORE_BITS
 from securefed.protocols.blind.scoring import SEAL_STEP
-from securefed.protocols.blur import PRECISION, ScoreGuard
 from securefed.protocols.loop import Evaluation, Surroundings
 from securefed.protocols.messages import KINDS
-from securefed.protocols.recipe import HELPER, LinearRecipe
+from securefed.protocols.scoring.blur import PRECISION, ScoreGuard
 from securefed.transport import LocalRun, get_network, run_local
 
 __all__ = [

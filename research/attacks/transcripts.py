@@ -27,7 +27,7 @@ from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.masking import Layout, pack_ciphertexts
 from securefed.crypto.plain import PlainBlock, PlainEncrypted
 from securefed.crypto.scheme import Encrypted
-from securefed.protocols.openings import levelled
+from securefed.protocols.own_gradient.openings import levelled
 from securefed.transport import Message
 
 __all__ = ["matching_data_sets", "without_rerandomisation"]

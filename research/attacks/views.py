@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from securefed.crypto.multipliers import Multipliers
 from securefed.crypto.wire import Frame, Kind, Scheme
-from securefed.protocols.sides import Side
+from securefed.protocols.own_gradient.sides import Side
 from securefed.transport import Message
 from securefed.transport.contents import parts_of
 

@@ -17,7 +17,7 @@ RESULT = "result.json"
 
 
 class Result(Protocol):
-    """What a run leaves (securefed.result.RunResult)."""
+    """What a run leaves (securefed.api.result.RunResult)."""
 
     @property
     def transcripts(self) -> Mapping[str, Transcript]: ...

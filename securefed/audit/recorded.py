@@ -16,10 +16,10 @@ from math import prod
 from typing import Any
 
 from securefed.errors import DataError
-from securefed.protocols.ledger import LedgerEntry
 from securefed.protocols.messages import KINDS, MessageKind
 from securefed.protocols.objectives import OBJECTIVES, get_objective
-from securefed.protocols.openings import ALL_LABELS
+from securefed.protocols.own_gradient.ledger import LedgerEntry
+from securefed.protocols.own_gradient.openings import ALL_LABELS
 from securefed.transport import Entry, Transcript
 from securefed.transport.contents import Part
 
@@ -213,7 +213,7 @@ class Recorded:
         }
 
     def ledger(self) -> list[LedgerEntry]:
-        """Equations against unknowns, at the worst exchange, as securefed.protocols.ledger counts them."""
+        """Equations against unknowns, at the worst exchange, as protocols.own_gradient.ledger counts them."""
         agreed = self.agreed(next(iter(self.transcripts)))
         objective = get_objective(str(self.settings["objective"]))
         entries: list[LedgerEntry] = []

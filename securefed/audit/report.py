@@ -24,8 +24,8 @@ from securefed.audit.opening_claims import OPENINGS
 from securefed.audit.receipt import Receipt, receipts
 from securefed.audit.recorded import Recorded
 from securefed.crypto import protects
-from securefed.protocols.ledger import LedgerEntry
 from securefed.protocols.messages import KINDS
+from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.transport import Transcript
 
 __all__ = ["CLAIMS", "AuditReport", "Seen", "audit"]

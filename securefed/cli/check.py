@@ -9,8 +9,8 @@ from pathlib import Path
 
 from securefed.cli import passphrase as phrases
 from securefed.cli.terminal import Terminal
-from securefed.measure.files import write_json
-from securefed.runtime.checking import NOTE, PROBLEM, check_party
+from securefed.files import write_json
+from securefed.process.checking import NOTE, PROBLEM, check_party
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from securefed.cli.terminal import Terminal
-from securefed.measure.files import write_json
+from securefed.files import write_json
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "SHELLS", "add_arguments", "run", "script"]
 

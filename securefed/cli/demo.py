@@ -26,10 +26,10 @@ from securefed.cli.foreground import interruptible
 from securefed.cli.terminal import Terminal
 from securefed.crypto import DEFAULT_SCHEME, SCHEMES
 from securefed.errors import SettingError
-from securefed.measure.files import make_folder, read_json, write_json
-from securefed.measure.report import render, seconds, size
-from securefed.measure.rundir import RunDirectory
+from securefed.files import make_folder, read_json, write_json
 from securefed.protocols.objectives import OBJECTIVES
+from securefed.report.page import render, seconds, size
+from securefed.report.rundir import RunDirectory
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 

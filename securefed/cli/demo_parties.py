@@ -23,8 +23,8 @@ from securefed.cli.terminal import Progress, Terminal
 from securefed.crypto.registry import kind_protects
 from securefed.engine.local import cores
 from securefed.errors import SecurefedError
-from securefed.measure.files import write_atomically
-from securefed.measure.report import seconds, size
+from securefed.files import write_atomically
+from securefed.report.page import seconds, size
 
 __all__ = ["DemoFailed", "DemoRun"]
 

@@ -10,8 +10,8 @@ from securefed.checks import check_integer
 from securefed.cli.demo_data import DemoData
 from securefed.crypto import DEFAULT_SCHEME, KEY_KINDS, SCHEMES, key_kind, protects
 from securefed.errors import SettingError
+from securefed.process.run_settings import SharedSettings, defaults_of
 from securefed.protocols.trust import given_away
-from securefed.runtime.shared import SharedSettings, defaults_of
 
 __all__ = ["DemoSettings", "choose"]
 

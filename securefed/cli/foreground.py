@@ -11,9 +11,9 @@ from types import FrameType
 from typing import Any
 
 from securefed.cli.terminal import Terminal, clock
-from securefed.measure.report import size
-from securefed.runtime.endpoint import trouble_in_words
-from securefed.transport.grpc import Waiting
+from securefed.process.endpoint import trouble_in_words
+from securefed.report.page import size
+from securefed.transport.network import Waiting
 
 __all__ = ["in_foreground", "interruptible", "waiting_note"]
 

@@ -11,9 +11,9 @@ from securefed.cli.template import party_toml
 from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES, protects
 from securefed.errors import SettingError
-from securefed.measure.files import make_folder, storage_error, write_atomically, write_json
-from securefed.runtime.fields import check_names
-from securefed.runtime.keys import change_passphrase, he_file, kept_kinds, make_checkpoint_key, make_he_key
+from securefed.files import make_folder, storage_error, write_atomically, write_json
+from securefed.process.fields import check_names
+from securefed.process.keys import change_passphrase, he_file, kept_kinds, make_checkpoint_key, make_he_key
 from securefed.transport.identity import (
     CERTIFICATE_FILE,
     KEY_FILE,

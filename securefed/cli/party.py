@@ -14,21 +14,21 @@ from securefed.cli.terminal import Progress, Terminal
 from securefed.crypto import Mapper
 from securefed.data.columns import Columns
 from securefed.engine import WorkerDied
-from securefed.measure.files import StorageError, check_writable, write_json
-from securefed.measure.report import REASONS, seconds, size
-from securefed.measure.summary import PartyAccount
-from securefed.measure.timeline import RoundPoint
+from securefed.files import StorageError, check_writable, write_json
+from securefed.process.attempts import DIFFERENT, check_folder, close_run, run_session, write_run
+from securefed.process.checkpoints import remove_folder
+from securefed.process.endpoint import load_keys, open_endpoint, why_it_ended
+from securefed.process.keys import PartyKeys
+from securefed.process.own_data import OwnData, load_data
+from securefed.process.party_run import DataSession, KeyHolderSession, Session
+from securefed.process.settings import PartyFile, read_party_file
+from securefed.process.transcripts import Events
+from securefed.process.workers import workers
 from securefed.protocols.trust import warn_of_trust
-from securefed.runtime.attempts import DIFFERENT, check_folder, close_run, run_session, write_run
-from securefed.runtime.checkpoints import remove_folder
-from securefed.runtime.endpoint import load_keys, open_endpoint, why_it_ended
-from securefed.runtime.keys import PartyKeys
-from securefed.runtime.own_data import OwnData, load_data
-from securefed.runtime.party_run import DataSession, KeyHolderSession, Session
-from securefed.runtime.settings import PartyFile, read_party_file
-from securefed.runtime.transcripts import Events
-from securefed.runtime.workers import workers
-from securefed.transport.grpc import PeerGone, Waiting
+from securefed.report.page import REASONS, seconds, size
+from securefed.report.summary import PartyAccount
+from securefed.report.timeline import RoundPoint
+from securefed.transport.network import PeerGone, Waiting
 
 if TYPE_CHECKING:
     from securefed.cli.watch import Board

@@ -11,19 +11,19 @@ from securefed.checks import check_integer
 from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES, protects
 from securefed.errors import SettingError
-from securefed.measure.calibration import calibrate
-from securefed.measure.files import write_json
-from securefed.measure.meter import Costs
-from securefed.measure.plan import Estimate, RoundsModel, best, estimate
-from securefed.measure.report import seconds, size
-from securefed.measure.scenario import Scenario
+from securefed.files import write_json
+from securefed.plan.calibration import calibrate
+from securefed.plan.meter import Costs
+from securefed.plan.planner import Estimate, RoundsModel, best, estimate
+from securefed.plan.scenario import Scenario
+from securefed.process.own_data import load_data
+from securefed.process.run_settings import SharedSettings
+from securefed.process.settings import PartyFile, read_party_file
+from securefed.process.workers import workers
 from securefed.protocols.objectives import OBJECTIVES
 from securefed.protocols.schedules import held_out
 from securefed.protocols.trust import needed_trust
-from securefed.runtime.own_data import load_data
-from securefed.runtime.settings import PartyFile, read_party_file
-from securefed.runtime.shared import SharedSettings
-from securefed.runtime.workers import workers
+from securefed.report.page import seconds, size
 from securefed.transport import NETWORKS, Network, get_network
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]

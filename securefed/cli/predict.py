@@ -12,20 +12,20 @@ from securefed.cli.foreground import in_foreground, waiting_note
 from securefed.cli.terminal import Terminal
 from securefed.data.ids import normalise_ids
 from securefed.errors import SettingError
-from securefed.measure.files import check_writable, write_json
-from securefed.measure.report import seconds
-from securefed.measure.rundir import RunDirectory
-from securefed.runtime.attempts import ALL_KINDS
-from securefed.runtime.endpoint import load_keys, may_return, open_endpoint, why_it_ended
-from securefed.runtime.own_data import row_numbers
-from securefed.runtime.preparation import prepared
-from securefed.runtime.rows import read_rows
-from securefed.runtime.score_file import score_guard
-from securefed.runtime.scoring import NewRows, Scored, Scoring, write_scores
-from securefed.runtime.settings import PartyFile, read_party_file
-from securefed.runtime.shards import Shard, read_shard
-from securefed.runtime.workers import workers
-from securefed.transport.grpc import Endpoint, PeerGone
+from securefed.files import check_writable, write_json
+from securefed.process.attempts import ALL_KINDS
+from securefed.process.endpoint import load_keys, may_return, open_endpoint, why_it_ended
+from securefed.process.own_data import row_numbers
+from securefed.process.preparation import prepared
+from securefed.process.rows import read_rows
+from securefed.process.score_file import score_guard
+from securefed.process.scoring import NewRows, Scored, Scoring, write_scores
+from securefed.process.settings import PartyFile, read_party_file
+from securefed.process.shards import Shard, read_shard
+from securefed.process.workers import workers
+from securefed.report.page import seconds
+from securefed.report.rundir import RunDirectory
+from securefed.transport.network import Endpoint, PeerGone
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 

@@ -21,10 +21,10 @@ from typing import Any
 from securefed.cli.foreground import waiting_note
 from securefed.cli.terminal import clock
 from securefed.crypto import protects
-from securefed.measure.report import render
-from securefed.measure.timeline import RoundPoint, Timeline
-from securefed.runtime.settings import PartyFile
-from securefed.transport.grpc import Waiting
+from securefed.process.settings import PartyFile
+from securefed.report.page import render
+from securefed.report.timeline import RoundPoint, Timeline
+from securefed.transport.network import Waiting
 from securefed.versions import versions
 
 __all__ = ["Board", "serve"]

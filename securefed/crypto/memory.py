@@ -1,6 +1,6 @@
 """What a key has opened: which ciphertexts, and how many equations for whom.
 
-A key-holder opens no ciphertext twice, and counts what it opens (securefed.protocols.ledger). Both are a
+A key-holder opens no ciphertext twice, and counts what it opens (protocols.own_gradient.ledger). Both are a
 matter of memory, and a process that starts again has none: whoever breaks a connection could ask once more.
 Where a run goes on over several processes its memory is kept in a file (`keep`), which is written before an
 opening leaves. It holds hashes of ciphertexts and counts, nothing secret, and is bounded: past `MOST`

@@ -51,9 +51,10 @@ from numpy.typing import NDArray
 from securefed.checks import check_integer
 from securefed.crypto.progress import progress
 from securefed.crypto.scheme import SERIAL, Mapper
-from securefed.data import curve, psi_work
+from securefed.data import curve
+from securefed.data import psi_local as psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder
-from securefed.data.psi_work import cut
+from securefed.data.psi_local import cut
 from securefed.data.spool import Buckets, Repeated, Spool, bucket_count
 from securefed.errors import SettingError
 from securefed.transport.link import Link

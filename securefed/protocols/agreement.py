@@ -15,14 +15,14 @@ from typing import Any, Literal
 from securefed.checks import check_choice, check_integer, check_number
 from securefed.crypto import SCHEMES, protects, schemes_that
 from securefed.errors import SettingError
-from securefed.protocols.blur import MOST_PRECISION, PRECISION
 from securefed.protocols.objectives import get_objective
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
+from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
 
 __all__ = ["Agreement", "Member", "encoded_bits"]
 
 FRACTION_BITS = 32
-"""Of everything that is contributed or scored (securefed.protocols.sides, scorers)."""
+"""Of everything that is contributed or scored (securefed.protocols.own_gradient.sides, scorers)."""
 
 
 def encoded_bits(bound: float) -> int:
@@ -71,7 +71,7 @@ class Agreement:
     much a key-holder opens at once. 0: no such bound was agreed.
     """
     dp_noise: float = 0.0
-    """Noise multiplier of what is opened to parties without labels (securefed.protocols.privacy); 0: none."""
+    """Noise multiplier of openings to parties without labels (protocols.own_gradient.privacy); 0: none."""
     label_change: float = 0.0
     """By how much a residual changes with its label at most: what the noise is measured against."""
     reveal: Literal["own-gradient", "nothing"] = "own-gradient"
@@ -120,7 +120,7 @@ class Agreement:
             raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
 
     def _check_noise(self) -> None:
-        """What the derivation in securefed.protocols.privacy needs."""
+        """What the derivation in securefed.protocols.own_gradient.privacy needs."""
         noisy = schemes_that(lambda entry: entry.noise and entry.protects)
         needed = (
             (all(m.affine for m in self.members), "takes linear local models"),

@@ -22,10 +22,10 @@ from securefed.crypto import KeyHolder, Mapper, Serial, load_public_key
 from securefed.data.entropy import column_bits
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.keyring import ReadKey, note_agreement
-from securefed.protocols.ledger import Ledger
+from securefed.protocols.own_gradient.ledger import Ledger
 from securefed.protocols.schedules import Reason
+from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link
 
 __all__ = ["Evaluation", "Outcome", "PartyLoop", "Round", "Surroundings", "checkpoint_round"]

@@ -1,6 +1,6 @@
 """Every objective, one entry each: what those have to know of it who only exchange, open, count and align.
 
-What is optimised is a side's (securefed.protocols.sides, transfer), and its settings are a recipe's. Nothing
+What is optimised is in protocols.own_gradient.sides and transfer; settings are in recipes. Nothing
 goes by an objective's name: it asks its entry. docs/extending.md adds one.
 """
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from securefed.api.result import RunResult
+from securefed.assembly.recipe import HELPER, LinearRecipe
 from securefed.audit import AuditReport, audit
 from securefed.crypto import cross_scheme
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.paillier import paillier_scheme
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.loop import Evaluation, Surroundings
 from securefed.protocols.messages import KINDS
-from securefed.protocols.recipe import HELPER, LinearRecipe
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
-from securefed.result import RunResult
+from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import LocalRun, Program, Transcript, get_network, run_local
 from tests.protocols.federation import (
     KEYS,

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
+from securefed.assembly.recipe import LinearRecipe
+from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto import FixedPoint, KeyHolder
 from securefed.crypto.errors import ShapeError
 from securefed.crypto.paillier import PaillierEncrypted, PaillierMasked
@@ -19,10 +21,8 @@ from securefed.crypto.paillier.masking import Layout as PaillierLayout
 from securefed.crypto.paillier.masking import horner, mask_packed
 from securefed.crypto.randomness import uniform_many_below
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.openings import check_room, check_sums
-from securefed.protocols.recipe import LinearRecipe
+from securefed.protocols.own_gradient.openings import check_room, check_sums
 from securefed.protocols.schedules import FedSGD
-from securefed.protocols.transfer_recipe import TransferRecipe
 
 ROWS, COLUMNS = 120, 6
 WIDTH = 40  # a residual of 32 fraction bits and a few more, with room for its sign

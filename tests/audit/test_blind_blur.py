@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from research.attacks.blind_cheats import BLUR_BITS, MUCH, centred, people, replayed_model, score_run
+from securefed.assembly.recipe import HELPER
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.shares import LIMBS
 from securefed.protocols.blind.cross import Encryptor
 from securefed.protocols.blind.precision import ROW_BITS
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
-from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.recipe import HELPER
-from securefed.protocols.score_ledger import ScoreRefusal, score_bits
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreRefusal, score_bits
 from securefed.transport import Link
 
 FEW = 1 << 50

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from research.attacks.blind_cheats import people, score_run
+from securefed.assembly.recipe import HELPER
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.shares import LIMBS
 from securefed.protocols.blind.precision import MODEL_BITS
 from securefed.protocols.blind.scoring import SCORE_STEP, _hash
-from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.recipe import HELPER
-from securefed.protocols.score_ledger import ScoreRefusal
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreRefusal
 from securefed.transport import Link
 
 WINDOW = 1 << 10

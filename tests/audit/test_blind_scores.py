@@ -21,8 +21,8 @@ from research.attacks.blind_cheats import (
 from securefed.crypto.blind import shares
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.precision import ROW_BITS, SCORE_BITS, VALUE_BITS
-from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.score_ledger import score_bits
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import score_bits
 
 Patch = pytest.MonkeyPatch
 FEW = 1 << 50

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from research.attacks.blind_cheats import people, score_run
+from securefed.assembly.recipe import HELPER, LinearRecipe
 from securefed.crypto.blind import clear, shares
 from securefed.crypto.blind.bodies import KEPT_LIMBS, bodies_to_bytes
 from securefed.crypto.blind.convolution import DEGREE
@@ -33,7 +34,6 @@ from securefed.protocols.blind.precision import (
 )
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
 from securefed.protocols.messages import KINDS
-from securefed.protocols.recipe import HELPER, LinearRecipe
 from securefed.protocols.schedules import FedBCD
 from securefed.transport import Link, WrongKind
 from tests.audit.runs import PROTOCOLS

@@ -9,15 +9,15 @@ import pytest
 
 from securefed.audit import CLAIMS, audit
 from securefed.crypto.scheme import Serial
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.messages import KINDS
-from securefed.protocols.prediction_run import blind_program
 from securefed.protocols.schedules import FedBCD
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.prediction_run import blind_program
 from securefed.transport import get_network, run_local
 from tests.audit.runs import ALGORITHMS, PROTOCOLS, blind_scheme, record, report
 from tests.protocols.federation import MUCH
 
-pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 OPEN = [name for name in PROTOCOLS if not name.startswith("blind")]
 BLIND = [name for name in PROTOCOLS if name.startswith("blind")]
 

@@ -35,19 +35,20 @@ from securefed.crypto.paillier.residues import OwnerResidues
 from securefed.crypto.registry import find_kind
 from securefed.crypto.scheme import Encrypted, Mask
 from securefed.crypto.wire import Kind
-from securefed.protocols import evidence, openings, training
+from securefed.protocols import evidence
 from securefed.protocols import keyring as keyring_module
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blur import ScoreGuard
-from securefed.protocols.exchange import Exchange
 from securefed.protocols.messages import KINDS
+from securefed.protocols.own_gradient import openings, training
+from securefed.protocols.own_gradient.exchange import Exchange
 from securefed.protocols.schedules import FedBCD, FedSGD
+from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, Transcript
 from tests.audit.fate_style import PerSample
 from tests.audit.runs import PROTOCOLS, Made, keys
 from tests.protocols.federation import shared_people, transfer
 
-pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 Patch = pytest.MonkeyPatch
 PAIR, STAR, PAIRED = "linear, two parties", "linear, three, star", "blind, two parties"
 

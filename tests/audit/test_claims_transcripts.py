@@ -28,7 +28,7 @@ from securefed.transport import Path as Clock
 from securefed.transport.contents import looks_random, looks_uniform, parts_of
 from tests.audit.runs import PROTOCOLS, blind_scheme, record, report
 
-pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 HEX = re.compile(r"\b[0-9a-f]{24,64}\b")
 PROTOCOL = "linear, three, star"
 

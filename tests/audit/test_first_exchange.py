@@ -10,7 +10,7 @@ import pytest
 from bench.scenes import LinearScene, linear_scene
 from research.attacks.first_exchange import labels_by_lattice, labels_if_rare, reduced
 from research.attacks.views import OpenedSums
-from securefed.protocols.ledger import LedgerEntry
+from securefed.protocols.own_gradient.ledger import LedgerEntry
 from tests.protocols.federation import KEYS
 
 WEIGHT = -0.5

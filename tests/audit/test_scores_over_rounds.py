@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 from research.attacks.linear import features_from_span
 from research.attacks.scores import r_squared
+from securefed.assembly.recipe import LinearRecipe
 from securefed.models import Linear
 from securefed.protocols.agreement import Member
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.loop import Evaluation, Surroundings
 from securefed.protocols.messages import KINDS
-from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import FedBCD
-from securefed.protocols.score_ledger import ScoreRefusal
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import ScoreRefusal
 from securefed.transport import Program, get_network, run_local
 from tests.audit.runs import keys
 from tests.protocols.federation import blobs
 
-pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 Array = NDArray[np.float64]
 ROWS, THEIRS, OWN, KNOWN = 20, 3, 2, 8
 

@@ -14,11 +14,11 @@ from securefed.audit import CLAIMS, audit, write_transcripts
 from securefed.audit.page import whole_page
 from securefed.audit.report import AuditReport
 from securefed.cli.entry import main
-from securefed.protocols.ledger import LedgerEntry
+from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.transport import Transcript
 from tests.audit.runs import record, report
 
-pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 ONE_SIDE = "all claims hold of those that one side can check"
 BUT = "; but the gradients that were opened possibly determine secrets"
 ENDS = ["agreed", "receipts", "result"]

@@ -40,7 +40,7 @@ def single(scheme: str) -> TransferScene:
     )
 
 
-@pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+@pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 def test_gradients_of_single_rows_train_the_same_model() -> None:
     """So the variant differs in what it opens and in nothing else."""
     people = shared_people(n=12)

@@ -26,7 +26,7 @@ from bench.figures_runs import (
 )
 from bench.runs import Record, Spec
 from bench.tasks import build
-from securefed.protocols.recipe import LinearRecipe
+from securefed.assembly.recipe import LinearRecipe
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from bench.noise_attacks import EPSILONS, noise_rows, noise_table
 from bench.scenes import Keys
 
 
-@pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+@pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 @pytest.mark.slow
 def test_noise_takes_the_labels_away() -> None:
     rows = list(noise_rows(Keys(), (120,), 1))

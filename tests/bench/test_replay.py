@@ -119,7 +119,7 @@ def test_a_replay_of_any_run_is_what_its_links_measured(seed: int) -> None:
 @pytest.mark.parametrize("order", ["parallel", "sequential"])
 def test_a_replay_of_training_is_its_result(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real run with three parties, a key-holder and evaluations."""
-    from securefed.estimators import common
+    from securefed.api import common
 
     runs: list[LocalRun] = []
     monkeypatch.setattr(common, "run_local", lambda *a, **k: runs.append(run_local(*a, **k)) or runs[-1])

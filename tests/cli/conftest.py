@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.runtime.conftest import fleet, keys
+from tests.process.conftest import fleet, keys
 
 __all__ = ["fleet", "keys"]

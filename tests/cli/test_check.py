@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from securefed.cli import main
-from securefed.runtime.checking import PROBLEM, check_party
-from tests.runtime.parties import PASSPHRASE, Fleet
+from securefed.process.checking import PROBLEM, check_party
+from tests.process.parties import PASSPHRASE, Fleet
 
 Make = Callable[..., Fleet]
 
@@ -109,8 +109,8 @@ def test_a_wrong_passphrase_is_a_problem_and_not_the_end(made: Fleet) -> None:
 
 def test_limits_and_a_full_disk_are_seen(made: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("usage", (), {"free": 1 << 20})
-    monkeypatch.setattr("securefed.runtime.checking.shutil.disk_usage", lambda _: usage)
-    monkeypatch.setattr("securefed.runtime.checking.resource.getrlimit", lambda _: (100, 100))
+    monkeypatch.setattr("securefed.process.checking.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("securefed.process.checking.resource.getrlimit", lambda _: (100, 100))
     found = problems(made)
     assert found["disk"].startswith("1 MiB free at")
     assert "at least" in found["limits"]

@@ -24,7 +24,7 @@ from securefed.audit import CLAIMS
 from securefed.cli.demo import add_arguments
 from securefed.cli.demo_data import demo_data
 from securefed.cli.demo_settings import choose
-from tests.runtime.parties import PATIENT, ROOT
+from tests.process.parties import PATIENT, ROOT
 
 
 def arguments(*words: str) -> argparse.Namespace:
@@ -78,7 +78,7 @@ def test_it_shows_the_whole_way_in_plain(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings(
-    "ignore::securefed.protocols.ledger.LedgerWarning"
+    "ignore::securefed.protocols.own_gradient.ledger.LedgerWarning"
 )  # plain opens what blind does not
 @pytest.mark.parametrize("data", ["breast", "generated"])
 @pytest.mark.parametrize("parties", [2, 3, 4, 5])

@@ -23,12 +23,12 @@ from securefed.cli.passphrase import VARIABLE
 from securefed.crypto.errors import WrongPassphrase
 from securefed.crypto.keyfile import read_key_file
 from securefed.errors import SettingError
-from securefed.runtime.endpoint import check_certificates
-from securefed.runtime.keys import PartyKeys
-from securefed.runtime.settings import read_party_file
-from securefed.transport.grpc import Identity
+from securefed.process.endpoint import check_certificates
+from securefed.process.keys import PartyKeys
+from securefed.process.settings import read_party_file
 from securefed.transport.identity import IdentityError
-from tests.runtime.parties import PASSPHRASE, ROOT, Fleet
+from securefed.transport.network import Identity
+from tests.process.parties import PASSPHRASE, ROOT, Fleet
 
 Make = Callable[..., Fleet]
 OPEN = {"scheme": "plain", "reveal": "own-gradient", "rounds": 2}

@@ -13,16 +13,16 @@ import pytest
 
 from securefed.cli import main, party
 from securefed.engine import WorkerDied
-from securefed.measure.files import storage_error
+from securefed.files import storage_error
 from securefed.transport import WrongRun
-from securefed.transport.grpc import (
+from securefed.transport.network import (
     PeerLeft,
     PeerLost,
     PeerRefused,
     SettingsDiffer,
     WrongCertificate,
 )
-from tests.runtime.parties import PASSPHRASE, Fleet
+from tests.process.parties import PASSPHRASE, Fleet
 
 Make = Callable[..., Fleet]
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"

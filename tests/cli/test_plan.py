@@ -10,9 +10,9 @@ import pytest
 
 from securefed.cli import main
 from securefed.cli.plan import _scenario, _variants, _why
-from securefed.measure.plan import Estimate, RoundsModel
-from securefed.runtime.shared import SharedSettings
-from tests.runtime.parties import Fleet
+from securefed.plan.planner import Estimate, RoundsModel
+from securefed.process.run_settings import SharedSettings
+from tests.process.parties import Fleet
 
 TWO = {"name": "r", "parties": ["shop", "bank"]}
 
@@ -78,7 +78,7 @@ def test_why_local_steps_cost_nothing_in_blind_training() -> None:
 def test_a_table_that_is_too_wide_is_refused_with_figures(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("securefed.measure.limits.machine_memory", lambda: 100 << 20)
+    monkeypatch.setattr("securefed.plan.limits.machine_memory", lambda: 100 << 20)
     monkeypatch.setattr("securefed.cli.plan.LOCAL_STEPS", (1,))
     words = ["plan", "--rows", "60", "--columns", "shop=300,bank=2", "--scheme", "ckks", "--engine", "serial"]
     assert main(words) == 0

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from securefed.cli.watch import Board, serve
-from securefed.measure.timeline import RoundPoint
-from securefed.runtime.settings import OwnSettings, PartyFile
-from securefed.runtime.shared import SharedSettings
-from securefed.transport.grpc import Waiting
-from tests.measure.browser import look, needs_browser
+from securefed.process.run_settings import SharedSettings
+from securefed.process.settings import OwnSettings, PartyFile
+from securefed.report.timeline import RoundPoint
+from securefed.transport.network import Waiting
+from tests.report.browser import look, needs_browser
 
 SHARED = SharedSettings.of(
     {"name": "trial", "parties": ["lab", "shop", "bank"], "key_holder": "notary", "rounds": 10}

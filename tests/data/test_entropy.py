@@ -7,9 +7,9 @@ from math import log2
 import numpy as np
 import pytest
 
+from securefed.api.common import held_bits
+from securefed.api.party import Party
 from securefed.data.entropy import MOST_ROWS, column_bits
-from securefed.estimators.common import held_bits
-from securefed.party import Party
 
 RNG = np.random.default_rng(0)
 

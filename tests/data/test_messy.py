@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from securefed import GeneralisedLinear, Party
+from securefed.api.party import align
 from securefed.data.columns import Columns
 from securefed.data.dates import parse_date
 from securefed.data.fields import field_kind, typed
 from securefed.data.ids import ID_FORMS, id_hint, id_shape, normalise_id, normalise_ids
 from securefed.data.policy import Policy
 from securefed.errors import DataError, SettingError
-from securefed.party import align
-from securefed.runtime.preparation import decided, prepare, prepared
-from securefed.runtime.rows import read_rows
-from securefed.runtime.settings import DataSettings
+from securefed.process.preparation import decided, prepare, prepared
+from securefed.process.rows import read_rows
+from securefed.process.settings import DataSettings
 
 FILE = """\
 id,born,joined,income,region,grade,late

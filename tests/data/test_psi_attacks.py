@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from securefed.crypto.scheme import SERIAL
-from securefed.data import curve, okvs, psi, psi_work
+from securefed.data import curve, okvs, psi
+from securefed.data import psi_local as psi_work
 from securefed.data.curve import PRIME
 from securefed.transport import Link, get_network, run_local
 from securefed.transport.message import Message

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from securefed.data import curve, psi, psi_work, spool
+from securefed.data import curve, psi, spool
+from securefed.data import psi_local as psi_work
 from securefed.data.spool import Buckets, Repeated, Spool
 from securefed.errors import DataError
 from tests.data.test_psi import align

@@ -42,7 +42,7 @@ def walked(heading: str) -> set[str]:
         if not line.startswith("|"):
             break
         rows.append(line)
-    return {name for name in named("\n".join(rows)) if not name.startswith("runtime/")} | SENDING
+    return {name for name in named("\n".join(rows)) if not name.startswith("process/")} | SENDING
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from securefed import GeneralisedLinear, Party
+from securefed.assembly import KITS
+from securefed.assembly import register as register_kit
+from securefed.assembly.recipe import Surroundings
 from securefed.audit import audit
 from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
 from securefed.crypto import register as register_scheme
@@ -17,25 +20,22 @@ from securefed.crypto.errors import BadKey
 from securefed.crypto.wire import Scheme
 from securefed.data.columns import Columns
 from securefed.errors import SettingError
-from securefed.measure.calibration import calibrate
-from securefed.measure.plan import RoundsModel, estimate
-from securefed.measure.scenario import Scenario
 from securefed.models.activations import sigmoid
-from securefed.objectives import KITS
-from securefed.objectives import register as register_kit
+from securefed.plan.calibration import calibrate
+from securefed.plan.planner import RoundsModel, estimate
+from securefed.plan.scenario import Scenario
+from securefed.process.alignment import Alignment
+from securefed.process.building import agreement_of, build, make_model
+from securefed.process.own_data import OwnData
+from securefed.process.resumption import Standing
+from securefed.process.run_settings import SharedSettings
+from securefed.process.shards import read_shard, save_shard, write_arrays
 from securefed.protocols import losses
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.messages import KINDS
 from securefed.protocols.objectives import OBJECTIVES
-from securefed.protocols.recipe import Surroundings
 from securefed.protocols.schedules import FedBCD
-from securefed.protocols.scorers import LinearScorer
-from securefed.runtime.alignment import Alignment
-from securefed.runtime.building import agreement_of, build, make_model
-from securefed.runtime.own_data import OwnData
-from securefed.runtime.resumption import Standing
-from securefed.runtime.shards import read_shard, save_shard, write_arrays
-from securefed.runtime.shared import SharedSettings
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.scorers import LinearScorer
 from securefed.transport import get_network, run_local
 from tests.extending import toy, weighted
 
@@ -144,7 +144,7 @@ def test_a_scheme_without_an_encrypted_product_does_not_train_blind(monkeypatch:
 
 
 @pytest.mark.usefixtures("weighted_objective")
-@pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+@pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 @pytest.mark.parametrize("scheme", ["plain", "ckks"])
 def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
     """From a run file to shards, as `securefed party` does it, and planned before."""

@@ -17,19 +17,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.assembly import ObjectiveKit, Trained
+from securefed.assembly.kit import Model
+from securefed.assembly.recipe import Recipe, Surroundings
 from securefed.checks import check_number
 from securefed.crypto import FixedPoint
 from securefed.models import Linear
-from securefed.objectives import ObjectiveKit, Trained
-from securefed.objectives.kit import Model
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.objectives import Objective
 from securefed.protocols.optimisers import get_optimiser
-from securefed.protocols.recipe import Recipe, Surroundings
+from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.schedules import as_learning_rate
-from securefed.protocols.scorers import LinearScorer
-from securefed.protocols.training import DataParty
+from securefed.protocols.scoring.scorers import LinearScorer
 
 Array = NDArray[np.float64]
 BOUND = 64.0
@@ -42,7 +42,7 @@ WEIGHTED = Objective(
 
 
 class WeightedSide:
-    """One party of it: what securefed.protocols.sides.Side asks for."""
+    """One party of it: what securefed.protocols.own_gradient.sides.Side asks for."""
 
     affine, exact = True, False
 

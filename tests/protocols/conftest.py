@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from securefed.protocols.ledger import LedgerWarning
+from securefed.protocols.own_gradient.ledger import LedgerWarning
 from tests.protocols.federation import KEYS, Keys
 
 

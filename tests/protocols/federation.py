@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from securefed.crypto import KeyHolder, Mapper, generate
 from securefed.models import HiddenLayer, Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.loop import Surroundings
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD, Optimiser
+from securefed.protocols.own_gradient.sides import LinearSide, Side
+from securefed.protocols.own_gradient.training import DataParty, Evaluation, KeyHolderParty
+from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedSGD, LearningRate, Stopping
-from securefed.protocols.sides import LinearSide, Side
-from securefed.protocols.training import DataParty, Evaluation, KeyHolderParty
-from securefed.protocols.transfer import TransferSide
+from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import LocalRun, Message, get_network, run_local
 
 Array = NDArray[np.float64]

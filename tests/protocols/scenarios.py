@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Serial
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.messages import KINDS
-from securefed.protocols.prediction_run import predict_programs
+from securefed.protocols.own_gradient.training import Evaluation
 from securefed.protocols.schedules import FedBCD
-from securefed.protocols.training import Evaluation
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.prediction_run import predict_programs
 from securefed.transport import LocalRun, get_network, run_local
 from tests.protocols import federation
 from tests.protocols.federation import MUCH, RUN, Federation, Keys, blobs, shared_people, split

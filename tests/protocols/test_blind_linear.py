@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from securefed.assembly.recipe import HELPER, LinearRecipe
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.clear import CLEAR
 from securefed.crypto.blind.interface import CrossScheme
@@ -18,7 +19,6 @@ from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.precision import VALUE_BITS
 from securefed.protocols.loop import Evaluation, Surroundings
 from securefed.protocols.messages import KINDS
-from securefed.protocols.recipe import HELPER, LinearRecipe
 from securefed.protocols.schedules import Automatic, FedBCD, FedSGD, held_out
 from securefed.transport import get_network, run_local
 

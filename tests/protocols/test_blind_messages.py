@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from securefed.assembly.recipe import LinearRecipe
 from securefed.crypto.errors import CryptoError, FormatError
 from securefed.errors import SecurefedError
 from securefed.protocols.messages import KINDS
-from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import FedBCD
 from securefed.transport import Message
 from tests.protocols.federation import Recorder

@@ -11,8 +11,8 @@ from scipy import stats
 
 from securefed import GeneralisedLinear, Party
 from securefed.errors import SettingError
-from securefed.protocols.blur import ScoreGuard, blur, on_grid
 from securefed.protocols.schedules import FedBCD
+from securefed.protocols.scoring.blur import ScoreGuard, blur, on_grid
 from tests.protocols import federation
 from tests.protocols.federation import Keys, Recorder, blobs, split
 from tests.protocols.scenarios import prediction

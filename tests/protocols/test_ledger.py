@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from securefed.api.result import RunResult
 from securefed.crypto.memory import OpeningMemory
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.ledger import NEAR, Ledger, LedgerEntry, LedgerRefusal, LedgerWarning
-from securefed.protocols.openings import book, fix_ledger
+from securefed.protocols.own_gradient.ledger import NEAR, Ledger, LedgerEntry, LedgerRefusal, LedgerWarning
+from securefed.protocols.own_gradient.openings import book, fix_ledger
 from securefed.protocols.schedules import Batches, Constant, FedBCD, FedSGD, Stopping
-from securefed.result import RunResult
 from tests.protocols import federation
 from tests.protocols.federation import KEY_HOLDER, Federation, Keys, Recorder, blobs, shared_people, split
 
@@ -59,7 +59,7 @@ def test_openings_add_up_and_are_refused_from_the_line_on(openings: list[int], u
     assert [e.equations for e in ledger.entries] == ([total] if total else [])
 
 
-@pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+@pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 def test_new_secrets_start_a_new_count_and_the_worst_is_kept() -> None:
     ledger = Ledger()
     for opened in (3, 5, 2):
@@ -214,7 +214,7 @@ def agreement(
     )
 
 
-@pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+@pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 def test_the_papers_mimic_setting_is_refused() -> None:
     """714 features at two parties, batches of 64 of 17,903 rows: every round determines its residuals."""
     members = (Member("p1", 357, True), Member("p2", 357, True))
@@ -242,7 +242,7 @@ def test_the_papers_mimic_setting_is_refused() -> None:
         (10, 2000, None),
     ],
 )
-@pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+@pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 def test_the_papers_transfer_setting(steps: int, rows: int, refused: int | None) -> None:
     members = (Member("B", 512, False), Member("A", 608, False))
     settings = agreement("transfer", members, rows, None, columns=32, algorithm=FedBCD(steps))
@@ -338,12 +338,12 @@ class TestOverAttempts:
         found = np.linalg.lstsq(np.hstack(columns).T, np.concatenate(sums), rcond=None)[0]
         return len(sums), float(np.abs(found - residuals).max())
 
-    @pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+    @pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
     def test_a_naive_key_holder_gives_all_residuals_away(self) -> None:
         attempts, error = self.attack(None)
         assert attempts == 6 and error < 1e-9
 
-    @pytest.mark.filterwarnings("ignore::securefed.protocols.ledger.LedgerWarning")
+    @pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
     def test_one_that_remembers_stops_at_the_line(self, tmp_path: Path) -> None:
         attempts, error = self.attack(tmp_path / "openings.log")
         assert attempts == 2 and error > 0.05

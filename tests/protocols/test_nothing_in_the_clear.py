@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from securefed.protocols.own_gradient.training import Evaluation
 from securefed.protocols.schedules import FedBCD
-from securefed.protocols.training import Evaluation
 from tests.protocols import federation
 from tests.protocols.error_bounds import Observed, observe
 from tests.protocols.federation import Federation, Keys, Recorder, blobs, shared_people, split

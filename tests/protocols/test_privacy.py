@@ -10,11 +10,17 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from securefed import GeneralisedLinear, Party, SettingError
+from securefed.assembly.recipe import LinearRecipe
 from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.openings import PUBLIC_SCALE, normalised, sums_width, with_noise
-from securefed.protocols.privacy import epsilon, label_privacy, noise_for, noise_units, participations
-from securefed.protocols.recipe import LinearRecipe
+from securefed.protocols.own_gradient.openings import PUBLIC_SCALE, normalised, sums_width, with_noise
+from securefed.protocols.own_gradient.privacy import (
+    epsilon,
+    label_privacy,
+    noise_for,
+    noise_units,
+    participations,
+)
 from securefed.protocols.schedules import Batches
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from securefed import GeneralisedLinear, Party
 from securefed.errors import DataError, SettingError
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.schedules import FedSGD
-from securefed.protocols.score_ledger import (
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import (
     ScoreLedger,
     ScoreRefusal,
     ScoreWarning,
@@ -55,7 +55,7 @@ def test_what_is_allowed(column_bits: float, precision: int, allowed: int) -> No
     assert allowed_scorings(column_bits, precision) == allowed
 
 
-@pytest.mark.filterwarnings("always::securefed.protocols.score_ledger.ScoreWarning")
+@pytest.mark.filterwarnings("always::securefed.protocols.scoring.score_ledger.ScoreWarning")
 def test_it_warns_and_then_refuses_in_one_line() -> None:
     ledger = ScoreLedger(KEY)
     with warnings.catch_warnings():
@@ -129,7 +129,7 @@ def test_coarser_scores_tell_less() -> None:
         ask(ledger, b"once more", precision_bits=4)
 
 
-@pytest.mark.filterwarnings("always::securefed.protocols.score_ledger.ScoreWarning")
+@pytest.mark.filterwarnings("always::securefed.protocols.scoring.score_ledger.ScoreWarning")
 def test_few_columns_are_scored_twice_the_first_time_in_silence() -> None:
     ledger = ScoreLedger(KEY)
     with warnings.catch_warnings():
@@ -141,7 +141,7 @@ def test_few_columns_are_scored_twice_the_first_time_in_silence() -> None:
         ask(ledger, b"3", column_bits=23.0)
 
 
-@pytest.mark.filterwarnings("always::securefed.protocols.score_ledger.ScoreWarning")
+@pytest.mark.filterwarnings("always::securefed.protocols.scoring.score_ledger.ScoreWarning")
 def test_one_scoring_of_few_values_is_answered_with_a_warning() -> None:
     ledger = ScoreLedger(KEY)
     with pytest.warns(ScoreWarning, match="16 bits of the 6 .* scores show patterns of its columns"):
@@ -152,7 +152,7 @@ def test_one_scoring_of_few_values_is_answered_with_a_warning() -> None:
         ask(ledger, b"3", column_bits=5.6)
 
 
-@pytest.mark.filterwarnings("always::securefed.protocols.score_ledger.ScoreWarning")
+@pytest.mark.filterwarnings("always::securefed.protocols.scoring.score_ledger.ScoreWarning")
 def test_to_warn_or_not_to_count_takes_a_word() -> None:
     ledger = ScoreLedger(KEY, "warn")
     with pytest.warns(ScoreWarning, match="columns can be found from scores"):

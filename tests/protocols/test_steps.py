@@ -20,10 +20,10 @@ from sklearn.datasets import (
     load_wine,
 )
 
+from securefed.assembly.recipe import LinearRecipe
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.losses import LOSSES, Loss, get_loss
-from securefed.protocols.recipe import LinearRecipe
 from securefed.protocols.schedules import (
     Automatic,
     Batches,

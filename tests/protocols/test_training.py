@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from securefed.api.result import RunResult
 from securefed.engine import Processes
 from securefed.errors import DataError, SettingError
 from securefed.protocols.optimisers import SGD, Adam
+from securefed.protocols.own_gradient.training import DataParty, Evaluation, KeyHolderParty, Round
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
-from securefed.protocols.training import DataParty, Evaluation, KeyHolderParty, Round
-from securefed.result import RunResult
 from securefed.transport import Network
 from tests.protocols import federation
 from tests.protocols.federation import (

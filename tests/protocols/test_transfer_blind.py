@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto.blind import clear, shares
 from securefed.crypto.blind.clear import CLEAR
 from securefed.crypto.blind.interface import CrossScheme
@@ -24,14 +25,19 @@ from securefed.protocols.blind import transfer
 from securefed.protocols.blind.correlations import Count, Pair, Shape, prepare_all
 from securefed.protocols.blind.precision import MATRIX_BITS, MOST_WRAPS, PRODUCT_BITS, VALUE_BITS
 from securefed.protocols.blind.transfer import PASS_STEP, transfer_wrap_bound
+from securefed.protocols.blind.transfer_algebra import (
+    REACH,
+    TransferPlan,
+    TransferRows,
+    with_ones,
+    with_waves,
+)
+from securefed.protocols.blind.transfer_plain import PlainTransfer
 from securefed.protocols.blind.transfer_round import TransferRound, constants_of, count_products
-from securefed.protocols.blur import ScoreGuard
 from securefed.protocols.loop import Evaluation, Surroundings
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
-from securefed.protocols.transfer_algebra import REACH, TransferPlan, TransferRows, with_ones, with_waves
-from securefed.protocols.transfer_plain import PlainTransfer
-from securefed.protocols.transfer_recipe import TransferRecipe
+from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Message, get_network, run_local
 
 Array = NDArray[np.float64]

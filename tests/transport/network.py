@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any, Self
 
 from securefed.transport import Path, Program
-from securefed.transport.grpc import Endpoint, Identity, Limits, NetworkRun, Peer, Timeouts, codec
-from securefed.transport.grpc.codec import GREETING, RUNNING, Envelope, Hello
-from securefed.transport.grpc.core import DELIVER, GREET, POST, grpc
+from securefed.transport.network import Endpoint, Identity, Limits, NetworkRun, Peer, Timeouts, codec
+from securefed.transport.network.codec import GREETING, RUNNING, Envelope, Hello
+from securefed.transport.network.core import DELIVER, GREET, POST, grpc
 
 KINDS = ("number", "answer")
 SETTINGS = {"local_steps": 5}

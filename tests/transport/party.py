@@ -18,7 +18,7 @@ from typing import Any
 
 from securefed.engine import Processes
 from securefed.transport import Link
-from securefed.transport.grpc import Certificate, Endpoint, Identity, NetworkLink, Peer, PeerGone, Timeouts
+from securefed.transport.network import Certificate, Endpoint, Identity, NetworkLink, Peer, PeerGone, Timeouts
 
 KINDS = ("block",)
 

@@ -16,14 +16,14 @@ from itertools import count
 from typing import Any, cast
 
 from securefed.transport import Program
-from securefed.transport.grpc import Limits, NetworkRun, Peer, Timeouts, Waiting
-from securefed.transport.grpc.attempt import Attempt
-from securefed.transport.grpc.core import GREET, POST, grpc
-from securefed.transport.grpc.doorman import Doorman
-from securefed.transport.grpc.host import Host
-from securefed.transport.grpc.line import Line
-from securefed.transport.grpc.reception import Reception
-from securefed.transport.grpc.run import Driver
+from securefed.transport.network import Limits, NetworkRun, Peer, Timeouts, Waiting
+from securefed.transport.network.attempt import Attempt
+from securefed.transport.network.core import GREET, POST, grpc
+from securefed.transport.network.host import Host
+from securefed.transport.network.peer_channel import Line
+from securefed.transport.network.rpc_handlers import Reception
+from securefed.transport.network.run import Driver
+from securefed.transport.network.tls_proxy import Doorman
 from tests.transport.network import IDENTITIES, KINDS, SETTINGS
 
 LOG = logging.getLogger("tests.simulated")

@@ -14,7 +14,7 @@ import pytest
 
 from securefed.errors import SettingError
 from securefed.transport import Deadlock, Link, Network, WrongKind, WrongRun, WrongSender, run_local
-from securefed.transport.grpc import (
+from securefed.transport.network import (
     AddressError,
     Endpoint,
     Identity,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.transport import TransportError, WrongKind, WrongRun
-from securefed.transport.grpc import (
+from securefed.transport.network import (
     Limits,
     PeerLeft,
     PeerLost,
@@ -23,8 +23,8 @@ from securefed.transport.grpc import (
     SettingsDiffer,
     codec,
 )
-from securefed.transport.grpc.attempt import Attempt
-from securefed.transport.grpc.codec import FINISHED, GREETING, LEFT, RUNNING, Hello
+from securefed.transport.network.attempt import Attempt
+from securefed.transport.network.codec import FINISHED, GREETING, LEFT, RUNNING, Hello
 
 LOG = logging.getLogger("securefed.transport")
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from securefed.errors import SettingError
 from securefed.transport import OutOfOrder, Path, TransportError
-from securefed.transport.grpc import LimitExceeded, Limits, Malformed, Repeated, wire_pb2
-from securefed.transport.grpc.codec import (
+from securefed.transport.network import LimitExceeded, Limits, Malformed, Repeated, wire_pb2
+from securefed.transport.network.codec import (
     ABSENT,
     GREETING,
     LEFT,
@@ -32,7 +32,7 @@ from securefed.transport.grpc.codec import (
     from_json,
     to_json,
 )
-from securefed.transport.grpc.inbox import Inbox, Parcel
+from securefed.transport.network.inbox import Inbox, Parcel
 
 HELLO = Hello(
     run="r",

@@ -7,9 +7,9 @@ received from it, never what was sent to it.
 from __future__ import annotations
 
 from securefed.transport import WrongRun
-from securefed.transport.grpc import PeerLeft, PeerRestarted
-from securefed.transport.grpc.codec import ABSENT, FINISHED, GREETING, Hello
-from securefed.transport.grpc.register import Register
+from securefed.transport.network import PeerLeft, PeerRestarted
+from securefed.transport.network.attempt_registry import Register
+from securefed.transport.network.codec import ABSENT, FINISHED, GREETING, Hello
 from tests.transport.test_network_attempt import agreed, greet, make
 
 PAIR = ("bank", "shop")

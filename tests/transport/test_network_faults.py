@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from securefed.transport import IllegalMessage, Link, OutOfOrder, TransportError, WrongKind, WrongRound
-from securefed.transport.grpc import (
+from securefed.transport.network import (
     LimitExceeded,
     Limits,
     Malformed,
@@ -28,8 +28,8 @@ from securefed.transport.grpc import (
     Timeouts,
     codec,
 )
-from securefed.transport.grpc.codec import FINISHED, LEFT, RUNNING
-from securefed.transport.grpc.core import DELIVER, ERROR_KEY, grpc
+from securefed.transport.network.codec import FINISHED, LEFT, RUNNING
+from securefed.transport.network.core import DELIVER, ERROR_KEY, grpc
 from tests.transport.network import IDENTITIES, Proxy, Puppet, Town, result
 
 LIMITS = Limits(message_bytes=100_000, queued_bytes=200_000, chunk_bytes=4096)

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from securefed.transport.grpc import codec
-from securefed.transport.grpc.limits import Limits, Timeouts
-from securefed.transport.grpc.line import OVERDUE, Line
+from securefed.transport.network import codec
+from securefed.transport.network.limits import Limits, Timeouts
+from securefed.transport.network.peer_channel import OVERDUE, Line
 
 
 class Call:

@@ -28,9 +28,9 @@ from hypothesis.stateful import (
 )
 
 from securefed.transport import Link, WrongRun
-from securefed.transport.grpc import PeerGone, Timeouts
-from securefed.transport.grpc.attempt import Attempt
-from securefed.transport.grpc.codec import ABSENT, FINISHED, GREETING, Hello
+from securefed.transport.network import PeerGone, Timeouts
+from securefed.transport.network.attempt import Attempt
+from securefed.transport.network.codec import ABSENT, FINISHED, GREETING, Hello
 from tests.transport.simulated import Process, World
 
 NAMES = ("bank", "shop", "mill", "farm")
@@ -69,7 +69,7 @@ class Federation:
         return all(disk.run == RUNS for disk in self.disks.values())
 
     def _life(self, process: Process) -> None:
-        """As a party's process goes through a run and its closing (securefed.runtime.attempts)."""
+        """As a party's process goes through a run and its closing (securefed.process.attempts)."""
         disk = self.disks[process.name]
         while disk.run < RUNS:
             run = f"r{disk.run}"

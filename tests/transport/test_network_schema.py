@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from securefed.transport.grpc import generate, wire_pb2
-from securefed.transport.grpc.core import DELIVER, GREET, SERVICE
+from securefed.transport.network import generate, wire_pb2
+from securefed.transport.network.core import DELIVER, GREET, SERVICE
 
 
 def test_the_generated_files_are_up_to_date() -> None:
@@ -14,7 +14,7 @@ def test_the_generated_files_are_up_to_date() -> None:
     assert sorted(made) == ["wire_pb2.py", "wire_pb2.pyi"]
     for name, text in made.items():
         assert (generate.HERE / name).read_text() == text, (
-            f"{name}: python -m securefed.transport.grpc.generate"
+            f"{name}: python -m securefed.transport.network.generate"
         )
 
 

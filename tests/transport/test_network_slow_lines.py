@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from securefed.transport import Link, Program
-from securefed.transport.grpc import NetworkRun, PeerGone, PeerLost, Timeouts, Waiting
-from securefed.transport.grpc.line import Line
+from securefed.transport.network import NetworkRun, PeerGone, PeerLost, Timeouts, Waiting
+from securefed.transport.network.peer_channel import Line
 from tests.transport.simulated import Process, World
 
 MODEM = 100e3 / 8

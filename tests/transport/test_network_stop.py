@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from securefed.transport import Link
-from securefed.transport.grpc import endpoint
+from securefed.transport.network import endpoint
 from tests.transport.network import Town
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from securefed.transport.grpc import Endpoint, Identity, Limits, Peer, Timeouts, codec
-from securefed.transport.grpc import endpoint as endpoint_module
-from securefed.transport.grpc.codec import ABSENT
-from securefed.transport.grpc.core import DELIVER, grpc
-from securefed.transport.grpc.doorman import Connection, Doorman, _crowding, _origin
+from securefed.transport.network import Endpoint, Identity, Limits, Peer, Timeouts, codec
+from securefed.transport.network import endpoint as endpoint_module
+from securefed.transport.network.codec import ABSENT
+from securefed.transport.network.core import DELIVER, grpc
+from securefed.transport.network.tls_proxy import Connection, Doorman, _crowding, _origin
 from tests.transport.authority import Authority
 from tests.transport.network import (
     IDENTITIES,
@@ -357,8 +357,8 @@ server = grpc.server(ThreadPoolExecutor(1))
 pair = (me.key_pem(), me.certificate.pem)
 server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
 server.start()
-from securefed.transport.grpc import Endpoint, WeakTransport
-from securefed.transport.grpc.endpoint import _speaks_tls_1_2
+from securefed.transport.network import Endpoint, WeakTransport
+from securefed.transport.network.endpoint import _speaks_tls_1_2
 peers = {"shop": Peer("127.0.0.1:9", other.certificate)}
 try:
     with Endpoint(me, listen="127.0.0.1:0", peers=peers) as endpoint:
@@ -380,8 +380,8 @@ import os
 os.environ.pop("GRPC_VERBOSITY", None)
 os.environ["GRPC_SSL_CIPHER_SUITES"] = "the host's own"
 before = dict(os.environ)
-from securefed.transport.grpc import Endpoint
-from securefed.transport.grpc.endpoint import _speaks_tls_1_2
+from securefed.transport.network import Endpoint
+from securefed.transport.network.endpoint import _speaks_tls_1_2
 from securefed.transport.identity import Identity, Peer
 me, other = Identity.generate("bank"), Identity.generate("shop")
 with Endpoint(me, listen="127.0.0.1:0", peers={"shop": Peer("127.0.0.1:9", other.certificate)}) as endpoint:

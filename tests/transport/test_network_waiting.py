@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from securefed.transport import Link, Program
-from securefed.transport.grpc import NetworkRun, PeerGone, PeerLeft, PeerLost, Timeouts, Waiting
+from securefed.transport.network import NetworkRun, PeerGone, PeerLeft, PeerLost, Timeouts, Waiting
 from tests.transport.simulated import Process, World
 
 Found = dict[str, NetworkRun | BaseException]

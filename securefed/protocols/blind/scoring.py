@@ -45,7 +45,7 @@ from securefed.protocols.blind.precision import (
     SCORE_BITS,
     VALUE_BITS,
 )
-from securefed.protocols.blur import ScoreGuard
+from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link
 
 __all__ = ["ModelPart", "ScorePlan", "introduce", "open_keys", "score_rows", "seal"]

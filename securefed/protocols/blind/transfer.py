@@ -50,6 +50,7 @@ from securefed.protocols.blind.precision import (
 )
 from securefed.protocols.blind.scoring import ModelPart, ScorePlan, cut, introduce, score_rows, seal
 from securefed.protocols.blind.statistics import Columns, PassPlan
+from securefed.protocols.blind.transfer_algebra import OwnMaps, TransferPlan, TransferRows
 from securefed.protocols.blind.transfer_round import (
     LARGEST,
     OWN_OF_A,
@@ -61,7 +62,6 @@ from securefed.protocols.blind.transfer_round import (
     count_products,
 )
 from securefed.protocols.loop import PartyLoop, State, Surroundings, checkpoint_array
-from securefed.protocols.transfer_algebra import OwnMaps, TransferPlan, TransferRows
 from securefed.transport import Link
 
 __all__ = ["BlindTransferHelper", "BlindTransferParty", "transfer_score_plan", "transfer_wrap_bound"]

@@ -1,6 +1,6 @@
 """A round of blind transfer learning on shares, as trips of products between the two holders.
 
-securefed.protocols.transfer_algebra has the objective, the steps and all names. Everything here is a share of
+protocols.blind.transfer_algebra has the objective, the steps and all names. Everything here is a share of
 one holder; all sizes are public. B's Q local steps and A's:
 
     trip    B                                           A
@@ -38,7 +38,7 @@ from securefed.protocols.blind.correlations import (
     side_by_side,
 )
 from securefed.protocols.blind.precision import MATRIX_BITS, SHARE_BITS
-from securefed.protocols.transfer_algebra import TransferPlan
+from securefed.protocols.blind.transfer_algebra import TransferPlan
 
 __all__ = [
     "LARGEST",

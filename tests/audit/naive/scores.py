@@ -1,6 +1,6 @@
 """Scores as they are usually opened: correct to their precision, and each time one protection too few.
 
-The blurs take what securefed.protocols.blur.blur takes, and where they draw from, and give whole numbers to
+The blurs take what protocols.scoring.blur.blur takes, and where they draw from, and give whole numbers to
 add to exact scores.
 """
 

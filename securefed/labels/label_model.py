@@ -1,0 +1,242 @@
+"""What the label party knows about its labels: how they become targets, and how scores become answers.
+
+    fit      classes and signs, or numbers with mean 0 and variance 1
+    aim      with weights, an offset or a family of its own: what is left of its own fit (own_fit.py)
+    learn    from held-out scores: a calibration, and the line between two classes
+    apply    scores -> numbers in the labels' own units, probabilities, classes
+
+It is the label party's alone, and is saved with its shard only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.data.labels import binary_labels
+from securefed.errors import DataError, SettingError
+from securefed.labels.base_model import OwnFit, Wishes
+from securefed.labels.quality import (
+    Calibration,
+    HeldOut,
+    HeldOutMeans,
+    Holdout,
+    check_threshold,
+    chosen_threshold,
+    compared,
+    uncalibrated,
+)
+from securefed.protocols.losses import Loss
+
+__all__ = ["LabelSide"]
+
+Array = NDArray[np.float64]
+Arrays = dict[str, NDArray[np.generic]]
+PREFIX = "label."
+
+
+@dataclass
+class LabelSide:
+    """The label party's view of one fit."""
+
+    loss: Loss
+    classes: NDArray[Any] | None = None
+    mean: float = 0.0
+    scale: float = 1.0
+    taylor: bool = True
+    calibration: Calibration | None = None
+    threshold: float | None = None
+    wishes: Wishes = field(default_factory=Wishes)
+    own: OwnFit | None = None
+    """What scores are added to, where there were wishes."""
+
+    @classmethod
+    def of(
+        cls,
+        labels: NDArray[Any],
+        party: str,
+        loss: Loss,
+        *,
+        standardise: bool,
+        taylor: bool,
+        wishes: Wishes | None = None,
+    ) -> Self:
+        """From the labels of the training."""
+        wishes = wishes or Wishes()
+        if loss.binary:
+            _, classes = binary_labels(labels, party, allow_missing=False)
+            return cls(loss, classes, taylor=taylor, wishes=wishes)
+        numbers = _numbers(labels, party, loss)
+        spread = float(numbers.std())
+        if not standardise or not np.isfinite(spread) or spread <= 0 or wishes.family is not None:
+            return cls(loss, taylor=taylor, wishes=wishes)
+        return cls(loss, None, float(numbers.mean()), spread, taylor, wishes=wishes)
+
+    def targets(self, labels: NDArray[Any], party: str, margin_bound: float) -> Array:
+        """Labels as the loss takes them."""
+        if self.loss.binary:
+            signs, _ = binary_labels(labels, party, allow_missing=False, classes=self.classes)
+            return signs
+        targets = (_numbers(labels, party, self.loss) - self.mean) / self.scale
+        if self.wishes.family is None:
+            _check_bound(targets, party, margin_bound)
+        return targets
+
+    def aim(
+        self,
+        party: str,
+        margin_bound: float,
+        columns: Array,
+        targets: Array,
+        weights: Array | None,
+        offset: Array | None,
+        trained: NDArray[np.intp],
+    ) -> Array:
+        """What joint training fits of all rows, in place of `targets`: with wishes, what is left of a fit of
+        the own `columns` of those that are `trained` on.
+        """
+        if not self.wishes.any:
+            return targets
+        weights, shift = self.wishes.weights(targets, self.classes, weights), self._shift(offset)
+        if not weights[trained].any():
+            raise DataError(f"{party}: all rows to learn from have weight 0; at least one above 0 is allowed")
+        part = None if shift is None else shift[trained]
+        try:
+            self.own, aimed = OwnFit.learn(
+                columns[trained], targets[trained], weights[trained], part, self.loss, self.wishes
+            )
+        except DataError as error:
+            raise DataError(f"{party}: {error}") from None
+        relative = weights / weights[trained].mean()
+        found = self.own.targets(columns, targets, relative, shift, self.loss)
+        found[trained] = aimed
+        _check_bound(found, party, margin_bound)
+        return found
+
+    def total(self, scores: Array, party: str, columns: Array, offset: Array | None) -> Array:
+        """Scores of the joint fit, with what the label party adds to them."""
+        if self.wishes.offset and offset is None:
+            raise DataError(f"{party}: no offset given, and training had one")
+        if offset is not None and not self.wishes.offset:
+            raise DataError(f"{party}: an offset given, and training had none")
+        return scores if self.own is None else self.own.total(scores, columns, self._shift(offset))
+
+    def _shift(self, offset: Array | None) -> Array | None:
+        return None if offset is None else offset / self.scale
+
+    @property
+    def outputs(self) -> int:
+        """Columns of targets and scores."""
+        return 1
+
+    def unseen(self, targets: Array) -> list[Any]:
+        """Classes that none of these rows has."""
+        if self.classes is None:
+            return []
+        table = targets if targets.ndim == 2 else np.column_stack([-targets, targets])
+        found: list[Any] = self.classes[~(table > 0).any(axis=0)].tolist()
+        return found
+
+    def held_out(self, targets: Array, columns: Array | None = None, offset: Array | None = None) -> HeldOut:
+        """What evaluations are measured by; `columns` and `offset` of the label party's rows."""
+        power = self.wishes.family
+        held = HeldOut(targets, binary=self.loss.binary) if power is None else HeldOutMeans(targets, power)
+        if self.own is not None and columns is not None:
+            held.around(self.own.margins(columns, self._shift(offset)), self.own.step)
+        return held
+
+    def learn(
+        self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
+    ) -> Holdout:
+        """From the scores of rows that were held out. `own`: see securefed.labels.quality.compared."""
+        self.calibrate(held, scores, threshold)
+        if isinstance(held, HeldOutMeans) and self.own is not None:
+            self.own, told = self.own.calibrated(held.margins, scores, held.targets)
+            return held.compared(told)
+        return compared(held, scores, own, unit=self.scale)
+
+    def calibrate(self, held: HeldOut, scores: Array, threshold: str | float) -> None:
+        if self.loss.binary and held.name == "AUC":
+            self.calibration = Calibration.of(scores, held.targets)
+            probabilities = self.calibration.probabilities(scores)
+            self.threshold = chosen_threshold(check_threshold(threshold), probabilities, held.targets)
+
+    def numbers(self, scores: Array) -> Array:
+        """Scores in the labels' own units."""
+        if self.own is not None and self.wishes.family is not None:
+            return self.own.mean(scores)
+        return scores if self.loss.binary else scores * self.scale + self.mean
+
+    def probabilities(self, scores: Array) -> Array:
+        """Of the second class."""
+        if self.calibration is not None:
+            return self.calibration.probabilities(scores)
+        if self.loss.name != "logistic":
+            raise SettingError(
+                f"predict_proba: the loss {self.loss.name!r} has probabilities only where held-out rows say"
+                " how often a score is right (holdout)"
+            )
+        return uncalibrated(taylor=self.taylor and self.own is None)(scores)
+
+    def answers(self, scores: Array, threshold: str | float) -> NDArray[Any]:
+        """Classes, or numbers."""
+        if self.classes is None:
+            return self.numbers(scores)
+        if self.threshold is not None:
+            positive = self.probabilities(scores) > self.threshold
+        elif self.loss.name == "logistic" or not isinstance(threshold, str):
+            positive = self.probabilities(scores) > chosen_threshold(check_threshold(threshold), None, None)
+        else:
+            positive = scores > 0
+        found: NDArray[Any] = self.classes[positive.astype(int)]
+        return found
+
+    def to_arrays(self) -> Arrays:
+        numbers = [
+            self.mean,
+            self.scale,
+            float(self.taylor),
+            np.nan if self.threshold is None else self.threshold,
+        ]
+        made: Arrays = {f"{PREFIX}numbers": np.array(numbers)}
+        if self.calibration is not None:
+            made |= {f"{PREFIX}{name}": each for name, each in self.calibration.to_arrays().items()}
+        if self.own is not None:
+            made |= {f"{PREFIX}{name}": each for name, each in self.own.to_arrays().items()}
+            made[f"{PREFIX}offset"] = np.array(self.wishes.offset)
+        return made
+
+    @classmethod
+    def take(cls, arrays: Arrays, loss: Loss, classes: NDArray[Any] | None) -> Self:
+        """From the label party's shard; it is taken out of it."""
+        found: Mapping[str, NDArray[np.generic]] = {
+            name[len(PREFIX) :]: arrays.pop(name) for name in list(arrays) if name.startswith(PREFIX)
+        }
+        if "numbers" not in found or found["numbers"].shape != (4,):
+            raise DataError("the label party's shard does not say what its labels were")
+        mean, scale, taylor, line = np.asarray(found["numbers"], dtype=np.float64).tolist()
+        calibration = Calibration.from_arrays(found) if "curve" in found else None
+        threshold, own = None if np.isnan(line) else line, OwnFit.take(found)
+        family = own.power if own is not None and own.kind == "power" else None
+        wishes = Wishes(base=own is not None, family=family, offset=bool(found.get("offset", False)))
+        return cls(loss, classes, mean, scale, bool(taylor), calibration, threshold, wishes, own)
+
+
+def _check_bound(targets: Array, party: str, margin_bound: float) -> None:
+    largest = float(np.max(np.abs(targets)))
+    if not largest <= margin_bound:  # nor is NaN
+        raise DataError(
+            f"{party}: labels up to {largest:.4g} given, at most margin_bound={margin_bound:g} is "
+            "allowed; scale them or raise it"
+        )
+
+
+def _numbers(labels: NDArray[Any], party: str, loss: Loss) -> Array:
+    try:
+        return loss.check_labels(labels)
+    except DataError as error:
+        raise DataError(f"{party}: {error}") from None

@@ -1,0 +1,272 @@
+"""What an operation takes on this machine: a few seconds of real work, once for each kind of keys.
+
+Paillier's operations scale with counts, so they are measured small: an encryption, r**n, an opening, a
+multiplication mod n**2 (the multi-exponentiation says how many it will take), a squaring. CKKS's depend on
+shapes in steps and are fast, so they are measured at the shapes that the run will have. So are encrypted
+products by RLWE (securefed.plan.rlwe_costs). A local model needs none: a rehearsal runs it.
+
+Seconds are the processor's: a machine that is busy with something else is not slower for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from time import thread_time
+
+import numpy as np
+
+from securefed.crypto import FixedPoint, KeyHolder, Mapper, generate, load_public_key
+from securefed.crypto.blind.interface import NONCE_BYTES, Product
+from securefed.crypto.blind.paillier import (
+    WORTH_TABLES,
+    PaillierCrossKey,
+    Slots,
+    exponent_bits,
+    paillier_scheme,
+)
+from securefed.crypto.fixed import PRIVATE_BITS
+from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey
+from securefed.crypto.paillier.masking import horner
+from securefed.crypto.paillier.multiexp import Column, choose_plan, column_powers
+from securefed.engine.local import cores
+from securefed.errors import SettingError
+from securefed.plan.meter import EFFICIENCY, Costs, Operation
+from securefed.plan.rlwe_costs import RlweCosts
+from securefed.plan.stopwatch import timed
+
+__all__ = ["CkksCosts", "PaillierCosts", "PlainCosts", "calibrate"]
+
+FIXED = FixedPoint(1.0, 32)
+SHARED = 64
+"""Encryptions below this number are not spread over workers (securefed.crypto.paillier.secret)."""
+
+
+class PlainCosts:
+    """Nothing is encrypted, and all that is computed is computed in a rehearsal."""
+
+    def seconds(self, operation: Operation) -> float:
+        raise SettingError(f"plan: costs of unprotected runs given, and there is {operation.name!r} to do")
+
+
+class PaillierCosts:
+    """Per ciphertext, and per multiplication mod n**2."""
+
+    def __init__(self, key_bits: int, workers: int = 1, *, allow_small: bool = False) -> None:
+        self.workers, self.bits, self._bytes = workers, key_bits, key_bits // 4
+        self.efficiency = EFFICIENCY * min(1.0, cores() / workers) if workers > 1 else 1.0
+        scheme, nonce, made = (
+            paillier_scheme(key_bits, allow_small),
+            bytes(NONCE_BYTES),
+            list[PaillierCrossKey](),
+        )
+        self.keys = {"generate": timed(lambda: made.append(scheme.generate()), 2)}  # type: ignore[arg-type]
+        blob = made[0].public(nonce)
+        self.keys["public"] = timed(lambda: made[0].public(nonce), 1)
+        self.keys["load public"] = timed(lambda: scheme.load_public(blob, nonce), 1)
+        residues, powers = made[0]._secret.residues, made[0]._secret.powers
+        self.tables = timed(lambda: residues.draw(1), 1)
+        """Of the owner, once a key."""
+        self.power = timed(lambda: powers.draw(2)) / 2
+        """An owner's r**n without tables."""
+        holder = KeyHolder(PaillierSecretKey(made[0]._secret.primes, allow_small=allow_small))
+        public = holder.public
+        if not isinstance(public, PaillierPublicKey):
+            raise SettingError("calibration: not a Paillier key")
+        self.keys["key"] = self.tables + timed(
+            lambda: load_public_key(public.to_bytes(), allow_small=allow_small), 1
+        )
+        rng = np.random.default_rng(0)
+        values = rng.uniform(-1, 1, 16)
+        encrypted = holder.encrypt(values, FIXED)
+        sent = encrypted.to_bytes()
+        self.encrypt = timed(lambda: holder.encrypt(values, FIXED)) / len(values)
+        self.draw = timed(lambda: public.draw(4)) / 4
+        self.load = timed(lambda: public.load(sent)) / len(values)
+        self.open = self._opening(holder)
+        group = list(encrypted._ciphertexts)  # type: ignore[attr-defined]
+        width = 120
+        self.squaring = timed(lambda: horner((public.square, width, group))) / (width * (len(group) - 1))
+        exponents = rng.integers(-(1 << 24), 1 << 24, (8, 48))
+        bases = [group[i % len(group)] * (i + 2) % public.square for i in range(48)]
+        column = Column(public.n, bases, exponents)
+        units = choose_plan(exponents.shape, exponents.size, 24, self._bytes).cost
+        self.multiplication = timed(lambda: column_powers(column)) / units
+
+    @staticmethod
+    def _opening(holder: KeyHolder) -> float:
+        count = 4
+        best = float("inf")
+        for _ in range(2):
+            # Values that do not pack: one ciphertext each.
+            parts = [holder.public.encrypt(np.zeros(1), FIXED).mask()[0] for _ in range(count)]
+            begin = thread_time()
+            for part in parts:
+                holder.open(part)
+            best = min(best, thread_time() - begin)
+        return best / count
+
+    def _spread(self, seconds: float, pieces: int) -> float:
+        """Over the workers that get a piece."""
+        if self.workers == 1 or pieces < 2:
+            return seconds
+        waves = ceil(pieces / self.workers)
+        return seconds * waves / pieces / self.efficiency
+
+    def seconds(self, operation: Operation) -> float:
+        count = operation.ciphertexts
+        if operation.name in self.keys:
+            return self.keys[operation.name]
+        if operation.product is not None:
+            return self._blind(operation, operation.product)
+        if operation.name == "contract":
+            outputs, columns = operation.size
+            return self._products((columns, outputs, operation.inner), operation.terms, PRIVATE_BITS)
+        if operation.name == "mask":
+            return self._packed(operation) + self._of("draw", count)
+        if operation.name not in AS:
+            raise SettingError(f"plan: nobody has measured what {operation.name!r} takes under Paillier")
+        same = AS[operation.name]
+        return 0.0 if same is None else self._of(same, count)
+
+    def _blind(self, operation: Operation, product: Product) -> float:
+        """An operation of an encrypted product."""
+        slots = Slots.of(product, self.bits)
+        count, right = operation.inner * slots.groups, product.right
+        if operation.name == "encrypt":
+            if product.inner * slots.groups < WORTH_TABLES:
+                return self.power * count
+            return self.tables * operation.inner / product.inner + self._of("encrypt", count)
+        if operation.name == "multiply":
+            bits = exponent_bits(product)
+            return self.load * count + self._products(
+                (slots.groups, right, operation.inner), count * right, bits
+            )
+        if operation.name == "respond":
+            moves = slots.width * slots.columns * slots.groups * (right - slots.chunks)
+            return self._spread(self.squaring * moves, slots.replies) + self._of("draw", slots.replies)
+        return self._of("open", slots.replies)
+
+    def _of(self, word: str, count: int) -> float:
+        if word == "encrypt":
+            pieces = self.workers if count >= SHARED else 1
+            return self._spread(self.encrypt * count, pieces)
+        if word in ("draw", "open"):
+            return self._spread(getattr(self, word) * count, min(count, 4 * self.workers))
+        return (self.load if word == "load" else self.multiplication) * count
+
+    def _packed(self, operation: Operation) -> float:
+        """As many groups as ciphertexts come out, about one for each slot's share."""
+        count, bits = int(np.prod(operation.shape)), operation.width
+        groups = max(1, count * max(1, bits) // (8 * self._bytes // 2))
+        return self._spread(self.squaring * bits * count, groups)
+
+    def _products(self, shape: tuple[int, int, int], terms: int, bits: int) -> float:
+        """Sums of products, of (columns, outputs, rows) multipliers of which so many are not 0."""
+        columns, outputs, rows = shape
+        slices = min(outputs, ceil(self.workers / columns))
+        size = ceil(outputs / slices)
+        pieces = columns * ceil(outputs / size)
+        plan = choose_plan((size, rows), ceil(terms / pieces), bits, self._bytes)
+        each = plan.cost * self.multiplication
+        if self.workers == 1:
+            return each * pieces
+        return each * ceil(pieces / self.workers) / self.efficiency
+
+
+AS: dict[str, str | None] = {
+    "encrypt": "encrypt",
+    "encrypt for another": "draw",
+    "load": "load",
+    "add": "add",
+    "plus": "add",
+    "draw": "draw",
+    "open": "open",
+    "unmask": None,
+    "sum bytes": None,
+    "load sum": "load",
+}
+"""Operations under Paillier, and what they cost as much as, for each ciphertext; None: nothing worth a
+forecast.
+"""
+
+
+class CkksCosts:
+    """Measured at the shapes of the run, each once."""
+
+    def __init__(self) -> None:
+        self._holder = generate("ckks")
+        blob = self._holder.public.to_bytes()
+        self._known: dict[tuple[str, tuple[int, ...], int], float] = {
+            ("key", (), 0): timed(lambda: load_public_key(blob), 2)
+        }
+
+    def seconds(self, operation: Operation) -> float:
+        name, shape, inner = operation.name, operation.shape, operation.inner
+        if name in ("sum bytes", "load sum"):
+            return 0.0  # measured with masks and openings
+        if name == "key":
+            shape = ()
+        place = (name, shape, inner)
+        if place not in self._known:
+            if name in ("contract", "mask", "open", "unmask"):
+                self._chain(shape, inner)
+            elif name in ("encrypt", "encrypt for another", "load", "add", "plus"):
+                self._array(shape)
+        if place not in self._known:
+            raise SettingError(f"plan: nobody has measured what {name!r} takes under CKKS")
+        return self._known[place]
+
+    def _chain(self, shape: tuple[int, ...], inner: int) -> None:
+        """Products, masking, opening and unmasking of one gradient; without products where `inner` is 0."""
+        public, rng = self._holder.public, np.random.default_rng(0)
+        held = (inner, *shape[1:]) if inner else shape
+        encrypted = public.load(self._holder.encrypt(np.zeros(held), FIXED).to_bytes())
+        multipliers = rng.normal(size=((*shape, 1)[1], shape[0], inner))
+        marks = dict.fromkeys(("contract", "mask", "open", "unmask"), float("inf"))
+        for _ in range(2):
+            times = [thread_time()]
+            sums = encrypted.contract(multipliers) if inner else encrypted
+            times.append(thread_time())
+            masked, mask = sums.mask()
+            request = masked.to_bytes()
+            times.append(thread_time())
+            reply = self._holder.open(public.load_masked(request)).to_bytes()
+            times.append(thread_time())
+            mask.remove(public.load_opened(reply))
+            times.append(thread_time())
+            for place, name in enumerate(marks):
+                marks[name] = min(marks[name], times[place + 1] - times[place])
+        for name, taken in marks.items():
+            self._known[name, shape, inner] = taken
+
+    def _array(self, shape: tuple[int, ...]) -> None:
+        zeros, public = np.zeros(shape), self._holder.public
+        encrypted = self._holder.encrypt(zeros, FIXED)
+        blob = encrypted.to_bytes()
+        measured: dict[str, Callable[[], object]] = {
+            "encrypt": lambda: self._holder.encrypt(zeros, FIXED).to_bytes(),
+            "encrypt for another": lambda: public.encrypt(zeros, FIXED).to_bytes(),
+            "load": lambda: public.load(blob),
+            "add": lambda: (public.load(blob) + encrypted).to_bytes(),
+            "plus": lambda: public.load(blob) + zeros,
+        }
+        for name, work in measured.items():
+            self._known[name, shape, 0] = timed(work, 2)
+
+
+def calibrate(kind: str, key_bits: int, mapper: Mapper | None = None) -> Costs:
+    """Measure what work of one kind (`Scenario.cost_kind`) takes on this machine.
+
+    `key_bits` concerns Paillier alone. `mapper` is what the run will use. SettingError for an unknown kind.
+    """
+    workers = 1 if mapper is None else mapper.workers
+    known: dict[str, Callable[[], Costs]] = {
+        "paillier": lambda: PaillierCosts(key_bits, workers),
+        "ckks": CkksCosts,
+        "rlwe": lambda: RlweCosts(workers),
+        "plain": PlainCosts,
+    }
+    if kind not in known:
+        raise SettingError(f"plan: nobody has measured what keys of kind {kind!r} cost")
+    return known[kind]()

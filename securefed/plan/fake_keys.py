@@ -1,0 +1,172 @@
+"""Keys that encrypt nothing, for rehearsing runs that open own gradients.
+
+Arrays under them know their shapes and ranges, and what they would take. Ciphertexts and bytes come from the
+layouts that the real keys have (securefed.plan.fake_arrays), and every operation is told to a `Meter`.
+What is not encrypted (masks, plain matrices, transcripts) is done for real. Frames have exactly the right
+length and hold nothing.
+
+Nobody can choose these keys, and no party takes one from a peer: they are no kind in securefed.crypto's
+registry, and a frame of theirs is none of its frames. Only a rehearsal (securefed.plan.rehearsal) reads
+them, with `DryKeys.read_key`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Never
+
+import numpy as np
+
+from securefed.crypto import KeyHolder, generate, load_public_key
+from securefed.crypto.ckks.keys import PUBLIC_BYTES
+from securefed.crypto.errors import BadKey, ShapeError
+from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.paillier.extent import Extent
+from securefed.crypto.paillier.proof import roots_needed
+from securefed.crypto.registry import KEY_KINDS, kind_protects
+from securefed.crypto.scheme import Floats, PublicKey, SecretKey
+from securefed.crypto.wire import Scheme, fingerprint
+from securefed.errors import SettingError
+from securefed.plan.fake_arrays import (
+    CkksFigures,
+    DryEncrypted,
+    DryMasked,
+    DryOpened,
+    Figures,
+    PaillierFigures,
+)
+from securefed.plan.meter import WORD, Meter, Operation
+
+__all__ = ["DryKeys"]
+
+
+class DryPublicKey(PublicKey):
+    """A public key without a key."""
+
+    def __init__(self, serial: int, meter: Meter) -> None:
+        self._serial, self.meter = serial, meter
+        self.parameters = fingerprint(WORD)
+        self.key_id = fingerprint(WORD, serial.to_bytes(8, "little"))
+
+    def note(self, name: str, shape: Sequence[int] = (0, 0), ciphertexts: int = 0, **more: Any) -> None:
+        self.meter.note(Operation(name, tuple(shape), ciphertexts, **more))
+
+    def key_bytes(self) -> int:
+        raise BadKey("a key of no kind")
+
+    def to_bytes(self) -> bytes:
+        return self.meter.blank(self.key_bytes(), self._serial)
+
+    def figures(self, shape: tuple[int, ...], fixed: FixedPoint, *, owner: bool) -> Figures:
+        """Of fresh ciphertexts."""
+        raise BadKey(f"a dry {self.scheme.name} key encrypts no arrays")
+
+    def _encrypt(self, values: Floats, fixed: FixedPoint) -> DryEncrypted:
+        fresh = DryEncrypted(self, self.figures(values.shape, fixed, owner=False))
+        self.note("encrypt for another", fresh.shape, fresh.ciphertexts)
+        return fresh
+
+    def load(self, blob: bytes, shape: tuple[int, ...] | None = None) -> DryEncrypted:
+        array = DryEncrypted(self, self.meter.read(blob).arrived())
+        if shape is not None and array.shape != shape:
+            raise ShapeError(f"ciphertexts of shape {array.shape} given, {shape} expected")
+        self.note("load", array.shape, array.ciphertexts)
+        array.origin = "arrived"
+        return array
+
+    def load_masked(self, blob: bytes) -> DryMasked:
+        masked = DryMasked(self, self.meter.read(blob), blob)
+        self.note("load sum", masked.shape, masked.ciphertexts)
+        return masked
+
+    def load_opened(self, blob: bytes) -> DryOpened:
+        return DryOpened(self, self.meter.read(blob), blob)
+
+    def _no_frame(self, frame: Any) -> Never:
+        raise BadKey("a dry key reads dry frames")
+
+    _load = _load_masked = _load_opened = _no_frame  # nothing comes by these ways
+
+
+class DryCkksKey(DryPublicKey):
+    scheme = Scheme.CKKS
+
+    def key_bytes(self) -> int:
+        return PUBLIC_BYTES
+
+    def figures(self, shape: tuple[int, ...], fixed: FixedPoint, *, owner: bool) -> Figures:
+        return CkksFigures.fresh(shape, fixed, owner)
+
+
+class DryPaillierKey(DryPublicKey):
+    scheme = Scheme.PAILLIER
+
+    def __init__(self, serial: int, meter: Meter, bits: int) -> None:
+        super().__init__(serial, meter)
+        self.bits = bits
+
+    def key_bytes(self) -> int:
+        """n, and the roots of its proof."""
+        return (1 + roots_needed(self.bits)) * ((self.bits + 7) // 8)
+
+    def figures(self, shape: tuple[int, ...], fixed: FixedPoint, *, owner: bool) -> Figures:
+        return PaillierFigures(self.bits, shape, Extent.fresh(fixed))
+
+
+class DrySecretKey(SecretKey):
+    """What a key-holder would do."""
+
+    def __init__(self, public: DryPublicKey) -> None:
+        self.public: DryPublicKey = public
+
+    def encrypt(self, values: Floats, fixed: FixedPoint) -> DryEncrypted:
+        fresh = DryEncrypted(self.public, self.public.figures(values.shape, fixed, owner=True))
+        self.public.note("encrypt", fresh.shape, fresh.ciphertexts)
+        return fresh
+
+    def open(self, masked: DryMasked) -> DryOpened:
+        block = masked.block
+        self.public.note("open", block.shape, block.ciphertexts, inner=block.inner)
+        return DryOpened(self.public, block, self.public.meter.blank(block.opened_bytes, block))
+
+    def receive(self, masked: DryMasked, disclosure: bytes) -> Floats:
+        self.public.meter.read(disclosure, masked.block.opened_bytes)
+        self.open(masked)
+        return np.zeros(masked.shape)
+
+    def to_bytes(self) -> bytes:
+        raise BadKey("a dry key is not kept")
+
+
+@dataclass(frozen=True)
+class DryKeys:
+    """Makes and reads keys of one kind, for one rehearsal. Where keys protect nothing, they are the real
+    ones: they cost nothing, and whoever computes on them wants values.
+    """
+
+    kind: str
+    key_bits: int
+    meter: Meter
+
+    def __post_init__(self) -> None:
+        if self.kind not in MAKERS and (self.kind not in KEY_KINDS or kind_protects(self.kind)):
+            raise SettingError(f"plan: nobody has said what keys of kind {self.kind!r} take")
+
+    def holder(self) -> KeyHolder:
+        if self.kind not in MAKERS:
+            return generate(self.kind)
+        return KeyHolder(DrySecretKey(MAKERS[self.kind](self.meter.number(), self)))
+
+    def read_key(self, blob: bytes) -> PublicKey:
+        """A dry key that arrived; nothing else is one."""
+        if self.kind not in MAKERS:
+            return load_public_key(blob)
+        self.meter.note(Operation("key"))
+        return MAKERS[self.kind](self.meter.read(blob), self)
+
+
+MAKERS: dict[str, Callable[[int, DryKeys], DryPublicKey]] = {
+    "paillier": lambda serial, keys: DryPaillierKey(serial, keys.meter, keys.key_bits),
+    "ckks": lambda serial, keys: DryCkksKey(serial, keys.meter),
+}

@@ -1,0 +1,213 @@
+"""A run before it is run: the real programs, over keys and encrypted products that encrypt nothing.
+
+Every party goes through its real rounds on random columns of its size. Links, transcripts and clocks are
+those of a run in one process. So messages, their order and their bytes are what a run sends, and a round
+takes what its parties' clocks say. The time of all that is not encrypted passes on the processor's clock,
+which a busy machine does not stop. Encrypted work adds what it was measured to take.
+
+    own gradients    keys of securefed.plan.fake_keys; of many rounds only the last ones
+    nothing          products of securefed.plan.fake_products; all rounds, which need no ciphertext
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.assembly import kit_of
+from securefed.assembly.recipe import Recipe, Surroundings
+from securefed.crypto import load_public_key
+from securefed.crypto.blind.interface import CrossScheme
+from securefed.plan.fake_keys import DryKeys
+from securefed.plan.fake_products import SAMPLE_ROWS, counting_scheme
+from securefed.plan.meter import Costs, Meter, ciphertexts_in
+from securefed.plan.scenario import Scenario
+from securefed.protocols.blind.linear import BlindParty
+from securefed.protocols.blind.statistics import Columns
+from securefed.protocols.loop import Evaluation, PartyLoop, Round
+from securefed.protocols.messages import KINDS
+from securefed.protocols.objectives import get_objective
+from securefed.protocols.own_gradient.ledger import LedgerWarning
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.transport import LocalRun, Message, Network, Path, run_local
+
+__all__ = ["Rehearsal", "rehearse", "with_scheme"]
+
+Array = NDArray[np.float64]
+R = TypeVar("R", bound=Recipe)
+STEADY = 2
+"""Last rounds of own gradients that are rehearsed: the last is like all that follow the first."""
+LARGEST = 4.0
+"""Of the random columns, which are standardised."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What the programs did."""
+
+    done: LocalRun
+    first_round: int
+    last_round: int
+    blind: bool
+    _paths: dict[int, Path]
+    """The latest of all clocks at the end of each round."""
+    _counts: Counter[tuple[str, str, int]]
+
+    @property
+    def round(self) -> Path:
+        """What a round takes once all are under way; of a blind run on average."""
+        before = self.first_round if self.blind and self.last_round > 0 else self.last_round - 1
+        found = self._paths[self.last_round].since(self._paths.get(before, Path()))
+        rounds = self.last_round - before
+        return Path(max(0.0, found.computation) / rounds, max(0.0, found.communication) / rounds)
+
+    @property
+    def once(self) -> Path:
+        """What the run takes besides its rounds: keys, preparations, the end."""
+        rounds = self.last_round - self.first_round + 1
+        all_, each = self.done.critical, self.round
+        return Path(
+            max(0.0, all_.computation - rounds * each.computation),
+            max(0.0, all_.communication - rounds * each.communication),
+        )
+
+    def traffic(self, phase: str = "training", round_: int | None = None) -> Counter[tuple[str, str, str]]:
+        """Bytes by kind, sender and receiver; of the last round, or of another one."""
+        due = self.last_round if phase == "training" and round_ is None else round_
+        sizes: Counter[tuple[str, str, str]] = Counter()
+        for name, link in self.done.links.items():
+            for entry in link.transcript.of("sent"):
+                if entry.phase == phase and due in (None, entry.round):
+                    sizes[entry.kind, name, entry.peer] += entry.bytes
+        return sizes
+
+    @property
+    def bytes_once(self) -> int:
+        """Before the first round and after the last one; of a blind run with all evaluations."""
+        phases = ("setup", "release", *(["evaluation"] if self.blind else []))
+        return sum(sum(self.traffic(phase).values()) for phase in phases)
+
+    @property
+    def ciphertexts(self) -> Counter[str]:
+        """That are sent in a round, by kind."""
+        counts: Counter[str] = Counter()
+        for name, link in self.done.links.items():
+            for entry in link.transcript.of("sent"):
+                if entry.phase == "training" and entry.round == self.last_round:
+                    counts[entry.kind] += self._counts[name, entry.peer, entry.detail["sequence"]]
+        return +counts
+
+
+class SampledColumns(Columns):
+    """A party's columns of which few rows are there; sums over them take the time of all rows."""
+
+    def __init__(self, whole: Columns, meter: Meter) -> None:
+        self._meter = meter
+        folds = [np.arange(min(len(fold), len(whole._features))) for fold in whole._folds]
+        super().__init__(whole._plan, whole._features, whole.root, folds, whole._targets)
+
+    def _factor(self, fold: int) -> float:
+        return self._plan.folds[fold] / max(1, len(self._folds[fold]))
+
+    def _gram(self, fold: int) -> Array:
+        return self._meter.scaled(lambda: super(SampledColumns, self)._gram(fold), self._factor(fold))
+
+    def own_target(self, fold: int) -> Array:
+        return self._meter.scaled(lambda: super(SampledColumns, self).own_target(fold), self._factor(fold))
+
+
+def with_scheme(recipe: R, scheme: CrossScheme) -> R:
+    """Return the same settings, whose blind programs take that encrypted product."""
+    made = copy(recipe)
+    object.__setattr__(made, "cross_scheme", lambda: scheme)
+    return made
+
+
+def rehearse(
+    scenario: Scenario,
+    costs: Costs,
+    network: Network,
+    *,
+    timer: Callable[[], float] = time.thread_time,
+) -> Rehearsal:
+    """Run a scenario's programs without its encrypted work, whose seconds `costs` says.
+
+    Messages travel by `network`. `timer` takes the time of everything else.
+    """
+    meter = Meter(costs, timer)
+    recipe, agreement, keys = kit_of(scenario.recipe).rehearsed(), scenario.agreement, None
+    if scenario.blind:
+        recipe = with_scheme(recipe, counting_scheme(scenario.cost_kind, scenario.key_bits, meter))
+    else:
+        keys = DryKeys(scenario.cost_kind, scenario.key_bits, meter)
+    scenario = replace(scenario, recipe=recipe)
+    agreement = scenario.agreement
+    paths: dict[int, Path] = defaultdict(Path)
+
+    def on_round(done: Round) -> None:
+        paths[done.number] = paths[done.number].later(done.link.path)
+
+    programs = _programs(scenario, keys, meter, on_round)
+    first = 0 if scenario.blind else max(0, agreement.stopping.rounds - STEADY)
+    for each in programs.values():
+        each.first_round = first
+    counts: Counter[tuple[str, str, int]] = Counter()
+
+    def tap(message: Message) -> Message:
+        counts[message.sender, message.receiver, message.sequence] = ciphertexts_in(message.payload)
+        return message
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LedgerWarning)
+        done = run_local(
+            {name: each.run for name, each in programs.items()},
+            run="rehearsal",
+            kinds=KINDS,
+            network=network,
+            timer=meter.now,
+            tap=tap,
+        )
+    return Rehearsal(done, first, max(paths), scenario.blind, dict(paths), counts)
+
+
+def _programs(
+    scenario: Scenario, keys: DryKeys | None, meter: Meter, on_round: Callable[[Round], None]
+) -> dict[str, PartyLoop]:
+    """Every party's program, on random columns. A blind one of common rows gets few of them."""
+    agreement, programs = scenario.agreement, dict[str, PartyLoop]()
+    rng = np.random.default_rng(0)
+    bound = min(LARGEST, getattr(scenario.recipe, "feature_bound", LARGEST))
+    rows = agreement.batches.rows
+    if scenario.blind and get_objective(agreement.objective).same_people:
+        rows = min(rows, SAMPLE_ROWS)
+    seen = (agreement.holdout or agreement.batches.rows) if agreement.scores_rows else 0
+    for name, columns in scenario.columns.items():
+        last = name == agreement.label_party
+        features = rng.normal(size=(rows, columns)).clip(-bound, bound)
+        signs = np.where(rng.random((rows, scenario.outputs)) < 0.5, 1.0, -1.0)
+        scored = features[np.arange(seen) % rows] if scenario.blind else features
+        around = Surroundings(
+            None if keys is None or not agreement.mutual else keys.holder(),
+            evaluation=Evaluation(scored, (lambda scores: 0.0) if last else None),
+            on_round=on_round,
+            # Random columns need no protection.
+            guard=ScoreGuard(party=name, mode="off", column_bits=0.0 if scenario.blind else None),
+            read_key=load_public_key if keys is None else keys.read_key,
+        )
+        labels = signs if scenario.outputs > 1 else signs[:, 0]
+        programs[name] = scenario.program(name, features, labels if last else None, around)
+    if not agreement.mutual:
+        around = Surroundings(None if keys is None else keys.holder(), on_round=on_round)
+        programs[scenario.key_holder] = scenario.key_holder_program(around)
+    for each in programs.values():
+        if isinstance(each, BlindParty):
+            each._own = SampledColumns(each._own, meter)
+    return programs

@@ -1,0 +1,81 @@
+"""A run that may come to be: what a plan is made for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.assembly import kit_of
+from securefed.assembly.kit import Model
+from securefed.assembly.recipe import Recipe, Surroundings
+from securefed.crypto import cross_scheme, key_kind
+from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.loop import PartyLoop
+from securefed.protocols.schedules import FedBCD, FedSGD
+
+__all__ = ["Scenario"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """A run that may come to be: settings, and the columns of each party (label party last)."""
+
+    recipe: Recipe
+    columns: Mapping[str, int]
+    rows: int
+    """In common, held-out ones too."""
+    key_bits: int = 3072
+    key_holder: str = "key-holder"
+    outputs: int = 1
+    """Columns of the labels, in blind runs."""
+    third: bool = False
+    """Two parties have a party without data too, where nothing is revealed."""
+    held: int = 0
+    """Rows that are held out."""
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        names, kit = list(self.columns), kit_of(self.recipe)
+        models = [(name, self._model(name)) for name in names]
+        members = tuple(Member(name, model.size, model.is_linear) for name, model in models)
+        agreement = kit.agreement(members, self.rows, self.outputs, self.held)
+        held = len(names) > 2 or (self.third and self.blind)
+        return replace(agreement, key_holder=self.key_holder if held else None)
+
+    def _model(self, name: str) -> Model:
+        names = list(self.columns)
+        last, place = name == names[-1], names.index(name)
+        return kit_of(self.recipe).model(name, self.columns[name], last=last, index=place)
+
+    def program(self, name: str, features: Array, labels: Array | None, around: Surroundings) -> PartyLoop:
+        """A party's program; in transfer learning all rows are shared and labelled."""
+        rows, labelled = np.arange(len(features)), np.ones(len(features), dtype=bool)
+        kit, model = kit_of(self.recipe), self._model(name)
+        return kit.program(self.agreement, name, model, features, labels, rows, labelled, around)
+
+    def key_holder_program(self, around: Surroundings) -> PartyLoop:
+        return kit_of(self.recipe).key_holder(self.agreement, around)
+
+    @property
+    def blind(self) -> bool:
+        return self.recipe.blind
+
+    @property
+    def cost_kind(self) -> str:
+        """What has to be calibrated for it (securefed.plan.calibration)."""
+        scheme = self.agreement.scheme
+        return key_kind(scheme, self.agreement.reveal) or cross_scheme(scheme).name
+
+    def with_steps(self, local_steps: int) -> Scenario:
+        """The same with another Q."""
+        order, proximal = self.recipe.algorithm.order, self.recipe.algorithm.proximal
+        chosen: FedBCD | FedSGD = FedBCD(local_steps, order, proximal)
+        if local_steps == 1 and order == "parallel":
+            chosen = FedSGD(proximal)
+        return replace(self, recipe=replace(self.recipe, algorithm=chosen))

@@ -1,0 +1,179 @@
+"""Attempt after attempt until a run is over, and the last comparison between the parties.
+
+A peer that is lost, or starts again, ends an attempt; then all greet again. A peer that is still away when
+the waiting time is over ends the run here, with its checkpoints kept. A peer that left for a reason that
+will be the same next time (its data, a diverging training) ends it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from securefed.audit.files import read_run
+from securefed.audit.report import audit
+from securefed.errors import DataError, SettingError
+from securefed.process.alignment import ALIGNMENT_KINDS
+from securefed.process.endpoint import may_return, why_it_ended
+from securefed.process.party_run import DataSession, Session
+from securefed.process.transcripts import Events
+from securefed.protocols.messages import KINDS
+from securefed.report.page import render
+from securefed.report.summary import PartyAccount
+from securefed.transport import Link, TransportError, WrongRun
+from securefed.transport.network import Endpoint, NetworkLink, PeerGone, Waiting
+
+__all__ = ["ALL_KINDS", "DIFFERENT", "check_folder", "close_run", "run_session", "write_run"]
+
+ALL_KINDS = {**dict.fromkeys(ALIGNMENT_KINDS), **KINDS}
+CLOSING_SECONDS = 60.0
+"""How long the others have to write their results before transcripts go uncompared."""
+DIFFERENT = "DIFFER"
+DONE_SECONDS = 60.0
+"""How long a party that is done waits for others who may not be."""
+
+
+def check_folder(session: Session, resume: bool, restart: bool) -> None:
+    """Refuse a run directory that is not as the operator thinks; `restart` throws away what is there."""
+    folder, store = session.directory.folder, session.store
+    if restart:
+        store.clear()
+        session.directory.result.unlink(missing_ok=True)
+        return
+    if session.directory.finished and not (resume and store.aligned):
+        raise SettingError(
+            f"{folder} holds a finished run; take another run name, or --restart to throw it away"
+        )
+    if store.aligned and not resume:
+        raise SettingError(
+            f"{folder} holds an unfinished run at round {session.last_round}; --resume goes on, --restart "
+            "throws it away"
+        )
+    if store.aligned and isinstance(session, DataSession):
+        session.check_unchanged()
+    session.standing()  # a damaged checkpoint is found before anybody is called
+
+
+def run_session(
+    session: Session,
+    endpoint: Endpoint,
+    *,
+    tell: Callable[[str], None],
+    on_wait: Callable[[Waiting], None],
+    events: Events,
+) -> tuple[PartyAccount, bool]:
+    """Until the run is over; `tell` gets a line for each interruption. The second value says whether it is
+    known to be over for all. A party that is done itself stays until then, since others may need it to repeat
+    their last round, and is content after a while if nobody comes.
+    """
+    normal = endpoint.timeouts
+    while True:
+        done = session.finished_before()
+        endpoint.timeouts = normal if done is None else replace(normal, join=min(normal.join, DONE_SECONDS))
+        try:
+            endpoint.run(
+                session.attempt,
+                run=session.shared.name,
+                kinds=ALL_KINDS,
+                settings=session.shared.to_dict(),
+                facts=session.facts(),
+                on_wait=on_wait,
+            )
+        except WrongRun:
+            if done is None:
+                raise
+            return done, True  # a peer that is in another run has closed this one
+        except PeerGone as gone:
+            if done is not None and not session.begun:
+                return done, False
+            if not session.begun or not may_return(gone):
+                raise
+            tell(f"{why_it_ended(gone)}; going back to round {session.last_round} and waiting for it")
+            events.tell("interrupted", peer=gone.peer, reason=str(gone), last_round=session.last_round)
+        else:
+            if session.refused is not None:
+                raise session.refused
+            if session.account is not None:
+                return session.account, True
+        finally:
+            endpoint.timeouts = normal
+
+
+def write_run(session: Session, account: PartyAccount) -> None:
+    """result.json, timing.json and report.html, the audit of the party's own transcript in it."""
+    result, timing, directory = account.result(), account.timing(), session.directory
+    directory.write(result, timing, render(result, timing))
+    section, _ = _audit_section(directory.folder)
+    directory.write(result, timing, render(result, timing, section))
+
+
+def close_run(endpoint: Endpoint, account: PartyAccount, peers: list[str]) -> PartyAccount:
+    """Compare transcripts and exchange times with the peers. Who is gone already is not compared."""
+    facts = {
+        "timing": {
+            "computation_seconds": account.path.computation,
+            "communication_seconds": account.path.communication,
+            "total_seconds": account.path.total,
+        },
+        "roots": {peer: _roots(account, peer) for peer in peers},
+    }
+    heard: dict[str, dict[str, Any]] = {}
+
+    async def listen(link: Link) -> None:
+        if isinstance(link, NetworkLink):
+            heard.update(link.hello)
+
+    normal = endpoint.timeouts
+    endpoint.timeouts = replace(normal, join=CLOSING_SECONDS)
+    try:
+        endpoint.run(
+            listen,
+            run=f"{account.run}/closing",
+            kinds=(),
+            settings={"instance": account.instance},
+            facts=facts,
+            after=(account.run,),
+        )
+    except TransportError:
+        pass  # whoever is away: what was heard of the others counts
+    finally:
+        endpoint.timeouts = normal
+    return replace(account, peers={peer: _compared(account, peer, heard.get(peer)) for peer in peers})
+
+
+def _roots(account: PartyAccount, peer: str) -> dict[str, str]:
+    roots = account.transcript.roots(peer)
+    return {"sent": roots.sent, "received": roots.received, "agreement": roots.agreement}
+
+
+def _compared(account: PartyAccount, peer: str, facts: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a peer's word is worth here: is it what this party saw?"""
+    theirs = facts.get("roots") if facts is not None else None
+    theirs = theirs.get(account.party) if isinstance(theirs, dict) else None
+    if facts is None or not isinstance(theirs, dict):
+        return {"transcripts": "not compared: the peer was gone", "timing": None}
+    ours = _roots(account, peer)
+    equal = (
+        theirs.get("received") == ours["sent"]
+        and theirs.get("sent") == ours["received"]
+        and theirs.get("agreement") == ours["agreement"]
+    )
+    return {"transcripts": "agree" if equal else DIFFERENT, "timing": _timing(facts.get("timing"))}
+
+
+def _timing(value: object) -> dict[str, float] | None:
+    keys = ("computation_seconds", "communication_seconds", "total_seconds")
+    if not isinstance(value, dict) or not all(isinstance(value.get(key), int | float) for key in keys):
+        return None
+    return {key: float(value[key]) for key in keys}
+
+
+def _audit_section(folder: Path) -> tuple[str, str]:
+    """The audit of one party's own transcript, as a section for its report; and its verdict."""
+    try:
+        report = audit(*read_run(folder))
+    except DataError as error:
+        return "", str(error)
+    return report.to_html(), report.verdict

@@ -1,0 +1,288 @@
+"""Everything that can be known about a party before it meets anybody, in one list: all problems at once.
+
+Nothing leaves the machine, nothing is written that stays, and no peer is called. What only a meeting can show
+(do the others run the same settings, do they know this certificate) is not here.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from securefed.data.ids import id_shape, normalise_ids
+from securefed.engine import get_engine
+from securefed.errors import DataError, SecurefedError
+from securefed.files import check_writable
+from securefed.labels.label_model import LabelSide
+from securefed.process.checkpoints import CheckpointStore
+from securefed.process.endpoint import SOON, load_keys
+from securefed.process.keys import PartyKeys
+from securefed.process.own_data import check_labels, row_numbers
+from securefed.process.preparation import decided, prepare, prepared
+from securefed.process.rows import Rows, read_rows
+from securefed.process.settings import PartyFile, read_party_file, settings_problems
+from securefed.process.shards import read_shard
+from securefed.report.rundir import RunDirectory
+from securefed.transport.identity import Certificate, parse_address
+
+__all__ = ["GOOD", "NOTE", "PROBLEM", "Check", "check_party"]
+
+GOOD, NOTE, PROBLEM = "good", "note", "problem"
+LEAST_FREE = 200 << 20
+"""Bytes on the disk of the run: checkpoints and transcripts of the largest runs in docs/performance.md."""
+LEAST_FILES = 256
+LEAST_FILE_BYTES = 64 << 20
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: what it is about, how it is, and in words."""
+
+    about: str
+    verdict: str
+    text: str
+
+
+class _List:
+    """Findings as they come; a block that raises what users get wrong is a problem and not the end."""
+
+    def __init__(self) -> None:
+        self.checks: list[Check] = []
+
+    def good(self, about: str, text: str) -> None:
+        self.checks.append(Check(about, GOOD, text))
+
+    def note(self, about: str, text: str) -> None:
+        self.checks.append(Check(about, NOTE, text))
+
+    def problem(self, about: str, text: object) -> None:
+        self.checks.append(Check(about, PROBLEM, " ".join(str(text).split())))
+
+    @contextmanager
+    def of(self, about: str) -> Iterator[None]:
+        try:
+            yield
+        except DataError as error:
+            for text in error.problems:
+                self.problem(about, text)
+        except SecurefedError as error:
+            self.problem(about, error)
+        except OSError as error:
+            self.problem(about, error.strerror or error)
+
+    def tried(self, about: str, work: Callable[[], T]) -> T | None:
+        made: T | None = None
+        with self.of(about):
+            made = work()
+        return made
+
+
+def check_party(
+    path: Path,
+    passphrase: Callable[[], str],
+    *,
+    rows: Path | None = None,
+    out: Path | None = None,
+    now: datetime | None = None,
+) -> list[Check]:
+    """Look at everything. `rows` and `out` are those of a prediction that is planned."""
+    found, moment = _List(), now or datetime.now(UTC)
+    party = found.tried("settings", lambda: read_party_file(path))
+    if party is None:
+        found.checks.clear()
+        for problem in settings_problems(path):
+            found.problem("settings", problem)
+        return found.checks
+    found.good("settings", f"{path}: {party.own.name} of {', '.join(party.shared.everybody)}")
+    if not party.is_key_holder:
+        _check_data(found, party)
+    keys = found.tried("keys", lambda: load_keys(party, passphrase()))
+    if keys is not None:
+        kind = party.shared.key_kind if keys.holder is not None else None
+        held = "TLS and checkpoint" if kind is None else f"TLS, checkpoint and {kind}"
+        found.good("keys", f"{held} keys in {party.keys_folder} open, and only their owner can read them")
+        if party.shared.key_kind is None:
+            found.good("encryption", f"{party.shared.scheme}: the run makes its encryption keys itself")
+        _check_run(found, party, keys)
+    _check_certificates(found, party, keys, moment)
+    _check_network(found, party)
+    _check_machine(found, party)
+    if rows is not None:
+        _check_prediction(found, party, rows, out)
+    elif out is not None:
+        with found.of("out"):
+            check_writable("out", out)
+            found.good("out", f"{out} can be written")
+    return found.checks
+
+
+def _check_data(found: _List, party: PartyFile) -> None:
+    settings = party.data
+    if settings is None:
+        return
+    file = party.folder / settings.file
+    rows = found.tried("data", lambda: read_rows(file))
+    if rows is None:
+        return
+    found.good("data", f"{file}: {rows.count:,} rows")
+    if settings.id is not None:
+        name = settings.id
+        with found.of("ids"):
+            ids = rows.ids(name)
+            texts = normalise_ids(ids, party.own.name, party.shared.id_form)
+            found.good("ids", f"{name}: {len(ids):,}, each once; {id_shape(texts)}, such as {texts[0]!r}")
+    if settings.label is not None:
+        label = settings.label
+        with found.of("label"):
+            labels = rows.column(label, "label", missing=settings.missing)
+            targets, side = check_labels(labels, party.own.name, party.shared, settings.wishes)
+            found.good("label", f"{label}: {_told(targets, side)}")
+    with found.of("data"):
+        row_numbers(rows, settings.weight, "weight", least=0.0)
+        row_numbers(rows, settings.offset, "offset")
+    with found.of("columns"):
+        preparation, features = prepare(rows, settings)
+        found.good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
+        for text in decided(preparation, rows):
+            found.note("columns", text)
+        party.shared.kit().check_columns(features)
+
+
+def _told(targets: Any, side: LabelSide) -> str:
+    """Labels in words."""
+    if side.classes is None:
+        return f"numbers from {np.nanmin(targets) * side.scale + side.mean:g} to " + (
+            f"{np.nanmax(targets) * side.scale + side.mean:g}, mean {side.mean:g}"
+        )
+    if targets.ndim > 1:
+        counts = zip((targets > 0).sum(axis=0), side.classes.tolist(), strict=True)
+        return f"{side.outputs} classes, " + ", ".join(f"{count:,} times {each}" for count, each in counts)
+    pairs = zip((-1, 1), side.classes.tolist(), strict=True)
+    return "two classes, " + " and ".join(f"{(targets == sign).sum():,} times {each}" for sign, each in pairs)
+
+
+def _check_run(found: _List, party: PartyFile, keys: PartyKeys) -> None:
+    directory = RunDirectory(party.run_folder, party.own.name)
+    store = CheckpointStore(
+        directory.checkpoints, keys.checkpoint_key, party=party.own.name, run=party.shared.name
+    )
+    with found.of("run"):
+        if store.aligned:
+            store.read_alignment()
+            rounds = store.rounds()
+            if rounds:
+                store.read(rounds[-1])
+            last = max(rounds, default=0)
+            found.note("run", f"{directory.folder}: unfinished, round {last} is kept; --resume goes on")
+        elif directory.finished:
+            found.note("run", f"{directory.folder}: a finished run; another name, or --restart")
+        else:
+            found.good("run", f"{directory.folder}: nothing there yet")
+
+
+def _check_certificates(found: _List, party: PartyFile, keys: PartyKeys | None, now: datetime) -> None:
+    known: dict[str, Certificate] = {
+        name: peer.certificate for name, peer in party.peers.items() if peer.certificate is not None
+    }
+    if keys is not None:
+        known[party.own.name] = keys.identity.certificate
+    ends = []
+    for name, certificate in known.items():
+        about, end = f"certificate of {name}", f"{certificate.ends:%Y-%m-%d}"
+        if now >= certificate.ends:
+            found.problem(about, f"it ended on {end}; securefed init {name} --renew tls makes a new one")
+        elif now < certificate.begins:
+            found.problem(
+                "clock", f"it says {now:%Y-%m-%d %H:%M} UTC, and the certificate of {name} begins later"
+            )
+        elif certificate.ends - now < SOON:
+            found.note(about, f"it ends on {end}; securefed init {name} --renew tls makes a new one")
+        else:
+            ends.append(end)
+    pinned = [certificate.der for certificate in known.values()]
+    if len(set(pinned)) < len(pinned):
+        found.problem("certificates", "two parties have the same one")
+    elif ends:
+        found.good("certificates", f"{len(known)} known, the first to end on {min(ends)}")
+    written = datetime.fromtimestamp(party.path.stat().st_mtime, UTC)
+    if (written - now).total_seconds() > 86400:
+        found.problem("clock", f"it says {now:%Y-%m-%d %H:%M} UTC, and {party.path.name} was written later")
+    else:
+        found.good("clock", f"{now:%Y-%m-%d %H:%M} UTC")
+
+
+def _check_network(found: _List, party: PartyFile) -> None:
+    host, port = parse_address(party.own.listen)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, port), family=family):
+            found.good("port", f"{party.own.listen} is free")
+    except OSError as error:
+        found.problem("port", f"listen: {party.own.listen} cannot be used: {error.strerror or error}")
+    for name, peer in party.peers.items():
+        host, port = parse_address(peer.address)
+        try:
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            found.problem(f"address of {name}", f"{host}: {error.strerror or error}")
+
+
+def _check_machine(found: _List, party: PartyFile) -> None:
+    with found.of("engine"):
+        engine = get_engine(party.own.engine, party.shared.scheme)
+        found.good("engine", f"{type(engine).__name__}")
+    folder = party.run_folder
+    while not folder.exists():
+        folder = folder.parent
+    with found.of("disk"):
+        check_writable("folder", folder / "trial")
+        free = shutil.disk_usage(folder).free
+        if free < LEAST_FREE:
+            found.problem("disk", f"{free >> 20} MiB free at {folder}, {LEAST_FREE >> 20} MiB are needed")
+        else:
+            found.good("disk", f"{free >> 20:,} MiB free at {folder}")
+    for name, number, least in (
+        ("open files (ulimit -n)", resource.RLIMIT_NOFILE, LEAST_FILES),
+        ("file sizes (ulimit -f)", resource.RLIMIT_FSIZE, LEAST_FILE_BYTES),
+    ):
+        most = resource.getrlimit(number)[0]
+        if most != resource.RLIM_INFINITY and most < least:
+            found.problem("limits", f"{name}: {most:,}, at least {least:,} are needed")
+    if os.geteuid() == 0:
+        found.note("user", "this is root; a party needs no rights but to its own folder")
+
+
+def _check_prediction(found: _List, party: PartyFile, file: Path, out: Path | None) -> None:
+    rows: Rows | None = found.tried("rows", lambda: read_rows(file))
+    if rows is not None:
+        name = party.data.id if party.data is not None else None
+        with found.of("rows"):
+            if name is not None:
+                normalise_ids(rows.ids(name), party.own.name, party.shared.id_form)
+            found.good("rows", f"{file}: {rows.count:,} rows")
+        directory = RunDirectory(party.run_folder, party.own.name)
+        wanted_alone = not party.shared.same_people and party.is_label_party
+        if not party.is_key_holder and not wanted_alone and directory.shard.exists():
+            with found.of("rows"):
+                shard = read_shard(directory.shard, directory.preparation, party.shared)
+                for column, count in prepared(shard.columns, rows)[1].items():
+                    found.note(
+                        "rows", f"{count} of {rows.count} values of {column!r} were not there in training"
+                    )
+    if party.is_label_party:
+        target = out or party.run_folder / "scores.csv"
+        with found.of("out"):
+            check_writable("out", target)
+            found.good("out", f"{target} can be written")

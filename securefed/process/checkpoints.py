@@ -1,0 +1,228 @@
+"""To go on after an interruption: a party's own parameters and counters after each round, encrypted on disk.
+
+    timeline.sfc    a record for each round: what it took
+    alignment.sfc   once: which of the party's rows are common, in the agreed order
+    round-<n>.sfc   after round n: parameters (shares in blind training), optimiser, counters, sums
+
+The last few rounds are kept, since parties may be a round apart when one of them dies; all go back to the
+last one that every party has. Where parties may be further apart, older rounds are kept too, the fewer the
+older they are (`kept_rounds`). A file appears whole or not at all. Each is AES-256-GCM under a random key
+that lies beside the party's other keys, under its passphrase; the header is authenticated, so that a file
+of another party, run or round is refused, and the instance inside is compared with the alignment's.
+
+    magic 4 b"SFCP" | version 1 | header length 2 | header JSON | nonce 12 | ciphertext and tag
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import secrets
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from numpy.typing import NDArray
+
+from securefed.errors import DataError
+from securefed.files import UNREADABLE, make_folder, storage_error, write_atomically
+
+__all__ = ["KEPT", "Checkpoint", "CheckpointStore", "kept_rounds", "remove_folder"]
+
+MAGIC = b"SFCP"
+VERSION = 1
+PREFIX = struct.Struct(">4sBH")
+NONCE = 12
+KEPT = 3
+"""Rounds that are kept. Two would do: nobody can be more than one round ahead."""
+KEPT_APART = 16
+"""The same where parties may be further apart: the last so many rounds, and some older ones."""
+NAME = re.compile(r"round-(\d{1,9})\.sfc")
+ALIGNMENT, TIMELINE = "alignment.sfc", "timeline.sfc"
+TIMELINE_ROUND = -2
+LENGTH = struct.Struct(">I")
+META = "meta"
+
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Arrays, and facts that JSON can hold."""
+
+    arrays: Arrays
+    meta: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<checkpoint of {len(self.arrays)} arrays>"
+
+
+def kept_rounds(rounds: Iterable[int], *, lockstep: bool = True) -> set[int]:
+    """Return which of these rounds stay on disk.
+
+    Without lockstep: the last KEPT_APART ones, and for every power of two the last KEPT multiples of it. Two
+    parties that are d rounds apart then have a round in common that is at most 2 d before the earlier one:
+    the last multiple of the power of two from d on.
+    """
+    found = sorted(rounds)
+    if lockstep or not found:
+        return set(found[-KEPT:])
+    kept, step = set(found[-KEPT_APART:]), 1
+    while step <= found[-1]:
+        kept.update([each for each in found if each % step == 0][-KEPT:])
+        step *= 2
+    return kept
+
+
+class CheckpointStore:
+    """One party's checkpoints of one run. `lockstep`: no party can be more than a round ahead of another."""
+
+    def __init__(self, folder: Path, key: bytes, *, party: str, run: str, lockstep: bool = True) -> None:
+        self._folder, self._cipher = folder, AESGCM(key)
+        self._party, self._run, self._lockstep = party, run, lockstep
+        self._whole = False
+        """The timeline is known to end with a whole record."""
+
+    def rounds(self) -> list[int]:
+        """Rounds that are there, ascending."""
+        if not self._folder.is_dir():
+            return []
+        found = (NAME.fullmatch(path.name) for path in self._folder.iterdir())
+        return sorted(int(match.group(1)) for match in found if match)
+
+    @property
+    def aligned(self) -> bool:
+        return (self._folder / ALIGNMENT).exists()
+
+    def write_alignment(self, checkpoint: Checkpoint) -> None:
+        """A new beginning: what was there before belongs to another instance of the run."""
+        self.clear()
+        self._write(ALIGNMENT, -1, checkpoint)
+
+    def read_alignment(self) -> Checkpoint:
+        return self._read(ALIGNMENT, -1)
+
+    def write(self, round_: int, checkpoint: Checkpoint) -> None:
+        """After `round_` rounds. Older ones go once the new one is on disk; so do later ones, which a run
+        that went back will write again.
+        """
+        self._write(f"round-{round_}.sfc", round_, checkpoint)
+        there = self.rounds()
+        keep = kept_rounds((number for number in there if number <= round_), lockstep=self._lockstep)
+        for number in there:
+            if number not in keep:
+                (self._folder / f"round-{number}.sfc").unlink(missing_ok=True)
+
+    def read(self, round_: int) -> Checkpoint:
+        """Of the instance that the alignment is of."""
+        name = f"round-{round_}.sfc"
+        found = self._read(name, round_)
+        if self.aligned and found.meta.get("instance") != self.read_alignment().meta.get("instance"):
+            raise DataError(f"{self._folder / name}: of another beginning of the run; --restart begins anew")
+        return found
+
+    def clear(self) -> None:
+        """The alignment first: without it nothing here is a run that could go on, whenever a kill comes."""
+        for name in (ALIGNMENT, TIMELINE, *(f"round-{number}.sfc" for number in self.rounds())):
+            (self._folder / name).unlink(missing_ok=True)
+
+    # The timeline grows by a record a round; a checkpoint that held all of it would grow with the rounds.
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add a record; one that a kill or a full disk cut short is not missed, and goes first."""
+        nonce = secrets.token_bytes(NONCE)
+        text = json.dumps(dict(record), allow_nan=False).encode()
+        sealed = nonce + self._cipher.encrypt(nonce, text, self._header(TIMELINE_ROUND))
+        make_folder(self._folder, private=True)
+        path = self._folder / TIMELINE
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            with os.fdopen(descriptor, "r+b") as file:
+                if not self._whole:
+                    file.truncate(sum(LENGTH.size + len(record) for record in _sealed_records(file.read())))
+                self._whole = False
+                file.seek(0, os.SEEK_END)
+                file.write(LENGTH.pack(len(sealed)) + sealed)
+            self._whole = True
+        except OSError as error:
+            raise storage_error(path, error) from None
+
+    def records(self) -> list[dict[str, Any]]:
+        """All records that are whole, in the order of their writing."""
+        path, found = self._folder / TIMELINE, []
+        for sealed in _sealed_records(path.read_bytes() if path.exists() else b""):
+            try:
+                text = self._cipher.decrypt(sealed[:NONCE], sealed[NONCE:], self._header(TIMELINE_ROUND))
+            except (InvalidTag, ValueError):
+                continue  # damaged; the round counts all the same
+            found.append(json.loads(text))
+        return found
+
+    def _header(self, round_: int) -> bytes:
+        return json.dumps({"party": self._party, "run": self._run, "round": round_}, sort_keys=True).encode()
+
+    def _write(self, name: str, round_: int, checkpoint: Checkpoint) -> None:
+        buffer = io.BytesIO()
+        meta = np.array(json.dumps(dict(checkpoint.meta), allow_nan=False))
+        np.savez(buffer, allow_pickle=False, **{META: meta}, **checkpoint.arrays)
+        header, nonce = self._header(round_), secrets.token_bytes(NONCE)
+        front = PREFIX.pack(MAGIC, VERSION, len(header)) + header
+        sealed = self._cipher.encrypt(nonce, buffer.getvalue(), front)
+        make_folder(self._folder, private=True)
+        write_atomically(self._folder / name, front + nonce + sealed)
+
+    def _read(self, name: str, round_: int) -> Checkpoint:
+        path = self._folder / name
+        try:
+            blob = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        header = self._header(round_)
+        front = PREFIX.pack(MAGIC, VERSION, len(header)) + header
+        if blob[: len(front)] != front:
+            raise DataError(f"{path}: not a checkpoint of {self._party} in run {self._run!r}")
+        nonce, sealed = blob[len(front) : len(front) + NONCE], blob[len(front) + NONCE :]
+        try:
+            data = self._cipher.decrypt(nonce, sealed, front)
+        except (InvalidTag, ValueError):
+            raise DataError(f"{path}: damaged, or under another checkpoint key") from None
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as held:
+                arrays = {key: held[key] for key in held.files}
+            meta = json.loads(str(arrays.pop(META)))
+        except UNREADABLE as error:
+            raise DataError(f"{path}: not a checkpoint ({error})") from None
+        return Checkpoint(arrays, meta)
+
+
+def _sealed_records(blob: bytes) -> Iterator[bytes]:
+    """Those that are whole; what is cut short can only be the last."""
+    place = 0
+    while place + LENGTH.size <= len(blob):
+        (size,) = LENGTH.unpack_from(blob, place)
+        sealed = blob[place + LENGTH.size : place + LENGTH.size + size]
+        if len(sealed) < size:
+            return
+        place += LENGTH.size + size
+        yield sealed
+
+
+def remove_folder(folder: Path) -> None:
+    """Checkpoints of a run that is over. The alignment first, as in `CheckpointStore.clear`: what is left of
+    a finished run when this is interrupted must not look like one that has just begun.
+    """
+    if folder.is_dir():
+        try:
+            (folder / ALIGNMENT).unlink(missing_ok=True)
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+        except OSError as error:
+            raise storage_error(folder, error) from None

@@ -1,0 +1,115 @@
+"""The score ledger on disk, beside a party's keys: what scores have shown of whom, over all its runs.
+
+    score-ledger.bin    magic 4 b"SFSL" | version 1 | key print 16 | records (protocols.score_ledger)
+
+A record is appended under a lock, held since the file was read, and is on disk before the scores that it is
+about leave. One that was cut off by a crash was never answered, and is taken away by the next. The file
+belongs to the key that people are hashed with; with another key it would find nobody, so that is refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from hashlib import blake2b
+from pathlib import Path
+
+from securefed.errors import DataError
+from securefed.files import storage_error
+from securefed.process.keys import PartyKeys
+from securefed.process.settings import PartyFile
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.score_ledger import whole_records
+
+__all__ = ["SCORE_LEDGER", "ScoreFile", "score_guard"]
+
+SCORE_LEDGER = "score-ledger.bin"
+MAGIC = b"SFSL\x01"
+PRINT = 16
+
+
+class ScoreFile:
+    """A ScoreStore in a file."""
+
+    def __init__(self, path: Path, key: bytes) -> None:
+        self._path = path
+        self._head = MAGIC + blake2b(b"", key=key, person=b"score file", digest_size=PRINT).digest()
+        self._end = len(self._head)
+        self._descriptor: int | None = None
+        """Open while the lock is held."""
+
+    def held(self) -> AbstractContextManager[object]:
+        """The lock, over several calls."""
+        return self._locked()
+
+    def read(self) -> bytes:
+        if not self._path.exists():
+            return b""
+        with self._locked() as descriptor:
+            found = self._rest(descriptor)
+        self._end += len(found)
+        return found
+
+    def append(self, record: bytes) -> None:
+        with self._locked() as descriptor:
+            size = os.fstat(descriptor).st_size
+            if size < len(self._head):  # new, or cut off when it was
+                os.ftruncate(descriptor, 0)
+                record = self._head + record
+            else:
+                os.ftruncate(descriptor, self._end + len(self._rest(descriptor)))
+            os.lseek(descriptor, 0, os.SEEK_END)
+            with os.fdopen(os.dup(descriptor), "wb") as file:
+                file.write(record)
+                file.flush()
+                os.fsync(descriptor)
+
+    def _rest(self, descriptor: int) -> bytes:
+        """Whole records from where this reader is."""
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            file.seek(0)
+            head = file.read(len(self._head))
+            if len(head) < len(self._head):
+                return b""
+            if head[: len(MAGIC)] != MAGIC:
+                raise DataError(f"{self._path}: not a score ledger")
+            if head != self._head:
+                raise DataError(
+                    f"{self._path}: a score ledger under another key than this party's; put the old"
+                    " checkpoint-key.skf back, or move the ledger away to begin anew"
+                )
+            file.seek(self._end)
+            data = file.read()
+        try:
+            return data[: whole_records(data)]
+        except DataError as error:
+            raise DataError(f"{self._path}: {error}") from None
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        if self._descriptor is not None:
+            yield self._descriptor
+            return
+        try:
+            self._descriptor = descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                yield descriptor
+            finally:
+                self._descriptor = None
+                os.close(descriptor)
+        except OSError as error:
+            raise storage_error(self._path, error) from None
+
+
+def score_guard(party: PartyFile, keys: PartyKeys, column_bits: float | None = None) -> ScoreGuard:
+    """What this party blurs and counts by when it is scored; the same in every run of its folder."""
+    return ScoreGuard(
+        keys.score_key,
+        party=party.own.name,
+        mode=party.own.score_ledger,
+        store=ScoreFile(party.keys_folder / SCORE_LEDGER, keys.score_key),
+        column_bits=column_bits,
+    )

@@ -1,0 +1,279 @@
+"""A joint prediction: the private intersection of the new rows, then encrypted scores, for the label party.
+
+    label party             learns the scores of the common rows
+    others                  learn which of their new rows are common
+    helper or key-holder    learns how many
+
+A model of a run that revealed nothing is scored on its shares, under the keys that lie in its parts; a helper
+takes part with its own. Other models are scored under the parties' encryption keys. Compared when they meet:
+the settings of the training, and the instance that made the model.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto import KeyHolder, Mapper, cross_scheme
+from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
+from securefed.errors import DataError, SettingError
+from securefed.files import write_atomically
+from securefed.labels.label_model import LabelSide
+from securefed.process.alignment import NothingInCommon, align, hear_count
+from securefed.process.run_settings import SharedSettings
+from securefed.process.shards import Shard, prediction_agreement
+from securefed.process.transcripts import start_transcript
+from securefed.protocols.blind.scoring import ModelPart
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.prediction_run import blind_program, predict_programs
+from securefed.protocols.scoring.scorers import Scorer, TransferScorer
+from securefed.report.rundir import RunDirectory
+from securefed.transport import Link, Program
+from securefed.transport import Path as ClockPath
+from securefed.transport.network import Malformed, NetworkLink
+
+__all__ = ["NewRows", "Scored", "Scoring", "write_scores"]
+
+Array = NDArray[np.float64]
+KEY_ID_BYTES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """A party's rows to score; the label party of a transfer model needs ids alone."""
+
+    ids: list[object] | None
+    count: int
+    features: Array | None
+    peer_ids: int | None = None
+    """How many ids a peer may put in."""
+    offset: Array | None = None
+    """Of the label party, where the model has one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What a party has afterwards. `scores` at the label party only."""
+
+    rows: NDArray[np.intp]
+    """Row numbers of the own file, in the agreed order."""
+    scores: Array | None
+    path: ClockPath
+    alignment: ClockPath
+
+
+class Scoring:
+    """One party's part of a prediction."""
+
+    def __init__(
+        self,
+        shared: SharedSettings,
+        name: str,
+        directory: RunDirectory,
+        holder: KeyHolder | None,
+        mapper: Mapper,
+        *,
+        shard: Shard | None,
+        rows: NewRows | None,
+        guard: ScoreGuard,
+    ) -> None:
+        self._shared, self._name, self._directory = shared, name, directory
+        self._holder, self._mapper, self._shard, self._rows = holder, mapper, shard, rows
+        self._guard, self.begun = guard, False
+        self._due: int | None = None
+        """At a party without data: how many rows are scored."""
+        self.refused: DataError | None = None
+        """Why there is nothing to score; all parties see it alike."""
+
+    def facts(self) -> dict[str, Any]:
+        self.begun, rows = False, self._rows
+        shape = "" if rows is None or rows.ids is None else id_shape(self._normal(rows.ids))
+        return {"rows": rows.count if rows is not None else None, "ids": shape}
+
+    def _normal(self, ids: Sequence[object]) -> list[str]:
+        return normalise_ids(ids, self._name, self._shared.id_form)
+
+    async def program(self, link: Link) -> Scored:
+        self.begun = True
+        if self._holder is not None:
+            self._holder.memory.keep(self._directory.openings)
+        link.transcript = start_transcript(
+            self._directory.folder / f"prediction-alignment-{self._name}.jsonl", self._name, link.run
+        )
+        try:
+            rows = await self._align(link)
+        except NothingInCommon as nothing:
+            self.refused = DataError(f"{nothing}: {id_hint(self._shapes(link), self._shared.id_form)}")
+            return Scored(np.zeros(0, dtype=np.intp), None, link.path, link.paused)
+        finally:
+            link.transcript.close()
+        link.transcript = start_transcript(self._directory.prediction, self._name, link.run)
+        aligned = link.paused
+        scores = await self._score(link, rows)
+        link.transcript.close()
+        return Scored(rows, scores, link.path, aligned)
+
+    def _shapes(self, link: Link) -> dict[str, str]:
+        """What each party said of its ids, where it is one of the words that may be said."""
+        told = link.hello if isinstance(link, NetworkLink) else {}
+        said = {name: str(told.get(name, {}).get("ids", "")) for name in self._shared.parties}
+        if self._rows is not None and self._rows.ids is not None:
+            said[self._name] = id_shape(self._normal(self._rows.ids))
+        return {name: shape for name, shape in said.items() if shape in ID_SHAPES}
+
+    async def _align(self, link: Link) -> NDArray[np.intp]:
+        shared, rows = self._shared, self._rows
+        if rows is None:
+            self._due = await hear_count(link, shared.label_party)
+            if isinstance(link, NetworkLink):
+                self._check_due(link, self._due)
+            return np.zeros(0, dtype=np.intp)
+        if shared.alignment == "rows" and isinstance(link, NetworkLink):
+            self._check_counts(link, rows.count)
+        found = await align(
+            link, shared, rows.ids, rows.count, None, self._mapper, peer_ids=rows.peer_ids, labels=False
+        )
+        return found.rows
+
+    def _check_due(self, link: NetworkLink, due: int) -> None:
+        """The number of common people is the label party's word; no party has fewer rows than that."""
+        for peer in self._shared.parties:
+            count = link.hello[peer].get("rows")
+            if not isinstance(count, int) or count < due:
+                told = f"{self._shared.label_party} says that {due} people are in common"
+                raise SettingError(f"rows: {told}, and {peer} said that it has {count}")
+
+    def _check_counts(self, link: NetworkLink, own: int) -> None:
+        for peer in self._shared.parties:
+            count = own if peer == self._name else link.hello[peer].get("rows")
+            if not isinstance(count, int):
+                raise Malformed(f"{peer} did not say how many rows it has")
+            if count != own:
+                raise SettingError(f"rows: {self._name} has {own} to score and {peer} has {count}")
+
+    async def _score(self, link: Link, rows: NDArray[np.intp]) -> Array | None:
+        part, features = None if self._shard is None else self._shard.part, self._features(rows)
+        if isinstance(part, ModelPart):
+            program = self._blind_program(part, features, len(rows))
+        else:
+            program = self._open_program(part, features)
+        with self._same_question():
+            scores: Array | None = await program(link)
+        return None if scores is None else self._total(scores, rows)
+
+    def _features(self, rows: NDArray[np.intp]) -> Array | None:
+        """This party's columns of the common people, whom its guard gets to know by their ids."""
+        given = self._rows
+        if given is None or given.features is None:
+            return None
+        chosen = self._columns(given.features[rows])
+        if given.ids is not None:
+            names = self._normal(given.ids)
+            self._guard.know(chosen, [names[row].encode() for row in rows])
+        return chosen
+
+    def _blind_program(self, part: ModelPart, features: Array | None, count: int) -> Program:
+        shared = self._shared
+        if self._rows is None:
+            count = self._due or 0
+        elif features is None:
+            features = np.zeros((count, 1))  # the label party of a transfer model: their number
+        key_bits = int(shared.values.get("key_bits", 3072))
+        return blind_program(
+            prediction_agreement(shared),
+            part,
+            features,
+            count,
+            cross_scheme(shared.scheme, key_bits=key_bits),
+            self._mapper,
+            self._guard,
+        )
+
+    def _open_program(self, part: Scorer | None, features: Array | None) -> Program:
+        """Of a model whose owners know their parameters."""
+        name = self._name
+        programs = predict_programs(
+            prediction_agreement(self._shared),
+            {} if part is None else {name: part},
+            {} if features is None else {name: features},
+            {} if self._holder is None else {name: self._holder},
+            self._mapper,
+            {name: self._guard},
+            self._due,
+        )
+        return programs[name]
+
+    def _total(self, scores: Array, rows: NDArray[np.intp]) -> Array:
+        """With what the label party adds itself."""
+        labels, given = None if self._shard is None else self._shard.labels, self._rows
+        if labels is None or given is None or given.features is None:
+            return scores
+        offset = None if given.offset is None else given.offset[rows]
+        return labels.total(scores, self._name, given.features[rows], offset)
+
+    @contextmanager
+    def _same_question(self) -> Iterator[None]:
+        """The label party of a transfer model asks with the ciphertexts that it asked with before."""
+        part = None if self._shard is None else self._shard.part
+        if self._shard is None or not isinstance(part, TransferScorer) or part.phi is None:
+            yield
+            return
+        path = self._directory.folder / f"score-model-{self._shard.instance}.bin"
+        if path.exists():
+            asked = path.read_bytes()
+            part.sealed[asked[:KEY_ID_BYTES]] = asked[KEY_ID_BYTES:]
+        kept = set(part.sealed)
+        try:
+            yield
+        finally:
+            for key in part.sealed.keys() - kept:
+                write_atomically(path, key + part.sealed[key])
+
+    def _columns(self, features: Array) -> Array:
+        if self._shard is None:
+            return features
+        last, straight = self._name == self._shared.label_party, self._shard.columns.straight
+        return self._shared.kit().scored(self._shard.part, features, straight, last=last)
+
+
+def write_scores(path: Path, ids: Sequence[object] | None, scored: Scored, shard: Shard) -> int:
+    """The label party's CSV: one line a common row, in the order of its own file. How many."""
+    if scored.scores is None:
+        raise DataError("scores: only the label party has them")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    labels = shard.labels
+    if labels is None:
+        raise DataError("scores: the label party's preparation does not say what its labels were")
+    columns: dict[str, list[object]] = _spread("score", labels.numbers(scored.scores), labels)
+    if labels.calibration is not None or labels.loss.name == "logistic":
+        columns |= _spread("probability", labels.probabilities(scored.scores), labels)
+    if labels.classes is not None:
+        columns["predicted"] = [_plain(each) for each in labels.answers(scored.scores, "half").tolist()]
+    writer.writerow(["id" if ids is not None else "row", *columns])
+    for place in np.argsort(scored.rows):
+        row = int(scored.rows[place])
+        writer.writerow([ids[row] if ids is not None else row, *(each[place] for each in columns.values())])
+    write_atomically(path, text.getvalue().encode())
+    return len(scored.rows)
+
+
+def _spread(name: str, numbers: Array, labels: LabelSide) -> dict[str, list[object]]:
+    """A column, or one a class where there are several."""
+    if numbers.ndim == 1 or labels.classes is None:
+        return {name: [f"{number:.9g}" for number in numbers.ravel()]}
+    named = zip(labels.classes.tolist(), numbers.T, strict=True)
+    return {f"{name} {_plain(each)}": [f"{number:.9g}" for number in column] for each, column in named}
+
+
+def _plain(value: Any) -> object:
+    """A class as its file had it: 1 and not 1.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

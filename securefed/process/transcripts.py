@@ -1,0 +1,148 @@
+"""A party's transcript over interruptions, and the events that others may follow while a run goes on.
+
+A transcript is written as it happens. After an interruption the run goes back to a round that all parties
+have, and so does the transcript: what was exchanged before that round stays, what came after it happens
+again, and the entry `resumed` stands between. Both ends of each line cut at the same place, so that what
+one sent is what the other received, to the end.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from securefed.errors import DataError
+from securefed.files import storage_error, write_atomically
+from securefed.transport import Entry, Transcript
+
+__all__ = ["Events", "FileTranscript", "resume_transcript", "start_transcript"]
+
+ROUNDS = ("training", "evaluation")
+"""Phases that belong to a round."""
+
+
+class FileTranscript(Transcript):
+    """A transcript in its file; a disk that does not take it any more is one named error."""
+
+    def __init__(self, party: str, run: str, path: Path) -> None:
+        super().__init__(party, run)
+        self.path = path
+
+    def begin(self) -> None:
+        """Write what is there, and go on writing."""
+        with self._disk():
+            self.stream_to(self.path)
+
+    def close(self) -> None:
+        with self._disk():
+            super().close()
+
+    def abandon(self) -> None:
+        """Let go of the file where the attempt ended; what is in it is whole up to there, and has no end."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(OSError):  # every line was written when it happened
+                stream.close()
+
+    def _append(self, entry: Entry) -> None:
+        with self._disk():
+            super()._append(entry)
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            stream, self._stream = self._stream, None
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+            raise storage_error(self.path, error) from None
+
+
+def start_transcript(path: Path, party: str, run: str) -> FileTranscript:
+    """A new one, written to its file as it grows."""
+    transcript = FileTranscript(party, run, path)
+    transcript.begin()
+    return transcript
+
+
+def resume_transcript(path: Path, party: str, run: str, start: int) -> FileTranscript:
+    """The one in the file, cut before round `start` (counted from 0), and going on in the file."""
+    before = path.with_name(f".{path.name}.before")
+    if start == 0:  # nothing of it counts, and it may not even have been begun
+        before.unlink(missing_ok=True)
+        transcript = start_transcript(path, party, run)
+        transcript.note("resumed", "checkpoint", "", start, 0, "setup")
+        return transcript
+    if not before.exists():
+        write_atomically(before, _whole_lines(path))
+    old = Transcript.read(before)
+    transcript = FileTranscript(party, run, path)
+    if (old.party, old.run) != (party, run) or (old.entries and _broken(old)):
+        raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}")
+    # Keys and agreements of attempts that came to nothing go too: half of them may never have arrived.
+    kept = [place for place, e in enumerate(old.entries) if e.phase in ROUNDS and e.round < start]
+    transcript.entries = old.entries[: kept[-1] + 1] if kept else []
+    transcript.note("resumed", "checkpoint", "", start, 0, "setup", dropped=len(old) - len(transcript))
+    transcript.begin()
+    before.unlink()
+    return transcript
+
+
+def _broken(transcript: Transcript) -> bool:
+    before = transcript.start
+    for entry in transcript.entries:
+        if entry.linked(before).chain != entry.chain:
+            return True
+        before = entry.chain
+    return False
+
+
+def _whole_lines(path: Path) -> bytes:
+    """The file without a last line that a kill cut short."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    whole = lines[:-1]  # after the last line break there is nothing, or half a line
+    return b"\n".join(whole) + b"\n"
+
+
+class Events:
+    """What happens, as lines of JSON in a file: for a supervisor, or for the demonstration."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._file, self._path = None, path
+        if path is not None:
+            try:
+                self._file = path.open("a", encoding="utf-8")
+            except OSError as error:
+                raise storage_error(path, error) from None
+
+    def tell(self, event: str, **facts: Any) -> None:
+        if self._file is not None:
+            line = json.dumps({"time": time.time(), "cpu": time.process_time(), "event": event, **facts})
+            try:
+                self._file.write(line + "\n")
+                self._file.flush()
+            except OSError as error:
+                file, self._file = self._file, None
+                with suppress(OSError):  # what could not be written is tried once more, in vain
+                    file.close()
+                raise storage_error(self._path or Path(), error) from None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Events:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,342 @@
+"""Blind transfer learning: the objective with linear maps over frozen local features, and each party's part.
+
+Each party's non-linearity is local and fixed (splines, one-hot, random features: F, with a column of ones);
+what is trained are linear maps, u = F W, of width h. With the loss of protocols.own_gradient.transfer,
+
+    Phi = W_A'q,  q = F_A'y / n_A over A's labelled rows        v = W_B Phi: a row of B's has the score f'v
+    dL/dW_B = (G v/4 - c/2) Phi' + 2 gamma (H_B W_B - K'W_A) + l2 W_B
+    dL/dW_A = q (S Phi/4 - W_B'c/2)' + 2 gamma (H_A W_A - K W_B) + l2 W_A,      S = W_B'G W_B,
+
+where H = F'F/n over the n shared rows, G the same over the labelled ones among them, K = F_A'F_B/n and
+c = F_B'(w y)/n. Only K and c take both parties' rows; they are computed once, hidden, and from then on
+nothing depends on the number of rows. (One hidden column loses nothing: turn the representation so that Phi
+lies along its first axis, and the other columns are only penalised. So h = 1 is the default.)
+
+*Several classes*: each against the rest is an output with a Phi, a q, a c and h columns of both maps. Outputs
+share F, H, G, K and P, and every message. Products of changing matrices are made for each output by itself;
+a product by a constant matrix is made for all columns, and what it has away from an output's own columns
+(`TransferPlan.blocks`) is dropped. Rates are those of the output that allows the smallest.
+
+*Steps.* W <- W - eta P gradient with P = (H + delta I)^-1, the party's own (A: H plus the same matrix over
+its labelled rows, so that q'P q <= 1). B's curvature is then that of P (|Phi|^2/4 G + 2 gamma H + l2 + mu),
+A's that of P (S/4 q q' + 2 gamma H + l2 + mu). With learning_rate="auto" each party takes eta = 1/lambda from
+its own columns, as if |Phi|^2 and S q'P q were R = 4, and its map is held to where it was at the exchange,
+by tau/2 |W - W_0|^2 in the metric of P^-1: docs/protocols.md derives that rounds lower the
+loss. Q steps of B on a Phi that stays, with N = eta P, T = mu N + eta tau I, M = I - N (2 gamma H + l2) - T:
+
+    Z <- M Z + x,   v <- M v + N t + |Phi|^2 x,   x = N c/2 - N G v/4,     N t = 2 gamma N K'W_A Phi + T v_0
+    W_B <- (M^Q + R T) W_B + 2 gamma R N K'W_A + Z Phi',                R = I + M + ... + M^(Q-1)
+
+Z after p steps is a polynomial of degree p - 1 in sigma = |Phi|^2 / 4, whose coefficients are B's matrices
+times v_0, K'W_A Phi and c (`OwnMaps.chunk`). So p steps take one product by a matrix and one by the powers of
+sigma. Coefficients grow like binomials, so p is at most `CHUNK`, and more steps are made in several chunks.
+
+Q steps of A on a W_B that stays, with g_j = S Phi_j/4 - W_B'c/2 and w_i = q'M^i N q:
+
+    Phi_j = q'((M^j + R_j T) W_A + 2 gamma R_j N K W_B)' - sum over i < j of w_(j-1-i) g_i
+    W_A <- (M^Q + R T) W_A + 2 gamma R N K W_B - sum over i of M^(Q-1-i) N q g_i'
+
+so a local step takes the product of g_i with w_j S/4, which has h rows and columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.errors import DataError, SettingError
+
+__all__ = [
+    "CHUNK",
+    "DAMPING",
+    "REACH",
+    "WAVES",
+    "OwnMaps",
+    "TransferPlan",
+    "TransferRows",
+    "with_ones",
+    "with_waves",
+]
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+CHUNK = 6
+"""Steps of B that one polynomial covers at most."""
+DAMPING = 0.1
+"""delta, as a part of the mean second moment of a party's columns."""
+REACH = 4.0
+"""R, what |Phi|^2 and S q'P q are taken for: labels of -1 and +1 want scores of -2 and +2, |Phi|^2 S = 4."""
+COUPLING = 1.5
+"""R/4 + 1/2: of the loss, between the two maps, for q'P q = 1."""
+HOLD = 0.25
+"""B's part of what it takes to cover that where both move at once; A's is COUPLING^2 q'P q / HOLD."""
+WAVES = 64
+"""Random features that every party's columns get: cosines, so that a linear map can bend (Rahimi, Recht)."""
+START = 0.3
+"""Root mean square of the columns of u beyond the first, at the start."""
+
+
+def with_ones(features: Array) -> Array:
+    return np.hstack([features, np.ones((len(features), 1))])
+
+
+def with_waves(features: Array, straight: Rows) -> Array:
+    """The columns, and random waves of those that are `straight` (no splines): the same for all who have as
+    many, so there is nothing to keep.
+    """
+    rng = np.random.default_rng([WAVES, len(straight)])
+    directions = rng.normal(size=(len(straight), WAVES)) / sqrt(len(straight))
+    phases = rng.uniform(0.0, 2.0 * np.pi, size=WAVES)
+    return np.hstack([features, sqrt(2.0) * np.cos(features[:, straight] @ directions + phases)])
+
+
+@dataclass(frozen=True)
+class TransferPlan:
+    """What is public: sizes and weights."""
+
+    size_a: int
+    size_b: int
+    """Columns, with the ones."""
+    hidden: int
+    rows: int
+    gamma: float
+    l2: float
+    proximal: float
+    local_steps: int
+    sequential: bool
+    own_steps: bool = True
+    """Each party's rate is a part of its own largest step; else the same number for both, as it is."""
+    outputs: int = 1
+    """Classes, each against the rest; one for two classes. `hidden` is the width of each."""
+
+    @property
+    def width(self) -> int:
+        """Columns of a map."""
+        return self.outputs * self.hidden
+
+    @property
+    def blocks(self) -> NDArray[np.int64]:
+        """(outputs, width): 1 at each output's own columns."""
+        return np.repeat(np.eye(self.outputs, dtype=np.int64), self.hidden, axis=1)
+
+    @property
+    def chunks(self) -> list[int]:
+        """B's local steps, as equal pieces of `CHUNK` steps or fewer."""
+        count = -(-self.local_steps // CHUNK)
+        least, more = divmod(self.local_steps, count)
+        return [least + (place < more) for place in range(count)]
+
+
+@dataclass(frozen=True, eq=False)
+class TransferRows:
+    """A party's rows: features with ones, the shared rows' numbers in the agreed order, which of them are
+    labelled, and A's labels (-1, +1, NaN where unknown), with a column for each output if there are several.
+    """
+
+    features: Array
+    overlap: Rows
+    labelled: NDArray[np.bool_]
+    labels: Array | None
+
+    @cached_property
+    def shared(self) -> Array:
+        return self.features[self.overlap]
+
+    @cached_property
+    def _told(self) -> tuple[NDArray[np.bool_], Array]:
+        """Which of A's rows have labels, and those, a column for each output."""
+        if self.labels is None:
+            raise DataError("no labels")
+        signs: Array = self.labels.reshape(len(self.labels), -1)
+        known = np.asarray(~np.isnan(signs).any(axis=1), dtype=np.bool_)
+        return known, signs[known]
+
+    def targets(self) -> Array:
+        """w y, of the shared rows."""
+        if self.labels is None:
+            raise DataError("no labels")
+        found: Array = np.nan_to_num(self.labels[self.overlap])
+        found[~self.labelled] = 0.0
+        return found
+
+    @cached_property
+    def pull(self) -> Array:
+        """q, a column for each output."""
+        known, signs = self._told
+        found: Array = self.features[known].T @ signs / len(signs)
+        return found
+
+    @cached_property
+    def gram(self) -> Array:
+        """H."""
+        found: Array = self.shared.T @ self.shared / len(self.overlap)
+        return found
+
+    @cached_property
+    def labelled_gram(self) -> Array:
+        """G."""
+        chosen = self.shared[self.labelled]
+        found: Array = chosen.T @ chosen / len(self.overlap)
+        return found
+
+    @cached_property
+    def inverse(self) -> Array:
+        """P."""
+        total = self.gram
+        if self.labels is not None:
+            known = self.features[self._told[0]]
+            total = total + known.T @ known / len(known)
+        size = len(total)
+        found: Array = np.linalg.inv(total + DAMPING * np.trace(self.gram) / size * np.eye(size))
+        return found
+
+    @cached_property
+    def reaches(self) -> Array:
+        """q'P q, of A, for each output: at most 1."""
+        found: Array = np.einsum("ik,ij,jk->k", self.pull, self.inverse, self.pull)
+        return found
+
+    @cached_property
+    def reach(self) -> float:
+        """The largest of them."""
+        return float(self.reaches.max())
+
+    def hold(self, plan: TransferPlan) -> float:
+        """tau: how much the map is held to where it was at the exchange."""
+        if not plan.own_steps:
+            return 0.0
+        return 2.0 * plan.gamma + (HOLD if self.labels is None else COUPLING**2 * self.reach / HOLD)
+
+    def curvature(self, plan: TransferPlan) -> float:
+        """lambda: the largest of the local problem after P, from this party's own columns."""
+        losses: list[Array] = [self.labelled_gram]
+        if self.labels is not None:
+            pairs = zip(self.pull.T, self.reaches, strict=True)
+            losses = [np.outer(q, q) / (reach or 1.0) for q, reach in pairs]
+        size, root = len(self.gram), np.linalg.cholesky(self.inverse)
+        same = 2.0 * plan.gamma * self.gram + (plan.l2 + plan.proximal) * np.eye(size)
+        totals = [root.T @ (REACH / 4.0 * loss + same) @ root for loss in losses]
+        return self.hold(plan) + max(float(np.linalg.eigvalsh(total)[-1]) for total in totals)
+
+    def check_rate(self, rate: float, plan: TransferPlan, name: str) -> None:
+        """SettingError for a given rate that this party's columns show to be too large."""
+        most = (2.0 if plan.sequential else 1.0) / self.curvature(plan)
+        if rate > most:
+            raise SettingError(
+                f"learning_rate: {rate:g} given; with the columns of {name} a blind transfer run may diverge"
+                f" from {most:.3g} on; 'auto' takes what they allow"
+            )
+
+    def start(self, plan: TransferPlan, seed: int) -> Array:
+        """W before training: the first column of each output tells A's own labelled rows apart, and is 0 at
+        B; the others are random, from the public seed.
+        """
+        rng = np.random.default_rng(seed)
+        size = self.features.shape[1]
+        maps: Array = rng.normal(size=(size, plan.width)) * START / sqrt(float(np.trace(self.gram)))
+        maps[:, :: plan.hidden] = 0.0
+        if self.labels is not None:
+            told = self.inverse @ self.pull
+            # Shared people have a u of 1; |Phi| starts between sqrt(q'P q) and 1 all the same.
+            sizes = np.maximum(np.sqrt(np.einsum("ik,ij,jk->k", told, self.gram, told)), self.reaches)
+            maps[:, :: plan.hidden] = told / np.where(sizes > 0.0, sizes, np.inf)
+        return maps
+
+
+@dataclass(frozen=True, eq=False)
+class OwnMaps:
+    """The matrices of a party's Q local steps with one rate."""
+
+    rows: TransferRows
+    plan: TransferPlan
+    eta: float
+
+    @cached_property
+    def rate(self) -> float:
+        """eta of this party."""
+        return self.eta / self.rows.curvature(self.plan) if self.plan.own_steps else self.eta
+
+    @cached_property
+    def scaled(self) -> Array:
+        """N."""
+        return self.rate * self.rows.inverse
+
+    @cached_property
+    def kept(self) -> Array:
+        """T: what the map at the exchange counts for in a step."""
+        return self.plan.proximal * self.scaled + self.rate * self.rows.hold(self.plan) * np.eye(
+            len(self.scaled)
+        )
+
+    @cached_property
+    def powers(self) -> list[tuple[Array, Array]]:
+        """M^j and R_j, j from 0 to Q."""
+        plan, size = self.plan, len(self.rows.gram)
+        pull = 2.0 * plan.gamma * self.rows.gram + plan.l2 * np.eye(size)
+        step = np.eye(size) - self.scaled @ pull - self.kept
+        found = [(np.eye(size), np.zeros((size, size)))]
+        for _ in range(plan.local_steps):
+            power, total = found[-1]
+            found.append((step @ power, total + power))
+        return found
+
+    def base(self, steps: int) -> Array:
+        """(d, 2d): what `steps` steps make of W, and of the peer's part of the alignment."""
+        power, total = self.powers[steps]
+        return np.hstack([power + total @ self.kept, 2.0 * self.plan.gamma * total @ self.scaled])
+
+    # B's
+
+    def chunk(self, steps: int, *, start: bool, end: bool) -> Array:
+        """What some steps make of Z and v, by powers of sigma: the coefficients, one below the other.
+
+        The inputs are Z, v, v_0, K'W_A Phi and c; at the start Z is 0 and v is v_0, so the first two are left
+        out. The outputs are Z's coefficients of sigma^0 to sigma^(p-1) and, unless it is the end, v's of
+        sigma^0 to sigma^p.
+        """
+        size, n, once = len(self.scaled), self.scaled, self.powers[1][0]
+        z_in, v_in, kept_in, pulled_in, told_in = np.split(np.eye(5 * size), 5)
+        pushed = 2.0 * self.plan.gamma * n @ pulled_in + self.kept @ kept_in
+        z, v = [z_in], [v_in]
+        for _ in range(steps):
+            x = [-0.25 * n @ self.rows.labelled_gram @ part for part in v]
+            x[0] = x[0] + 0.5 * n @ told_in
+            moved = [once @ part for part in v] + [np.zeros_like(v_in)]
+            for power, part in enumerate(x):
+                moved[power + 1] = moved[power + 1] + REACH * part
+            moved[0] = moved[0] + pushed
+            z = [once @ part for part in z] + [np.zeros_like(z_in)] * (len(x) - len(z))
+            z = [part + more for part, more in zip(z, x, strict=True)]
+            v = moved
+        found = np.vstack(z if end else [*z, *v])
+        if not start:
+            return found
+        _, by_v, by_kept, *rest = np.split(found, 5, axis=1)
+        return np.hstack([by_v + by_kept, *rest])
+
+    # A's
+
+    def bases(self) -> Array:
+        """(d + Q outputs, 2d): W after Q steps, and each Phi after 1 to Q, but for the g."""
+        q = self.rows.pull.T
+        phis = [q @ self.base(steps) for steps in range(1, self.plan.local_steps + 1)]
+        return np.vstack([self.base(self.plan.local_steps), *phis])
+
+    def pushes(self) -> Array:
+        """(d + outputs, Q outputs): M^(Q-1-i) N q, all outputs of a step together, and q' times that."""
+        pulled = self.scaled @ self.rows.pull
+        pushes = np.hstack([power @ pulled for power, _ in reversed(self.powers[:-1])])
+        return np.vstack([pushes, self.rows.pull.T @ pushes])
+
+    def weights(self) -> Array:
+        """((Q - 1) outputs, outputs): w_i of every output, one output a column."""
+        outputs = self.rows.pull.shape[1]
+        found = [
+            np.diag(np.einsum("dk,de,ek->k", self.rows.pull, power @ self.scaled, self.rows.pull))
+            for power, _ in self.powers[: self.plan.local_steps - 1]
+        ]
+        return np.vstack(found) if found else np.zeros((0, outputs))

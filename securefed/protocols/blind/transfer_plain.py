@@ -1,0 +1,83 @@
+"""Blind transfer learning without the blindness: the same steps on the same numbers, in the clear.
+
+The oracle of securefed.protocols.blind_transfer, and what it costs to know: both parties' rows in one place.
+Nothing that is installed runs it; the bench counts rounds by it, and tests look at its loss.
+"""
+
+from __future__ import annotations
+
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.protocols.blind.transfer_algebra import OwnMaps, TransferPlan, TransferRows
+
+__all__ = ["PlainTransfer"]
+
+Array = NDArray[np.float64]
+
+
+class PlainTransfer:
+    """Both maps of a run; `a` has labels."""
+
+    def __init__(self, plan: TransferPlan, a: TransferRows, b: TransferRows, seed: int) -> None:
+        self._plan, self._a, self._b = plan, a, b
+        self._cross: Array = a.shared.T @ b.shared / plan.rows
+        self._told: Array = b.shared.T @ a.targets().reshape(plan.rows, -1) / plan.rows
+        self._own: dict[tuple[bool, float], OwnMaps] = {}
+        self.w_a, self.w_b = a.start(plan, seed * 1000 + 1), b.start(plan, seed * 1000)
+
+    @property
+    def score_map(self) -> Array:
+        """v: a row of B's has the score f'v; a column for each output if there are several."""
+        found: Array = self.w_b @ self._phi(self.w_a).T
+        return found[:, 0] if self._plan.outputs == 1 else found
+
+    def _phi(self, w_a: Array) -> Array:
+        """Of all outputs, (outputs, width)."""
+        found: Array = self._plan.blocks * (self._a.pull.T @ w_a)
+        return found
+
+    def round(self, rate: float) -> None:
+        if self._plan.sequential:
+            self.w_b = self._moved_b(rate)
+            self.w_a = self._moved_a(rate)
+        else:
+            self.w_a, self.w_b = self._moved_a(rate), self._moved_b(rate)
+
+    def _maps(self, rate: float, *, a: bool) -> OwnMaps:
+        rows = self._a if a else self._b
+        return self._own.setdefault((a, rate), OwnMaps(rows, self._plan, rate))
+
+    def _moved_a(self, rate: float) -> Array:
+        """Q steps of A on a W_B that stays."""
+        plan, rows, w_b = self._plan, self._a, self.w_b
+        own, moved = self._maps(rate, a=True), self.w_a
+        blocks = plan.blocks
+        square = (blocks.T @ blocks) * (w_b.T @ self._b.labelled_gram @ w_b)
+        told = (blocks * (w_b.T @ self._told).T).sum(axis=0)
+        for _ in range(plan.local_steps):
+            push = blocks * (square @ self._phi(moved).sum(axis=0) / 4 - told / 2)
+            pulled = 2 * plan.gamma * (rows.gram @ moved - self._cross @ w_b) + plan.l2 * moved
+            moved = moved - own.scaled @ (rows.pull @ push + pulled) - own.kept @ (moved - self.w_a)
+        return moved
+
+    def _moved_b(self, rate: float) -> Array:
+        """Q steps of B on a W_A that stays."""
+        plan, rows, w_a = self._plan, self._b, self.w_a
+        own, moved, phi = self._maps(rate, a=False), self.w_b, self._phi(w_a)
+        for _ in range(plan.local_steps):
+            felt = rows.labelled_gram @ (moved @ phi.T) / 4 - self._told / 2
+            pulled = 2 * plan.gamma * (rows.gram @ moved - self._cross.T @ w_a) + plan.l2 * moved
+            moved = moved - own.scaled @ (felt @ phi + pulled) - own.kept @ (moved - self.w_b)
+        return moved
+
+    def loss(self) -> float:
+        """L, over the shared rows."""
+        plan, y = self._plan, self._a.targets().reshape(self._plan.rows, -1)
+        scores = self._b.shared @ self.score_map.reshape(plan.size_b, -1)
+        apart = ((self._a.shared @ self.w_a - self._b.shared @ self.w_b) ** 2).sum(axis=1)
+        fit = self._a.labelled * (log(2.0) - y * scores / 2 + scores**2 / 8).sum(axis=1)
+        size = float((self.w_a**2).sum() + (self.w_b**2).sum())
+        return float(np.mean(fit + plan.gamma * apart)) + plan.l2 / 2 * size

@@ -1,0 +1,191 @@
+"""Scores for the label party, and nothing else to anybody.
+
+Generalised linear: H = sum of the parties' parts.
+
+    1. k -> label party         score-part: its part, encrypted (own key with two parties, else the
+       key-holder's)
+    2. label party -> opener    score-request: the sum with its own part, masked
+    3. opener -> label party    score-opening: the sum, still masked
+
+With two parties the score less the label party's own part is the other's part: that is what a score of a
+linear model is. Part k is blurred by k itself at the agreed precision (protocols.scoring.blur), so that the
+label party sees leading digits and nothing of the exact numbers.
+
+Transfer: the score of B's row is Phi . u^B.
+
+    1. A -> B                   score-model: Phi under A's key
+    2. B -> A                   scores: Phi . u_i for each row, blurred and masked, and the mask
+
+B learns nothing of Phi or the scores; A learns the scores at the agreed precision and, since the result is
+re-randomised, at a public scale and blurred by B, nothing else of u. B cannot see into Phi: other ciphertexts
+are another question to it, with noise of their own, so A sends the same ones when it asks again.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import partial
+from typing import Any
+
+from securefed.crypto import FixedPoint, KeyHolder
+from securefed.crypto.errors import FormatError, ShapeError
+from securefed.crypto.scheme import Floats, Mask, Masked
+from securefed.errors import DataError, SettingError
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.channel import Channel
+from securefed.protocols.keyring import Keyring
+from securefed.protocols.own_gradient.openings import check_room
+from securefed.protocols.scoring.blur import ScoreGuard, on_grid
+from securefed.protocols.scoring.scorers import LinearScorer, Scorer, TransferScorer
+from securefed.transport import Link
+
+__all__ = ["note_scores_opened", "open_scores", "scores", "serve_scores"]
+
+SIZES = struct.Struct("<Q")
+
+
+async def scores(
+    link: Link,
+    agreement: Agreement,
+    keys: Keyring,
+    scorer: Scorer,
+    features: Floats | None,
+    round_: int,
+    guard: ScoreGuard,
+) -> Floats | None:
+    """One data party's part; the label party gets the scores, the others None. `guard`: what a party that is
+    scored blurs by.
+    """
+    if isinstance(scorer, TransferScorer):
+        if keys.own is None:
+            raise SettingError("scores: in transfer learning both parties hold keys")
+        if link.name == agreement.label_party:
+            return await _transfer_ask(link, agreement.names[0], keys.own, scorer, round_)
+        await _transfer_answer(link, agreement, keys, scorer, _rows(features), round_, guard)
+        return None
+    return await _linear_scores(link, agreement, keys, scorer, _rows(features), round_, guard)
+
+
+def _rows(features: Floats | None) -> Floats:
+    if features is None:
+        raise DataError("scores: no rows to score")
+    return features
+
+
+async def _linear_scores(
+    link: Link,
+    agreement: Agreement,
+    keys: Keyring,
+    scorer: LinearScorer,
+    features: Floats,
+    round_: int,
+    guard: ScoreGuard,
+) -> Floats | None:
+    own, label_party = scorer.part(features), agreement.label_party
+    if link.name != label_party:
+        facts: dict[str, Any] = {}
+        bits = scorer.fraction_bits
+        if agreement.blurs:
+            noise, facts = guard.noise(
+                features, scorer.content(), precision_bits=agreement.score_precision, fraction_bits=bits
+            )
+            own = on_grid(own, noise, bits)
+        part = keys.encrypt(own, FixedPoint(scorer.margin_bound + 2.0**-agreement.score_precision, bits))
+        Channel(link, label_party, round_).send("score-part", part, more=facts)
+        if agreement.mutual and keys.own is not None:
+            await serve_scores(link, agreement, keys.own, len(own), round_)
+        return None
+    others = []
+    for name in agreement.names[:-1]:
+        channel = Channel(link, name, round_)
+        load = partial(keys.public.load, shape=own.shape)
+        others.append(await channel.take("score-part", load, "shape", "ciphertexts"))
+    total = others[0] + own
+    for part in others[1:]:
+        total = total + part
+    masked, mask = total.mask()
+    return await open_scores(link, keys, masked, mask, round_)
+
+
+async def open_scores(link: Link, keys: Keyring, masked: Masked, mask: Mask, round_: int) -> Floats:
+    """The label party's part of the opening of scores."""
+    channel = Channel(link, keys.opener, round_)
+    channel.ask("score-request", masked, mask)
+    return channel.remove("score-opening", mask, keys.public.load_opened(await channel.hear("score-opening")))
+
+
+async def serve_scores(
+    link: Link, agreement: Agreement, holder: KeyHolder, rows: int | None, round_: int
+) -> None:
+    """The key-holder's part: opens the masked scores for the label party, one a row, in as much room as they
+    take. `rows` is checked where it is known.
+    """
+    label_party = agreement.label_party
+    masked = holder.public.load_masked(await link.receive("score-request", label_party, round=round_))
+    if len(masked.shape) != 1 or (rows is not None and masked.shape != (rows,)):
+        raise ShapeError(f"{label_party} asks for scores of shape {masked.shape}, ({rows},) expected")
+    check_room(masked, agreement, 0)
+    opened = holder.open(masked).to_bytes()
+    note_scores_opened(link, label_party, masked, round_)
+    link.send(label_party, "score-opening", opened, round=round_)
+
+
+def note_scores_opened(link: Link, label_party: str, masked: Masked, round_: int) -> None:
+    channel = Channel(link, label_party, round_)
+    channel.checked("score-request", "shape", "ciphertexts", "not seen")
+    channel.opened("score-opening", masked)
+
+
+async def _transfer_ask(link: Link, b: str, own: KeyHolder, scorer: TransferScorer, round_: int) -> Floats:
+    """A's part."""
+    if scorer.phi is None:
+        raise DataError("scores: the label party's shard has no Phi")
+    key, channel = own.public.key_id, Channel(link, b, round_)
+    if key not in scorer.sealed:
+        model = own.encrypt(scorer.phi, scorer.fixed)
+        scorer.sealed[key] = model.to_bytes()
+        channel.send("score-model", model)
+    else:
+        channel.tell("score-model", scorer.sealed[key], {"origin": "fresh"})
+    blob = await channel.hear("scores")
+    if len(blob) < SIZES.size:
+        raise FormatError(f"scores: cut short, {len(blob)} bytes")
+    (length,) = SIZES.unpack_from(blob)
+    end = SIZES.size + length
+    values = own.receive(own.public.load_masked(blob[SIZES.size : end]), blob[end:])
+    channel.checked("scores", "ciphertexts", "fits its mask", "not seen")
+    return values
+
+
+async def _transfer_answer(
+    link: Link,
+    agreement: Agreement,
+    keys: Keyring,
+    scorer: TransferScorer,
+    features: Floats,
+    round_: int,
+    guard: ScoreGuard,
+) -> None:
+    """B's part."""
+    a = agreement.label_party
+    channel = Channel(link, a, round_)
+    asked = await channel.hear("score-model")
+    model = keys.public.load(asked, (scorer.layer.width,))
+    channel.checked("score-model", "shape", "ciphertexts")
+    # A public scale: a disclosure names it, and a private one would show the size of the largest u.
+    result = model.contract(scorer.hidden(features)[None], scorer.fixed)
+    more: dict[str, Any] = {}
+    if agreement.blurs:
+        noise, more = guard.noise(
+            features,
+            scorer.content() + asked,
+            precision_bits=agreement.score_precision,
+            fraction_bits=result.unit_bits,
+        )
+        result = result.add_units(noise)
+    masked, mask = result.mask()
+    channel.disclose("scores", masked, mask, _joined, **more)
+
+
+def _joined(block: bytes, disclosure: bytes) -> bytes:
+    return SIZES.pack(len(block)) + block + disclosure

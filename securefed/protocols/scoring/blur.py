@@ -1,0 +1,219 @@
+"""Blurred scores: whoever is scored adds noise to its part, so that a score shows a score and no more.
+
+An exact score is a whole number of many bits, sum_j x_j theta_j in integer units. Far more than its leading
+digits is in it: from one exact prediction of 40 people a label party found the other party's columns, bit by
+bit, by reducing a lattice (tests/audit/test_attack_scores.py). So every party but the label party adds to its
+own part, before the part leaves it, a number uniform over one whole step of the public precision,
+
+    opened = exact + n,   n uniform in [-2**(w-1), 2**(w-1)) integer units,   w = fraction - precision bits,
+
+at the full resolution of the integers: modulo 2**w what is opened is uniform and independent of what is
+exact, so nothing below the precision is left in it. Cutting low bits off instead would not do: the label
+party knows its own part and its mask, and each carry would compare its low bits with the hidden ones.
+
+Asking twice must not average the noise away, so n is a keyed function (BLAKE2b under a secret of the party
+that is scored) of everything that the exact number follows from, as far as this party holds it: the row's
+content, its own part of the model and, in transfer learning, the other's part as it arrived. The same
+question gets the same answer; where the exact number may be another one, by however little, the noise is
+another one too, since the difference of two scores under the same noise would be exact again. People whose
+rows are equal get equal noise.
+
+What is left: near-identical models scored on the same people still average. `score_ledger` counts that.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from securefed.checks import check_integer
+from securefed.crypto.scheme import Floats
+from securefed.data.entropy import column_bits
+from securefed.errors import SettingError
+from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, ScoreStore
+
+__all__ = ["KEY_BYTES", "MOST_PRECISION", "PRECISION", "ScoreGuard", "blur", "on_grid", "row_contents"]
+
+PRECISION = 10
+"""Bits after the point that a score shows: 2**-10, three digits."""
+MOST_PRECISION = 24
+KEY_BYTES = 32
+KNOWN_AT_ONCE = 1 << 14
+"""Rows that are looked at together."""
+
+
+def blur(
+    rows: Floats,
+    *,
+    key: bytes,
+    context: bytes,
+    precision_bits: int,
+    fraction_bits: int,
+    placed: bool = False,
+) -> list[int]:
+    """What to add to the scores of `rows`, in integer units of 2**-fraction_bits.
+
+    `key`: the secret of the party that is scored. `context`: what besides the row the exact score follows
+    from, in bytes; it is hashed, so it may be long. `placed`: the context is of all these rows together, so
+    that each place has noise of its own: equal rows may have different scores by it.
+    """
+    check_integer("precision_bits", precision_bits, least=0, most=MOST_PRECISION)
+    width = fraction_bits - precision_bits
+    if not 1 <= width <= 8 * blake2b.MAX_DIGEST_SIZE:
+        raise SettingError(
+            f"fraction_bits: {fraction_bits} given, 1 to {8 * blake2b.MAX_DIGEST_SIZE} more than the"
+            f" precision's {precision_bits} are allowed"
+        )
+    # Noise of two widths from one stream would share bits, so the widths are part of the question.
+    stream = _keyed(key, _sizes(precision_bits, fraction_bits) + context, b"score context", 32)
+    size, most, half = -(-width // 8), 1 << width, 1 << (width - 1)
+    contents = row_contents(rows)
+    if placed:
+        contents = [place.to_bytes(8, "little") + row for place, row in enumerate(contents)]
+    return [
+        int.from_bytes(_keyed(stream, row, b"score blur", size), "little") % most - half for row in contents
+    ]
+
+
+def _sizes(precision_bits: int, fraction_bits: int) -> bytes:
+    return precision_bits.to_bytes(2, "little") + fraction_bits.to_bytes(2, "little")
+
+
+def _keyed(key: bytes, message: bytes, purpose: bytes, size: int) -> bytes:
+    return blake2b(message, key=key, person=purpose, digest_size=size).digest()
+
+
+def row_contents(rows: Floats) -> list[bytes]:
+    """Each row's numbers as bytes; 0 and -0 are one number."""
+    return [row.tobytes() for row in np.ascontiguousarray(rows + 0.0, dtype="<f8")]
+
+
+def _hashed(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
+
+
+def on_grid(values: Floats, noise: Sequence[int], fraction_bits: int) -> Floats:
+    """values, rounded to whole multiples of 2**-fraction_bits, with the noise added."""
+    integers = np.rint(np.ldexp(values, fraction_bits)) + np.array(noise, dtype=np.float64)
+    blurred: Floats = np.ldexp(integers, -fraction_bits)
+    return blurred
+
+
+class ScoreGuard:
+    """What a party that is scored keeps about that: the secret that its noise follows from, and the ledger of
+    what scores have shown.
+
+    Both have to survive for as long as people are scored: with another secret the same question gets a second
+    answer. `column_bits`: what there is to tell of a row (securefed.data.entropy).
+    """
+
+    def __init__(
+        self,
+        key: bytes | None = None,
+        *,
+        party: str = "a party that is scored",
+        mode: str = "refuse",
+        store: ScoreStore | None = None,
+        column_bits: float | None = None,
+    ) -> None:
+        self.key = secrets.token_bytes(KEY_BYTES) if key is None else key
+        if len(self.key) != KEY_BYTES:
+            raise SettingError(f"score key: {len(self.key)} bytes given, {KEY_BYTES} are allowed")
+        self.party, self.column_bits = party, column_bits
+        self.ledger = ScoreLedger(self.key, mode, store)
+        self._people: dict[bytes, bytes | tuple[bytes, ...]] = {}
+        """By the hash of their row, which is shorter than the row; several where rows are equal."""
+
+    def know(self, rows: Floats, people: Sequence[bytes]) -> None:
+        """Who rows are about: people are counted by their id, whatever becomes of their columns."""
+        for start in range(0, len(rows), KNOWN_AT_ONCE):
+            some = slice(start, start + KNOWN_AT_ONCE)
+            for content, person in zip(row_contents(rows[some]), people[some], strict=True):
+                known = self._people.setdefault(_hashed(content), person)
+                same = known if isinstance(known, tuple) else (known,)
+                if person not in same:
+                    self._people[_hashed(content)] = (*same, person)
+
+    def _about(self, rows: Floats) -> list[bytes]:
+        """Who these rows are about. Without ids, equal rows are as many people as there are rows.
+
+        ScoreRefusal for a person that stands there twice: each place has noise of its own, which would
+        average out.
+        """
+        found: list[bytes] = []
+        times: Counter[bytes] = Counter()
+        for content in row_contents(rows):
+            known = self._people.get(_hashed(content))
+            again, times[content] = times[content], times[content] + 1
+            if known is None:
+                found.append(content + again.to_bytes(4, "little") if again else content)
+                continue
+            same = known if isinstance(known, tuple) else (known,)
+            if again >= len(same):
+                raise ScoreRefusal(f"{self.party}: a question names the same person twice, once is allowed")
+            found += same
+        return found
+
+    def expect(self, rows: Floats, scorings: int, precision_bits: int, outputs: int = 1) -> None:
+        """Before a training that will evaluate on these rows so often; ScoreRefusal if that is too much."""
+        held = self._held(rows)
+        self.ledger.expect(self.party, self._about(rows), scorings, precision_bits, held, outputs)
+
+    def noise(
+        self, rows: Floats, context: bytes, *, precision_bits: int, fraction_bits: int
+    ) -> tuple[list[int], dict[str, Any]]:
+        """The noise for one scoring by a model of one output, and what the transcript says of it."""
+        (noise,), facts = self.noises(
+            rows, context, 1, precision_bits=precision_bits, fraction_bits=fraction_bits
+        )
+        return noise, facts
+
+    def noises(
+        self,
+        rows: Floats,
+        context: bytes,
+        outputs: int,
+        *,
+        precision_bits: int,
+        fraction_bits: int,
+        placed: bool = False,
+    ) -> tuple[list[list[int]], dict[str, Any]]:
+        """The noise for each output of one scoring, booked before it is answered, and what the transcript
+        says of it: how wide the noise is, never the noise.
+
+        The ledger knows a model by `context`, every byte of it. Another ciphertext of the same model is
+        another question: nothing proves that it hides the same parameters. `placed`: see `blur`.
+        """
+        question, held = _sizes(precision_bits, fraction_bits) + context, self._held(rows)
+        state = self.ledger.book(self.party, self._about(rows), question, precision_bits, held, outputs)
+        noises = [
+            blur(
+                rows,
+                key=self.key,
+                context=output.to_bytes(4, "little") + context,
+                precision_bits=precision_bits,
+                fraction_bits=fraction_bits,
+                placed=placed,
+            )
+            for output in range(outputs)
+        ]
+        facts = {"precision_bits": precision_bits, "noise_bits": fraction_bits - precision_bits}
+        return noises, {"blur": facts, "ledger": state.mode}
+
+    def release_stream(self, receiver: str, question: bytes, bits: int, limit: int | None) -> bytes:
+        """A secret that the noise of a release follows from, booked before it is answered."""
+        self.ledger.book_release(self.party, receiver, question, bits, limit)
+        return _keyed(self.key, receiver.encode() + question, b"release blur", 32)
+
+    def _held(self, rows: Floats) -> float:
+        if self.column_bits is None:  # nobody said; what is scored is all that is known of the columns
+            self.column_bits = column_bits(rows)
+        return self.column_bits
+
+    def __repr__(self) -> str:
+        return f"<score guard of {self.party}, {self.ledger.mode}>"

@@ -1,0 +1,86 @@
+"""A run that only predicts: the scores of some rows, to the label party."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from securefed.crypto import KeyHolder, Mapper
+from securefed.crypto.blind.interface import CrossScheme
+from securefed.crypto.scheme import Floats
+from securefed.errors import DataError
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.blind.scoring import ModelPart, open_keys, score_rows
+from securefed.protocols.keyring import distribute_keys, note_agreement
+from securefed.protocols.own_gradient.prediction import scores, serve_scores
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.scorers import Scorer
+from securefed.transport import Link, Program
+
+__all__ = ["blind_program", "predict_programs"]
+
+
+def predict_programs(
+    agreement: Agreement,
+    parts: Mapping[str, Scorer],
+    features: Mapping[str, Floats],
+    holders: Mapping[str, KeyHolder],
+    mapper: Mapper,
+    guards: Mapping[str, ScoreGuard] | None = None,
+    rows: int | None = None,
+) -> dict[str, Program]:
+    """A program for each party of a model whose owners know their parameters.
+
+    The label party's outcome is the scores, the others' None. `guards`: of the parties that are scored; fresh
+    ones where none are given. `rows`: how many a key-holder party opens scores of; as many as the given
+    features have, where nothing is said.
+    """
+    kept = guards or {}
+    if rows is None and features:
+        rows = len(next(iter(features.values())))
+
+    def data_party(name: str) -> Program:
+        async def program(link: Link) -> Floats | None:
+            note_agreement(link, agreement)
+            keys = await distribute_keys(link, agreement, holders.get(name), mapper)
+            link.phase = "prediction"
+            guard = kept.get(name) or ScoreGuard()
+            return await scores(link, agreement, keys, parts[name], features.get(name), 0, guard)
+
+        return program
+
+    async def key_holder(link: Link) -> None:
+        note_agreement(link, agreement)
+        holder = holders[str(agreement.key_holder)]
+        await distribute_keys(link, agreement, holder, mapper)
+        link.phase = "prediction"
+        await serve_scores(link, agreement, holder, rows, 0)
+
+    programs: dict[str, Program] = {name: data_party(name) for name in agreement.names}
+    if agreement.key_holder is not None:
+        programs[agreement.key_holder] = key_holder
+    return programs
+
+
+def blind_program(
+    agreement: Agreement,
+    part: ModelPart,
+    features: Floats | None,
+    count: int,
+    scheme: CrossScheme,
+    mapper: Mapper,
+    guard: ScoreGuard | None = None,
+) -> Program:
+    """One party's program for a blind model. `features`: of the rows, None at a helper; `count`: how many."""
+
+    async def program(link: Link) -> Floats | None:
+        note_agreement(link, agreement)
+        if features is None and link.name in part.plan.names:
+            raise DataError(f"{link.name}: no rows to score")
+        keys = open_keys(link, part, scheme, mapper)
+        link.phase = "prediction"
+        found = await score_rows(link, part, keys, features, count, guard or ScoreGuard(), 0)
+        if found is None:
+            return None
+        return found[:, 0] if found.shape[1] == 1 else found
+
+    return program

@@ -1,0 +1,337 @@
+"""The score ledger: how much of a person's row its scores have shown, kept by the party that is scored.
+
+A score at precision 2**-p that is opened modulo 2**m tells its reader at most p + m bits, whatever was asked.
+That is set against what there is to tell of a row, the entropy of the columns (securefed.data.entropy): at
+most log2 of a column's distinct values, less where some are frequent. Whoever has more bits about many people
+than their columns hold can find the columns by lattice reduction, knowing nobody's features
+(research.attacks.columns). Measured on columns of 100 levels, single relations between rows are found from
+0.8 times as many bits as the columns hold, all of them from 1.6 times (docs/threat-model.md). Columns that go
+with each other hold less than each by itself, so the line is drawn at half:
+
+    allowed = max(2, floor(bits that the columns hold / (MARGIN (p + m))))      scorings of one person
+
+It warns past half of that, and refuses past it. Two scorings are always answered: one measures the model on
+held-out people, the other is what the model is for. Where the columns hold less than one score shows (few
+columns of few values), the ledger warns at the first, since patterns of values then show as clusters of
+scores. Nothing but a coarser precision prevents that.
+
+What counts is a *question*: people, and all bytes that were asked with. The same question again has the same
+answer (protocols.scoring.blur) and costs nothing. Evaluations during training are questions like any other,
+and a party refuses a training that plans too many of them before it begins.
+
+A label party that does not follow the protocol can aim everything that is opened at one person: with a column
+of its own that singles somebody out, scores of *other* people tell about that one. So the ledger also has a
+total over all people (`total_bits`), which bounds what was told about anybody.
+
+People are known by a keyed hash of their id, or of their row where they have none, so that the ledger shows
+nobody to a reader without the key.
+
+    record    magic 4 b"SCOR" | bits 4 | people 4 | question 16 | people x 16 | checksum 8
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import floor
+from typing import Any, Protocol
+
+from securefed.checks import check_choice
+from securefed.errors import DataError
+from securefed.protocols.own_gradient.ledger import LedgerRefusal, LedgerWarning
+
+__all__ = [
+    "MARGIN",
+    "MODES",
+    "ScoreLedger",
+    "ScoreRefusal",
+    "ScoreStore",
+    "ScoreWarning",
+    "ScoringState",
+    "allowed_scorings",
+    "read_records",
+    "score_bits",
+    "whole_records",
+]
+
+MODES = ("refuse", "warn", "off")
+MARGIN = 2.0
+RANGE_BITS = 6
+"""m: a score is opened modulo 2**m."""
+LEAST_ALLOWED = 2
+DIGEST = 16
+HEAD = struct.Struct(f"<4sII{DIGEST}s")
+MAGIC = b"SCOR"
+CHECK = 8
+
+
+class ScoreRefusal(LedgerRefusal):
+    """More scores of a person than its columns allow."""
+
+
+class ScoreWarning(LedgerWarning):
+    """Scores come close to showing a party's columns, or show them."""
+
+
+def score_bits(precision_bits: int, outputs: int = 1) -> int:
+    """What one scoring tells about a row: so much for each output of the model."""
+    return outputs * (precision_bits + RANGE_BITS)
+
+
+def allowed_scorings(column_bits: float, precision_bits: int, outputs: int = 1) -> int:
+    return max(LEAST_ALLOWED, floor(column_bits / (MARGIN * score_bits(precision_bits, outputs))))
+
+
+class ScoreStore(Protocol):
+    """Where the records of a ledger survive."""
+
+    def read(self) -> bytes:
+        """Whatever was appended since the last call, by whomever."""
+        ...
+
+    def append(self, record: bytes) -> None:
+        """Durable when it returns."""
+        ...
+
+    def held(self) -> AbstractContextManager[object]:
+        """Keep others from appending for as long as it is open: nothing comes between reading and booking."""
+        ...
+
+
+@dataclass(frozen=True)
+class ScoringState:
+    """After a scoring: the person with the most of them."""
+
+    mode: str
+    scorings: int
+    bits: int
+    column_bits: float
+    precision_bits: int
+    outputs: int = 1
+
+    @property
+    def ratio(self) -> float:
+        """Of what the ledger allows."""
+        return MARGIN * self.bits / self.column_bits if self.column_bits > 0 else float("inf")
+
+    @property
+    def verdict(self) -> str:
+        if self.mode == "off":
+            return "not counted"
+        if self.scorings <= 1 and self.ratio > MARGIN:
+            return "shown"
+        if self.scorings > allowed_scorings(self.column_bits, self.precision_bits, self.outputs):
+            return "past"
+        return "near" if self.ratio > 0.5 else "below the line"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "mode": self.mode,
+            "scorings": self.scorings,
+            "bits": self.bits,
+            "column_bits": floor(self.column_bits),
+            "verdict": self.verdict,
+        }
+
+
+class ScoreLedger:
+    """Counts what scores have told about each person. One is kept by each party that is scored."""
+
+    def __init__(self, key: bytes, mode: str = "refuse", store: ScoreStore | None = None) -> None:
+        self.mode = check_choice("score_ledger", mode, MODES)
+        self._key, self._store = key, store
+        self._told: dict[bytes, tuple[int, int]] = {}
+        """By person: scorings, bits."""
+        self._answered: dict[bytes, set[bytes]] = {}
+        """By question: people."""
+        self._records = b""
+        self._warned: set[str] = set()
+
+    @property
+    def total_bits(self) -> int:
+        """What all scores together have told at most."""
+        self._catch_up()
+        return sum(bits for _, bits in self._told.values())
+
+    def expect(
+        self,
+        party: str,
+        people: Sequence[bytes],
+        scorings: int,
+        precision_bits: int,
+        column_bits: float,
+        outputs: int = 1,
+    ) -> None:
+        """Before a training that will score these people so often: refuse or warn before it begins."""
+        if self.mode == "off" or not scorings:
+            return
+        self._catch_up()
+        told = (self._told.get(self._person(each), (0, 0)) for each in people)
+        scored, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
+        state = ScoringState(
+            self.mode,
+            scored + scorings,
+            bits + scorings * score_bits(precision_bits, outputs),
+            column_bits,
+            precision_bits,
+            outputs,
+        )
+        self._judge(party, state, f"{scorings} evaluations are planned")
+
+    def book(
+        self,
+        party: str,
+        people: Sequence[bytes],
+        question: bytes,
+        precision_bits: int,
+        column_bits: float,
+        outputs: int = 1,
+    ) -> ScoringState:
+        """Write a scoring down that is about to be answered, or raise ScoreRefusal."""
+        if self.mode == "off":
+            return ScoringState("off", 0, 0, column_bits, precision_bits, outputs)
+        with nullcontext() if self._store is None else self._store.held():
+            return self._book(party, people, question, precision_bits, column_bits, outputs)
+
+    def _book(
+        self,
+        party: str,
+        people: Sequence[bytes],
+        question: bytes,
+        precision_bits: int,
+        column_bits: float,
+        outputs: int,
+    ) -> ScoringState:
+        self._catch_up()
+        asked = self._hashed(question, b"score question")
+        before = self._answered.get(asked, set())
+        hashes = dict.fromkeys(self._person(each) for each in people)
+        new = [each for each in hashes if each not in before]
+        step = score_bits(precision_bits, outputs)
+        after = {each: _plus(self._told.get(each, (0, 0)), step) for each in new}
+        told = [after.get(each) or self._told[each] for each in hashes]
+        scorings, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
+        state = ScoringState(self.mode, scorings, bits, column_bits, precision_bits, outputs)
+        if new:
+            self._judge(party, state, "a score was asked for")
+            self._write(_record(asked, new, step))
+        return state
+
+    def book_release(self, party: str, receiver: str, question: bytes, bits: int, limit: int | None) -> None:
+        """Write down that so many bits of a model are about to be released, whatever the mode is.
+
+        The same question costs nothing again. ScoreRefusal beyond `limit` bits in all runs together.
+        """
+        with nullcontext() if self._store is None else self._store.held():
+            self._catch_up()
+            asked = self._hashed(question, b"score question")
+            person = self._person(b"release " + receiver.encode())
+            if person in self._answered.get(asked, set()):
+                return
+            total = self._told.get(person, (0, 0))[1] + bits
+            if limit is not None and total > limit:
+                raise ScoreRefusal(
+                    f"{party}: releases to {receiver} would show {total} bits in all, at most {limit} are"
+                    " allowed; release='trusted' at all parties says that they trust each other"
+                )
+            self._write(_record(asked, [person], bits))
+
+    def _write(self, record: bytes) -> None:
+        if self._store is None:
+            self._records += record
+            self._take(record)
+        else:
+            self._store.append(record)
+            self._catch_up()
+
+    def _judge(self, party: str, state: ScoringState, why: str) -> None:
+        if state.verdict == "below the line" or (state.verdict == "near" and state.scorings <= 1):
+            return
+        allowed = allowed_scorings(state.column_bits, state.precision_bits, state.outputs)
+        numbers = (
+            f"{party}: {why}, and a person would be scored {state.scorings} times, {state.bits} bits of the"
+            f" {state.column_bits:.0f} that its columns hold"
+        )
+        if state.verdict == "past" and self.mode == "refuse":
+            raise ScoreRefusal(
+                f"{numbers}; at most {allowed} at 2**-{state.precision_bits} are allowed: evaluate more"
+                f" seldom, set a smaller score_precision, or score_ledger='warn' at {party} to go on"
+            )
+        if state.verdict not in self._warned:
+            self._warned.add(state.verdict)
+            remark = {
+                "near": f"at most {allowed} are allowed",
+                "shown": "so that scores show patterns of its columns",
+                "past": "so that its columns can be found from scores",
+            }[state.verdict]
+            warnings.warn(f"{numbers}; {remark}", ScoreWarning, stacklevel=4)
+
+    # Records: question, precision, people; each whole or not there
+
+    def to_bytes(self) -> bytes:
+        """The records of a ledger that is kept in memory."""
+        return self._records
+
+    def restore(self, records: bytes) -> None:
+        """Go on from what `to_bytes` gave."""
+        self._records += records
+        self._take(records)
+
+    def _catch_up(self) -> None:
+        if self._store is not None:
+            self._take(self._store.read())
+
+    def _take(self, records: bytes) -> None:
+        for question, bits, people in read_records(records):
+            answered = self._answered.setdefault(question, set())
+            for each in people:
+                if each not in answered:
+                    answered.add(each)
+                    self._told[each] = _plus(self._told.get(each, (0, 0)), bits)
+
+    def _person(self, content: bytes) -> bytes:
+        return self._hashed(content, b"score person")
+
+    def _hashed(self, content: bytes, purpose: bytes) -> bytes:
+        return blake2b(content, key=self._key, person=purpose, digest_size=DIGEST).digest()
+
+
+def _plus(told: tuple[int, int], bits: int) -> tuple[int, int]:
+    return told[0] + 1, told[1] + bits
+
+
+def _record(question: bytes, people: Sequence[bytes], bits: int) -> bytes:
+    body = HEAD.pack(MAGIC, bits, len(people), question) + b"".join(people)
+    return body + blake2b(body, digest_size=CHECK).digest()
+
+
+def whole_records(data: bytes) -> int:
+    """How many bytes of `data` are whole records; what comes after them was cut off while it was written."""
+    end = 0
+    while len(data) - end >= HEAD.size:
+        magic, _, count, _ = HEAD.unpack_from(data, end)
+        size = HEAD.size + count * DIGEST
+        if magic != MAGIC:
+            raise DataError(f"score ledger: damaged at byte {end}")
+        if len(data) - end < size + CHECK:
+            break
+        body, check = data[end : end + size], data[end + size : end + size + CHECK]
+        if blake2b(body, digest_size=CHECK).digest() != check:
+            raise DataError(f"score ledger: damaged at byte {end}")
+        end += size + CHECK
+    return end
+
+
+def read_records(data: bytes) -> Iterator[tuple[bytes, int, list[bytes]]]:
+    """Question, bits told of each, and people of each record."""
+    place, end = 0, whole_records(data)
+    while place < end:
+        _, bits, count, question = HEAD.unpack_from(data, place)
+        first = place + HEAD.size
+        last = first + count * DIGEST
+        yield question, bits, [data[i : i + DIGEST] for i in range(first, last, DIGEST)]
+        place = last + CHECK

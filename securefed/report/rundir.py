@@ -1,0 +1,94 @@
+"""A run's directory at one party: what it keeps, and nothing of anybody else's.
+
+    result.json               settings, result, bytes, what this party saw
+    timing.json               computation and communication, round by round and by activity
+    report.html               both, with plots, for people
+    transcript-<party>.jsonl  everything this party sent, received and opened (securefed.transport.transcript)
+    alignment-<party>.jsonl   the same for the set intersection before the training
+    shard-<party>.npz         this party's part of the model
+    preparation-<party>.npz   how its columns were encoded and scaled
+    checkpoints/              to go on after an interruption; encrypted
+
+A directory may hold several parties' files where they share a machine, as in a demonstration.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from securefed.files import make_folder, read_json, write_atomically, write_json
+
+__all__ = ["RunDirectory"]
+
+
+class RunDirectory:
+    """The paths of one party's files in one run."""
+
+    def __init__(self, folder: str | os.PathLike[str], party: str) -> None:
+        self.folder = Path(folder)
+        self.party = party
+
+    def make(self) -> None:
+        make_folder(self.folder, private=True)
+
+    @property
+    def result(self) -> Path:
+        return self.folder / "result.json"
+
+    @property
+    def timing(self) -> Path:
+        return self.folder / "timing.json"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.html"
+
+    @property
+    def transcript(self) -> Path:
+        return self.folder / f"transcript-{self.party}.jsonl"
+
+    @property
+    def alignment(self) -> Path:
+        return self.folder / f"alignment-{self.party}.jsonl"
+
+    @property
+    def prediction(self) -> Path:
+        return self.folder / f"prediction-{self.party}.jsonl"
+
+    @property
+    def shard(self) -> Path:
+        return self.folder / f"shard-{self.party}.npz"
+
+    @property
+    def preparation(self) -> Path:
+        return self.folder / f"preparation-{self.party}.npz"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def openings(self) -> Path:
+        """What this party's key has opened in this run (securefed.crypto.memory)."""
+        return self.folder / f"openings-{self.party}.log"
+
+    @property
+    def finished(self) -> bool:
+        """Whether a whole run lies here."""
+        return self.result.exists()
+
+    def write(self, result: dict[str, Any], timing: dict[str, Any], report: str) -> None:
+        """The report first: whoever finds result.json finds the rest."""
+        self.make()
+        write_json(self.timing, timing)
+        write_atomically(self.report, report.encode(), mode=0o644)
+        write_json(self.result, result)
+
+    def read(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The result and the timing of a finished run."""
+        return read_json(self.result, "run's result"), read_json(self.timing, "run's timing")
+
+    def __repr__(self) -> str:
+        return f"<run directory {self.folder} of {self.party}>"

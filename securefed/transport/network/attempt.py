@@ -1,0 +1,391 @@
+"""One attempt at a run: who takes part, how far each one is, and what ends it.
+
+An attempt begins with greetings. Each party has a random *session*, new for every attempt, and tells all
+others which sessions it knows. It starts its program when every peer knows exactly the same sessions as it
+does: then all of them are in the same attempt, and its name is a digest over those sessions. Every message
+carries that name.
+
+A party that is killed and started again comes with a new session. Parties that still greet take note of it;
+parties that already run stop their attempt with `PeerRestarted`, and the layer above goes back to the last
+round that all have and makes a new attempt. A running party answers a new session as one that is on its way
+out, so nobody can start with somebody who is about to stop.
+
+    GREETING --all know the same sessions--> RUNNING --program ended--> FINISHED --all finished--> over
+        `------------- any failure, here or at a peer ------------------------> LEFT
+
+All methods may be called from any thread; `changed` is notified whenever something a waiting thread looks at
+has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from securefed.transport.message import IllegalMessage, TransportError, WrongKind, WrongRun, WrongSender
+from securefed.transport.network import codec
+from securefed.transport.network.codec import ABSENT, FINISHED, GREETING, LEFT, RUNNING, Envelope, Hello
+from securefed.transport.network.errors import (
+    LimitExceeded,
+    OtherAttempt,
+    PeerLeft,
+    PeerLost,
+    PeerRefused,
+    PeerRestarted,
+    SettingsDiffer,
+)
+from securefed.transport.network.host import Host
+from securefed.transport.network.inbox import Inbox
+from securefed.transport.network.limits import Limits
+
+__all__ = ["Attempt", "Other"]
+
+SKEW_WARNED = 30.0
+SAMPLES = 64
+
+Arrivals = Callable[[str], tuple[int, float]]
+"""Of one peer: bytes seen on its connections for messages, and when the last of them came."""
+
+
+@dataclass
+class Other:
+    """A peer, as this party knows it now."""
+
+    name: str
+    inbox: Inbox
+    heard: float
+    """When it last gave any sign of life, on this machine's monotonic clock."""
+    hello: Hello | None = None
+    arrived: int = 0
+    """Bytes of our messages that it has seen, as it last said."""
+    holding: bool = False
+    """It said that it has no room for our next message."""
+    trouble: str = ""
+    """What went wrong with the last call to it; empty if it was answered."""
+    told_end: bool = False
+    """It has said that it heard that this party has finished."""
+    trips: list[float] = field(default_factory=list)
+    """Round trips of recent greetings, in seconds."""
+    skew: float | None = None
+    """Its wall clock minus ours, in seconds, at the fastest greeting so far."""
+    skew_said: bool = False
+    """That its clock is off has been logged."""
+
+    @property
+    def state(self) -> int:
+        return ABSENT if self.hello is None else self.hello.state
+
+    @property
+    def session(self) -> bytes:
+        return b"" if self.hello is None else self.hello.session
+
+    @property
+    def latency(self) -> float:
+        """Seconds one way, as half of the median of recent round trips."""
+        return median(self.trips) / 2 if self.trips else 0.0
+
+
+class Attempt:
+    """The state that the calls, the senders and the program share."""
+
+    def __init__(
+        self,
+        name: str,
+        peers: Collection[str],
+        *,
+        run: str,
+        kinds: Collection[str],
+        settings: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        limits: Limits,
+        log: logging.Logger,
+        done: Collection[str] = (),
+        host: Host | None = None,
+        arrivals: Arrivals = lambda _: (0, 0.0),
+    ) -> None:
+        """`done`: the runs that this process has been through. Who still greets for one of them may come."""
+        self.name, self.run, self.kinds, self.limits = name, run, frozenset(kinds), limits
+        self.settings = codec.to_json("settings", settings)
+        self.settings_digest = hashlib.sha256(self.settings).digest()
+        self._host = host or Host()
+        self._arrivals = arrivals
+        self.changed = self._host.condition()
+        self.ended = [self.changed]
+        """Who is to be told when this is over: conditions beside `changed`."""
+        self.others = {peer: Other(peer, Inbox(peer, limits), self._host.now()) for peer in peers}
+        self.state = GREETING
+        self.failure: TransportError | None = None
+        self.attempt = b""
+        self._facts = codec.to_json("facts", facts)
+        self._session = secrets.token_bytes(codec.SESSION_BYTES)
+        self._reason = ""
+        self._refusals: dict[str, str] = {}
+        self._log, self._done = log, frozenset(done)
+
+    # Greetings.
+
+    def hello(self, receiver: str) -> Hello:
+        """What this party says now."""
+        with self.changed:
+            other = self.others[receiver]
+            current = other.inbox.current
+            known = other.state >= RUNNING  # it has our settings and facts, and on a slow line they cost time
+            return Hello(
+                run=self.run,
+                sender=self.name,
+                receiver=receiver,
+                session=self._session,
+                state=self.state,
+                settings=b"" if known and self.state != GREETING else self.settings,
+                facts=b"" if known and self.state != GREETING else self._facts,
+                sessions=self.sessions,
+                clock=time.time(),
+                reason=self._reason,
+                refusal=self._refusals.get(receiver, "") if self.state == LEFT else "",
+                heard=other.state,
+                arrived=self._arrivals(receiver)[0],
+                holding=current is not None and current.moved is None,
+            )
+
+    @property
+    def sessions(self) -> dict[str, bytes]:
+        """Whose session this party knows, its own included."""
+        with self.changed:
+            others = self.others.values()
+            known = {other.name: other.hello.session for other in others if other.hello is not None}
+            return {self.name: self._session, **known}
+
+    def agrees(self, peer: str) -> bool:
+        """Whether that peer knows the sessions that we know."""
+        with self.changed:
+            hello = self.others[peer].hello
+            return hello is not None and dict(hello.sessions) == self.sessions
+
+    def begin_if_agreed(self) -> bool:
+        with self.changed:
+            complete = all(other.hello is not None for other in self.others.values())
+            if self.state != GREETING or not complete or not all(map(self.agrees, self.others)):
+                return False
+            self.attempt = codec.attempt_name(self.run, self.settings_digest, self.sessions)
+            self._go(RUNNING)
+            return True
+
+    def hear(self, hello: Hello, asked_when: bytes | None = None) -> None:
+        """Take note of a hello, from an incoming call or as the answer to ours. `asked_when` is the session
+        that we knew when we asked: an answer of a process that has been replaced since is too late. None: it
+        is no answer. A peer answers for the attempt that it is asked about, and greets for the one that it is
+        in: only an answer says what has become of this one.
+        """
+        with self.changed:
+            other = self.others[hello.sender]
+            self.sign_of_life(hello.sender)
+            if self.failure is not None or self.state == LEFT:
+                return
+            if asked_when is not None and other.session not in (asked_when, hello.session):
+                return
+            if self.state == GREETING:
+                self._hear_greeting(other, hello)
+            else:
+                self._hear_running(other, hello, answered=asked_when is not None)
+            # It may have left this attempt since, for the next run: what it heard it has heard.
+            knows_us = hello.sessions.get(self.name) == self._session and hello.session == other.session
+            if knows_us:
+                other.arrived, other.holding = hello.arrived, hello.holding
+                other.told_end = other.told_end or hello.heard >= FINISHED
+                self.changed.notify_all()
+
+    def _hear_greeting(self, other: Other, hello: Hello) -> None:
+        known = other.hello
+        if known is not None and (
+            hello.state == ABSENT or (hello.state, hello.session) == (LEFT, known.session)
+        ):
+            other.hello = None  # it was here, and is not any more
+            self.changed.notify_all()
+        if hello.state == ABSENT:
+            return
+        if hello.run != self.run:
+            # A peer that is busy with another run may come to ours, and one that came back to a run that we
+            # have been through is shown on by our answer; one that greets for another will not come.
+            if hello.state == GREETING and hello.run not in self._done:
+                text = f"{self.name} is in run {self.run!r}, {hello.sender} is in run {hello.run!r}"
+                self.fail(WrongRun(text, hello.run))
+            self.is_late(hello)
+            return
+        if hello.is_short:
+            other.trouble = "it is still in an earlier attempt"  # it says so to one that runs with it
+            return
+        unlike = codec.differences(self.name, self.settings, hello.sender, hello.settings)
+        if unlike is not None:
+            self.fail(SettingsDiffer(unlike))
+            return
+        ours = hello.sessions.get(self.name) == self._session
+        if hello.state == GREETING or (hello.state in (RUNNING, FINISHED) and ours):
+            if other.hello is None or other.hello.session != hello.session:
+                self._log.info("%s is here", other.name)
+            other.hello = hello
+            other.trouble = ""
+            self.changed.notify_all()
+        elif hello.state != LEFT:
+            # Our own hello makes it leave what it is in.
+            other.trouble = "it is still in an earlier attempt"
+
+    def is_late(self, hello: Hello) -> None:
+        """A peer that is alive and in another run."""
+        with self.changed:
+            self.sign_of_life(hello.sender)
+            word = "still in" if hello.run in self._done else "in"
+            self.others[hello.sender].trouble = f"it is {word} run {hello.run!r}"
+
+    def _hear_running(self, other: Other, hello: Hello, *, answered: bool) -> None:
+        before = other.hello
+        elsewhere = hello.state == ABSENT or hello.run != self.run
+        if elsewhere and (other.state == FINISHED or not answered):
+            return  # what a finished party does next is its own business; coming back to this run is not
+        if hello.state == ABSENT:
+            self.fail(PeerLeft(other.name, f"{other.name} ended its part of the run", "ABSENT"))
+        elif elsewhere:
+            text = f"{other.name} has started again, and is in run {hello.run!r}"
+            self.fail(PeerRestarted(other.name, text))
+        elif before is None or hello.session != before.session:
+            # Otherwise it is a late word of an attempt that is over.
+            if hello.state == GREETING or hello.sessions.get(self.name) == self._session:
+                self.fail(PeerRestarted(other.name, f"{other.name} has started again"))
+        elif hello.state == LEFT and hello.refusal:
+            self.fail(PeerRefused(f"{other.name} refused: {hello.refusal}", hello.reason))
+        elif hello.state == LEFT:
+            why = hello.reason or "no reason given"
+            self.fail(PeerLeft(other.name, f"{other.name} left the run: {why}", hello.reason))
+        elif hello.state >= before.state:
+            short = hello.is_short
+            other.hello = replace(hello, settings=before.settings, facts=before.facts) if short else hello
+            self.changed.notify_all()
+
+    def knew(self, hello: Hello) -> bool:
+        """Whether that party took part in this attempt."""
+        with self.changed:
+            return self.others[hello.sender].session == hello.session
+
+    def answer(self, hello: Hello) -> Hello:
+        """Take note of an incoming hello, and say ours."""
+        with self.changed:
+            self.hear(hello)
+            return self.hello(hello.sender)
+
+    def measured(self, peer: str, trip: float, clock: float, now: float, *, warm: bool = True) -> None:
+        """A greeting took `trip` seconds there and back; `clock` was the peer's wall clock half-way. One that
+        is not warm made its connection first: it says nothing of the way, and enough of a clock that is far
+        off.
+        """
+        with self.changed:
+            other = self.others[peer]
+            fastest = not other.trips or trip <= min(other.trips)
+            if warm:
+                other.trips = [*other.trips, trip][-SAMPLES:]
+            if not fastest:
+                return
+            other.skew = clock - (now - trip / 2)
+            if not other.skew_said and abs(other.skew) - trip / 2 > SKEW_WARNED:
+                other.skew_said = True
+                word = "ahead of" if other.skew > 0 else "behind"
+                self._log.warning("the clock of %s is %.0f s %s ours", peer, abs(other.skew), word)
+
+    def sign_of_life(self, peer: str) -> None:
+        with self.changed:
+            other = self.others[peer]
+            other.heard = self._host.now()
+            other.trouble = ""
+
+    def arrived(self, peer: str) -> tuple[int, float]:
+        """Bytes of that peer's messages that have come so far, whole or not, and when the last did."""
+        return self._arrivals(peer)
+
+    def quiet_since(self, peer: str) -> float:
+        """When there last was a sign of life: an answer, or a byte of a message."""
+        with self.changed:
+            return max(self.others[peer].heard, self._arrivals(peer)[1])
+
+    # Messages.
+
+    def admit(self, sender: str, envelope: Envelope) -> None:
+        """Refuse what does not belong to this attempt, before its payload is taken in."""
+        if envelope.receiver != self.name:
+            raise WrongSender(f"{sender} sent {self.name} a message for {envelope.receiver!r}")
+        if envelope.run != self.run:
+            raise WrongRun(f"{sender} sent a message of run {envelope.run!r}, this is run {self.run!r}")
+        if envelope.settings != self.settings_digest:
+            raise SettingsDiffer(f"{sender} sent a message under other settings than {self.name} runs")
+        if envelope.attempt != self.attempt:
+            raise OtherAttempt(f"{sender} sent a message of another attempt at run {self.run!r}")
+        if envelope.kind not in self.kinds:
+            raise WrongKind(f"{sender} sent {envelope.kind!r}, a kind that the protocol does not name")
+        if envelope.size > self.limits.message_bytes:
+            raise LimitExceeded(
+                f"{sender} sent {envelope.kind!r} of {envelope.size} bytes, "
+                f"at most {self.limits.message_bytes} are allowed"
+            )
+
+    # Ends.
+
+    def fail(self, error: TransportError) -> None:
+        """End the attempt; the first reason is kept."""
+        with self.changed:
+            if self.failure is None and self.state != LEFT:
+                self.failure = error
+            self._tell()
+
+    def refuse(self, peer: str, error: IllegalMessage) -> None:
+        """End the attempt over what `peer` sent. It hears the reason from the refusal of its call or from our
+        farewell, whichever comes first.
+        """
+        with self.changed:
+            self._refusals.setdefault(peer, f"{type(error).__name__}: {error}")
+            self.fail(error)
+
+    def lose(self, peer: str, seconds: float) -> None:
+        trouble = self.others[peer].trouble
+        last = f" (last: {trouble})" if trouble else ""
+        self.fail(PeerLost(peer, f"{peer} could not be reached for {seconds:.0f} s{last}"))
+
+    def finish(self) -> None:
+        with self.changed:
+            self._go(FINISHED)
+
+    def leave(self, reason: str) -> None:
+        with self.changed:
+            self._reason = reason
+            self._go(LEFT)
+
+    @property
+    def all_finished(self) -> bool:
+        """Everybody's program has ended well, as far as has been heard."""
+        with self.changed:
+            return self.state == FINISHED and all(o.state == FINISHED for o in self.others.values())
+
+    @property
+    def may_part(self) -> bool:
+        """All have finished, and everybody has said that it knows so of us: nobody needs us any more."""
+        with self.changed:
+            return self.all_finished and all(other.told_end for other in self.others.values())
+
+    def _go(self, state: int) -> None:
+        self.state = state
+        self._tell()
+
+    def _tell(self) -> None:
+        for condition in self.ended:
+            condition.notify_all()
+
+    @property
+    def over(self) -> bool:
+        return self.failure is not None or self.state == LEFT
+
+    def check(self) -> None:
+        """Raise what ended the attempt, if anything did."""
+        if self.failure is not None:
+            raise self.failure

@@ -1,0 +1,113 @@
+"""The one place where the grpc package comes in: how it is set up, and what its errors mean here.
+
+TLS 1.3 only: grpcio has no switch for the least TLS version. The cipher suites of GRPC_SSL_CIPHER_SUITES are
+those of TLS 1.2 and below (1.3 has its own, which are always on), so it gets one that needs a pre-shared key.
+There is none, so no handshake below 1.3 can succeed, at either end. grpc reads its environment once, when it
+is first imported: so the variables are set for that moment and put back after it, and nothing else in this
+process, nor any child of it, sees them. Where somebody imported grpc before, they come too late;
+`Endpoint` tries a TLS 1.2 handshake with its own server and does not start if that succeeds.
+
+grpc's own lines on stderr are off unless GRPC_VERBOSITY asks for them: who is refused is logged by us, once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from securefed.transport.message import TransportError
+from securefed.transport.network.errors import PeerRefused, WrongCertificate
+from securefed.transport.network.limits import MOST_REFUSAL
+
+
+@contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+with _environment(
+    GRPC_SSL_CIPHER_SUITES="ECDHE-PSK-AES128-CBC-SHA",
+    GRPC_VERBOSITY=os.environ.get("GRPC_VERBOSITY", "NONE"),
+):
+    import grpc
+
+__all__ = [
+    "DELIVER",
+    "ERROR_KEY",
+    "GREET",
+    "POST",
+    "SERVICE",
+    "channel_options",
+    "grpc",
+    "server_options",
+    "translate",
+]
+
+SERVICE = "securefed.v1.Party"
+GREET = f"/{SERVICE}/Greet"
+POST = f"/{SERVICE}/Post"
+DELIVER = f"/{SERVICE}/Deliver"
+ERROR_KEY = "securefed-error"
+"""Trailing metadata: the name of our error, which tells a refusal of ours from a failure of the network."""
+
+Options = list[tuple[str, int | str]]
+DAY_MS = 86_400_000
+
+
+def common_options(most_bytes: int) -> Options:
+    return [
+        ("grpc.max_receive_message_length", most_bytes),
+        ("grpc.max_send_message_length", most_bytes),
+        ("grpc.default_compression_algorithm", 0),  # ciphertexts do not compress
+        ("grpc.enable_retries", 0),  # repeating is ours: idempotent by sequence number
+        # grpc measures its windows by pings, and closes a connection on which one is not answered within a
+        # minute. On a slow line an answer waits that long behind a large message; we know who is alive.
+        ("grpc.http2.ping_timeout_ms", DAY_MS),
+    ]
+
+
+def server_options(most_bytes: int) -> Options:
+    return [
+        *common_options(most_bytes),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", 16),
+        ("grpc.max_metadata_size", 8192),
+        ("grpc.server_handshake_timeout_ms", 20_000),
+        ("grpc.compression_enabled_algorithms_bitset", 1),  # bit 0: identity only
+    ]
+
+
+def channel_options(most_bytes: int, name: str) -> Options:
+    return [
+        *common_options(most_bytes),
+        ("grpc.ssl_target_name_override", name),
+        ("grpc.enable_http_proxy", 0),  # a peer is reached at the address that its operator gave
+        ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 10_000),  # the time that one attempt to connect may take
+        ("grpc.max_reconnect_backoff_ms", 2000),
+    ]
+
+
+def translate(error: grpc.RpcError, peer: str, address: str) -> TransportError | str:
+    """A named error that ends the attempt, or, for what a new try may mend, a few words on what was wrong."""
+    details = " ".join(str(error.details() or "").split())[:MOST_REFUSAL]
+    named = dict(error.trailing_metadata() or ()).get(ERROR_KEY)
+    if named is not None:
+        return PeerRefused(f"{peer} refused: {details}", str(named))
+    if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification Check failed" in details:
+        return WrongCertificate(
+            f"who answers at {address} does not show the certificate that is pinned for {peer}, "
+            "or it has expired"
+        )
+    return f"{error.code().name.lower().replace('_', ' ')}: {details}"

@@ -1,0 +1,260 @@
+"""One party's place on the network: the door, grpc's server behind it, and a line to each peer.
+
+An endpoint stays open for as long as the party lives; one attempt at a run after the other takes place in it
+(`run`). Between attempts it answers greetings with how the last one ended, or with "in no run".
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, Self
+
+from securefed.errors import SettingError
+from securefed.transport.identity import Identity, Peer, check_party_name, parse_address
+from securefed.transport.link import Timer
+from securefed.transport.local import Program
+from securefed.transport.network.attempt import Attempt
+from securefed.transport.network.core import DELIVER, GREET, POST, grpc, server_options
+from securefed.transport.network.errors import (
+    WeakTransport,
+)
+from securefed.transport.network.host import Host
+from securefed.transport.network.limits import Limits, Timeouts
+from securefed.transport.network.peer_channel import Line, connector
+from securefed.transport.network.rpc_handlers import Reception
+from securefed.transport.network.run import Driver, NetworkRun, Waiting
+from securefed.transport.network.tls_proxy import Doorman
+
+__all__ = ["Endpoint", "run_network"]
+
+LOG = logging.getLogger("securefed.transport")
+GRACE = 0.5
+CLOSING = 5.0
+"""Seconds for answers that are under way, and for connections to end."""
+HANDSHAKES = 4
+"""That one peer may be at, at a time, without anybody's being sent away for it."""
+
+
+class Endpoint:
+    """`listen` is HOST:PORT; port 0 takes a free one, and `address` says which."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        listen: str,
+        peers: Mapping[str, Peer],
+        limits: Limits | None = None,
+        timeouts: Timeouts | None = None,
+        log: logging.Logger = LOG,
+    ) -> None:
+        self._host = Host()
+        self.name = identity.name
+        self.limits, self.timeouts = limits or Limits(), timeouts or Timeouts()
+        self._peers = {check_party_name(name): peer for name, peer in peers.items()}
+        if not peers or self.name in peers:
+            raise SettingError(
+                f"peers: {', '.join(peers) or 'none'} given, others than {self.name} are needed"
+            )
+        pinned = [peer.certificate.der for peer in peers.values() if peer.certificate is not None]
+        if len({*pinned, identity.certificate.der}) != len(pinned) + 1:
+            raise SettingError("peers: two parties have the same certificate")
+        identity.certificate.check_days()
+        self._identity, self._log = identity, log
+        host, port = parse_address(listen)
+        room = HANDSHAKES * len(peers)  # they may all come at once, and from one machine
+        self._door = Doorman(
+            host,
+            port,
+            callers=self.limits.callers + room,
+            callers_per_address=self.limits.callers_per_address + room,
+            connections=self.limits.connections * len(peers),
+            handshake=self.timeouts.handshake,
+            log=log,
+        )
+        self.address = f"[{host}]:{self._door.port}" if ":" in host else f"{host}:{self._door.port}"
+        self._reception = Reception(self.name, self._peers, self._door, self.timeouts, log, self._host)
+        self._register = self._reception.register
+        try:
+            self._server, inner_port = self._serve()
+        except BaseException:
+            self._door.close()
+            raise
+        self._inner_port = inner_port
+        self._door.open(inner_port)
+        self._lines = {
+            name: Line(
+                name,
+                peer.address,
+                connector(name, peer, identity, self.limits),
+                self.limits,
+                self.timeouts,
+                self._host,
+            )
+            for name, peer in self._peers.items()
+        }
+
+    def _serve(self) -> tuple[Any, int]:
+        workers = 4 * len(self._peers) + 4
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="securefed-call")
+        server = grpc.server(
+            self._pool,
+            options=server_options(self.limits.wire_bytes),
+            compression=grpc.Compression.NoCompression,
+            maximum_concurrent_rpcs=workers,
+        )
+        server.add_generic_rpc_handlers((Calls(self._reception, self._host.now),))
+        anchors = b"".join(peer.anchor.pem for peer in self._peers.values())
+        pair = (self._identity.key_pem(), self._identity.chain)
+        credentials = grpc.ssl_server_credentials([pair], anchors, require_client_auth=True)
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+        server.start()
+        if _speaks_tls_1_2(port):
+            server.stop(None)
+            raise WeakTransport(
+                "grpc accepts TLS 1.2: something imported it before securefed.transport.network could set it "
+                "up; import securefed.transport.network first"
+            )
+        return server, port
+
+    def close(self) -> None:
+        # Answers that are under way get out; no new call is taken.
+        self._server.stop(GRACE).wait()
+        self._pool.shutdown()
+        self._door.close()
+        # A stop that came while grpc began a call leaves one that nobody ends, and closing waits for it.
+        closing = [threading.Thread(target=line.close, daemon=True) for line in self._lines.values()]
+        for thread in closing:
+            thread.start()
+        end = time.monotonic() + CLOSING
+        for thread in closing:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<endpoint of {self.name!r} at {self.address}, peers {', '.join(self._peers)}>"
+
+    def run(
+        self,
+        program: Program,
+        *,
+        run: str,
+        kinds: Collection[str],
+        settings: Mapping[str, Any],
+        facts: Mapping[str, Any] | None = None,
+        after: Collection[str] = (),
+        on_wait: Callable[[Waiting], None] | None = None,
+        timer: Timer = time.perf_counter,
+    ) -> NetworkRun:
+        """One attempt: greet all peers, run the program, and wait until theirs have ended too.
+
+        `settings` have to be equal at all parties; `facts` are told to them and are in their `link.hello`. A
+        `PeerGone` says that everybody has to begin a new attempt. `after` names runs that are over, whatever
+        process saw their end: a peer that still greets for one of them is shown on, and not taken for one in
+        another run.
+        """
+        attempt = Attempt(
+            self.name,
+            tuple(self._peers),
+            run=run,
+            kinds=kinds,
+            settings=settings,
+            facts=facts or {},
+            limits=self.limits,
+            log=self._log,
+            done={*after, *self._register.done},
+            host=self._host,
+            arrivals=self._door.arrived,
+        )
+        self._register.begin(attempt)
+        try:
+            driver = Driver(
+                attempt,
+                self._lines,
+                self.limits,
+                self.timeouts,
+                on_wait=on_wait,
+                timer=timer,
+                host=self._host,
+            )
+            return driver.run(program)
+        finally:
+            self._register.end()
+
+
+class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Which call is whose. grpc asks when a call begins, before its message is here: that is the moment from
+    which a message in one piece is on its way.
+    """
+
+    def __init__(self, reception: Reception, now: Timer) -> None:
+        self._reception, self._now = reception, now
+
+    def service(self, details: Any) -> Any:
+        reception = self._reception
+        if details.method == GREET:
+            return grpc.unary_unary_rpc_method_handler(reception.greet)
+        if details.method == POST:
+            post = partial(reception.post, since=self._now())
+            return grpc.unary_unary_rpc_method_handler(post)
+        if details.method == DELIVER:
+            return grpc.stream_unary_rpc_method_handler(reception.deliver)
+        return None
+
+
+def _speaks_tls_1_2(port: int) -> bool:
+    """Offer TLS 1.2 and nothing else: does the server answer with a handshake of its own?"""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is sent but the offer
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    offer = context.wrap_bio(incoming, outgoing)
+    with suppress(ssl.SSLWantReadError):
+        offer.do_handshake()
+    with socket.create_connection(("127.0.0.1", port), timeout=10.0) as connection:
+        connection.sendall(outgoing.read())
+        try:
+            answer = connection.recv(1)
+        except ConnectionError:
+            return False
+    handshake_record = b"\x16"
+    return answer == handshake_record
+
+
+def run_network(
+    program: Program,
+    *,
+    identity: Identity,
+    listen: str,
+    peers: Mapping[str, Peer],
+    run: str,
+    kinds: Collection[str],
+    settings: Mapping[str, Any],
+    facts: Mapping[str, Any] | None = None,
+    limits: Limits | None = None,
+    timeouts: Timeouts | None = None,
+    log: logging.Logger = LOG,
+    on_wait: Callable[[Waiting], None] | None = None,
+    timer: Timer = time.perf_counter,
+) -> NetworkRun:
+    """Run one party's program in this process, with an endpoint for this one attempt."""
+    with Endpoint(
+        identity, listen=listen, peers=peers, limits=limits, timeouts=timeouts, log=log
+    ) as endpoint:
+        return endpoint.run(
+            program, run=run, kinds=kinds, settings=settings, facts=facts, on_wait=on_wait, timer=timer
+        )

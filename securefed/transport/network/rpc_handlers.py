@@ -1,0 +1,234 @@
+"""What a party does with the calls that it gets. Each runs in a thread of grpc's server.
+
+Who calls is decided by the certificate of the connection, never by what the call says: TLS lets in only
+certificates that are pinned here (or issued by a peer's authority); the first thing every call does is to
+look up whose it is; and a call that gives another name gets nothing but a refusal and leaves a line in the
+log. A message comes in one piece (`Post`) or in several (`Deliver`). What an admitted peer sends is checked
+against the attempt before its payload is taken in, the same way for both: of a small message grpc has the one
+piece in memory by then, of a large one only its envelope. What is illegal ends the attempt with the error
+that names it, here and, by the refusal, at the sender.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NoReturn
+
+from securefed.transport.identity import Certificate, Peer
+from securefed.transport.message import IllegalMessage, TransportError, WrongRun, WrongSender
+from securefed.transport.network import codec
+from securefed.transport.network.attempt import Attempt
+from securefed.transport.network.attempt_registry import Register
+from securefed.transport.network.codec import GREETING, Envelope
+from securefed.transport.network.core import ERROR_KEY, grpc
+from securefed.transport.network.errors import Malformed, OtherAttempt, Repeated, SettingsDiffer
+from securefed.transport.network.host import Host
+from securefed.transport.network.inbox import Parcel
+from securefed.transport.network.limits import Timeouts
+from securefed.transport.network.tls_proxy import Doorman
+
+__all__ = ["Reception"]
+
+DELIVERIES = 2
+"""Calls with a message that one peer may have open: one, and a new try of it."""
+
+# Not part of this attempt, so no reason to end it; everything else that is illegal is.
+STRAY = (WrongRun, SettingsDiffer, OtherAttempt, Repeated)
+
+
+class CallerGone(Exception):
+    """The connection broke before there was anything to read."""
+
+
+Opened = Callable[[], tuple[Envelope | bytes, Iterator[Envelope | bytes]]]
+"""The first part of a message, an envelope if it is legal, and the others as they come."""
+
+
+class Reception:
+    """The calls of one party's server; `register` knows which attempt they belong to."""
+
+    def __init__(
+        self,
+        name: str,
+        peers: Mapping[str, Peer],
+        door: Doorman,
+        timeouts: Timeouts,
+        log: logging.Logger,
+        host: Host,
+    ) -> None:
+        self.name, self.timeouts = name, timeouts
+        self.register = Register(name)
+        self._peers, self._door, self._log, self._host = peers, door, log, host
+        self._shown: dict[bytes, str] = {}
+        self._lock = threading.Lock()
+        self._deliveries = dict.fromkeys(peers, 0)
+
+    def greet(self, data: bytes, context: Any) -> bytes:
+        caller = self._caller(context)
+        self._door.greets(context.peer())
+        try:
+            hello = codec.decode_hello(data)
+        except Malformed as error:
+            self._refuse(context, caller, grpc.StatusCode.INVALID_ARGUMENT, error)
+        self._check_claim(context, caller, hello.sender)
+        if hello.receiver != self.name:
+            wrong = WrongSender(f"this is {self.name}, the greeting is for {hello.receiver!r}")
+            self._refuse(context, caller, grpc.StatusCode.FAILED_PRECONDITION, wrong)
+        return codec.encode_hello(self.register.answer(hello))
+
+    def post(self, data: bytes, context: Any, *, since: float) -> bytes:
+        """A message in one piece; its call began at `since`, before it was all here."""
+        lost = self._host.now() - since
+
+        def opened() -> tuple[Envelope, Iterator[bytes]]:
+            envelope, payload = codec.decode_letter(data)
+            return envelope, iter([payload] if payload else [])
+
+        return self._receive(context, opened, lost)
+
+    def deliver(self, stream: Iterator[bytes], context: Any) -> bytes:
+        """A message in pieces, the envelope first."""
+
+        def opened() -> tuple[Envelope | bytes, Iterator[Envelope | bytes]]:
+            first = next(stream, None)
+            if first is None and _is_gone(context):
+                raise CallerGone
+            return codec.decode_chunk(first) if first is not None else b"", map(codec.decode_chunk, stream)
+
+        return self._receive(context, opened, 0.0)
+
+    def _receive(self, context: Any, opened: Opened, lost: float) -> bytes:
+        caller = self._caller(context)
+        self._door.carries(context.peer(), caller)
+        with self._lock:
+            self._deliveries[caller] += 1
+            open_ones = self._deliveries[caller]
+        try:
+            if open_ones > DELIVERIES:
+                # Without a name, so that a sender whose earlier tries have not ended here comes again.
+                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{caller} delivers too much at once")
+            return self._take_in(opened, context, caller, lost)
+        except (grpc.RpcError, CallerGone):
+            # Nobody hears it; and no bytes at all would be a receipt for message 0.
+            _abort(context, grpc.StatusCode.UNAVAILABLE, "the caller is gone")
+        finally:
+            with self._lock:
+                self._deliveries[caller] -= 1
+
+    def _take_in(self, opened: Opened, context: Any, caller: str, lost: float) -> bytes:
+        attempt = self.register.attempt
+        try:
+            envelope, pieces = opened()
+            if not isinstance(envelope, Envelope):
+                raise Malformed(f"{caller} sent no envelope")
+            self._check_claim(context, caller, envelope.sender)
+            if attempt is None:
+                _abort(context, grpc.StatusCode.UNAVAILABLE, f"{self.name} is in no run")
+            return self._take_parcel(pieces, context, attempt, caller, envelope, lost)
+        except STRAY as error:
+            self._refuse(context, caller, grpc.StatusCode.ABORTED, error)
+        except IllegalMessage as error:
+            # When the refusal is out: an attempt that is over takes the connection with it.
+            if attempt is not None and not context.add_callback(partial(attempt.refuse, caller, error)):
+                attempt.refuse(caller, error)
+            self._refuse(context, caller, grpc.StatusCode.FAILED_PRECONDITION, error)
+
+    def _take_parcel(
+        self,
+        pieces: Iterator[Envelope | bytes],
+        context: Any,
+        attempt: Attempt,
+        caller: str,
+        envelope: Envelope,
+        lost: float,
+    ) -> bytes:
+        changed, other = attempt.changed, attempt.others[caller]
+        inbox, parcel = other.inbox, Parcel(caller, envelope, context.cancel, attempt.arrived(caller)[0])
+
+        def superseded() -> bool:
+            return attempt.over or inbox.current is not parcel
+
+        with changed:
+            # The sender may have learned a moment before us that all are here.
+            changed.wait_for(lambda: attempt.state != GREETING or attempt.over, self.timeouts.answer)
+            if attempt.state == GREETING or attempt.over:
+                _abort(context, grpc.StatusCode.UNAVAILABLE, f"{self.name} has not begun")
+            attempt.admit(caller, envelope)
+            if not inbox.expects(envelope):
+                return codec.encode_receipt(envelope.sequence, again=True)
+            inbox.begin(parcel)
+            changed.wait_for(lambda: inbox.has_room(envelope.size) or superseded())
+            parcel.moved = self._host.now()
+        begun = self._host.now()
+        try:
+            for piece in pieces:
+                if superseded():
+                    break
+                parcel.add(piece)
+                parcel.moved = self._host.now()
+                attempt.sign_of_life(caller)
+        except grpc.RpcError:
+            with changed:
+                if inbox.current is parcel:
+                    inbox.current = None
+            raise
+        if superseded() or (parcel.size < envelope.size and _is_gone(context)):
+            with changed:
+                if inbox.current is parcel:
+                    inbox.current = None
+            _abort(context, grpc.StatusCode.UNAVAILABLE, "this delivery is over")
+        payload = parcel.payload()
+        arrival = envelope.departure.travel(other.latency + lost + self._host.now() - begun)
+        with changed:
+            if superseded():
+                _abort(context, grpc.StatusCode.UNAVAILABLE, "this delivery is over")
+            inbox.put(envelope, envelope.message(payload, arrival), self._host.now())
+            changed.notify_all()
+        return codec.encode_receipt(envelope.sequence, again=False)
+
+    def _caller(self, context: Any) -> str:
+        """The party whose certificate this connection showed."""
+        for pem in context.auth_context().get("x509_pem_cert", ()):
+            if (known := self._shown.get(pem)) is not None:
+                self._door.admit(context.peer())
+                return known
+            shown = Certificate.from_pem(pem)
+            for name, peer in self._peers.items():
+                if peer.speaks(name, shown):
+                    self._door.admit(context.peer())
+                    self._shown[pem] = name
+                    return name
+            self._door.refuse(context.peer(), f"the certificate of {shown.name!r} is not a peer's")
+        _abort(context, grpc.StatusCode.UNAUTHENTICATED, "refused")
+
+    def _check_claim(self, context: Any, caller: str, claimed: str) -> None:
+        if claimed != caller:
+            self._door.refuse(context.peer(), f"the certificate of {caller!r} came with the name {claimed!r}")
+            _abort(context, grpc.StatusCode.PERMISSION_DENIED, "refused")
+
+    def _refuse(self, context: Any, caller: str, code: Any, error: TransportError) -> NoReturn:
+        self._log.warning(
+            "refused a call of %s from %s: %s", caller, self._door.remote(context.peer()), error
+        )
+        name = type(error).__name__
+        context.set_trailing_metadata(((ERROR_KEY, name),))
+        _abort(context, code, f"{name}: {error}")
+
+
+def _is_gone(context: Any) -> bool:
+    """Whether a stream that ended early did so because the connection broke.
+
+    grpc ends the stream either way and says so of a broken connection a moment later. A caller that is
+    still there after a second has ended its message early itself.
+    """
+    gone = threading.Event()
+    return not context.add_callback(gone.set) or gone.wait(1.0)
+
+
+def _abort(context: Any, code: Any, text: str) -> NoReturn:
+    """End a call with a status. grpc does so by raising; the line after it is for whoever reads the types."""
+    context.abort(code, text)
+    raise TransportError(text)

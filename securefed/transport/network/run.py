@@ -1,0 +1,402 @@
+"""Drive one party's program over the network.
+
+The program runs in the thread that calls `run`; what arrives and what is sent is handled by others. It is
+the same program, and the same `Link`, as in one process (securefed.transport.local).
+
+The clock on a real link. Work is measured as in one process. A message departs at its sender's path (or when
+the message before it is through) and carries that path, with the time added that its sender lost until the
+envelope was out: with a peer that was away, say. Its receiver measures, on its own clock, how long the
+payload took from the beginning of its call to the last piece and to the program that waited for it, and adds
+half of the median round trip to that peer for the way. All of that is communication. So no two machines'
+clocks are ever compared, and computation + communication = total holds as it does in simulation.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from securefed.transport.clock import Network, Path
+from securefed.transport.link import Link, Needed, Timer
+from securefed.transport.local import Program
+from securefed.transport.message import Deadlock, Message, WrongSender
+from securefed.transport.network import codec
+from securefed.transport.network.attempt import Attempt
+from securefed.transport.network.codec import FINISHED
+from securefed.transport.network.errors import LimitExceeded, PeerLost
+from securefed.transport.network.host import Host
+from securefed.transport.network.limits import Limits, Timeouts
+from securefed.transport.network.peer_channel import Line
+from securefed.transport.network.sender import Sender
+
+__all__ = ["Driver", "Measured", "NetworkLink", "NetworkRun", "Waiting"]
+
+T = TypeVar("T")
+
+GREET_OFTEN, GREET_RARELY = 0.05, 1.0
+SHOWN_EVERY = 1.0
+SOON = 0.01
+TRIPS = 5
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """For a countdown: a peer that does not answer, since when, and how long it will be waited for."""
+
+    peer: str
+    seconds: float
+    left: float
+    trouble: str
+    moved: tuple[int, int] | None = None
+    """Of a message that is on its way: bytes that have arrived, and all."""
+    outgoing: bool = False
+    """It is one of ours."""
+
+
+class Measured(Network):
+    """A link whose times are measured and not modelled: sending adds nothing by itself."""
+
+    def __init__(self) -> None:
+        super().__init__("measured", 1.0, 0.0)
+
+    def transfer(self, size: int) -> float:
+        return 0.0
+
+
+class NetworkLink(Link):
+    """A party's end on a real network. `hello` holds the facts that each peer told at the beginning."""
+
+    def __init__(self, driver: Driver, attempt: Attempt, timer: Timer) -> None:
+        super().__init__(
+            attempt.name,
+            tuple(attempt.others),
+            run=attempt.run,
+            kinds=attempt.kinds,
+            network=Measured(),
+            timer=timer,
+        )
+        self.hello: dict[str, dict[str, Any]] = {
+            name: codec.from_json("facts", other.hello.facts)
+            for name, other in attempt.others.items()
+            if other.hello is not None
+        }
+        self.skew: dict[str, float] = {
+            name: other.skew for name, other in attempt.others.items() if other.skew is not None
+        }
+        """Each peer's wall clock minus ours, in seconds."""
+        self._driver = driver
+        self._era = 0
+        self._eras = 0
+
+    def send(self, *arguments: Any, **named: Any) -> None:
+        """As in one process, and the message is on its way while the program goes on."""
+        super().send(*arguments, **named)
+        for message in self.outbox:
+            if self._driver.post(message, self._era):
+                # The program stood still until the link had room: the link's time, not work.
+                self.path = self.path.later(self._driver.busy(message.receiver, self._era))
+                self._start()
+        self.outbox.clear()
+
+    @contextmanager
+    def off_the_clock(self, phase: str) -> Iterator[None]:
+        """As in one process; what is still on its way belongs to the era that it was sent in."""
+        before = self._era
+        self._eras += 1
+        self._era = self._eras
+        try:
+            with super().off_the_clock(phase):
+                yield
+        finally:
+            self._driver.forget(self._era)
+            self._era = before
+
+
+@dataclass(frozen=True)
+class NetworkRun:
+    """What a run leaves behind at this party."""
+
+    outcome: Any
+    link: NetworkLink
+
+
+class Driver:
+    """One attempt, from the first greeting to the last."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        lines: Mapping[str, Line],
+        limits: Limits,
+        timeouts: Timeouts,
+        *,
+        on_wait: Callable[[Waiting], None] | None,
+        timer: Timer,
+        host: Host,
+    ) -> None:
+        self._attempt, self._lines, self._limits, self._timeouts = attempt, lines, limits, timeouts
+        self._on_wait, self._timer, self._host = on_wait, timer, host
+        self._shown: dict[str, float] = {}
+        self._asked: dict[str, float] = {}
+        self._senders: dict[str, Sender] = {}
+
+    def run(self, program: Program) -> NetworkRun:
+        finished = False
+        try:
+            self._gather()
+            self._measure()
+            self._senders = {
+                name: Sender(line, self._attempt, self._limits, self._timeouts, self._host)
+                for name, line in self._lines.items()
+            }
+            link = NetworkLink(self, self._attempt, self._timer)
+            outcome = self._drive(program, link)
+            self._part()
+            finished = True
+            return NetworkRun(outcome, link)
+        finally:
+            if not finished:
+                error = sys.exception()
+                self._attempt.leave(type(error).__name__ if error is not None else "")
+            for sender in self._senders.values():
+                sender.close()
+            if not finished:
+                self._say_farewell()
+            with self._attempt.changed:
+                for other in self._attempt.others.values():
+                    other.inbox.drop()
+
+    # The three parts of an attempt.
+
+    def _gather(self) -> None:
+        """Greet until all are here and know it of each other."""
+        attempt, begun, pause = self._attempt, self._host.now(), GREET_OFTEN
+        while True:
+            attempt.check()
+            if attempt.begin_if_agreed():
+                return
+            known = attempt.sessions
+            for name, line in self._lines.items():
+                if not attempt.agrees(name):
+                    line.greet(attempt)
+            with attempt.changed:
+                news = attempt.changed.wait(pause)
+            same = attempt.sessions == known
+            pause = min(1.5 * pause, GREET_RARELY) if same else GREET_OFTEN
+            if news and same:
+                # An answer that changes nothing is no reason to ask again at once.
+                self._rest(pause)
+            self._check_join(begun)
+
+    def _measure(self) -> None:
+        """A few round trips to each peer, for the clock; no matter if they do not come."""
+        attempt, deadline = self._attempt, self._host.now() + 1.0
+        while self._host.now() < deadline:
+            untried = [
+                name
+                for name, other in attempt.others.items()
+                if len(other.trips) < TRIPS and not other.trouble
+            ]
+            if not untried:
+                return
+            for name in untried:
+                self._lines[name].greet(attempt)
+            with attempt.changed:
+                attempt.check()
+                attempt.changed.wait(GREET_OFTEN)
+
+    def _rest(self, seconds: float) -> None:
+        attempt = self._attempt
+        known = attempt.sessions
+
+        def moved() -> bool:
+            agreed = all(map(attempt.agrees, attempt.others))
+            return attempt.over or agreed or attempt.sessions != known
+
+        with attempt.changed:
+            attempt.changed.wait_for(moved, seconds)
+
+    def _check_join(self, begun: float) -> None:
+        waited = self._host.now() - begun
+        for name, other in self._attempt.others.items():
+            if waited > self._timeouts.join and not self._attempt.agrees(name):
+                self._attempt.lose(name, waited)
+            elif other.hello is None or other.trouble:
+                self._show(Waiting(name, waited, self._timeouts.join - waited, other.trouble))
+
+    def _drive(self, program: Program, link: NetworkLink) -> Any:
+        coroutine = program(link)
+        message: Message | None = None
+        try:
+            while True:
+                self._attempt.check()
+                link.resume()
+                try:
+                    needed: Needed = coroutine.send(message)
+                except StopIteration as end:
+                    link.settle()
+                    return end.value
+                message = self._take(needed)
+        finally:
+            coroutine.close()
+
+    def _part(self) -> None:
+        """Deliver what is left, say that we are done, and wait until all are."""
+        attempt, others, begun = self._attempt, self._attempt.others, self._host.now()
+        for sender in self._senders.values():
+            sender.awaited = True
+        self._wait(lambda: all(s.idle for s in self._senders.values()) or None, others, "our last messages")
+        attempt.finish()
+        done_at: list[float] = []
+
+        def all_done() -> bool | None:
+            if not attempt.all_finished:
+                return None
+            done_at.append(self._host.now())
+            # Everybody's program has ended. One who does not say that it knows so of ours is gone already, or
+            # asks again: the register answers it.
+            late = done_at[-1] - done_at[0] > self._timeouts.farewell
+            return late or attempt.may_part or None
+
+        while True:
+            untold = [name for name, other in others.items() if not other.told_end]
+            for name in untold:
+                self._ask(name, GREET_OFTEN)
+            unfinished = [name for name, other in others.items() if other.state != FINISHED]
+            if self._wait(all_done, unfinished, "end of the run", begun, once=bool(untold)):
+                return
+
+    def _say_farewell(self) -> None:
+        """Tell whoever can be told that we leave; it saves them a wait."""
+        deadline, changed = self._host.now() + self._timeouts.farewell, self._attempt.changed
+        untold = dict(self._lines)
+
+        def asking() -> bool:
+            return any(line.asking for line in self._lines.values())
+
+        while self._host.now() < deadline and (untold or asking()):
+            for name, line in tuple(untold.items()):
+                if line.greet(self._attempt, self._timeouts.farewell):
+                    del untold[name]
+            with changed:
+                changed.wait(SOON)
+
+    # Waiting. Whoever is waited for is asked from time to time whether it is still there.
+
+    def _take(self, needed: Needed) -> Message:
+        other = self._attempt.others.get(needed.sender)
+        if other is None:
+            raise WrongSender(f"{self._attempt.name} waits for {needed.sender!r}, who is not a peer")
+
+        def next_message() -> tuple[Message, float] | None:
+            found = other.inbox.take()
+            if found is None and other.state == FINISHED:
+                # It finished when all its messages were here.
+                raise Deadlock(
+                    f"{self._attempt.name} waits for {needed.what} from {needed.sender}, which has finished"
+                )
+            return found
+
+        begun = self._host.now()
+        found = self._wait(next_message, [needed.sender], needed.what)
+        if found is None:
+            raise PeerLost(needed.sender, f"{needed.what} of {needed.sender} did not come")
+        with self._attempt.changed:
+            self._attempt.changed.notify_all()  # there is room in the inbox now
+        message, moment = found
+        if moment < begun:
+            return message
+        # The program stood still until it was woken up for this.
+        return replace(message, arrival=message.arrival.travel(self._host.now() - moment))
+
+    def _wait(
+        self,
+        ready: Callable[[], T | None],
+        peers: Collection[str],
+        what: str,
+        begun: float | None = None,
+        *,
+        once: bool = False,
+    ) -> T | None:
+        """What `ready` gives; with `once`, None after one pause without it."""
+        attempt, begun = self._attempt, self._host.now() if begun is None else begun
+        while True:
+            with attempt.changed:
+                attempt.check()
+                if (found := ready()) is not None:
+                    return found
+                attempt.changed.wait(0.05 if once else min(self._timeouts.beat, SHOWN_EVERY))
+                attempt.check()
+                if (found := ready()) is not None:
+                    return found
+            now = self._host.now()
+            for peer in peers:
+                self._watch(peer, begun, now)
+            if now - begun > self._timeouts.silence:
+                text = f"{', '.join(peers)}: no {what} for {self._timeouts.silence:.0f} s"
+                attempt.fail(PeerLost(next(iter(peers), ""), text))
+            elif once:
+                return None
+
+    def _watch(self, peer: str, since: float, now: float) -> None:
+        attempt, timeouts, other = self._attempt, self._timeouts, self._attempt.others[peer]
+        if other.state == FINISHED:
+            return
+        self._ask(peer, timeouts.beat)  # also one that was heard: it may be waiting for a sign of us
+        quiet = now - max(attempt.quiet_since(peer), since)
+        if quiet > timeouts.patience:
+            attempt.lose(peer, quiet)
+        elif other.trouble or quiet > 2 * timeouts.beat + timeouts.answer:
+            self._show(Waiting(peer, quiet, timeouts.patience - quiet, other.trouble))
+        parcel = other.inbox.current
+        if parcel is not None and parcel.moved is not None:
+            last = max(parcel.moved, attempt.arrived(peer)[1])
+            if now - last > timeouts.patience:
+                text = f"{peer} stopped after {parcel.size} of {parcel.envelope.size} bytes of a message"
+                attempt.fail(PeerLost(peer, text))
+            elif now - since > SHOWN_EVERY:
+                moved = (parcel.arrived(attempt.arrived(peer)[0]), parcel.envelope.size)
+                self._show(Waiting(peer, now - last, timeouts.patience - (now - last), "", moved))
+        elif (sender := self._senders.get(peer)) is not None and (going := sender.under_way) is not None:
+            self._show(Waiting(peer, quiet, timeouts.patience - quiet, "", going, outgoing=True))
+
+    def _ask(self, peer: str, pause: float) -> None:
+        """A greeting, if the last one is so long ago."""
+        now = self._host.now()
+        if now - self._asked.get(peer, 0.0) > pause:
+            self._asked[peer] = now
+            self._lines[peer].greet(self._attempt)
+
+    def _show(self, waiting: Waiting) -> None:
+        now = self._host.now()
+        if self._on_wait is not None and now - self._shown.get(waiting.peer, 0.0) >= SHOWN_EVERY:
+            self._shown[waiting.peer] = now
+            self._on_wait(waiting)
+
+    # What the link hands over.
+
+    def post(self, message: Message, era: int) -> bool:
+        """Queue a message; true if that had to wait for room."""
+        self._attempt.check()
+        sender = self._senders[message.receiver]
+        if message.size > self._limits.message_bytes:
+            raise LimitExceeded(
+                f"{message.kind!r} for {message.receiver} has {message.size} bytes, "
+                f"at most {self._limits.message_bytes} are allowed"
+            )
+        waits = not sender.has_room(message.size)
+        if waits:
+            sender.awaited = True
+            self._wait(lambda: sender.has_room(message.size) or None, [message.receiver], "room on the way")
+        sender.put(message, era)
+        return waits
+
+    def busy(self, receiver: str, era: int) -> Path:
+        return self._senders[receiver].busy(era)
+
+    def forget(self, era: int) -> None:
+        for sender in self._senders.values():
+            sender.forget(era)

@@ -1,0 +1,364 @@
+"""What users get wrong: one line that names it, and says what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from securefed import (
+    DataError,
+    FedBCD,
+    GeneralisedLinear,
+    Party,
+    SecurefedError,
+    SettingError,
+    TransferLearner,
+)
+from securefed.crypto import generate
+from tests.api.cases import columns, parties, plain
+
+
+def one_line(error: pytest.ExceptionInfo[BaseException], named: str) -> None:
+    line = str(error.value)
+    assert named in line
+    assert "\n" not in line
+    assert len(line) < 250
+
+
+COMMON: list[tuple[dict[str, Any], str]] = [
+    ({"scheme": "rsa"}, "scheme must be one of 'ckks', 'paillier', 'plain', not 'rsa'"),
+    ({"scheme": None}, "scheme"),
+    ({"algorithm": "FedBCD"}, "algorithm: 'FedBCD' given"),
+    ({"algorithm": FedBCD}, "algorithm"),
+    ({"l2": -0.1}, "l2 must be a finite number of at least 0, not -0.1"),
+    ({"l2": "a"}, "l2"),
+    ({"learning_rate": 0}, "learning_rate"),
+    ({"learning_rate": float("nan")}, "learning_rate"),
+    ({"learning_rate": "fast"}, "learning_rate"),
+    ({"optimiser": "adamw"}, "optimiser must be one of 'sgd', 'adam', not 'adamw'"),
+    ({"batch_size": 0}, "batch_size"),
+    ({"batch_size": 31}, "batch_size: 31 given, at most the 30 rows are allowed"),
+    ({"batch_size": 2.5}, "batch_size"),
+    ({"rounds": 0}, "rounds must be an integer of at least 1, not 0"),
+    ({"target": "high"}, "target"),
+    ({"patience": 0}, "patience"),
+    ({"evaluate_every": -1}, "evaluate_every"),
+    ({"target": 0.8, "evaluate_every": 0}, "evaluate_every: 0 given"),
+    ({"fixed_batches": "yes"}, "fixed_batches must be True or False, not 'yes'"),
+    ({"allow_determined": 1}, "allow_determined must be True or False, not 1"),
+    ({"key_bits": 1024}, "key_bits must be an integer from 2048"),
+    ({"key_bits": "big"}, "key_bits"),
+    ({"network": "dialup"}, "network: 'dialup' given"),
+    ({"network": 5}, "network"),
+    ({"network": "1e6"}, "network"),
+    ({"network": "-1,0"}, "bandwidth"),
+    ({"engine": "threads"}, "engine"),
+    ({"engine": 0}, "engine"),
+    ({"seed": -1}, "seed"),
+    ({"seed": None}, "seed"),
+    ({"progress": "yes"}, "progress must be True or False, not 'yes'"),
+]
+LINEAR: list[tuple[dict[str, Any], str]] = [
+    ({"rounds": None}, "rounds"),
+    ({"loss": "hinge"}, "loss must be one of"),
+    ({"reveal": "all"}, "reveal must be one of 'nothing', 'own-gradient', not 'all'"),
+    ({"local_model": "tree"}, "local_model must be one of 'linear', 'network', not 'tree'"),
+    ({"local_model": {"p7": "linear"}}, "local_model: p7 given"),
+    ({"local_model": {"p0": "tree"}}, "local_model"),
+    ({"local_model": "network", "hidden": ()}, "hidden"),
+    ({"local_model": "network", "hidden": 4}, "hidden"),
+    ({"local_model": "network", "hidden": (0,)}, "hidden"),
+    ({"local_model": "network", "activation": "gelu"}, "activation must be one of"),
+    ({"fit_intercept": "no"}, "fit_intercept"),
+    ({"exchange": "ring"}, "exchange must be one of 'star', 'pairwise', not 'ring'"),
+    ({"loss_form": "cubic"}, "loss_form"),
+    ({"scheme": "ckks", "reveal": "own-gradient", "loss_form": "exact"}, "loss_form: 'exact' takes"),
+    ({"scheme": "paillier", "local_model": "network"}, "reveal: 'nothing' takes linear models"),
+    ({"scheme": "paillier", "optimiser": "adam"}, "reveal: 'nothing' takes optimiser 'sgd'"),
+    ({"margin_bound": 0}, "margin_bound"),
+    ({"margin_bound": float("inf")}, "margin_bound"),
+    ({"release": "yes"}, "release"),
+]
+TRANSFER: list[tuple[dict[str, Any], str]] = [
+    ({"hidden": 0}, "hidden must be an integer from 1 to 4096, not 0"),
+    ({"hidden": (32,)}, "hidden"),
+    ({"activation": "gelu"}, "activation must be one of"),
+    ({"gamma": -1}, "gamma"),
+    ({"activation_bound": 0}, "activation_bound"),
+    ({"key_holder": "notary"}, "key_holder: 'notary' given; transfer learning has one where reveal is"),
+    ({"scheme": "ckks", "key_holder": "a notary"}, "'a notary'"),
+    ({"scheme": "ckks", "key_holder": "p1"}, "names have to differ"),
+]
+
+
+@pytest.mark.parametrize(("settings", "named"), COMMON + LINEAR)
+def test_settings_of_the_linear_estimator(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        plain(**settings).fit(parties())
+    one_line(caught, named)
+
+
+@pytest.mark.parametrize(("settings", "named"), COMMON + TRANSFER)
+def test_settings_of_the_transfer_estimator(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        TransferLearner(**{"scheme": "plain", "rounds": 1, "hidden": 2, **settings}).fit(parties())
+    one_line(caught, named)
+
+
+# Data.
+
+BLOCKS, LABELS = columns()
+
+
+def labelled(labels: Any, features: Any = BLOCKS[1], **options: Any) -> Party:
+    return Party("bank", features, labels=labels, **options)
+
+
+def some(labels: Any, value: Any) -> list[Any]:
+    """The labels with one of them replaced."""
+    return [value, *np.asarray(labels).tolist()[1:]]
+
+
+SHOP = Party("shop", BLOCKS[0])
+FITS: dict[str, tuple[Callable[[], Any], str]] = {
+    "one party": (lambda: [labelled(LABELS)], "parties: 1 given, at least 2 are needed"),
+    "no party": (lambda: [], "parties: 0 given"),
+    "not parties": (lambda: BLOCKS, "parties: a ndarray given, Party(...) is allowed"),
+    "a party by itself": (lambda: labelled(LABELS), "parties"),
+    "nothing": (lambda: None, "parties"),
+    "two of one name": (lambda: [Party("bank", BLOCKS[0]), labelled(LABELS)], "names have to differ"),
+    "nobody has labels": (
+        lambda: [SHOP, Party("bank", BLOCKS[1])],
+        "labels: exactly one party has to have them, nobody does",
+    ),
+    "two have labels": (
+        lambda: [Party("shop", BLOCKS[0], labels=LABELS), labelled(LABELS)],
+        "labels: exactly one party has to have them, shop, bank does",
+    ),
+    "unequal rows": (lambda: [Party("shop", BLOCKS[0][1:]), labelled(LABELS)], "need equally many rows"),
+    "ids at one": (
+        lambda: [Party("shop", BLOCKS[0], ids=range(30)), labelled(LABELS)],
+        "ids: bank has none while others have",
+    ),
+    "no id in common": (
+        lambda: [Party("shop", BLOCKS[0], ids=range(30)), labelled(LABELS, ids=range(50, 80))],
+        "have no id in common",
+    ),
+    "ids of two types": (
+        lambda: [
+            Party("shop", BLOCKS[0], ids=range(30)),
+            labelled(LABELS, ids=[f"x{i}" for i in range(30)]),
+        ],
+        "have no id in common",
+    ),
+    "one class": (
+        lambda: [SHOP, labelled(np.ones(30))],
+        "bank: labels have 1 classes (1.0), two are allowed",
+    ),
+    "three classes": (lambda: [SHOP, labelled(some(LABELS, 2))], "bank: labels have 3 classes (0, 1, 2)"),
+    "many classes": (lambda: [SHOP, labelled(range(30))], "bank: labels have 30 classes"),
+}
+MISSING: dict[str, tuple[Callable[[], Any], str]] = {
+    "a label is NaN": (lambda: [SHOP, labelled(some(LABELS, np.nan))], "bank: 1 of 30 labels are missing"),
+    "a label is None": (lambda: [SHOP, labelled(some(LABELS, None))], "bank: 1 of 30 labels are missing"),
+}
+
+
+@pytest.mark.parametrize("case", FITS | MISSING)
+def test_data_of_the_linear_estimator(case: str) -> None:
+    make, named = (FITS | MISSING)[case]
+    with pytest.raises(DataError) as caught:
+        plain().fit(make())
+    one_line(caught, named)
+
+
+@pytest.mark.parametrize("case", [c for c in FITS if c not in ("unequal rows", "one party", "no party")])
+def test_data_of_the_transfer_estimator(case: str) -> None:
+    make, named = FITS[case]
+    with pytest.raises(DataError) as caught:
+        TransferLearner(2, scheme="plain", rounds=1, allow_determined=True).fit(make())
+    one_line(caught, named)
+
+
+TRANSFER_FITS: dict[str, tuple[Callable[[], Any], str]] = {
+    "three parties": (lambda: [SHOP, Party("x", BLOCKS[0]), labelled(LABELS)], "parties: 3 given, transfer"),
+    "unequal rows": (
+        lambda: [Party("shop", BLOCKS[0][1:]), labelled(LABELS)],
+        "pass ids to say who is shared",
+    ),
+    "all shared people unlabelled": (
+        lambda: [
+            Party("shop", BLOCKS[0][:5], ids=range(5)),
+            labelled([None] * 5 + LABELS.tolist()[5:], ids=range(30)),
+        ],
+        "bank: none of the 5 people shared with shop has a label",
+    ),
+    "no labels at all": (lambda: [SHOP, labelled([None] * 30)], "bank: labels have 0 classes"),
+}
+
+
+@pytest.mark.parametrize("case", TRANSFER_FITS)
+def test_people_of_the_transfer_estimator(case: str) -> None:
+    make, named = TRANSFER_FITS[case]
+    with pytest.raises(DataError) as caught:
+        TransferLearner(2, scheme="plain", rounds=1).fit(make())
+    one_line(caught, named)
+
+
+def test_numbers_of_the_linear_loss() -> None:
+    for labels, named in (
+        (some(LABELS, "x"), "bank: labels must be numbers"),
+        (some(LABELS, np.nan), "bank: labels must be finite"),
+        (some(LABELS, 1e6), "bank: labels up to 1e+06 given, at most margin_bound=64 is allowed"),
+    ):
+        with pytest.raises(DataError) as caught:
+            plain(loss="linear").fit([SHOP, labelled(labels)])
+        one_line(caught, named)
+
+
+# Validation, prediction and scoring.
+
+
+@pytest.mark.parametrize(
+    ("validation", "named"),
+    [
+        ([Party("shop", BLOCKS[0])], "parties: shop given, the model has shop, bank"),
+        ([Party("x", BLOCKS[0]), labelled(LABELS)], "parties: bank, x given, the model has shop, bank"),
+        ([SHOP, Party("bank", BLOCKS[1])], "bank: no labels"),
+        ([SHOP, labelled(np.zeros(30))], "all of one class"),
+        ([SHOP, labelled(LABELS + 5)], "bank: labels 5, 6 given for validation, the classes are 0, 1"),
+        ([SHOP, labelled(some(LABELS, None))], "bank: 1 of 30 labels are missing"),
+        ([Party("shop", BLOCKS[0][:, :2]), labelled(LABELS)], "shop: 2 columns given, the model has 3"),
+    ],
+)
+def test_validation_that_does_not_fit(validation: list[Party], named: str) -> None:
+    with pytest.raises(DataError) as caught:
+        plain(evaluate_every=1).fit([SHOP, labelled(LABELS)], validation=validation)
+    one_line(caught, named)
+
+
+@pytest.mark.parametrize(
+    ("validation", "named"),
+    [
+        ([Party("x", BLOCKS[0]), labelled(LABELS)], "validation: bank and x given, bank and shop expected"),
+        ([SHOP, Party("bank", BLOCKS[1])], "labels: exactly one party"),
+        ([SHOP, labelled(LABELS + 5)], "bank: labels 5, 6 given for validation, the classes are 0, 1"),
+        ([SHOP, labelled(some(LABELS, None))], "bank: 1 of 30 labels are missing"),
+        ([Party("shop", BLOCKS[0][:, :2]), labelled(LABELS)], "shop: 2 columns given, the model has 3"),
+    ],
+)
+def test_validation_of_the_transfer_estimator_that_does_not_fit(validation: list[Party], named: str) -> None:
+    model = TransferLearner(2, scheme="plain", rounds=1, evaluate_every=1, allow_determined=True)
+    with pytest.raises(DataError) as caught:
+        model.fit([SHOP, labelled(LABELS)], validation=validation)
+    one_line(caught, named)
+
+
+BANK = Party("bank", BLOCKS[1])
+PREDICTIONS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a party is missing": (lambda: [SHOP], "parties: shop given, the model has shop, bank"),
+    "an unknown party": (lambda: [SHOP, Party("x", BLOCKS[1])], "parties: shop, x given"),
+    "a party too many": (lambda: [SHOP, BANK, Party("x", BLOCKS[1])], "parties: bank, shop, x given"),
+    "fewer columns": (
+        lambda: [SHOP, Party("bank", BLOCKS[1][:, 1:])],
+        "bank: 2 columns given, the model has 3",
+    ),
+    "more columns": (
+        lambda: [Party("shop", np.hstack(BLOCKS)), BANK],
+        "shop: 6 columns given, the model has 3",
+    ),
+    "unequal rows": (lambda: [SHOP, Party("bank", BLOCKS[1][1:])], "need equally many rows"),
+    "ids at one": (lambda: [SHOP, Party("bank", BLOCKS[1], ids=range(30))], "ids: shop has none"),
+    "not parties": (lambda: BLOCKS, "parties: a ndarray given"),
+    "a party by itself": (lambda: SHOP, "parties"),
+    "two of one name": (lambda: [SHOP, SHOP, BANK], "names have to differ"),
+}
+
+
+@pytest.mark.parametrize("case", PREDICTIONS)
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function", "score"])
+def test_predictions_that_do_not_fit(case: str, method: str) -> None:
+    model = plain(rounds=1).fit([SHOP, labelled(LABELS)])
+    make, named = PREDICTIONS[case]
+    given = make()
+    if method == "score" and isinstance(given, list) and all(isinstance(p, Party) for p in given):
+        given = [
+            Party(p.name, p.features, labels=LABELS[: p.rows], ids=p.ids) if p.name != "shop" else p
+            for p in given
+        ]
+        if not any(p.labels is not None for p in given):
+            named = "parties"
+        elif sum(p.labels is not None for p in given) > 1:
+            named = ""
+    with pytest.raises(DataError) as caught:
+        getattr(model, method)(given)
+    one_line(caught, named)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (BANK, "parties: bank given, rows of shop are needed"),
+        ([BANK], "rows of shop are needed"),
+        ([SHOP, SHOP], "parties"),
+        (Party("shop", BLOCKS[0][:, 1:]), "shop: 2 columns given, the model has 3"),
+        (BLOCKS[0], "parties: a ndarray given"),
+        (None, "parties"),
+    ],
+)
+def test_transfer_predictions_that_do_not_fit(given: Any, named: str) -> None:
+    model = TransferLearner(2, scheme="plain", rounds=1, allow_determined=True).fit([SHOP, labelled(LABELS)])
+    with pytest.raises(DataError) as caught:
+        model.predict(given)
+    one_line(caught, named)
+
+
+@pytest.mark.parametrize("estimator", [GeneralisedLinear, TransferLearner])
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function", "score", "save"])
+def test_an_estimator_that_is_not_fitted_says_so(estimator: Any, method: str, tmp_path: Any) -> None:
+    with pytest.raises(DataError, match=f"this {estimator.__name__} is not fitted; call fit or load first"):
+        getattr(estimator(), method)(tmp_path if method == "save" else [SHOP, labelled(LABELS)])
+
+
+def test_labels_to_score_against_have_to_be_there() -> None:
+    model = plain(rounds=1).fit([SHOP, labelled(LABELS)])
+    for parties_, named in (
+        ([SHOP, BANK], "labels: exactly one party"),
+        ([SHOP, labelled(some(LABELS, np.nan))], "bank: 1 of 30 labels are missing"),
+        ([SHOP, labelled(some(LABELS, None))], "bank: 1 of 30 labels are missing"),
+    ):
+        with pytest.raises(DataError) as caught:
+            model.score(parties_)
+        one_line(caught, named)
+    other = TransferLearner(2, scheme="plain", rounds=1, allow_determined=True).fit([SHOP, labelled(LABELS)])
+    with pytest.raises(DataError, match="bank: 1 of 30 labels are missing"):
+        other.score([SHOP, labelled(some(LABELS, None))])
+
+
+def test_keys_that_do_not_fit() -> None:
+    model = GeneralisedLinear(scheme="ckks", reveal="own-gradient", rounds=1)
+    plain_key = generate("plain")
+    for keys, named in (
+        ({"shop": plain_key}, "keys: shop has"),
+        ({"nobody": plain_key}, "keys: 'nobody' given, only shop, bank hold keys in this run"),
+        ({"shop": "secret"}, "keys: shop has 'secret', a ckks key-holder is allowed"),
+    ):
+        with pytest.raises(SettingError) as caught:
+            model.fit([SHOP, labelled(LABELS)], keys=keys)  # type: ignore[arg-type]
+        one_line(caught, named)
+
+
+def test_a_party_may_not_be_called_like_the_key_holder() -> None:
+    made = [Party("key-holder", BLOCKS[0]), SHOP, labelled(LABELS)]
+    with pytest.raises(SecurefedError) as caught:
+        plain().fit(made)
+    one_line(caught, "key-holder")
+
+
+def test_a_bound_that_is_too_small_is_named() -> None:
+    with pytest.raises(DataError) as caught:
+        plain(margin_bound=0.01, learning_rate=1.0).fit([SHOP, labelled(LABELS)])
+    one_line(caught, "margin_bound: |H| reached")

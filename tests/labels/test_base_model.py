@@ -1,0 +1,263 @@
+"""A joint model around the label party's own fit: weights, offsets, families that nobody else learns of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from sklearn.metrics import d2_tweedie_score, roc_auc_score
+
+from securefed import GeneralisedLinear, MultiClass, Party
+from securefed.errors import DataError, SettingError
+from securefed.labels.base_model import OwnFit, Wishes
+from securefed.labels.label_model import LabelSide
+from securefed.protocols.losses import get_loss
+
+Array = NDArray[np.float64]
+RNG = np.random.default_rng(0)
+COLUMNS = RNG.normal(size=(400, 3))
+WEIGHTS = RNG.uniform(0.5, 3.0, size=400)
+SIGNS = np.where(COLUMNS[:, 0] + RNG.normal(size=400) > 1, 1.0, -1.0)
+EXPOSURE = RNG.uniform(0.1, 1.0, size=400)
+COUNTS = RNG.poisson(EXPOSURE * np.exp(0.5 * COLUMNS[:, 1])).astype(np.float64)
+
+
+def emulated(loss: str = "logistic", **settings: Any) -> GeneralisedLinear:
+    return GeneralisedLinear(loss, scheme="plain", loss_form="taylor", **settings)
+
+
+def two(shop: Array, bank: Array, labels: Any = None, **of_rows: Any) -> list[Party]:
+    return [Party("shop", shop), Party("bank", bank, labels=labels, **of_rows)]
+
+
+class TestTheFitItself:
+    def learn(self, loss: str, targets: Array, offset: Array | None = None, **wishes: Any) -> OwnFit:
+        return OwnFit.learn(COLUMNS, targets, WEIGHTS, offset, get_loss(loss), Wishes(**wishes))[0]
+
+    def test_it_is_scikit_learns(self) -> None:
+        """The penalty is that of a row whose weight is their mean: C of 1 / mean."""
+        logistic = LogisticRegression(C=1 / WEIGHTS.mean(), tol=1e-8).fit(COLUMNS, SIGNS, WEIGHTS)
+        expected = [*logistic.coef_[0], *logistic.intercept_]
+        assert np.allclose(self.learn("logistic", SIGNS).coefficients, expected, atol=1e-4)
+        ridge = Ridge(alpha=WEIGHTS.mean()).fit(COLUMNS, SIGNS, WEIGHTS)
+        expected = [*ridge.coef_, ridge.intercept_]
+        assert np.allclose(self.learn("linear", SIGNS).coefficients, expected, atol=1e-6)
+
+    def test_counts_with_an_exposure_are_rates_weighted_by_it(self) -> None:
+        made, _ = OwnFit.learn(
+            COLUMNS, COUNTS, np.ones(400), np.log(EXPOSURE), get_loss("linear"), Wishes(family=1.0)
+        )
+        rates = PoissonRegressor(alpha=1 / EXPOSURE.sum(), tol=1e-8)
+        rates.fit(COLUMNS, COUNTS / EXPOSURE, sample_weight=EXPOSURE)
+        assert np.allclose(made.coefficients, [*rates.coef_, rates.intercept_], atol=1e-4)
+
+    @pytest.mark.parametrize(
+        ("loss", "targets", "family"),
+        [("logistic", SIGNS, None), ("linear", COUNTS, None), ("linear", COUNTS, 1.0)]
+        + [("linear", COUNTS + 0.5, power) for power in (1.5, 2.0)],
+    )
+    def test_what_is_left_is_the_slope_of_the_loss(self, loss: str, targets: Array, family: Any) -> None:
+        made = self.learn(loss, targets, family=family)
+        eta, h, given = made.margins(COLUMNS, None), 1e-5, get_loss(loss)
+        slope = (made._loss(eta + h, targets) - made._loss(eta - h, targets)) / (2 * h)
+        left = made.targets(COLUMNS, targets, WEIGHTS, None, given)
+        z = left * abs(given.label_weight) / given.margin_weight * made.step
+        assert np.allclose(z * made.curvature, -WEIGHTS * slope, atol=1e-6)
+
+    def test_training_rows_are_judged_by_fits_without_them(self) -> None:
+        """Columns that fit every row exactly leave nothing otherwise."""
+        many, noise = RNG.normal(size=(60, 50)), RNG.normal(size=60)
+        made, aimed = OwnFit.learn(many, noise, np.ones(60), None, get_loss("linear"), Wishes(base=True))
+        inside = made.targets(many, noise, np.ones(60), None, get_loss("linear")) * made.step
+        assert np.mean(inside**2) < 0.2 * np.mean((aimed * made.step) ** 2)
+
+
+@pytest.fixture(scope="module")
+def rare() -> tuple[Array, NDArray[np.intp]]:
+    return make_classification(  # type: ignore[no-any-return]
+        2000, 20, n_informative=6, n_redundant=6, weights=[0.95], class_sep=1.2, random_state=0
+    )
+
+
+@pytest.mark.parametrize("parties", [2, 4])
+def test_balanced_classes_rank_rare_positives_better(rare: Any, parties: int) -> None:
+    """As row-wise weights of the joined least squares would: most of what they gain is kept."""
+    table, labels = rare
+    order = np.random.default_rng(3).permutation(20)
+    groups = np.array_split(order, parties)
+
+    def given(rows: slice, known: bool) -> list[Party]:
+        last = parties - 1
+        return [
+            Party(f"p{k}", table[rows][:, g], labels=labels[rows] if known and k == last else None)
+            for k, g in enumerate(groups)
+        ]
+
+    def auc(**settings: Any) -> float:
+        model = emulated(**settings).fit(given(slice(1400), True))
+        scores = model.decision_function(given(slice(1400, None), False))
+        return float(roc_auc_score(labels[1400:], scores))
+
+    centred = (table - table[:1400].mean(0)) / table[:1400].std(0)
+    design = np.column_stack([centred, np.ones(2000)])
+    share = labels[:1400].mean()
+    weights = np.where(labels[:1400], 0.5 / share, 0.5 / (1 - share))
+    gram = (design[:1400].T * weights) @ design[:1400] + 1e-3 * np.eye(21)
+    weighted = design @ np.linalg.solve(gram, design[:1400].T @ (weights * (2.0 * labels[:1400] - 1)))
+    equal, balanced, auto = (auc(class_weight=each) for each in (None, "balanced", "auto"))
+    best = float(roc_auc_score(labels[1400:], weighted[1400:]))
+    assert best > equal + 0.01
+    assert balanced > equal + 0.6 * (best - equal) and auto > equal + 0.3 * (best - equal)
+    assert auc(class_weight={0: 1.0, 1: 1.0}) == auc(base="own", class_weight=None)
+
+
+@pytest.mark.slow
+def test_an_encrypted_run_is_the_same_and_nobody_else_can_tell() -> None:
+    """The other party gets messages of the same kinds and sizes, with weights and without."""
+    rng = np.random.default_rng(1)
+    shop, bank = rng.normal(size=(120, 6)), rng.normal(size=(120, 3))
+    labels = (shop[:, 0] + bank[:, 0] + 0.5 * rng.normal(size=120) > 1.3).astype(int)
+    how: dict[str, Any] = {"rounds": 2}
+    rows = {"weights": rng.uniform(1, 2, size=120), "offset": rng.normal(size=120)}
+    wished = GeneralisedLinear(class_weight="balanced", **how).fit(two(shop, bank, labels, **rows))
+    twin = emulated(class_weight="balanced", **how).fit(two(shop, bank, labels, **rows))
+    new = two(shop, bank, offset=rows["offset"])
+    assert np.abs(wished.decision_function(new) - twin.decision_function(new)).max() < 0.02
+    plain = GeneralisedLinear(**how).fit(two(shop, bank, labels))
+
+    def seen(model: GeneralisedLinear) -> list[tuple[Any, ...]]:
+        entries = model.result_.transcripts["shop"].entries
+        return [(e.event, e.kind, e.peer, e.round, e.step, e.bytes) for e in entries]
+
+    assert seen(wished) == seen(plain)
+    assert wished.result_.settings == plain.result_.settings
+
+
+def test_rows_of_almost_no_weight_hardly_count() -> None:
+    """Half of the people are of another kind, and weigh nothing."""
+    rng = np.random.default_rng(2)
+    shop, bank = rng.normal(size=(600, 2)), rng.normal(size=(600, 2))
+    target = shop[:, 0] + bank[:, 0] + rng.normal(size=600)
+    target[:300] += 4 * shop[:300, 0]
+    weights = np.where(np.arange(600) < 300, 1e-9, 1.0)
+    shuffled = rng.permutation(600)
+    given = two(shop[shuffled], bank[shuffled], target[shuffled], weights=weights[shuffled])
+    model = emulated("linear", holdout=0.0).fit(given)
+    kept = emulated("linear", holdout=0.0).fit(two(shop, bank, target))
+    assert model.coef_["shop"]["0"] < 2.0 < kept.coef_["shop"]["0"]
+    assert model.coef_["bank"]["0"] == pytest.approx(1.0, abs=0.3)
+
+
+def test_an_offset_is_taken_as_it_is() -> None:
+    rng = np.random.default_rng(4)
+    shop, bank, known = rng.normal(size=(300, 2)), rng.normal(size=(300, 2)), 100 * rng.normal(size=300)
+    target = shop @ [1.0, -2.0] + bank @ [3.0, 0.5] + 7 + known
+    model = emulated("linear", rounds=40).fit(two(shop, bank, target, offset=known))
+    found = model.predict(two(shop, bank, offset=known))
+    assert np.abs(found - target).max() < 0.2
+    assert model.coef_["shop"]["1"] == pytest.approx(-2.0, abs=0.05)
+    assert model.intercept_ == pytest.approx(7.0, abs=0.1)
+    with pytest.raises(DataError, match="bank: no offset given, and training had one"):
+        model.predict(two(shop, bank))
+    with pytest.raises(DataError, match="bank: an offset given, and training had none"):
+        emulated("linear", rounds=2, holdout=0.0).fit(two(shop, bank, target)).predict(
+            two(shop, bank, offset=known)
+        )
+
+
+def test_counts_with_exposure_beat_a_linear_model_and_are_saved(tmp_path: Any) -> None:
+    rng = np.random.default_rng(5)
+    shop, bank, exposure = rng.normal(size=(4000, 4)), rng.normal(size=(4000, 3)), rng.uniform(0.05, 1, 4000)
+    rate = np.exp(-1 + shop @ [0.5, -0.4, 0.0, 0.3] + bank @ [0.4, 0.0, -0.3])
+    counts = rng.poisson(exposure * rate)
+    train, test, log = slice(2000), slice(2000, None), np.log(exposure)
+    model = emulated("linear", family="poisson")
+    model.fit(two(shop[train], bank[train], counts[train], offset=log[train]))
+    new = two(shop[test], bank[test], offset=log[test])
+    straight = emulated("linear")
+    straight.fit(two(shop[train], np.column_stack([bank, exposure])[train], counts[train]))
+    line = straight.predict(two(shop[test], np.column_stack([bank, exposure])[test]))
+    joined = PoissonRegressor(alpha=1e-3).fit(
+        np.hstack([shop, bank])[train], (counts / exposure)[train], sample_weight=exposure[train]
+    )
+    best = exposure[test] * joined.predict(np.hstack([shop, bank])[test])
+
+    def explained(means: Array) -> float:
+        return float(d2_tweedie_score(counts[test], np.maximum(means, 1e-3), power=1))
+
+    found = explained(model.predict(new))
+    assert found > explained(line) + 0.02 and found > explained(best) - 0.02
+    held = model.result_.holdout
+    assert held is not None and held.metric == "D2" and held.value > held.alone + 0.05
+    labelled = two(shop[test], bank[test], counts[test], offset=log[test])
+    assert model.score(labelled) == pytest.approx(found, abs=1e-3)
+    model.save(tmp_path)
+    again = GeneralisedLinear.load(tmp_path, scheme="plain")
+    assert np.array_equal(again.predict(new), model.predict(new))
+    with pytest.raises(DataError, match="training had one"):
+        again.predict(two(shop[test], bank[test]))
+
+
+def test_several_classes_with_weights_are_a_run_each() -> None:
+    rng = np.random.default_rng(6)
+    shop, bank = rng.normal(size=(150, 3)), rng.normal(size=(150, 3))
+    labels = np.array(["a", "b", "c"])[
+        np.argmax(np.column_stack([shop[:, 0], bank[:, 0], 0 * bank[:, 0]]), 1)
+    ]
+    model = MultiClass(emulated(class_weight="balanced", rounds=6, allow_determined=True))
+    model.fit(two(shop, bank, labels))
+    assert len(model.models_) == 3
+    assert np.mean(model.predict(two(shop, bank)) == labels) > 0.75
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_rows", "message"),
+    [
+        ({"class_weight": "even"}, {}, "class_weight: 'even' given, 'auto', 'balanced' or a weight"),
+        ({"class_weight": {0: 1.0}}, {}, "class_weight: 0 given, the classes are 0 and 1"),
+        ({"class_weight": {0: 1.0, 1: -1.0}}, {}, "class_weight of 1"),
+        (
+            {"class_weight": "balanced", "loss": "linear"},
+            {},
+            "class_weight: the loss 'linear' has no classes",
+        ),
+        ({"class_weight": "balanced", "loss_form": "exact"}, {}, "class_weight: it takes loss_form='taylor'"),
+        ({"base": "own", "loss": "squared_hinge"}, {}, "base: it takes the loss 'logistic' or 'linear'"),
+        ({"base": "mine"}, {}, "base must be one of"),
+        ({"family": "poisson"}, {}, "family: it goes with the loss 'linear', 'logistic' given"),
+        ({"family": 3.0, "loss": "linear"}, {}, "family: 3 given, at most 2 is allowed"),
+        ({"family": "gamma", "loss": "linear"}, {}, "bank: labels: zeros given, the family 'gamma'"),
+        (
+            {},
+            {"weights": np.zeros(60)},
+            "bank: weights: finite numbers of at least 0, not all 0, are allowed",
+        ),
+        ({}, {"weights": np.ones(3)}, "bank: weights of shape"),
+        ({}, {"offset": ["a"] * 60}, "bank: offset have to be numbers"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(settings: Any, of_rows: Any, message: str) -> None:
+    rng = np.random.default_rng(7)
+    labels = rng.integers(0, 2, 60)
+    with pytest.raises((SettingError, DataError), match=message):
+        given = two(rng.normal(size=(60, 2)), rng.normal(size=(60, 2)), labels, **of_rows)
+        GeneralisedLinear(**{"scheme": "plain", "loss_form": "taylor", "rounds": 1, **settings}).fit(given)
+
+
+def test_only_the_label_party_has_weights() -> None:
+    rows = RNG.normal(size=(60, 2))
+    given = [Party("shop", rows, weights=np.ones(60)), Party("bank", rows, labels=rows[:, 0])]
+    with pytest.raises(DataError, match="shop: weights or an offset given, which the label party alone has"):
+        emulated("linear", rounds=1).fit(given)
+
+
+def test_rows_that_all_weigh_nothing_are_refused_before_the_run() -> None:
+    rng = np.random.default_rng(7)
+    side = LabelSide(get_loss("linear"), wishes=Wishes(weighted=True))
+    with pytest.raises(DataError, match="bank: all rows to learn from have weight 0"):
+        weights = np.array([1.0, 0.0, 0.0, 0.0])
+        side.aim("bank", 64.0, rng.normal(size=(4, 2)), rng.normal(size=4), weights, None, np.arange(1, 4))

@@ -1,0 +1,215 @@
+"""The planner: the ledger ahead of time, rounds by Q, and a clock that agrees with the real one."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+from pathlib import Path as FilePath
+from time import thread_time
+from typing import Any
+
+import pytest
+
+from securefed.assembly.recipe import LinearRecipe
+from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.crypto.blind.interface import Product
+from securefed.errors import SettingError
+from securefed.plan import calibration, rlwe_costs, stopwatch
+from securefed.plan.calibration import CkksCosts, PaillierCosts, PlainCosts
+from securefed.plan.forecast import ledger_after, refusal
+from securefed.plan.limits import check_memory, peak_memory, too_large
+from securefed.plan.meter import Operation
+from securefed.plan.planner import Estimate, RoundsModel, best, estimate
+from securefed.plan.rlwe_costs import RlweCosts
+from securefed.plan.scenario import Scenario
+from securefed.protocols.own_gradient.ledger import LedgerWarning
+from securefed.protocols.schedules import FedBCD
+from securefed.transport import get_network
+from tests.report.runs import run
+
+OPEN: dict[str, Any] = {"reveal": "own-gradient", "loss_form": "taylor", "scheme": "plain", "rounds": 4}
+
+
+def test_the_ledger_is_known_before_the_first_round() -> None:
+    scenario = Scenario(LinearRecipe(**OPEN, algorithm=FedBCD(2)), {"shop": 3, "bank": 2}, 20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LedgerWarning)
+        _, done = run(scenario)
+    found = {(e.party, e.block): e for o in done.outcomes.values() for e in o.ledger.entries}
+    assert {(e.party, e.block): e for e in ledger_after(scenario.agreement, 4)} == found
+    assert refusal(scenario.agreement) is None
+
+
+def test_a_refusal_is_foreseen() -> None:
+    tight = Scenario(LinearRecipe(**{**OPEN, "batch_size": 3}), {"shop": 3, "bank": 2}, 20)
+    entry = refusal(tight.agreement)
+    assert entry is not None and entry.verdict == "determined"
+    allowed = Scenario(
+        LinearRecipe(**{**OPEN, "batch_size": 3}, allow_determined=True), {"shop": 3, "bank": 2}, 20
+    )
+    assert refusal(allowed.agreement) is None
+    # The paper's own setting: 100 shared rows, h = 32, Q = 10.
+    paper = Scenario(
+        TransferRecipe(scheme="ckks", reveal="own-gradient", algorithm=FedBCD(10)), {"b": 15, "a": 18}, 100
+    )
+    assert refusal(paper.agreement) is not None
+    assert refusal(paper.with_steps(1).agreement) is None
+
+
+def test_blind_training_opens_nothing() -> None:
+    blind = Scenario(LinearRecipe(scheme="paillier"), {"shop": 3, "bank": 2}, 20)
+    assert ledger_after(blind.agreement, 9) == [] and refusal(blind.agreement) is None
+
+
+def test_rounds_fall_with_q_and_not_below_the_floor() -> None:
+    model = RoundsModel(100, alpha=0.8, floor=0.15)
+    found = [model.rounds(q) for q in (1, 2, 5, 10, 50, 500)]
+    assert found == [100, 58, 28, 16, 15, 15]
+    assert RoundsModel.through(28, 5).rounds(5) == 28
+    assert RoundsModel.through(30, 50).rounds(1) == 200
+    # The paper's Table 2: 46, 13, 7 rounds at Q = 1, 5, 10.
+    paper = RoundsModel(46, floor=0.04)
+    assert abs(paper.rounds(5) - 13) <= 1 and abs(paper.rounds(10) - 7) <= 1
+
+
+@pytest.mark.parametrize("wrong", [{"at_one": 0}, {"at_one": 9, "floor": 2}, {"at_one": 9, "alpha": -1}])
+def test_a_model_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(SettingError):
+        RoundsModel(**wrong)
+
+
+def test_the_fastest_is_the_fastest_that_may_be_run() -> None:
+    row = Estimate("ckks", "own-gradient", 1, 10, 4, 100, 1.0, 0.5, 2.0)
+    quick = Estimate("ckks", "own-gradient", 5, 2, 4, 100, 1.0, 0.5, 2.0)
+    refused = Estimate("ckks", "own-gradient", 50, 1, 4, 100, 0.1, 0.1, 0.0, "no")
+    assert row.total == pytest.approx(17.0) and row.total_bytes == 1000 and row.seconds == 1.5
+    assert best([row, quick, refused]) is quick
+    assert best([refused]) is None
+    equal = Estimate("ckks", "own-gradient", 20, 2, 4, 100, 0.99, 0.5, 2.0)
+    assert equal.total < quick.total and best([equal, quick]) is quick, "fewer local steps for the same time"
+
+
+def test_an_estimate_of_each_scheme() -> None:
+    """Real calibrations, small: positive times, exact sizes; local steps cost more where they open."""
+    network = get_network("lan")
+    linear = Scenario(LinearRecipe(**{**OPEN, "scheme": "paillier"}), {"shop": 3, "bank": 2}, 40, 1024)
+    paillier = PaillierCosts(1024, allow_small=True)
+    rows = [estimate(linear.with_steps(q), paillier, network, RoundsModel(10)) for q in (1, 20)]
+    assert rows[0].bytes == rows[1].bytes and rows[0].ciphertexts == rows[1].ciphertexts == 40 * 2 + 2
+    assert rows[0].computation > 0 and rows[1].rounds < rows[0].rounds
+    assert all(math.isfinite(row.total) and row.communication > 0 for row in rows)
+    transfer = Scenario(TransferRecipe(scheme="ckks", reveal="own-gradient", hidden=4), {"b": 3, "a": 2}, 50)
+    ckks = CkksCosts()
+    steps = [estimate(transfer.with_steps(q), ckks, network, RoundsModel(10)) for q in (1, 4)]
+    assert steps[1].bytes > steps[0].bytes and steps[1].computation > 2 * steps[0].computation
+
+
+def test_workers_share_the_work() -> None:
+    """Four workers take less time than one for what can be shared, and the same for what cannot."""
+    alone = PaillierCosts(1024, allow_small=True)
+    shared = PaillierCosts(1024, allow_small=True)
+    shared.__dict__.update(alone.__dict__)
+    shared.workers, shared.efficiency = 4, 1.0
+    for work in (
+        Operation("encrypt", (400,), 400),
+        Operation("draw", (400,), 400),
+        Operation("open", (400,), 400),
+        Operation("contract", (16, 8), 128, inner=64, terms=16 * 8 * 64),
+    ):
+        assert shared.seconds(work) == pytest.approx(alone.seconds(work) / 4, rel=0.05)
+    for work in (Operation("encrypt", (8,), 8), Operation("draw", (1,), 1), Operation("load", (400,), 400)):
+        assert shared.seconds(work) == alone.seconds(work)
+
+
+@pytest.mark.parametrize("scheme", ["ckks", "paillier"])
+def test_a_blind_run_is_forecast_for_the_rounds_that_it_will_have(scheme: str) -> None:
+    costs = RlweCosts() if scheme == "ckks" else PaillierCosts(512, allow_small=True)
+    scenario = Scenario(LinearRecipe(scheme=scheme, rounds=4), {"shop": 3, "bank": 2}, 60, 512, held=12)
+    rows = [estimate(scenario.with_steps(q), costs, get_network("lan"), RoundsModel(10)) for q in (1, 20)]
+    assert [row.rounds for row in rows] == [10, 2]
+    for row in rows:
+        assert 0 < row.seconds < row.setup < 10 and row.setup_communication > 0
+        assert row.total_bytes == row.setup_bytes + row.rounds * row.bytes and row.setup_bytes > 1000
+        assert not row.refused and row.reveal == "nothing" and row.ciphertexts == 0
+        assert row.memory > 40 * 6**2 and not row.warnings
+
+
+def test_a_forecast_is_near_a_real_run() -> None:
+    """Within a factor of 3 on a busy machine; `python -m bench forecast` has a closer look."""
+    scenario = Scenario(LinearRecipe(scheme="ckks", rounds=4), {"shop": 20, "bank": 20}, 600)
+    planned = estimate(scenario)
+    _, done = run(scenario, timer=thread_time)
+    sent = sum(entry.bytes for link in done.links.values() for entry in link.transcript.of("sent"))
+    assert planned.total_bytes == sent and planned.rounds == 4
+    assert 1 / 3 < planned.total_computation / done.critical.computation < 3
+
+
+def test_work_is_measured_once_and_counts_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[object] = []
+
+    def timed(work: object, repeats: int = 3) -> float:
+        measured.append(work)
+        return 2.0
+
+    costs = RlweCosts()
+    monkeypatch.setattr(rlwe_costs, "timed", timed)
+    product = Product(1 << 20, 16, 4, 51, 30)
+    block = Operation("encrypt", inner=1 << 18, product=product)
+    assert costs.seconds(replace(block, inner=1 << 19)) == 2.0 * costs.seconds(block)
+    assert len(measured) == 1
+    wide = Operation("respond", product=Product(64, 64, 6400))
+    assert costs.seconds(wide) == 2.0, "two sizes that take the same: columns cost nothing"
+    assert len(measured) == 3
+
+
+def test_workers_share_blocks() -> None:
+    alone, both = RlweCosts(), RlweCosts(2)
+    both._known = alone._known
+    work = Operation("multiply", inner=1 << 12, product=Product(1 << 12, 16, 4, 51, 30), blocks=2)
+    cores = min(2, rlwe_costs.cores())
+    share = 1.0 if cores == 1 else cores * rlwe_costs.EFFICIENCY
+    assert both.seconds(work) == pytest.approx(alone.seconds(work) / share)
+    one = replace(work, blocks=1)
+    assert both.seconds(one) == alone.seconds(one)
+
+
+def test_tables_that_are_too_wide_are_refused_with_figures() -> None:
+    wide = Scenario(LinearRecipe(scheme="ckks"), {"shop": 3000, "bank": 2999}, 100).agreement
+    due = peak_memory(wide)
+    assert 40 * 6000**2 * 3 < due < 40 * 6000**2 * 5
+    with pytest.raises(
+        SettingError, match=r"6,000 in all given; .* take 6\.4 GB .* this machine has 4\.0 GB"
+    ):
+        check_memory(wide, 4 * 10**9)
+    check_memory(wide, 8 * 10**9)
+    half, slow = too_large(wide, 7200.0, 8 * 10**9)
+    assert "more than half of this machine's 8.0 GB" in half
+    assert "about 120 minutes; up to 2,000 columns are practical" in slow
+    narrow = Scenario(LinearRecipe(scheme="ckks"), {"shop": 30, "bank": 30}, 100).agreement
+    assert too_large(narrow, 10.0) == []
+    held = Scenario(LinearRecipe(scheme="ckks"), {"shop": 3000, "bank": 2999}, 100, held=20).agreement
+    assert peak_memory(held) > due, "all rows and the training rows have a matrix each"
+
+
+def test_costs_of_one_kind_say_nothing_about_the_other() -> None:
+    blind = Scenario(LinearRecipe(scheme="ckks"), {"shop": 3, "bank": 2}, 40)
+    open_ = Scenario(LinearRecipe(scheme="ckks", reveal="own-gradient"), {"shop": 3, "bank": 2}, 40)
+    with pytest.raises(SettingError, match="unprotected"):
+        estimate(blind, PlainCosts(), get_network("lan"), RoundsModel(10))
+    with pytest.raises(SettingError, match="'key' takes under RLWE"):
+        estimate(open_, RlweCosts(), get_network("lan"), RoundsModel(10))
+
+
+def test_a_busy_machine_is_not_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibrations go by the processor's clock: on it a neighbour takes no time."""
+    now = [0.0]
+
+    def work() -> None:
+        now[0] += 2.0
+
+    monkeypatch.setattr(stopwatch, "thread_time", lambda: now[0])
+    assert stopwatch.timed(work) == 2.0
+    for module in (calibration, rlwe_costs, stopwatch):
+        assert module.__file__ is not None
+        assert "perf_counter" not in FilePath(module.__file__).read_text()

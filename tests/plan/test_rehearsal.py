@@ -1,0 +1,296 @@
+"""Blind runs before they are run: messages and bytes are those of the real ones; and no peer can be made to
+take a key that encrypts nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from securefed.assembly.recipe import LinearRecipe, Surroundings
+from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.crypto import KEY_KINDS, SCHEMES, FixedPoint, cross_scheme, generate, load_public_key
+from securefed.crypto.blind import layout
+from securefed.crypto.blind.clear import CLEAR
+from securefed.crypto.blind.interface import NONCE_BYTES, CrossKey, CrossScheme, Product
+from securefed.crypto.blind.paillier import paillier_scheme
+from securefed.crypto.blind.rlwe import RLWE
+from securefed.crypto.errors import BadKey, FormatError
+from securefed.errors import SettingError
+from securefed.plan.fake_keys import DryKeys
+from securefed.plan.fake_products import SAMPLE_ROWS, counting_scheme
+from securefed.plan.meter import Meter, Operation
+from securefed.plan.rehearsal import Rehearsal, rehearse, with_scheme
+from securefed.plan.scenario import Scenario
+from securefed.protocols.messages import KINDS
+from securefed.protocols.schedules import FedBCD
+from securefed.transport import Link, Network, get_network, run_local
+from tests.report.runs import holder, run
+
+TWO = {"shop": 14, "bank": 2}
+THREE = {"a": 3, "b": 1, "c": 2}
+LAN = get_network("lan")
+SMALL_BITS = 512
+NONCE = bytes(NONCE_BYTES)
+
+
+class Costs:
+    """So many seconds for each operation of a name."""
+
+    def __init__(self, **seconds: float) -> None:
+        self._seconds = seconds
+        self.met: list[Operation] = []
+
+    def seconds(self, operation: Operation) -> float:
+        self.met.append(operation)
+        return self._seconds.get(operation.name, 0.0)
+
+
+def still() -> float:
+    """A clock on which nothing but encrypted work takes time."""
+    return 0.0
+
+
+def blind(scheme: str, **settings: Any) -> LinearRecipe:
+    return LinearRecipe(**{"scheme": scheme, "rounds": 3, **settings})
+
+
+def dry(scenario: Scenario, costs: Costs | None = None, network: Network = LAN) -> Rehearsal:
+    return rehearse(scenario, costs or Costs(), network, timer=still)
+
+
+def lines(link: Link) -> list[tuple[str, str, str, int, int, int]]:
+    """All that a party did, in order."""
+    return [(e.event, e.kind, e.peer, e.round, e.step, e.bytes) for e in link.transcript]
+
+
+@cache
+def small_key() -> CrossKey:
+    return paillier_scheme(SMALL_BITS, allow_small=True).generate()
+
+
+def small_paillier() -> CrossScheme:
+    """Real, with one small key for all."""
+    return replace(paillier_scheme(SMALL_BITS, allow_small=True), generate=_small_copy)
+
+
+def _small_copy() -> CrossKey:
+    return paillier_scheme(SMALL_BITS, allow_small=True).load_key(small_key().to_bytes())
+
+
+def compare(scenario: Scenario) -> Rehearsal:
+    """Message by message, from the keys to the end."""
+    real = scenario
+    if scenario.recipe.scheme == "paillier":
+        scenario = replace(scenario, key_bits=SMALL_BITS)
+        real = replace(scenario, recipe=with_scheme(scenario.recipe, small_paillier()))
+    counted, _ = run(real)
+    found = dry(scenario)
+    assert set(found.done.links) == set(counted.links)
+    for name, link in counted.links.items():
+        assert lines(found.done.links[name]) == lines(link)
+    for phase in ("setup", "evaluation", "release"):
+        assert found.traffic(phase) == counted.bytes(None, phase), phase
+    rounds = scenario.agreement.stopping.rounds
+    total = sum(entry.bytes for link in counted.links.values() for entry in link.transcript.of("sent"))
+    assert all(found.traffic(round_=t) == found.traffic() for t in range(rounds))
+    assert found.bytes_once + rounds * sum(found.traffic().values()) == total
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["ckks", "paillier"])
+@pytest.mark.parametrize("columns", [TWO, THREE])
+def test_messages_and_bytes_are_those_of_a_real_run(scheme: str, columns: dict[str, int]) -> None:
+    compare(Scenario(blind(scheme), columns, 40, held=10))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "columns", "settings", "outputs"),
+    [
+        ("ckks", TWO, {"algorithm": FedBCD(3, "sequential")}, 1),
+        ("paillier", THREE, {"algorithm": FedBCD(3, "sequential")}, 3),
+        ("ckks", THREE, {"evaluate_every": 1, "patience": 5}, 3),
+        ("paillier", TWO, {"evaluate_every": 2}, 1),
+        ("ckks", TWO, {"release": True}, 1),
+        ("ckks", THREE, {"release": True}, 1),
+        ("ckks", TWO, {"refit": False}, 2),
+    ],
+)
+def test_so_are_other_settings(
+    scheme: str, columns: dict[str, int], settings: dict[str, Any], outputs: int
+) -> None:
+    compare(Scenario(blind(scheme, **settings), columns, 40, outputs=outputs, held=10))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "order", "width", "third", "outputs"),
+    [
+        ("ckks", "parallel", 1, False, 3),
+        ("ckks", "sequential", 2, False, 1),
+        ("ckks", "parallel", 2, True, 3),
+        ("paillier", "parallel", 1, False, 1),
+        ("paillier", "sequential", 1, True, 1),
+    ],
+)
+def test_and_so_is_blind_transfer_learning(
+    scheme: str, order: str, width: int, third: bool, outputs: int
+) -> None:
+    recipe = TransferRecipe(
+        scheme=scheme,
+        reveal="nothing",
+        hidden=width,
+        rounds=2,
+        algorithm=FedBCD(2, order),  # type: ignore[arg-type]
+        evaluate_every=2 - (scheme == "ckks"),
+    )
+    compare(Scenario(recipe, {"b": 4, "a": 3}, 40, outputs=outputs, third=third))
+
+
+def test_and_tables_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rows than are sampled, and more blocks than are under way at once."""
+    monkeypatch.setattr(layout, "BLOCK_BYTES", 1 << 18)
+    found = compare(
+        Scenario(blind("ckks"), {"shop": 2, "bank": 40}, 4 * SAMPLE_ROWS + 1, held=SAMPLE_ROWS + 5)
+    )
+    assert any(line[1] == "received" for line in lines(found.done.links["bank"]))
+
+
+def test_local_steps_change_nothing_that_is_sent() -> None:
+    scenario = Scenario(blind("ckks"), TWO, 40)
+    one, many = dry(scenario.with_steps(1)), dry(scenario.with_steps(40))
+    assert (one.bytes_once, one.traffic()) == (many.bytes_once, many.traffic())
+
+
+def test_rounds_need_no_ciphertext() -> None:
+    found = dry(Scenario(blind("ckks"), THREE, 40))
+    assert {kind for kind, _, _ in found.traffic()} == {"difference", "progress"}
+    assert not found.ciphertexts
+
+
+def test_a_run_takes_what_its_operations_take_on_the_critical_path() -> None:
+    """By hand: keys of the pass, of the prepared products and of scores, one after the other."""
+    quick = Network("quick", 1e15, 0.0)
+    found = dry(Scenario(blind("ckks"), TWO, 19), Costs(generate=1.0), quick)
+    assert found.done.critical.computation == pytest.approx(3.0)
+    assert found.once.computation == pytest.approx(3.0) and found.round.computation == 0.0
+    # A round is one message there and one back, at the same time.
+    lazy = dry(Scenario(blind("ckks"), TWO, 19), Costs(), Network("far", 1e15, 2.0))
+    assert (lazy.round.computation, lazy.round.communication) == (0.0, pytest.approx(2.0))
+
+
+def test_every_row_of_a_factor_counts_and_few_are_computed() -> None:
+    costs, rows = Costs(), 50 * SAMPLE_ROWS
+    dry(Scenario(blind("ckks"), {"shop": 3, "bank": 2}, rows), costs)
+    for name in ("encrypt", "multiply"):
+        met = [o for o in costs.met if o.name == name and o.product is not None]
+        assert sum(o.inner for o in met if o.product is not None and o.product.inner == rows) == rows
+
+
+def test_what_is_in_the_clear_takes_its_real_time() -> None:
+    """The processor's clock goes on during a rehearsal; what is measured meanwhile does not count."""
+    now = [0.0]
+
+    def timer() -> float:
+        now[0] += 1e-3
+        return now[0]
+
+    class Measuring(Costs):
+        def seconds(self, operation: Operation) -> float:
+            now[0] += 1000.0
+            return 0.0
+
+    found = rehearse(Scenario(blind("paillier"), TWO, 19), Measuring(), LAN, timer=timer)
+    assert 0.0 < found.done.critical.computation < 5.0
+
+
+def test_a_part_of_some_work_counts_for_the_whole() -> None:
+    now = [0.0]
+
+    def work() -> str:
+        now[0] += 2.0
+        return "done"
+
+    meter = Meter(Costs(), lambda: now[0])
+    assert meter.scaled(work, 5.0) == "done" and meter.now() == 10.0
+    with meter.stopped():
+        work()
+    assert meter.now() == 10.0
+
+
+# Nobody takes such a key
+
+
+@pytest.mark.parametrize(("name", "real"), [("rlwe", RLWE), ("paillier", small_paillier())])
+def test_a_counting_key_is_refused_when_it_comes_from_a_peer(name: str, real: CrossScheme) -> None:
+    key = counting_scheme(name, SMALL_BITS, Meter(Costs(), still)).generate()
+    assert len(key.public(NONCE)) == len(real.generate().public(NONCE))
+    with pytest.raises(BadKey):
+        real.load_public(key.public(NONCE), NONCE)
+
+
+def test_a_counting_key_checks_what_it_gets() -> None:
+    made = counting_scheme("rlwe", 0, Meter(Costs(), still))
+    key, product = made.generate(), Product(4, 2, 3)
+    public = made.load_public(key.public(NONCE), NONCE)
+    with pytest.raises(BadKey):
+        made.load_public(b"", NONCE)
+    with pytest.raises(FormatError, match="reply"):
+        key.read(product, b"")
+    evaluation = public.evaluate(product)
+    with pytest.raises(FormatError, match="have not come"):
+        evaluation.finish()
+    with pytest.raises(FormatError, match="block"):
+        evaluation.add({0: b""}, lambda first, last: np.zeros((last - first, 3)))
+    with pytest.raises(SettingError, match="nobody has said"):
+        counting_scheme(CLEAR.name, 0, Meter(Costs(), still))
+
+
+@pytest.mark.parametrize("kind", ["ckks", "paillier"])
+def test_a_dry_key_is_refused_when_it_comes_from_a_peer(kind: str) -> None:
+    public = DryKeys(kind, 2048, Meter(Costs(), still)).holder().public
+    assert len(public.to_bytes()) == len(holder(kind, 0).public.to_bytes())
+    with pytest.raises(FormatError, match="not a securefed frame"):
+        load_public_key(public.to_bytes())
+
+
+def test_a_party_does_not_train_with_a_peer_that_has_one() -> None:
+    scenario = Scenario(LinearRecipe(scheme="ckks", reveal="own-gradient", rounds=2), TWO, 19)
+    recipe, agreement = scenario.recipe, scenario.agreement
+    assert isinstance(recipe, LinearRecipe)
+    keys = DryKeys("ckks", 0, Meter(Costs(), still))
+    programs = {}
+    for place, (name, columns) in enumerate(scenario.columns.items()):
+        features = np.random.default_rng(place).normal(size=(19, columns))
+        around = (
+            Surroundings(keys.holder(), read_key=keys.read_key)
+            if name == "shop"
+            else Surroundings(holder("ckks", 0))
+        )
+        model = recipe.model(name, columns, last=name == "bank", index=place)
+        labels = np.ones(19) if name == "bank" else None
+        programs[name] = recipe.party(agreement, name, model, features, labels, around).run
+    with pytest.raises(FormatError):
+        run_local(programs, run="r", kinds=KINDS, network=LAN)
+
+
+def test_nor_can_one_be_chosen() -> None:
+    assert not any(word in ("dry", "counting") for word in (*SCHEMES, *KEY_KINDS))
+    with pytest.raises(BadKey):
+        generate("dry")
+    with pytest.raises(BadKey):
+        cross_scheme("counting")
+    with pytest.raises(SettingError):
+        LinearRecipe(scheme="dry")
+    with pytest.raises(SettingError, match="nobody has said"):
+        DryKeys("tables", 2048, Meter(Costs(), still))
+
+
+def test_dry_keys_keep_nothing() -> None:
+    made = DryKeys("ckks", 0, Meter(Costs(), still)).holder()
+    with pytest.raises(BadKey):
+        made._secret.to_bytes()
+    assert made.public.encrypt([1.0], FixedPoint(1.0)).ciphertexts == 1

@@ -1,0 +1,219 @@
+"""kill -9 at any moment, of anybody: the run goes on, and ends with the model of an unbroken one.
+
+Bit for bit where everything is exact (plain, and Paillier with own gradients: integers all the way). With
+CKKS every opening carries a flood. How far two runs may then be apart follows from the recursion of
+tests/protocols/error_bounds.py: B <- (1 + eta L sqrt(1 + K)) B + eta e at each local step. Where nothing is
+revealed, deaths come at chosen places, so that every stage of a run has one.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from securefed.audit.files import read_run
+from securefed.audit.report import audit
+from tests.process.parties import NOTARY, PATIENT, Fleet, reached
+from tests.process.test_processes import aligned_ids, predicts, simulated
+from tests.protocols.error_bounds import opening_error
+
+Make = Callable[..., Fleet]
+TWO = {"shop": 3, "bank": 2}
+FOUR = {"a": 2, "b": 1, "c": 2, "d": 2}
+OPEN: dict[str, Any] = {
+    "reveal": "own-gradient",
+    "batch_size": 30,
+    "learning_rate": 0.1,
+    "l2": 0.01,
+    "loss_form": "taylor",
+}
+
+
+def torment(made: Fleet, kills: int, seed: int) -> None:
+    """Kill somebody at `kills` random moments of the run, and start it again each time."""
+    chance = random.Random(seed)
+    rounds = int(made.run["rounds"])
+    moments = sorted(chance.sample(range(1, rounds - 1), kills))
+    made.start_all("party", "--resume")
+    time.sleep(chance.uniform(0.0, 3.0))
+    early = chance.choice(made.everybody)  # once before there is anything to go on from
+    made.kill(early)
+    made.start(early, "party", "--resume")
+    for moment in moments:
+        made.until(made.people.label_party, reached(moment))
+        time.sleep(chance.uniform(0.0, 0.3))
+        victim = chance.choice(made.everybody)
+        assert made.processes[victim].poll() is None, f"over before the kill:\n{made.log(victim)}"
+        made.kill(victim)
+        time.sleep(chance.uniform(0.0, 1.0))
+        made.start(victim, "party", "--resume")
+    made.all_good()
+
+
+def check(made: Fleet) -> None:
+    """What a run that was killed leaves: whole results and transcripts that agree."""
+    for name in made.everybody:
+        result = made.result(name)
+        assert result["rounds"] == made.run["rounds"]
+        assert {peer["transcripts"] for peer in result["peers"].values()} == {"agree"}
+        assert not (made.run_folder(name) / "checkpoints").exists()
+        assert "Traceback" not in made.log(name)
+        if made.run["scheme"] != "plain":
+            report = audit(*read_run(made.run_folder(name)))
+            assert set(report.failed) <= {"score-ledger"}, report.to_text()
+    assert made.result(made.people.label_party)["interruptions"] >= 1
+
+
+@pytest.mark.slow
+def test_ten_kills_and_the_same_paillier_model_bit_for_bit(fleet: Make) -> None:
+    settings = {**OPEN, "rounds": 36}
+    made = fleet(TWO, scheme="paillier", **settings)
+    torment(made, 10, seed=1)
+    check(made)
+    expected = simulated(made, scheme="paillier", key_bits=2048, **settings)
+    for name in TWO:
+        assert np.array_equal(made.shard(name)["weights"], expected[name]["weights"])
+        assert np.array_equal(made.shard(name)["bias"], expected[name]["bias"])
+
+
+@pytest.mark.slow
+def test_four_parties_and_a_key_holder_with_adam_in_plain(fleet: Make) -> None:
+    settings = {**OPEN, "rounds": 200, "optimiser": "adam", "learning_rate": 0.02}
+    made = fleet(FOUR, scheme="plain", **settings)
+    torment(made, 4, seed=2)
+    check(made)
+    expected = simulated(made, **settings)
+    for name in FOUR:
+        assert np.array_equal(made.shard(name)["weights"], expected[name]["weights"])
+    assert made.result(NOTARY)["rounds"] == 200
+
+
+def columns(made: Fleet) -> list[NDArray[np.float64]]:
+    """Everybody's prepared rows in common, in the agreed order, the label party's with its intercept."""
+    people = made.people
+    row_of = {id_: row for row, id_ in enumerate(people.ids)}
+    rows = [row_of[id_] for id_ in aligned_ids(made)]
+    blocks = []
+    for name in people.columns:
+        known = people.part(name)[people.known[name]]
+        blocks.append((people.part(name)[rows] - known.mean(axis=0)) / known.std(axis=0))
+    blocks[-1] = np.hstack([blocks[-1], np.ones((len(rows), 1))])
+    return blocks
+
+
+def drift(made: Fleet, error: float) -> float:
+    """B after the run, with gradients off by `error` at each local step."""
+    joined, size = np.hstack(columns(made)), int(made.run["batch_size"])
+    # A batch's part of the curvature is at most that of all rows, S to n.
+    smoothness = 0.25 * float(np.linalg.norm(joined, 2)) ** 2 / size + float(made.run["l2"])
+    eta, steps, distance = float(made.run["learning_rate"]), int(made.run["local_steps"]), 0.0
+    for _ in range(int(made.run["rounds"]) * steps):
+        distance = (1 + eta * smoothness * sqrt(1 + len(TWO))) * distance + eta * error + 1e-12
+    return distance
+
+
+def distance(made: Fleet, expected: dict[str, Any]) -> float:
+    parts = [
+        made.shard(name)[key] - expected[name][key] for name in made.parties for key in ("weights", "bias")
+    ]
+    return float(np.linalg.norm(np.concatenate(parts)))
+
+
+# Runs that reveal nothing: every attempt makes a new pass and new products, and only the shares go on
+
+PASS = "securefed.protocols.blind.linear:run_pass"
+PREPARE = "securefed.protocols.blind.linear:prepare"
+ROUND = "securefed.protocols.blind.linear:BlindLoop._round"
+EVALUATION = "securefed.protocols.blind.linear:score_rows"
+END = "securefed.protocols.blind.linear:BlindLoop._end"
+SHARD = "securefed.process.party_run:save_shard"
+MARK = "securefed.process.recording:Keeper.write"
+BLIND: dict[str, Any] = {"reveal": "nothing", "release": True, "rounds": 9, "l2": 0.01}
+
+
+def same_blind_model(made: Fleet) -> None:
+    """As unbroken runs give it. Released parameters are blurred by 2**-14 of a step's size; shares are cut at
+    2**-34 in each of a few rounds, which is nothing beside that.
+    """
+    expected = simulated(made, scheme="ckks", **BLIND)
+    for name in made.parties:
+        found, other = made.shard(name), expected[name]
+        bound = 2 * 2.0**-13 * float(np.abs(found["root"]).sum(axis=1).max())
+        assert np.allclose(found["weights"], other["weights"], rtol=0.0, atol=bound)
+        assert 0.0 < bound < 1e-2, "a bound that says something"
+
+
+@pytest.mark.slow
+def test_a_blind_run_of_two_survives_deaths_in_every_stage(fleet: Make) -> None:
+    made = fleet(TWO, scheme="ckks", **BLIND)
+    made.mortal("bank", (PASS, 1), (EVALUATION, 1), (SHARD, 1))
+    made.mortal("shop", (ROUND, 3), (END, 1))
+    made.start_all("party", "--resume")
+    made.revive()
+    assert (made.deaths("bank"), made.deaths("shop")) == (3, 2)
+    check(made)
+    same_blind_model(made)
+    predicts(made, least=0.7)
+
+
+@pytest.mark.slow
+def test_a_blind_run_with_a_helper_survives_the_deaths_of_anybody(fleet: Make) -> None:
+    """The helper's shares of the model are in its checkpoints; the others may lag any number of rounds."""
+    made = fleet(FOUR, people={"rows": 90}, scheme="ckks", **BLIND)
+    made.mortal(NOTARY, (PREPARE, 1), (ROUND, 3), (EVALUATION, 1), (SHARD, 1))
+    made.mortal("a", (ROUND, 2))
+    made.mortal("d", (MARK, 8))
+    made.start_all("party", "--resume")
+    made.revive()
+    assert [made.deaths(name) for name in (NOTARY, "a", "d")] == [4, 1, 1]
+    check(made)
+    same_blind_model(made)
+    assert "phi.d" in made.shard(NOTARY) and "weights" not in made.shard(NOTARY)
+    predicts(made, least=0.7)
+
+
+@pytest.mark.slow
+def test_a_helper_without_its_checkpoints_is_noticed(fleet: Make) -> None:
+    made = fleet({"a": 2, "b": 2, "c": 2}, scheme="ckks", **BLIND)
+    made.mortal(NOTARY, (ROUND, 5))
+    made.start_all("party", "--resume")
+    made.processes[NOTARY].wait(PATIENT)
+    for path in (made.run_folder(NOTARY) / "checkpoints").iterdir():
+        path.unlink()
+    made.start(NOTARY, "party", "--resume")
+    assert set(made.finish().values()) == {2}
+    for name in made.everybody:
+        assert f"{NOTARY} has no checkpoint that fits" in made.log(name).strip().split("\n")[-1]
+
+
+@pytest.mark.slow
+def test_a_ckks_model_is_the_same_within_the_flood(fleet: Make) -> None:
+    settings = {**OPEN, "rounds": 10, "local_steps": 2}
+    made = fleet(TWO, scheme="ckks", **settings)
+    torment(made, 3, seed=4)
+    check(made)
+    expected = simulated(made, scheme="plain", **settings)
+    blocks, size = columns(made), int(settings["batch_size"])
+    squares = 0.0
+    for block in blocks:
+        opened = opening_error(
+            "ckks",
+            rows=size,
+            terms=1,
+            factor=float(np.abs(block).max()),
+            total=16.5 * size,
+            bound=16.5,
+            columns=1,
+            outputs=block.shape[1],
+        )
+        squares += block.shape[1] * (opened / size) ** 2
+    bound = drift(made, sqrt(squares))
+    assert distance(made, expected) <= bound
+    assert bound < 0.1, "a bound that says something"

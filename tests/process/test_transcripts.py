@@ -1,0 +1,149 @@
+"""A transcript over interruptions: both ends cut at the same place, and the chain stays whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from securefed.errors import DataError
+from securefed.files import StorageError
+from securefed.process.transcripts import Events, FileTranscript, resume_transcript, start_transcript
+from securefed.transport import Transcript
+from securefed.transport.clock import Path as ClockPath
+from securefed.transport.message import Message
+
+
+def message(kind: str, round_: int, sequence: int) -> Message:
+    return Message(kind, "r", round_, 0, "bank", "shop", sequence, b"x" * 8, ClockPath())
+
+
+def killed(transcript: FileTranscript) -> None:
+    """Leave the file as a kill leaves it: without its closing line."""
+    left = transcript.path.read_bytes()
+    transcript.close()
+    transcript.path.write_bytes(left)
+
+
+def recorded(path: Path, rounds: int) -> None:
+    """A transcript of so many rounds, killed."""
+    transcript = start_transcript(path, "bank", "r")
+    transcript.message("sent", message("public-key", 0, 0), "setup")
+    for number in range(rounds):
+        transcript.message("sent", message("contribution", number, number + 1), "training")
+        transcript.note("requested", "opening", "shop", number, 0, "training")
+    killed(transcript)
+
+
+def test_it_goes_on_after_the_last_round_that_counts(tmp_path: Path) -> None:
+    path = tmp_path / "transcript-bank.jsonl"
+    recorded(path, 5)
+    again = resume_transcript(path, "bank", "r", 3)
+    assert [e.round for e in again.entries if e.event == "sent"] == [0, 0, 1, 2]
+    assert again.entries[-1].event == "resumed" and again.entries[-1].round == 3
+    again.message("sent", message("contribution", 3, 0), "training")
+    again.close()
+    read = Transcript.read(path)
+    assert read.fault() == "" and len(read) == len(again)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_kill_left_half_written_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "transcript-bank.jsonl"
+    recorded(path, 4)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-25])
+    again = resume_transcript(path, "bank", "r", 3)
+    assert max(e.round for e in again.entries if e.event == "sent") == 2
+    again.close()
+
+
+def test_a_kill_while_it_is_written_again_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "transcript-bank.jsonl"
+    recorded(path, 4)
+    (tmp_path / ".transcript-bank.jsonl.before").write_bytes(path.read_bytes())
+    path.write_bytes(b"")
+    again = resume_transcript(path, "bank", "r", 2)
+    assert [e.round for e in again.entries if e.event == "sent"] == [0, 0, 1]
+    again.close()
+
+
+def test_attempts_that_came_to_nothing_leave_nothing(tmp_path: Path) -> None:
+    """Their keys may have been sent and never have arrived: the two ends would not agree."""
+    path = tmp_path / "transcript-bank.jsonl"
+    recorded(path, 2)
+    aborted = resume_transcript(path, "bank", "r", 2)
+    aborted.message("sent", message("public-key", 0, 0), "setup")
+    killed(aborted)
+    again = resume_transcript(path, "bank", "r", 2)
+    assert [e.event for e in again.entries].count("resumed") == 1
+    assert [e.kind for e in again.entries].count("public-key") == 1
+    again.close()
+
+
+def test_before_the_first_round_it_starts_anew(tmp_path: Path) -> None:
+    path = tmp_path / "transcript-bank.jsonl"
+    again = resume_transcript(path, "bank", "r", 0)  # there was none yet
+    assert [e.event for e in again.entries] == ["resumed"]
+    again.close()
+    recorded(path, 1)
+    again = resume_transcript(path, "bank", "r", 0)
+    assert len(again) == 1
+    again.close()
+
+
+def test_an_altered_or_foreign_transcript_is_not_continued(tmp_path: Path) -> None:
+    path = tmp_path / "transcript-bank.jsonl"
+    recorded(path, 3)
+    lines = path.read_text().split("\n")
+    path.write_text("\n".join([lines[0], lines[2], lines[1], *lines[3:]]))
+    with pytest.raises(DataError, match="not a whole transcript"):
+        resume_transcript(path, "bank", "r", 2)
+    other = tmp_path / "transcript-shop.jsonl"
+    theirs = start_transcript(other, "shop", "r")
+    theirs.note("agreed", "agreement", "", 0, 0, "setup")
+    theirs.close()
+    with pytest.raises(DataError, match="of bank"):
+        resume_transcript(other, "bank", "r", 1)
+
+
+def test_a_disk_that_is_full_is_one_named_error(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    path = tmp_path / "transcript-bank.jsonl"
+    path.symlink_to("/dev/full")
+    with pytest.raises(StorageError, match="No space left on device"):
+        start_transcript(path, "bank", "r")
+
+
+def test_events_are_lines_of_json_that_are_added(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        with Events(tmp_path / "events") as events:
+            events.tell(name, round=3)
+    lines = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["first", "second"] and lines[0]["round"] == 3
+    with Events(None) as nowhere:
+        nowhere.tell("unheard")
+
+
+def test_a_full_disk_under_the_events_is_one_named_error() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with Events(Path("/dev/full")) as events, pytest.raises(StorageError, match="/dev/full: No space left"):
+        events.tell("listening")
+
+
+def test_an_attempt_that_ends_lets_go_of_its_file_and_can_be_gone_on_from(tmp_path: Path) -> None:
+    path = tmp_path / "transcript-bank.jsonl"
+    made = start_transcript(path, "bank", "r")
+    made.message("sent", message("contribution", 0, 0), "training")
+    stream = made._stream
+    assert stream is not None
+    made.abandon()
+    assert stream.closed
+    assert "end" not in json.loads(path.read_text().splitlines()[-1])
+    made.abandon()  # there is nothing left to do
+    again = resume_transcript(path, "bank", "r", 1)
+    again.close()
+    assert [entry.event for entry in Transcript.read(path)] == ["sent", "resumed"]

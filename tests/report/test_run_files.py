@@ -1,0 +1,178 @@
+"""The run directory, the timeline and the account: from a real run in one process."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from securefed.assembly.recipe import LinearRecipe
+from securefed.errors import DataError
+from securefed.plan.scenario import Scenario
+from securefed.protocols.own_gradient.training import Round
+from securefed.protocols.schedules import FedBCD
+from securefed.report import RunDirectory, Timeline
+from securefed.report.page import render, seconds, size
+from securefed.report.summary import PartyAccount, saw
+from securefed.transport import Path as ClockPath
+from tests.report.drawings import parsed
+from tests.report.runs import run
+
+SETTINGS = {"reveal": "own-gradient", "loss_form": "taylor", "rounds": 3, "learning_rate": 0.1, "l2": 0.0}
+
+
+def account(scheme: str = "ckks", party: str = "bank", **settings: object) -> PartyAccount:
+    scenario = Scenario(
+        LinearRecipe(scheme=scheme, algorithm=FedBCD(2), **{**SETTINGS, **settings}),  # type: ignore[arg-type]
+        {"shop": 3, "bank": 2},
+        20,
+    )
+    _, done = run(scenario)
+    link, timeline = done.links[party], Timeline()
+    # The rounds are over: the same points as on_round would give, from the transcript and the clock.
+    for number in range(3):
+        timeline.add(Round(number, 0.5 + number / 10, link))
+    return PartyAccount(
+        party=party,
+        run="trial",
+        instance="0" * 16,
+        agreement=scenario.agreement,
+        rounds=3,
+        reason="rounds",
+        rows=20,
+        timeline=timeline,
+        transcript=link.transcript,
+        path=link.path,
+        evaluation=ClockPath(),
+        alignment=ClockPath(1.0, 0.5),
+        activities=link.activities,
+    )
+
+
+def test_an_account_says_what_was_sent_and_seen() -> None:
+    made = account()
+    result, timing = made.result(), made.timing()
+    assert result["protected"] and result["rounds"] == 3
+    assert result["bytes_sent"] == sum(made.transcript.bytes("sent").values())
+    assert {row["kind"] for row in result["seen"]} == {
+        "public-key",
+        "contribution",
+        "opening-request",
+        "opening",
+    }
+    assert result["saw"].startswith("its own gradients (3 openings of 3 numbers)")
+    assert timing["total_seconds"] == timing["computation_seconds"] + timing["communication_seconds"]
+    assert [row["number"] for row in timing["each_round"]] == [0, 1, 2]
+    assert result["history"] == [[0, 0.5], [1, 0.6], [2, 0.7]] and result["metric"] == 0.7
+    json.dumps([result, timing], allow_nan=False)
+
+
+def test_a_plain_run_is_said_to_be_one() -> None:
+    made = account("plain")
+    assert "in the clear" in made.result()["saw"]
+    assert all(row["protection"] in ("none", "public") for row in made.result()["seen"])
+    assert "NOT PROTECTED" in render(made.result(), made.timing())
+
+
+def test_nothing_seen_is_said_so() -> None:
+    from securefed.transport import Transcript
+
+    assert saw(Transcript("shop"), protected=True) == "only ciphertexts and masked numbers"
+
+
+def test_the_report_is_one_page_that_needs_nothing(tmp_path: Path) -> None:
+    made = account()
+    page = render(made.result(), made.timing(), "<h2>More</h2>")
+    drawings = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(drawings) == 4 + 1  # metric, rounds, parties, activities, bytes
+    for drawing in drawings:
+        parsed(drawing)
+    assert not re.search(r"src=|href=\"(?!#|data:)|<script|@import|url\(", page)
+    assert "<h2>More</h2>" in page and "contribution" in page
+
+
+def test_names_in_a_report_are_text_and_not_markup() -> None:
+    made = account()
+    result = {**made.result(), "run": "<script>alert(1)</script>", "party": '"><i>'}
+    page = render(result, made.timing())
+    assert "<script>" not in page and '"><i>' not in page
+
+
+def test_a_directory_is_written_whole_and_read_again(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "runs" / "trial", "bank")
+    assert not directory.finished
+    with pytest.raises(DataError, match="no run's result there"):
+        directory.read()
+    made = account()
+    directory.write(made.result(), made.timing(), render(made.result(), made.timing()))
+    assert directory.finished
+    result, timing = directory.read()
+    assert result == json.loads(json.dumps(made.result())) and timing["party"] == "bank"
+    assert directory.folder.stat().st_mode & 0o777 == 0o700
+    directory.result.write_text("{half")
+    with pytest.raises(DataError, match="cannot be read"):
+        directory.read()
+
+
+def test_a_timeline_goes_on_where_it_stood() -> None:
+    made = account()
+    kept = Timeline.from_list(made.timeline.to_list()[:2])
+    last = kept.points[-1]
+    assert kept.path(ClockPath(1.0, 2.0)) == ClockPath(last.computation + 1.0, last.communication + 2.0)
+    assert kept.history == [(0, 0.5), (1, 0.6)]
+    with pytest.raises(DataError, match="malformed"):
+        Timeline.from_list([{"number": 1}])
+
+
+def test_each_round_adds_up_to_the_whole() -> None:
+    made = account()
+    each = made.timeline.each()
+    assert sum(point.sent for point in each) == made.timeline.points[-1].sent
+    assert sum(point.total for point in each) == pytest.approx(made.timeline.points[-1].total)
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert [seconds(s) for s in (0.04, 119.0, 600.0, 36000.0)] == ["40 ms", "119.0 s", "10.0 min", "10.0 h"]
+    assert [size(b) for b in (12, 1500, 2.5e6, 3e9, 4e12)] == [
+        "12 B",
+        "1.5 kB",
+        "2.5 MB",
+        "3.0 GB",
+        "4000.0 GB",
+    ]
+
+
+def test_a_bad_model_is_said_loudly_on_the_page() -> None:
+    from securefed.labels.quality import Holdout
+
+    made = account("plain")
+    bad = {**made.result(), "holdout": Holdout("AUC", 0.61, 0.93, 0.5, 400).to_dict()}
+    page = render(bad, made.timing())
+    assert "THE JOINT MODEL IS WORSE THAN THE LABEL PARTY" in page and "0.6100" in page and "0.9300" in page
+    good = {**made.result(), "holdout": Holdout("AUC", 0.95, 0.93, 0.5, 400).to_dict()}
+    assert "JOINT MODEL" not in render(good, made.timing())
+    assert "confusion" not in render(good, made.timing())
+
+
+def test_which_class_was_taken_for_which_is_on_the_page_and_in_the_terminal() -> None:
+    from securefed.cli.party import confusion_lines
+    from securefed.labels.quality import Holdout
+
+    names, counts = ["<low>", "mid\x1b[2J", "a long word"], [[30, 10, 0], [1, 7, 2], [0, 0, 0]]
+    held = Holdout("accuracy", 0.74, 0.6, 0.5, 50, classes=names, confusion=counts).to_dict()
+    made = account("plain")
+    page = render({**made.result(), "holdout": held}, made.timing())
+    for cell in ("as &lt;low&gt;", "<span>10</span>", "<span>75%</span>", "<span>70%</span>", "none there"):
+        assert cell in page
+    lines = confusion_lines(held)
+    assert [line.split("  ")[-1].strip() for line in lines] == ["a long wo~", "0", "2", "0"]
+    assert [line[12:].split() for line in lines[1:3]] == [
+        ["<low>", "30", "10", "0"],
+        ["mid?[2J", "1", "7", "2"],
+    ]
+    assert len({len(line) for line in lines}) == 1 and lines[0].startswith("confusion")
+    many = Holdout("accuracy", 0.7, 0.6, 0.5, 21, classes=range(21), confusion=[[1] * 21] * 21)
+    assert confusion_lines(many.to_dict()) == [] and confusion_lines(None) == []
+    assert "Which of 21 classes" in render({**made.result(), "holdout": many.to_dict()}, made.timing())
