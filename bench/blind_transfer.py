@@ -22,7 +22,7 @@ from sklearn.metrics import roc_auc_score
 
 from bench.simulate import Finished, Look, OnLook, area, signs_of
 from securefed import Party
-from securefed.assembly.recipe import Surroundings
+from securefed.assembly.recipe import PartyContext
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.shares import Share
@@ -64,9 +64,9 @@ def features_of(name: str, columns: Array) -> tuple[Array, Callable[[Array], Arr
 
     def again(rows: Array) -> Array:
         ready: Party = Party(name, rows).transformed(fitted)
-        return with_waves(ready.features, fitted.columns.straight)
+        return with_waves(ready.features, fitted.columns.untransformed)
 
-    return with_waves(party.features, fitted.columns.straight), again
+    return with_waves(party.features, fitted.columns.untransformed), again
 
 
 class Observer:
@@ -128,16 +128,16 @@ class BlindTransfer:
         signs = data.test_signs if self._held_out else data.signs[data.rows_a]
         return Evaluation(features, (lambda scores: area(signs, scores)) if name == "A" else None)
 
-    def program(self, name: str, around: Surroundings) -> Program:
+    def program(self, name: str, context: PartyContext) -> Program:
         data = self._data
         given = (data.b, data.rows_b, None) if name == "B" else (data.a, data.rows_a, data.signs)
         features, rows, signs = given
-        party = self.recipe.blind_party(self.agreement, features, rows, self._labelled, signs, around)
+        party = self.recipe.blind_party(self.agreement, features, rows, self._labelled, signs, context)
         self._parties[name] = party
         return party.run
 
-    def programs(self, around: Callable[[str], Surroundings]) -> dict[str, Program]:
-        return {name: self.program(name, around(name)) for name in self.agreement.names}
+    def programs(self, context: Callable[[str], PartyContext]) -> dict[str, Program]:
+        return {name: self.program(name, context(name)) for name in self.agreement.names}
 
     def contribution(self) -> tuple[str, Any, Any] | None:
         """Nothing is sent as a contribution."""

@@ -22,7 +22,7 @@ from securefed.crypto.registry import cross_scheme
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.precision import VALUE_BITS
-from securefed.protocols.loop import Surroundings
+from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, Automatic, FedBCD, FedSGD
 from securefed.transport import get_network, run_local
@@ -117,10 +117,10 @@ def opened(case: Case, columns: Sequence[Floats], targets: Floats, recipe: Linea
     programs: dict[str, BlindParty | BlindHelper] = {}
     for name, block, own in zip(agreement.names, columns, steps, strict=True):
         labels = targets if name == agreement.label_party else None
-        around = Surroundings().guarding(name, block)
-        programs[name] = BlindParty(agreement, loss, block, labels, around, scheme, steps=own)
+        context = PartyContext().guarding(name, block)
+        programs[name] = BlindParty(agreement, loss, block, labels, context, scheme, steps=own)
     if agreement.key_holder is not None:
-        programs[HELPER] = BlindHelper(agreement, loss, Surroundings(), scheme)
+        programs[HELPER] = BlindHelper(agreement, loss, PartyContext(), scheme)
     run_local(
         {name: program.run for name, program in programs.items()},
         run="emulation",

@@ -27,7 +27,7 @@ from bench import machine
 from bench.replay import PURPOSES, read_events, replay, write_events
 from bench.runs import Spec
 from bench.tasks import build
-from securefed.assembly.recipe import Surroundings
+from securefed.assembly.recipe import PartyContext
 from securefed.crypto import generate
 from securefed.engine import get_engine
 from securefed.errors import SecurefedError
@@ -121,9 +121,9 @@ def party(folder: Path, name: str) -> None:
         warnings.simplefilter("ignore", LedgerWarning)
         holder = generate(spec.scheme, key_bits=spec.key_bits)
         guard = ScoreGuard(party=name, mode="off")  # public data, looked at in every round
-        around = Surroundings(holder, mapper, task.evaluation(name), on_round, guard)
+        context = PartyContext(holder, mapper, task.evaluation(name), on_round, guard)
         done = run_network(
-            task.program(name, around),
+            task.program(name, context),
             identity=Identity.load(folder / name),
             listen=f"{HOST}:{settings['ports'][name]}",
             peers=peers,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from research.attacks.views import Tape, View, Watched
-from securefed.assembly.recipe import LinearRecipe, Surroundings
+from securefed.assembly.recipe import LinearRecipe, PartyContext
 from securefed.crypto import KeyHolder, generate
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.models import HiddenLayer, Linear
@@ -133,7 +133,7 @@ def linear_scene(
     )
     programs = {
         name: DataParty(
-            agreement, Watched(side, views[name]), SGD(), Surroundings(keys.holder(scheme, index))
+            agreement, Watched(side, views[name]), SGD(), PartyContext(keys.holder(scheme, index))
         ).run
         for index, (name, side) in enumerate(sides.items())
     }
@@ -166,7 +166,7 @@ def blind_scene(
             recipe.loss_function,
             block,
             labels[:, None] if name == "p1" else None,
-            Surroundings(),
+            PartyContext(),
             scheme or recipe.cross_scheme(),
             steps=recipe.steps(agreement, block),
         )
@@ -254,7 +254,7 @@ def transfer_scene(
 
     programs = {
         name: DataParty(
-            agreement, Noting(side, views[name]), Adam(), Surroundings(keys.holder(scheme, index))
+            agreement, Noting(side, views[name]), Adam(), PartyContext(keys.holder(scheme, index))
         ).run
         for index, (name, side) in enumerate(wrapped.items())
     }

@@ -19,7 +19,7 @@ from sklearn.metrics import roc_auc_score
 
 from research.attacks.transfer import labels_by_fitting, layers
 from research.attacks.views import View, Watched
-from securefed.assembly.recipe import KEY_HOLDER, LinearRecipe, Surroundings
+from securefed.assembly.recipe import KEY_HOLDER, LinearRecipe, PartyContext
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto import KeyHolder, Mapper, generate, key_kind, protects
 from securefed.data.vertical import TransferData, VerticalData
@@ -125,14 +125,14 @@ class Transfer:
         features, signs = self._tests if self._held_out else self._shared[:2]
         return Evaluation(None, _auc(signs)) if name == "A" else Evaluation(features)
 
-    def program(self, name: str, around: Surroundings) -> Program:
+    def program(self, name: str, context: PartyContext) -> Program:
         side: Any = self.sides[name]
         if name == "B" and protects(self.agreement.scheme):  # a plain side takes its sums without multipliers
             side = Watched(side, self._view, sums_only=True)
-        return self.recipe.party(self.agreement, side, around).run
+        return self.recipe.party(self.agreement, side, context).run
 
-    def programs(self, around: Callable[[str], Surroundings]) -> dict[str, Program]:
-        return {name: self.program(name, around(name)) for name in self.agreement.names}
+    def programs(self, context: Callable[[str], PartyContext]) -> dict[str, Program]:
+        return {name: self.program(name, context(name)) for name in self.agreement.names}
 
     def inferred(self) -> float | None:
         """The AUC of the labels that B finds by fitting them to what was opened to it, either sign; None
@@ -201,17 +201,17 @@ class Linear:
         metric = _auc(self._test_signs) if name == self.agreement.label_party else None
         return Evaluation(self._test.parts[name], metric)
 
-    def program(self, name: str, around: Surroundings) -> Program:
+    def program(self, name: str, context: PartyContext) -> Program:
         if name == KEY_HOLDER:
-            return self.recipe.key_holder(self.agreement, around).run
+            return self.recipe.key_holder(self.agreement, context).run
         targets = self._signs if name == self.agreement.label_party else None
         return self.recipe.party(
-            self.agreement, name, self.models[name], self._columns[name], targets, around
+            self.agreement, name, self.models[name], self._columns[name], targets, context
         ).run
 
-    def programs(self, around: Callable[[str], Surroundings]) -> dict[str, Program]:
+    def programs(self, context: Callable[[str], PartyContext]) -> dict[str, Program]:
         names = [*self.agreement.names, *([] if self.agreement.mutual else [KEY_HOLDER])]
-        return {name: self.program(name, around(name)) for name in names}
+        return {name: self.program(name, context(name)) for name in names}
 
     def contribution(self) -> tuple[str, Any, Any]:
         from securefed.protocols.own_gradient.sides import LinearSide
@@ -252,9 +252,9 @@ class Task(Protocol):
 
     def evaluation(self, name: str) -> Evaluation | None: ...
 
-    def program(self, name: str, around: Surroundings) -> Program: ...
+    def program(self, name: str, context: PartyContext) -> Program: ...
 
-    def programs(self, around: Callable[[str], Surroundings]) -> dict[str, Program]: ...
+    def programs(self, context: Callable[[str], PartyContext]) -> dict[str, Program]: ...
 
     def contribution(self) -> tuple[str, Any, Any] | None:
         """Who sends the first, and what: to count ciphertexts."""
@@ -291,16 +291,16 @@ def finish(
     # Blind runs make keys of their own.
     holders = {name: generate(kind, key_bits=simulation.key_bits) for name in names if kind is not None}
 
-    def around(name: str, mapper: Mapper) -> Surroundings:
+    def context(name: str, mapper: Mapper) -> PartyContext:
         tell = on_round if name in tellers else None
         evaluation = task.evaluation(name) if name in agreement.names else None
         # Public data, looked at in every round: nobody keeps a ledger of it.
-        return Surroundings(holders.get(name), mapper, evaluation, tell, ScoreGuard(party=name, mode="off"))
+        return PartyContext(holders.get(name), mapper, evaluation, tell, ScoreGuard(party=name, mode="off"))
 
     with get_engine(simulation.workers, agreement.scheme) as mapper, warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)  # the table says what the ledger found
         run = run_local(
-            task.programs(lambda name: around(name, mapper)),
+            task.programs(lambda name: context(name, mapper)),
             run="bench",
             kinds=KINDS,
             # Any will do: what the run takes on a network is told from its events (bench.replay).

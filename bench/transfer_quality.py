@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 from securefed import Party, TransferLearner
 from securefed.assembly.transfer_recipe import TransferRecipe
-from securefed.labels.classes import ClassSides
+from securefed.labels.classes import ClassModels
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
 from securefed.protocols.blind.transfer_plain import PlainTransfer
 
@@ -52,7 +52,7 @@ class Halves:
         """The accuracy that a blind run with default settings has on B's other people."""
         made = TransferRecipe(scheme="ckks", rounds=rounds)
         a, b = _features(self.left[A]), _features(self.right[600:], B.stop - B.start)
-        side, signs = ClassSides.with_gaps(self.labels[A], "A", made.loss_function)
+        side, signs = ClassModels.with_gaps(self.labels[A], "A", made.loss_function)
         count, known = SHARED.stop - SHARED.start, np.ones(SHARED.stop - SHARED.start, dtype=np.bool_)
         members = made.blind_member("B", b.shape[1]), made.blind_member("A", a.shape[1])
         run = PlainTransfer(
@@ -95,7 +95,7 @@ class Halves:
 def _features(columns: Array, fitted_on: int | None = None) -> Array:
     _, fitted = Party("x", columns[:fitted_on], transform="auto").fitted(standardise=True)
     ready = Party("x", columns, transform="auto").transformed(fitted)
-    return with_waves(ready.features, fitted.columns.straight)
+    return with_waves(ready.features, fitted.columns.untransformed)
 
 
 def digits_by_halves(seed: int) -> Halves:

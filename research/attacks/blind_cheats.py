@@ -26,7 +26,7 @@ from securefed.protocols.blind.cross import Encryptor
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.precision import RANGE_BITS, SCORE_BITS
 from securefed.protocols.blind.scoring import SEAL_STEP
-from securefed.protocols.loop import Evaluation, Surroundings
+from securefed.protocols.loop import Evaluation, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.scoring.blur import PRECISION, ScoreGuard
 from securefed.transport import LocalRun, get_network, run_local
@@ -154,16 +154,16 @@ def score_run(
             kept[name].know(own, [f"person {row}".encode() for row in range(len(own))])
         last = name == "L"
         rows = own if scored is None else scored[names.index(name)]
-        around = Surroundings(
+        context = PartyContext(
             evaluation=Evaluation(rows, (lambda scores: float(np.mean(scores))) if last else None),
             guard=kept[name],
         )
         programs[name] = BlindParty(
-            agreement, recipe.loss_function, own, labels if last else None, around, scheme,
+            agreement, recipe.loss_function, own, labels if last else None, context, scheme,
             steps=recipe.steps(agreement, own),
         )  # fmt: skip
     if len(columns) > 2:
-        programs[HELPER] = BlindHelper(agreement, recipe.loss_function, Surroundings(), scheme)
+        programs[HELPER] = BlindHelper(agreement, recipe.loss_function, PartyContext(), scheme)
     for name, state in (states or {}).items():
         programs[name].restore(state)
     if own_rows is not None:

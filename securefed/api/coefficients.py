@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from securefed.api.party import Fitted
 from securefed.errors import DataError
-from securefed.labels.label_model import LabelSide
+from securefed.labels.label_model import LabelModel
 from securefed.models import Linear
 
 __all__ = ["coefficients", "intercept"]
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 
 def coefficients(
-    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelSide
+    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel
 ) -> dict[str, dict[str, float]]:
     """Each party's own, by column, in the columns' own units."""
     found = {}
@@ -32,7 +32,7 @@ def coefficients(
     return found
 
 
-def intercept(shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelSide) -> float:
+def intercept(shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel) -> float:
     """What all coefficients are added to."""
     total = labels.mean
     for name, weights in coefficients(shards, fitted, labels).items():
@@ -42,7 +42,7 @@ def intercept(shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: L
     return total
 
 
-def _parameters(name: str, model: Linear, shards: Mapping[str, Any], labels: LabelSide) -> Array:
+def _parameters(name: str, model: Linear, shards: Mapping[str, Any], labels: LabelModel) -> Array:
     """Of the model; at the label party, the last, with those of its own fit where there is one."""
     if labels.own is None:
         return model.parameters

@@ -41,14 +41,14 @@ from securefed.api.common import (
 from securefed.api.party import Party, align, label_party
 from securefed.api.result import RunResult
 from securefed.api.warm_start import Start
-from securefed.assembly.recipe import LinearRecipe, Surroundings
+from securefed.assembly.recipe import LinearRecipe, PartyContext
 from securefed.checks import check_choice, check_flag, check_number
 from securefed.crypto import KeyHolder, Mapper, protects
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import Wishes, check_family
-from securefed.labels.label_model import LabelSide
+from securefed.labels.base_model import LabelOptions, check_family
+from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import HeldOut, HeldOutMeans, Holdout, check_threshold
-from securefed.labels.targets import TargetSides
+from securefed.labels.targets import TargetModels
 from securefed.models import LocalModel
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
@@ -127,8 +127,8 @@ class GeneralisedLinear(Federated):
     """
 
     _kind: ClassVar[str] = "generalised-linear"
-    _side: ClassVar[type[LabelSide]] = LabelSide
-    _label_side: LabelSide
+    _side: ClassVar[type[LabelModel]] = LabelModel
+    _label_side: LabelModel
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class GeneralisedLinear(Federated):
             ordered = [ready for ready, _ in fitted]
             self.transforms_ = {ready.name: transform for ready, transform in fitted}
         labels = self._labels_of(ordered[-1])
-        self._label_side = (TargetSides if labels.ndim == 2 else self._side).of(
+        self._label_side = (TargetModels if labels.ndim == 2 else self._side).of(
             labels,
             last,
             recipe.loss_function,
@@ -330,7 +330,7 @@ class GeneralisedLinear(Federated):
                     local[p.name],
                     p.features,
                     learnt if p.name == last else None,
-                    Surroundings(
+                    PartyContext(
                         holders.get(p.name),
                         mapper,
                         evaluations.get(p.name),
@@ -347,7 +347,7 @@ class GeneralisedLinear(Federated):
             programs: dict[str, Program] = {name: party.run for name, party in data_parties.items()}
             helper: PartyLoop | None = None
             if (third := agreement.key_holder) is not None:
-                helper = recipe.key_holder(agreement, Surroundings(holders.get(third), mapper))
+                helper = recipe.key_holder(agreement, PartyContext(holders.get(third), mapper))
                 if third in states:
                     helper.start_from(states[third])
                 programs[third] = helper.run
@@ -377,15 +377,15 @@ class GeneralisedLinear(Federated):
         model.parameters = party.parameters.ravel()
         return model
 
-    def _wishes(self, parties: Sequence[Party], recipe: LinearRecipe) -> Wishes:
+    def _wishes(self, parties: Sequence[Party], recipe: LinearRecipe) -> LabelOptions:
         """What the label party, the last, wants of its rows."""
         for party in parties[:-1]:
             if party.weights is not None or party.offset is not None:
                 raise DataError(f"{party.name}: weights or an offset given, which the label party alone has")
         rows, own = parties[-1], check_choice("base", self.base, ("zero", "own")) == "own"
         weighted, offset = rows.weights is not None, rows.offset is not None
-        found = Wishes(own, self.class_weight, check_family(self.family), weighted, offset)
-        free = recipe.weighs_rare_classes and self._side is LabelSide
+        found = LabelOptions(own, self.class_weight, check_family(self.family), weighted, offset)
+        free = recipe.weighs_rare_classes and self._side is LabelModel
         found = found.settled(self._labels_of(rows), free=free)
         found.check(recipe.loss_function, taylor=not recipe.exact, dp_noise=recipe.dp_noise)
         return found
@@ -558,7 +558,7 @@ class GeneralisedLinear(Federated):
         bounds = {"margin_bound": public["margin_bound"], "fit_intercept": public["fit_intercept"]}
         classes = None if public["classes"] is None else np.array(public["classes"])
         labelled = shards[public["parties"][-1]]
-        several = TargetSides if "targets.count" in labelled else cls._side
+        several = TargetModels if "targets.count" in labelled else cls._side
         side = several.take(labelled, get_loss(public["loss"]), classes)
         plan: ScorePlan | None = None
         if "blind" not in public:

@@ -32,8 +32,8 @@ from securefed.api.transfer_learner import TransferLearner
 from securefed.crypto import KeyHolder
 from securefed.data.labels import accuracy, check_known, missing_labels
 from securefed.errors import DataError, SettingError
-from securefed.labels.classes import ClassSides
-from securefed.labels.label_model import LabelSide
+from securefed.labels.classes import ClassModels
+from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import Holdout
 from securefed.models import LocalModel
 from securefed.protocols.blind.linear import BlindParty
@@ -48,11 +48,11 @@ class _AllClasses(GeneralisedLinear):
     """A blind run whose outputs are the classes."""
 
     _kind: ClassVar[str] = "multi-class"
-    _side: ClassVar[type[LabelSide]] = ClassSides
+    _side: ClassVar[type[LabelModel]] = ClassModels
 
     @property
-    def sides(self) -> ClassSides:
-        if not isinstance(self._label_side, ClassSides):
+    def sides(self) -> ClassModels:
+        if not isinstance(self._label_side, ClassModels):
             raise DataError("a model of several classes without them")
         return self._label_side
 
@@ -123,7 +123,7 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         if len(self.classes_) < 2:
             raise DataError(f"{labelled.name}: labels have {len(self.classes_)} class, two are needed")
         self.models_: list[GeneralisedLinear] | list[TransferLearner] = []
-        self._sides: ClassSides | None = None
+        self._sides: ClassModels | None = None
         self.holdout_: Holdout | None = None
         self.confusion_: NDArray[np.intp] | None = None
         if isinstance(base, TransferLearner):
@@ -168,14 +168,14 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
             self.models_ = joint.apart() if joint._released else [joint]
             sides = joint.sides
         self.holdout_ = self.models_[0].result_.holdout
-        if isinstance(sides, ClassSides):
+        if isinstance(sides, ClassModels):
             self._sides, self.confusion_ = sides, sides.confusion
 
     def _compare(self) -> None:
         """One run a class: what the held-out rows, the same in all, say of them together."""
         sides = [model._label_side for model in self.models_]
         taylor = sides[0].taylor or isinstance(self.models_[0], TransferLearner)
-        self._sides = ClassSides(sides[0].loss, self.classes_, taylor=taylor, sides=sides)
+        self._sides = ClassModels(sides[0].loss, self.classes_, taylor=taylor, sides=sides)
         judged = [model.judged_ for model in self.models_ if model.judged_ is not None]
         if len(judged) == len(self.models_):
             columns, _, seen = judged[0][2]

@@ -36,14 +36,14 @@ from securefed.api.common import (
 )
 from securefed.api.party import Party, align, label_party
 from securefed.api.result import RunResult
-from securefed.assembly.recipe import Surroundings
+from securefed.assembly.recipe import PartyContext
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.checks import check_number
 from securefed.crypto import KeyHolder
 from securefed.data.labels import check_known, missing_labels
 from securefed.errors import DataError, SettingError
-from securefed.labels.classes import ClassSides
-from securefed.labels.label_model import LabelSide
+from securefed.labels.classes import ClassModels
+from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import HeldOut, Holdout
 from securefed.models import HiddenLayer
 from securefed.protocols.agreement import Agreement, Member
@@ -212,8 +212,8 @@ class TransferLearner(Federated):
         trained = signs.copy()
         trained[all_a[aside]] = np.nan  # Phi is of all of A's labels but these
         with self._mapper() as mapper, self._bar(agreement) as on_round:
-            around = {
-                name: Surroundings(
+            context = {
+                name: PartyContext(
                     holders.get(name),
                     mapper,
                     evaluations.get(name),
@@ -225,12 +225,12 @@ class TransferLearner(Federated):
             given_rows = ((b, rows_b, None), (a, rows_a, trained))
             if recipe.blind:
                 blind = {
-                    p.name: recipe.blind_party(agreement, p.features, rows, labelled, told, around[p.name])
+                    p.name: recipe.blind_party(agreement, p.features, rows, labelled, told, context[p.name])
                     for p, rows, told in given_rows
                 }
                 programs: dict[str, Program] = {name: party.run for name, party in blind.items()}
                 if self.key_holder is not None:
-                    helper = recipe.key_holder(agreement, Surroundings(mapper=mapper))
+                    helper = recipe.key_holder(agreement, PartyContext(mapper=mapper))
                     programs[self.key_holder] = helper.run
                 run = self._run(programs)
             else:
@@ -239,7 +239,7 @@ class TransferLearner(Federated):
                     for p, rows, told in given_rows
                 }
                 run = self._run(
-                    {name: recipe.party(agreement, side, around[name]).run for name, side in sides.items()}
+                    {name: recipe.party(agreement, side, context[name]).run for name, side in sides.items()}
                 )
         self.judged_: tuple[HeldOut, Array, tuple[Array, Array, Array]] | None = None
         judged = self._judge(run.outcomes[a.name], held, trained) if len(aside) else None
@@ -260,7 +260,9 @@ class TransferLearner(Federated):
 
     def _waved(self, party: Party) -> Party:
         """With random features of its columns on top."""
-        return party.with_features(with_waves(party.features, self.transforms_[party.name].columns.straight))
+        return party.with_features(
+            with_waves(party.features, self.transforms_[party.name].columns.untransformed)
+        )
 
     def _ready(self, party: Party) -> Party:
         """Other rows of B's as the model takes them."""
@@ -275,15 +277,15 @@ class TransferLearner(Federated):
         (b,) = (party for party in listed if party is not a)
         return a, b
 
-    def _targets(self, labels: NDArray[Any], party: str, *, blind: bool) -> tuple[LabelSide, Array]:
+    def _targets(self, labels: NDArray[Any], party: str, *, blind: bool) -> tuple[LabelModel, Array]:
         """What A knows of its labels, and them as -1 and +1, NaN where missing; a column a class from three
         on.
         """
         loss, known = get_loss("logistic"), labels[~missing_labels(labels)] if labels.ndim == 1 else labels
         if labels.ndim > 1 or len(set(known.tolist())) <= 2:
             signs, classes = binary_labels(labels, party, allow_missing=True)
-            return LabelSide(loss, classes, taylor=False), signs
-        found = ClassSides.with_gaps(labels, party, loss)
+            return LabelModel(loss, classes, taylor=False), signs
+        found = ClassModels.with_gaps(labels, party, loss)
         if not blind:
             few = ", ".join(map(str, np.asarray(found[0].classes)[:5]))
             raise DataError(
@@ -504,14 +506,14 @@ class TransferLearner(Federated):
         return dict(self._holders)
 
 
-def _side(arrays: dict[str, NDArray[np.generic]], classes: NDArray[Any]) -> LabelSide:
+def _side(arrays: dict[str, NDArray[np.generic]], classes: NDArray[Any]) -> LabelModel:
     """What A knew of its labels. Shards of version 0.1 did not say: two classes, and nothing held out."""
     loss = get_loss("logistic")
     if len(classes) > 2:
-        return ClassSides.take(arrays, loss, classes)
-    if LabelSide(loss).to_arrays().keys() <= arrays.keys():
-        return LabelSide.take(arrays, loss, classes)
-    return LabelSide(loss, classes, taylor=False)
+        return ClassModels.take(arrays, loss, classes)
+    if LabelModel(loss).to_arrays().keys() <= arrays.keys():
+        return LabelModel.take(arrays, loss, classes)
+    return LabelModel(loss, classes, taylor=False)
 
 
 def as_phi(arrays: Mapping[str, NDArray[np.generic]], width: int) -> Array:

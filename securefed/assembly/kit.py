@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.recipe import Recipe, Surroundings
+from securefed.assembly.recipe import PartyContext, Recipe
 from securefed.checks import check_choice
 from securefed.crypto import DEFAULT_SCHEME
 from securefed.errors import DataError, SettingError
@@ -100,7 +100,7 @@ class ObjectiveKit(ABC, Generic[R]):
         """Columns that a program takes, of so many prepared ones."""
         return prepared
 
-    def features(self, prepared: Array, straight: NDArray[np.intp] | None) -> Array:
+    def features(self, prepared: Array, untransformed: NDArray[np.intp] | None) -> Array:
         """Them. `straight`: which are as they were given."""
         return prepared
 
@@ -123,13 +123,13 @@ class ObjectiveKit(ABC, Generic[R]):
         targets: Array | None,
         rows: NDArray[np.intp],
         labelled: NDArray[np.bool_],
-        around: Surroundings,
+        context: PartyContext,
     ) -> PartyLoop:
         """A party's program: `rows` of the features and targets are the common ones, in the agreed order; all
         of them where everybody has the same people.
         """
 
-    def key_holder(self, agreement: Agreement, around: Surroundings) -> PartyLoop:
+    def key_holder(self, agreement: Agreement, context: PartyContext) -> PartyLoop:
         """The program of the party without data: a helper, or a key-holder where gradients are opened."""
         raise SettingError(f"objective: {agreement.objective!r} has no party without data")
 
@@ -163,9 +163,9 @@ class ObjectiveKit(ABC, Generic[R]):
     ) -> Part:
         """What `save` gave."""
 
-    def scored(self, part: Part, prepared: Array, straight: NDArray[np.intp], *, last: bool) -> Array:
+    def scored(self, part: Part, prepared: Array, untransformed: NDArray[np.intp], *, last: bool) -> Array:
         """The columns of rows that are scored."""
-        return self.features(prepared, straight)
+        return self.features(prepared, untransformed)
 
     def for_prediction(self) -> Recipe:
         """The settings of a run that only predicts."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from securefed import models
 from securefed.assembly.kit import SMALL, Model, ObjectiveKit, Part, Trained, unfit
-from securefed.assembly.recipe import LinearRecipe, Surroundings
+from securefed.assembly.recipe import LinearRecipe, PartyContext
 from securefed.errors import DataError
 from securefed.models import HiddenLayer, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member
@@ -70,14 +70,14 @@ class LinearKit(ObjectiveKit[LinearRecipe]):
         targets: Array | None,
         rows: NDArray[np.intp],
         labelled: NDArray[np.bool_],
-        around: Surroundings,
+        context: PartyContext,
     ) -> PartyLoop:
         if isinstance(model, HiddenLayer):
             raise unfit(model, agreement.objective)
-        return self.recipe.party(agreement, name, model, features, targets, around)
+        return self.recipe.party(agreement, name, model, features, targets, context)
 
-    def key_holder(self, agreement: Agreement, around: Surroundings) -> PartyLoop:
-        return self.recipe.key_holder(agreement, around)
+    def key_holder(self, agreement: Agreement, context: PartyContext) -> PartyLoop:
+        return self.recipe.key_holder(agreement, context)
 
     @property
     def many_classes(self) -> bool:
@@ -119,7 +119,7 @@ class LinearKit(ObjectiveKit[LinearRecipe]):
             raise DataError("holds a hidden layer, not a local model")
         return LinearScorer(model, float(public["margin_bound"]))
 
-    def scored(self, part: Part, prepared: Array, straight: NDArray[np.intp], *, last: bool) -> Array:
+    def scored(self, part: Part, prepared: Array, untransformed: NDArray[np.intp], *, last: bool) -> Array:
         return self.recipe.augmented(prepared, last=last) if isinstance(part, ModelPart) else prepared
 
     def for_prediction(self) -> LinearRecipe:

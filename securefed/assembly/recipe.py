@@ -24,7 +24,7 @@ from securefed.errors import DataError, SettingError
 from securefed.models import Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
-from securefed.protocols.loop import Evaluation, Outcome, Surroundings
+from securefed.protocols.loop import Evaluation, Outcome, PartyContext
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.optimisers import SGD, get_optimiser
 from securefed.protocols.own_gradient.sides import LinearSide
@@ -44,7 +44,7 @@ from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
 from securefed.protocols.steps import OwnSteps
 from securefed.transport import Link
 
-__all__ = ["HELPER", "KEY_HOLDER", "REVEALS", "LinearRecipe", "PartyProgram", "Recipe", "Surroundings"]
+__all__ = ["HELPER", "KEY_HOLDER", "REVEALS", "LinearRecipe", "PartyContext", "PartyProgram", "Recipe"]
 
 Array = NDArray[np.float64]
 KEY_HOLDER = "key-holder"
@@ -349,7 +349,7 @@ class LinearRecipe(Recipe):
         model: LocalModel,
         features: Array,
         targets: Array | None,
-        around: Surroundings,
+        context: PartyContext,
     ) -> DataParty | BlindParty:
         """One party's program."""
         last = name == agreement.label_party
@@ -361,9 +361,9 @@ class LinearRecipe(Recipe):
             steps = self.steps(agreement, columns)
         if self.blind and not columns.any():
             raise DataError(f"{name}: every column is constant, which tells nothing; leave the party out")
-        around = around.guarding(name, features)
+        context = context.guarding(name, features)
         if self.blind and steps is not None:
-            evaluation = around.evaluation
+            evaluation = context.evaluation
             if evaluation is not None and evaluation.features is not None:
                 evaluation = Evaluation(self.augmented(evaluation.features, last=last), evaluation.metric)
             return BlindParty(
@@ -371,7 +371,7 @@ class LinearRecipe(Recipe):
                 self.loss_function,
                 columns,
                 targets,
-                replace(around, evaluation=evaluation),
+                replace(context, evaluation=evaluation),
                 self.cross_scheme(),
                 steps=steps,
             )
@@ -389,12 +389,12 @@ class LinearRecipe(Recipe):
             agreement,
             side,
             get_optimiser(self.optimiser),
-            around,
+            context,
             steps=steps if steps is not None and steps.automatic else None,
         )
 
-    def key_holder(self, agreement: Agreement, around: Surroundings) -> KeyHolderParty | BlindHelper:
+    def key_holder(self, agreement: Agreement, context: PartyContext) -> KeyHolderParty | BlindHelper:
         """The program of the party without data."""
         if self.blind:
-            return BlindHelper(agreement, self.loss_function, around, self.cross_scheme())
-        return KeyHolderParty(agreement, around)
+            return BlindHelper(agreement, self.loss_function, context, self.cross_scheme())
+        return KeyHolderParty(agreement, context)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly.kit import Model, ObjectiveKit, Part, Trained, unfit
-from securefed.assembly.recipe import Surroundings
+from securefed.assembly.recipe import PartyContext
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto import DEFAULT_SCHEME
 from securefed.models import HiddenLayer, Linear
@@ -69,11 +69,11 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
     def columns(self, prepared: int) -> int:
         return prepared + WAVES if self.recipe.blind else prepared
 
-    def features(self, prepared: Array, straight: NDArray[np.intp] | None) -> Array:
+    def features(self, prepared: Array, untransformed: NDArray[np.intp] | None) -> Array:
         """Random ones on top in a blind run."""
         if not self.recipe.blind:
             return prepared
-        return with_waves(prepared, np.arange(prepared.shape[1]) if straight is None else straight)
+        return with_waves(prepared, np.arange(prepared.shape[1]) if untransformed is None else untransformed)
 
     def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
         return self.recipe.agreement(members, rows - held, outputs, held)
@@ -87,19 +87,19 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
         targets: Array | None,
         rows: NDArray[np.intp],
         labelled: NDArray[np.bool_],
-        around: Surroundings,
+        context: PartyContext,
     ) -> PartyLoop:
         """The parties' other rows count too: their labels make Phi."""
         recipe = self.recipe
         if recipe.blind:
-            return recipe.blind_party(agreement, features, rows, labelled, targets, around)
+            return recipe.blind_party(agreement, features, rows, labelled, targets, context)
         if not isinstance(model, HiddenLayer):
             raise unfit(model, agreement.objective)
         side = recipe.side(model, features, rows, labelled, targets)
-        return recipe.party(agreement, side, around)
+        return recipe.party(agreement, side, context)
 
-    def key_holder(self, agreement: Agreement, around: Surroundings) -> PartyLoop:
-        return self.recipe.key_holder(agreement, around)
+    def key_holder(self, agreement: Agreement, context: PartyContext) -> PartyLoop:
+        return self.recipe.key_holder(agreement, context)
 
     def check_key_holder(self, name: str | None, parties: int) -> None:
         """Two parties may have one."""
@@ -140,6 +140,6 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
         layer = HiddenLayer.from_arrays(arrays)
         return recipe.scorer(layer, None if phi is None else np.asarray(phi, dtype=np.float64))
 
-    def scored(self, part: Part, prepared: Array, straight: NDArray[np.intp], *, last: bool) -> Array:
-        found = self.features(prepared, straight)
+    def scored(self, part: Part, prepared: Array, untransformed: NDArray[np.intp], *, last: bool) -> Array:
+        found = self.features(prepared, untransformed)
         return self.recipe.scored(found, label_party=last) if self.recipe.blind else found

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.recipe import REVEALS, Recipe, Surroundings
+from securefed.assembly.recipe import REVEALS, PartyContext, Recipe
 from securefed.checks import check_choice, check_integer, check_number
 from securefed.crypto import cross_scheme, protects
 from securefed.crypto.blind.interface import CrossScheme
@@ -190,11 +190,11 @@ class TransferRecipe(Recipe):
         overlap: NDArray[np.intp],
         labelled: NDArray[np.bool_],
         labels: Array | None,
-        around: Surroundings,
+        context: PartyContext,
         scheme: CrossScheme | None = None,
     ) -> BlindTransferParty:
         """One party's program; A is the one with labels. `scheme`: the recipe's own if None."""
-        name, evaluation = agreement.names[labels is not None], around.evaluation
+        name, evaluation = agreement.names[labels is not None], context.evaluation
         if evaluation is not None and evaluation.features is not None:
             seen = self.scored(evaluation.features, label_party=labels is not None)
             evaluation = Evaluation(seen, evaluation.metric)
@@ -205,18 +205,18 @@ class TransferRecipe(Recipe):
             agreement,
             plan,
             rows,
-            replace(around.guarding(name, features), evaluation=evaluation),
+            replace(context.guarding(name, features), evaluation=evaluation),
             scheme or self.cross_scheme(),
             seed=self.seed * 1000 + (labels is not None),
         )
 
     def key_holder(
-        self, agreement: Agreement, around: Surroundings, scheme: CrossScheme | None = None
+        self, agreement: Agreement, context: PartyContext, scheme: CrossScheme | None = None
     ) -> BlindTransferHelper:
         """The program of the party without data."""
         self.check_key_holder(agreement.key_holder)
         return BlindTransferHelper(
-            agreement, self.blind_plan(agreement), around, scheme or self.cross_scheme()
+            agreement, self.blind_plan(agreement), context, scheme or self.cross_scheme()
         )
 
     def check_key_holder(self, name: str | None) -> None:
@@ -231,9 +231,9 @@ class TransferRecipe(Recipe):
         """What stands for rows in a score: B's columns and ones; of A's nothing but their number."""
         return np.zeros((len(features), 1)) if label_party else with_ones(features)
 
-    def party(self, agreement: Agreement, side: TransferSide, around: Surroundings) -> DataParty:
+    def party(self, agreement: Agreement, side: TransferSide, context: PartyContext) -> DataParty:
         """One party's program."""
-        return DataParty(agreement, side, get_optimiser(self.optimiser), around)
+        return DataParty(agreement, side, get_optimiser(self.optimiser), context)
 
     def scorer(
         self, layer: HiddenLayer, phi: Array | None, sealed: dict[bytes, bytes] | None = None

@@ -10,7 +10,7 @@ from securefed.checks import check_integer
 from securefed.cli.demo_data import DemoData
 from securefed.crypto import DEFAULT_SCHEME, KEY_KINDS, SCHEMES, key_kind, protects
 from securefed.errors import SettingError
-from securefed.process.run_settings import SharedSettings, defaults_of
+from securefed.process.run_settings import RunSettings, defaults_of
 from securefed.protocols.trust import given_away
 
 __all__ = ["DemoSettings", "choose"]
@@ -43,8 +43,8 @@ class DemoSettings:
         """The kind of encryption keys that the parties keep in files; None: the run makes its own."""
         return key_kind(self.scheme, str(self.values.get("reveal", "own-gradient")))
 
-    def shared(self, parties: list[str]) -> SharedSettings:
-        return SharedSettings.of(self.table(parties))
+    def shared(self, parties: list[str]) -> RunSettings:
+        return RunSettings.of(self.table(parties))
 
     def everybody(self, parties: list[str]) -> list[str]:
         return [*parties, KEY_HOLDER] if len(parties) > 2 or self.third else parties

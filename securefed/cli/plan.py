@@ -17,7 +17,7 @@ from securefed.plan.meter import Costs
 from securefed.plan.planner import Estimate, RoundsModel, best, estimate
 from securefed.plan.scenario import Scenario
 from securefed.process.own_data import load_data
-from securefed.process.run_settings import SharedSettings
+from securefed.process.run_settings import RunSettings
 from securefed.process.settings import PartyFile, read_party_file
 from securefed.process.workers import workers
 from securefed.protocols.objectives import OBJECTIVES
@@ -128,7 +128,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def _scenario(shared: SharedSettings, columns: dict[str, int], rows: int, key_bits: int) -> Scenario:
+def _scenario(shared: RunSettings, columns: dict[str, int], rows: int, key_bits: int) -> Scenario:
     kit, third = shared.kit(), shared.key_holder is not None
     used = {name: kit.columns(count) for name, count in columns.items()}
     _, held = held_out(rows, shared.holdout if kit.recipe.blind else 0.0, int(shared.values["seed"]))
@@ -144,7 +144,7 @@ def _engine(given: str | None, party: PartyFile | None) -> str | int | None:
 
 def _situation(
     args: argparse.Namespace, party: PartyFile | None
-) -> tuple[SharedSettings, dict[str, int], int, list[str]]:
+) -> tuple[RunSettings, dict[str, int], int, list[str]]:
     """Settings, columns and rows: from the file where there is one, and from the flags on top; and what had
     to be assumed.
     """
@@ -185,7 +185,7 @@ def _situation(
     for key in ("batch_size", "rounds", "local_steps", "hidden", "classes"):
         if getattr(args, key) is not None:
             table[key] = getattr(args, key)
-    shared = SharedSettings.of(table)
+    shared = RunSettings.of(table)
     return shared, columns, check_integer("rows", rows, least=2), assumed
 
 
@@ -201,10 +201,10 @@ def _columns(text: str | None) -> dict[str, int]:
     return found
 
 
-def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[str, SharedSettings]]:
+def _variants(shared: RunSettings, schemes: list[str] | None) -> list[tuple[str, RunSettings]]:
     """What could be run instead: schemes, and what training reveals."""
     wanted = schemes or [*filter(protects, SCHEMES)]
-    found: list[tuple[str, SharedSettings]] = []
+    found: list[tuple[str, RunSettings]] = []
     refused: SettingError | None = None
     for scheme in wanted:
         hides = SCHEMES[scheme].blind is not None
@@ -222,7 +222,7 @@ def _variants(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[s
     return found
 
 
-def _with(shared: SharedSettings, **changes: Any) -> SharedSettings:
+def _with(shared: RunSettings, **changes: Any) -> RunSettings:
     return replace(shared, values={**shared.values, **changes})
 
 

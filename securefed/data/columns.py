@@ -62,7 +62,7 @@ class Columns:
         return [name for column in self.source for name in column.names]
 
     @property
-    def straight(self) -> NDArray[np.intp]:
+    def untransformed(self) -> NDArray[np.intp]:
         """Which of those numbers are columns as they were given; all of them where none is."""
         own = [name == column.name for column in self.source for name in column.names]
         return np.flatnonzero(own) if any(own) else np.arange(len(own))

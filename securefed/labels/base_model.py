@@ -38,7 +38,7 @@ from securefed.labels.quality import LARGEST_MARGIN
 from securefed.models.activations import sigmoid
 from securefed.protocols.losses import Loss
 
-__all__ = ["FAMILIES", "OwnFit", "Wishes", "check_class_weight", "check_family"]
+__all__ = ["FAMILIES", "LabelOptions", "OwnFit", "check_class_weight", "check_family"]
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.generic]]
@@ -76,7 +76,7 @@ def check_class_weight(value: object) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Wishes:
+class LabelOptions:
     """What a label party may want of its rows, beyond a fit from 0."""
 
     base: bool = False
@@ -92,7 +92,7 @@ class Wishes:
         chosen = self.class_weight not in (None, "auto")
         return self.base or self.weighted or self.offset or chosen or self.family is not None
 
-    def settled(self, labels: NDArray[Any], *, free: bool) -> Wishes:
+    def settled(self, labels: NDArray[Any], *, free: bool) -> LabelOptions:
         """Without "auto": where it is `free` to choose, a class of less than a tenth of the rows counts by
         the root of how much rarer it is, half way to "balanced".
         """
@@ -157,7 +157,13 @@ class OwnFit:
 
     @classmethod
     def learn(
-        cls, columns: Array, targets: Array, weights: Array, offset: Array | None, loss: Loss, wishes: Wishes
+        cls,
+        columns: Array,
+        targets: Array,
+        weights: Array,
+        offset: Array | None,
+        loss: Loss,
+        wishes: LabelOptions,
     ) -> tuple[OwnFit, Array]:
         """From the training rows: the fit, and what the joint training is to fit of them."""
         kind = "classes" if loss.binary else "numbers" if wishes.family is None else "power"

@@ -17,13 +17,13 @@ from sklearn.metrics import accuracy_score, confusion_matrix
 
 from securefed.data.labels import missing_labels
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import Wishes
+from securefed.labels.base_model import LabelOptions
 from securefed.labels.discriminant import Discriminant, unseen
-from securefed.labels.label_model import LabelSide
+from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import HeldOut, Holdout
 from securefed.protocols.losses import Loss
 
-__all__ = ["ClassSides", "HeldOutClasses"]
+__all__ = ["ClassModels", "HeldOutClasses"]
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.generic]]
@@ -54,10 +54,10 @@ class HeldOutClasses(HeldOut):
 
 
 @dataclass
-class ClassSides(LabelSide):
+class ClassModels(LabelModel):
     """The label party's view of a fit of several classes: a side for each, and what all say together."""
 
-    sides: list[LabelSide] = field(default_factory=list)
+    sides: list[LabelModel] = field(default_factory=list)
     curve: Discriminant | None = None
     confusion: NDArray[np.intp] | None = None
     """Of the held-out rows, which class (row) was taken for which (column)."""
@@ -71,13 +71,13 @@ class ClassSides(LabelSide):
         *,
         standardise: bool,
         taylor: bool,
-        wishes: Wishes | None = None,
+        wishes: LabelOptions | None = None,
     ) -> Self:
         if wishes is not None and wishes.any:
             raise SettingError("weights, an offset or base='own' take one run a class, or two classes")
         classes = np.unique(labels)
         sides = [
-            LabelSide.of((labels == each).astype(int), party, loss, standardise=standardise, taylor=taylor)
+            LabelModel.of((labels == each).astype(int), party, loss, standardise=standardise, taylor=taylor)
             for each in classes
         ]
         return cls(loss, classes, taylor=taylor, sides=sides)
@@ -186,7 +186,7 @@ class ClassSides(LabelSide):
         for place in range(count):
             start = f"{place}."
             own = {n[len(start) :]: arrays.pop(n) for n in list(arrays) if n.startswith(start)}
-            sides.append(LabelSide.take(own, loss, np.array([0, 1]) if loss.binary else None))
+            sides.append(LabelModel.take(own, loss, np.array([0, 1]) if loss.binary else None))
         curve = None
         if CURVE in arrays:
             table = np.asarray(arrays.pop(CURVE), dtype=np.float64)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from securefed.data.labels import binary_labels
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import OwnFit, Wishes
+from securefed.labels.base_model import LabelOptions, OwnFit
 from securefed.labels.quality import (
     Calibration,
     HeldOut,
@@ -32,7 +32,7 @@ from securefed.labels.quality import (
 )
 from securefed.protocols.losses import Loss
 
-__all__ = ["LabelSide"]
+__all__ = ["LabelModel"]
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.generic]]
@@ -40,7 +40,7 @@ PREFIX = "label."
 
 
 @dataclass
-class LabelSide:
+class LabelModel:
     """The label party's view of one fit."""
 
     loss: Loss
@@ -50,7 +50,7 @@ class LabelSide:
     taylor: bool = True
     calibration: Calibration | None = None
     threshold: float | None = None
-    wishes: Wishes = field(default_factory=Wishes)
+    wishes: LabelOptions = field(default_factory=LabelOptions)
     own: OwnFit | None = None
     """What scores are added to, where there were wishes."""
 
@@ -63,10 +63,10 @@ class LabelSide:
         *,
         standardise: bool,
         taylor: bool,
-        wishes: Wishes | None = None,
+        wishes: LabelOptions | None = None,
     ) -> Self:
         """From the labels of the training."""
-        wishes = wishes or Wishes()
+        wishes = wishes or LabelOptions()
         if loss.binary:
             _, classes = binary_labels(labels, party, allow_missing=False)
             return cls(loss, classes, taylor=taylor, wishes=wishes)
@@ -146,7 +146,7 @@ class LabelSide:
         power = self.wishes.family
         held = HeldOut(targets, binary=self.loss.binary) if power is None else HeldOutMeans(targets, power)
         if self.own is not None and columns is not None:
-            held.around(self.own.margins(columns, self._shift(offset)), self.own.step)
+            held.context(self.own.margins(columns, self._shift(offset)), self.own.step)
         return held
 
     def learn(
@@ -222,7 +222,7 @@ class LabelSide:
         calibration = Calibration.from_arrays(found) if "curve" in found else None
         threshold, own = None if np.isnan(line) else line, OwnFit.take(found)
         family = own.power if own is not None and own.kind == "power" else None
-        wishes = Wishes(base=own is not None, family=family, offset=bool(found.get("offset", False)))
+        wishes = LabelOptions(base=own is not None, family=family, offset=bool(found.get("offset", False)))
         return cls(loss, classes, mean, scale, bool(taylor), calibration, threshold, wishes, own)
 
 

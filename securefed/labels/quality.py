@@ -100,7 +100,7 @@ class HeldOut:
         self.scores: list[Array] = []
         self._base: tuple[Array, float] | None = None
 
-    def around(self, margins: Array, step: float) -> None:
+    def context(self, margins: Array, step: float) -> None:
         """Scores are those of a correction of the label party's own fit (securefed.labels.base_model)."""
         self._base = margins, step
 

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import Wishes
-from securefed.labels.label_model import LabelSide
+from securefed.labels.base_model import LabelOptions
+from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import HeldOut, Holdout, compared
 from securefed.protocols.losses import Loss
 
-__all__ = ["TargetSides"]
+__all__ = ["TargetModels"]
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.generic]]
@@ -34,10 +34,10 @@ class HeldOutTargets(HeldOut):
 
 
 @dataclass
-class TargetSides(LabelSide):
+class TargetModels(LabelModel):
     """A side for each target."""
 
-    sides: list[LabelSide] = field(default_factory=list)
+    sides: list[LabelModel] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -48,14 +48,14 @@ class TargetSides(LabelSide):
         *,
         standardise: bool,
         taylor: bool,
-        wishes: Wishes | None = None,
+        wishes: LabelOptions | None = None,
     ) -> Self:
         if loss.binary:
             raise SettingError(f"labels: {labels.shape[1]} columns given, the loss {loss.name!r} takes one")
         if wishes is not None and wishes.any:
             raise SettingError("weights, an offset, a family or base='own' take one target")
         sides = [
-            LabelSide.of(column, party, loss, standardise=standardise, taylor=taylor) for column in labels.T
+            LabelModel.of(column, party, loss, standardise=standardise, taylor=taylor) for column in labels.T
         ]
         return cls(loss, taylor=taylor, sides=sides)
 
@@ -99,5 +99,5 @@ class TargetSides(LabelSide):
         for place in range(int(arrays.pop(COUNT))):
             start = f"{place}."
             own = {n[len(start) :]: arrays.pop(n) for n in list(arrays) if n.startswith(start)}
-            sides.append(LabelSide.take(own, loss, None))
+            sides.append(LabelModel.take(own, loss, None))
         return cls(loss, taylor=all(side.taylor for side in sides), sides=sides)

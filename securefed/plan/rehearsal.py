@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import kit_of
-from securefed.assembly.recipe import Recipe, Surroundings
+from securefed.assembly.recipe import PartyContext, Recipe
 from securefed.crypto import load_public_key
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.plan.fake_keys import DryKeys
@@ -194,7 +194,7 @@ def _programs(
         features = rng.normal(size=(rows, columns)).clip(-bound, bound)
         signs = np.where(rng.random((rows, scenario.outputs)) < 0.5, 1.0, -1.0)
         scored = features[np.arange(seen) % rows] if scenario.blind else features
-        around = Surroundings(
+        context = PartyContext(
             None if keys is None or not agreement.mutual else keys.holder(),
             evaluation=Evaluation(scored, (lambda scores: 0.0) if last else None),
             on_round=on_round,
@@ -203,10 +203,10 @@ def _programs(
             read_key=load_public_key if keys is None else keys.read_key,
         )
         labels = signs if scenario.outputs > 1 else signs[:, 0]
-        programs[name] = scenario.program(name, features, labels if last else None, around)
+        programs[name] = scenario.program(name, features, labels if last else None, context)
     if not agreement.mutual:
-        around = Surroundings(None if keys is None else keys.holder(), on_round=on_round)
-        programs[scenario.key_holder] = scenario.key_holder_program(around)
+        context = PartyContext(None if keys is None else keys.holder(), on_round=on_round)
+        programs[scenario.key_holder] = scenario.key_holder_program(context)
     for each in programs.values():
         if isinstance(each, BlindParty):
             each._own = SampledColumns(each._own, meter)

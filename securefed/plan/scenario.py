@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from securefed.assembly import kit_of
 from securefed.assembly.kit import Model
-from securefed.assembly.recipe import Recipe, Surroundings
+from securefed.assembly.recipe import PartyContext, Recipe
 from securefed.crypto import cross_scheme, key_kind
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.loop import PartyLoop
@@ -53,14 +53,14 @@ class Scenario:
         last, place = name == names[-1], names.index(name)
         return kit_of(self.recipe).model(name, self.columns[name], last=last, index=place)
 
-    def program(self, name: str, features: Array, labels: Array | None, around: Surroundings) -> PartyLoop:
+    def program(self, name: str, features: Array, labels: Array | None, context: PartyContext) -> PartyLoop:
         """A party's program; in transfer learning all rows are shared and labelled."""
         rows, labelled = np.arange(len(features)), np.ones(len(features), dtype=bool)
         kit, model = kit_of(self.recipe), self._model(name)
-        return kit.program(self.agreement, name, model, features, labels, rows, labelled, around)
+        return kit.program(self.agreement, name, model, features, labels, rows, labelled, context)
 
-    def key_holder_program(self, around: Surroundings) -> PartyLoop:
-        return kit_of(self.recipe).key_holder(self.agreement, around)
+    def key_holder_program(self, context: PartyContext) -> PartyLoop:
+        return kit_of(self.recipe).key_holder(self.agreement, context)
 
     @property
     def blind(self) -> bool:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from securefed.crypto import Mapper
 from securefed.data.psi import PSI_KINDS, intersect
 from securefed.errors import DataError
-from securefed.process.run_settings import SharedSettings
+from securefed.process.run_settings import RunSettings
 from securefed.transport import Link
 from securefed.transport.message import IllegalMessage
 
@@ -56,7 +56,7 @@ class Alignment:
 
 async def align(
     link: Link,
-    shared: SharedSettings,
+    shared: RunSettings,
     ids: Collection[object] | None,
     count: int,
     known: NDArray[np.bool_] | None,
@@ -84,9 +84,7 @@ async def align(
     return Alignment(rows, labelled)
 
 
-async def _share_labelled(
-    link: Link, shared: SharedSettings, labelled: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
+async def _share_labelled(link: Link, shared: RunSettings, labelled: NDArray[np.bool_]) -> NDArray[np.bool_]:
     (other,) = (name for name in shared.parties if name != link.name)
     if link.name == shared.label_party:
         if not labelled.any():

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from securefed.assembly import ObjectiveKit, Trained
 from securefed.assembly.kit import Model
-from securefed.assembly.recipe import Surroundings
+from securefed.assembly.recipe import PartyContext
 from securefed.data.storage import take_rows
 from securefed.errors import DataError
 from securefed.labels.quality import HeldOut
 from securefed.process.alignment import Alignment
 from securefed.process.own_data import OwnData
-from securefed.process.resumption import Standing
-from securefed.process.run_settings import SharedSettings
+from securefed.process.resumption import ResumeState
+from securefed.process.run_settings import RunSettings
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.loop import Evaluation
 from securefed.protocols.schedules import held_out
@@ -43,19 +43,19 @@ class Measured:
     """Its columns and targets of the training rows, and its columns of the held-out ones."""
 
 
-def make_model(shared: SharedSettings, name: str, columns: int, seed: int) -> Model:
+def make_model(shared: RunSettings, name: str, columns: int, seed: int) -> Model:
     """The party's part of the model before training; `columns`: prepared ones."""
     kit, last = shared.kit(), name == shared.label_party
     place = shared.parties.index(name)
     return kit.model(name, kit.columns(columns), last=last, index=place, seed=seed)
 
 
-def divided(shared: SharedSettings, common: int) -> tuple[Places, Places]:
+def divided(shared: RunSettings, common: int) -> tuple[Places, Places]:
     """Of the common rows in the agreed order: those to train on, and those that are held out."""
     return held_out(common, shared.holdout, int(shared.values["seed"]))
 
 
-def agreement_of(shared: SharedSettings, standings: Mapping[str, Standing], common: int) -> Agreement:
+def agreement_of(shared: RunSettings, standings: Mapping[str, ResumeState], common: int) -> Agreement:
     """What all parties run by, from what they said of themselves."""
     told = [(name, standings[name]) for name in shared.parties]
     members = tuple(Member(name, each.equations, each.affine) for name, each in told)
@@ -65,13 +65,13 @@ def agreement_of(shared: SharedSettings, standings: Mapping[str, Standing], comm
 
 
 def build(
-    shared: SharedSettings,
+    shared: RunSettings,
     agreement: Agreement,
     name: str,
     data: OwnData,
     alignment: Alignment,
     model: Model,
-    around: Surroundings,
+    context: PartyContext,
 ) -> tuple[Trained, Measured | None]:
     """A data party's program; and what the label party measures it with, where rows were held out."""
     kit, everybody = shared.kit(), shared.same_people
@@ -80,7 +80,7 @@ def build(
     # Where the last rounds learn from the held-out rows too, programs take all.
     again = agreement.batches.aside > 0
     learning, labelled = (alignment.rows if again else train), alignment.labelled
-    features, targets = kit.features(data.features, data.straight), data.targets
+    features, targets = kit.features(data.features, data.untransformed), data.targets
     columns = take_rows(features, learning) if everybody else features
     aimed = targets
     if not everybody and targets is not None:
@@ -104,11 +104,11 @@ def build(
             if len(held):
                 own = (take_rows(features, train) if again else columns), targets[train], seen
                 measured = Measured(found, own if everybody else _without_columns(aimed, len(rows)))
-        around = replace(around, evaluation=Evaluation(seen, metric))
+        context = replace(context, evaluation=Evaluation(seen, metric))
     if everybody:
         learning = np.arange(len(learning))
     wanted = labelled if again else labelled[kept]
-    program = kit.program(agreement, name, model, columns, aimed, learning, wanted, around)
+    program = kit.program(agreement, name, model, columns, aimed, learning, wanted, context)
     return Trained(program, model), measured
 
 

@@ -23,7 +23,7 @@ from securefed.data.ids import id_shape, normalise_ids
 from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError
 from securefed.files import check_writable
-from securefed.labels.label_model import LabelSide
+from securefed.labels.label_model import LabelModel
 from securefed.process.checkpoints import CheckpointStore
 from securefed.process.endpoint import SOON, load_keys
 from securefed.process.keys import PartyKeys
@@ -160,7 +160,7 @@ def _check_data(found: _List, party: PartyFile) -> None:
         party.shared.kit().check_columns(features)
 
 
-def _told(targets: Any, side: LabelSide) -> str:
+def _told(targets: Any, side: LabelModel) -> str:
     """Labels in words."""
     if side.classes is None:
         return f"numbers from {np.nanmin(targets) * side.scale + side.mean:g} to " + (

@@ -13,11 +13,11 @@ from securefed.data.columns import Columns
 from securefed.data.labels import binary_labels, check_known, missing_labels
 from securefed.data.psi_local import check_ids
 from securefed.errors import DataError, Problems, SettingError
-from securefed.labels.base_model import Wishes
-from securefed.labels.label_model import LabelSide
+from securefed.labels.base_model import LabelOptions
+from securefed.labels.label_model import LabelModel
 from securefed.process.preparation import prepare
 from securefed.process.rows import Rows, file_digest, read_rows
-from securefed.process.run_settings import SharedSettings
+from securefed.process.run_settings import RunSettings
 from securefed.process.settings import PartyFile
 
 __all__ = ["OwnData", "check_labels", "load_data", "row_numbers"]
@@ -34,9 +34,9 @@ class OwnData:
     """In the agreed form."""
     targets: Array | None = None
     """-1 and +1 (NaN where unknown), or numbers for the linear loss."""
-    labels: LabelSide | None = None
+    labels: LabelModel | None = None
     """How labels became targets, and how scores will become answers."""
-    straight: NDArray[np.intp] | None = None
+    untransformed: NDArray[np.intp] | None = None
     """Which of the numbers are columns as they were given; all of them where nobody said."""
     weights: Array | None = None
     offset: Array | None = None
@@ -50,10 +50,10 @@ class OwnData:
 
 
 def check_labels(
-    labels: NDArray[Any], party: str, shared: SharedSettings, wishes: Wishes | None = None
-) -> tuple[Array, LabelSide]:
+    labels: NDArray[Any], party: str, shared: RunSettings, wishes: LabelOptions | None = None
+) -> tuple[Array, LabelModel]:
     """Labels as the objective takes them, and what the label party knows of them."""
-    kit, wishes = shared.kit(), wishes or Wishes()
+    kit, wishes = shared.kit(), wishes or LabelOptions()
     recipe, loss = kit.recipe, kit.recipe.loss_function
     if kit.aims:
         free = recipe.weighs_rare_classes and shared.outputs == 1
@@ -62,21 +62,21 @@ def check_labels(
     elif wishes.any:
         raise SettingError(f"weight, offset, class_weight, family and base: not for {shared.objective!r}")
     if not loss.binary:
-        side = LabelSide.of(labels, party, loss, standardise=True, taylor=True, wishes=wishes)
+        side = LabelModel.of(labels, party, loss, standardise=True, taylor=True, wishes=wishes)
         return side.targets(labels, party, recipe.margin_bound), side
     if labels.dtype.kind != "f":
         labels = np.array([None if word == "" else word for word in labels.tolist()], dtype=object)
     if shared.outputs > 1:
         return _classes(labels, party, shared, wishes)
     signs, classes = binary_labels(labels, party, allow_missing=not shared.same_people)
-    return signs, LabelSide(loss, classes, taylor=kit.taylor, wishes=wishes)
+    return signs, LabelModel(loss, classes, taylor=kit.taylor, wishes=wishes)
 
 
 def _classes(
-    labels: NDArray[Any], party: str, shared: SharedSettings, wishes: Wishes
-) -> tuple[Array, LabelSide]:
+    labels: NDArray[Any], party: str, shared: RunSettings, wishes: LabelOptions
+) -> tuple[Array, LabelModel]:
     """Labels of three classes or more, a column for each."""
-    from securefed.labels.classes import ClassSides
+    from securefed.labels.classes import ClassModels
 
     if wishes.any:
         raise SettingError("weights, an offset or base='own' take one run a class, or two classes")
@@ -88,7 +88,7 @@ def _classes(
         raise DataError(
             f"{party}: labels have {len(found)} classes ({few}), classes = {shared.outputs} was agreed"
         )
-    side, targets = ClassSides.with_gaps(labels, party, shared.recipe().loss_function)
+    side, targets = ClassModels.with_gaps(labels, party, shared.recipe().loss_function)
     return targets, side
 
 
@@ -129,5 +129,5 @@ def load_data(party: PartyFile) -> tuple[OwnData, Columns, str]:
     if fitted is None:
         raise DataError(f"{settings.file}: no feature columns are left")
     preparation, features = fitted
-    data = OwnData(features, ids, targets, side, preparation.straight, weights, offset)
+    data = OwnData(features, ids, targets, side, preparation.untransformed, weights, offset)
     return data, preparation, digest

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from securefed.assembly import Trained
-from securefed.assembly.recipe import Surroundings
+from securefed.assembly.recipe import PartyContext
 from securefed.crypto import Mapper
 from securefed.data.columns import Columns
 from securefed.data.entropy import column_bits
@@ -40,8 +40,8 @@ from securefed.process.building import Measured, agreement_of, build, make_model
 from securefed.process.checkpoints import Checkpoint, CheckpointStore
 from securefed.process.keys import PartyKeys
 from securefed.process.own_data import OwnData
-from securefed.process.recording import Keeper, Tally
-from securefed.process.resumption import Decision, Standing, decide
+from securefed.process.recording import RunRecorder, RunTotals
+from securefed.process.resumption import ResumePlan, ResumeState, decide
 from securefed.process.score_file import score_guard
 from securefed.process.settings import PartyFile
 from securefed.process.shards import label_arrays, read_arrays, save_shard, take_labels, write_arrays
@@ -100,15 +100,17 @@ class Session(ABC):
         self.following: Callable[[int, int], None] | None = None
         """Told (rounds done, rows) when the training of an attempt begins."""
         self._keys, self._mapper, self._follow, self._events = keys, mapper, follow, events
-        self._said, self._shapes = Standing(0), dict[str, str]()
+        self._said, self._shapes = ResumeState(0), dict[str, str]()
         self._started = time.monotonic()
 
     @abstractmethod
-    def standing(self) -> Standing:
+    def standing(self) -> ResumeState:
         """What to tell the others, from what is on disk now."""
 
     @abstractmethod
-    async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
+    async def _part(
+        self, link: NetworkLink, decision: ResumePlan, standings: Mapping[str, ResumeState]
+    ) -> None:
         """This party's part of the run."""
 
     @property
@@ -127,7 +129,7 @@ class Session(ABC):
         if not isinstance(link, NetworkLink):
             raise SettingError("a session runs over the network; in one process the estimators do the same")
         standings = {
-            name: self._said if name == self.name else Standing.from_facts(name, link.hello[name])
+            name: self._said if name == self.name else ResumeState.from_facts(name, link.hello[name])
             for name in self.shared.stateful
         }
         if self._keys.holder is not None:
@@ -145,7 +147,7 @@ class Session(ABC):
             if isinstance(link.transcript, FileTranscript):
                 link.transcript.abandon()
 
-    def _decide(self, standings: Mapping[str, Standing]) -> Decision:
+    def _decide(self, standings: Mapping[str, ResumeState]) -> ResumePlan:
         shared = self.shared
         return decide(standings, shared.label_party, shared.alignment, lockstep=shared.lockstep)
 
@@ -159,13 +161,13 @@ class Session(ABC):
 
     # Transcript and sums, over interruptions
 
-    def _open(self, link: NetworkLink, decision: Decision) -> tuple[FileTranscript, Tally]:
+    def _open(self, link: NetworkLink, decision: ResumePlan) -> tuple[FileTranscript, RunTotals]:
         """The transcript goes on in its file, and the sums where they stood."""
         if decision.start is None:
             made = start_transcript(self.directory.transcript, self.name, self.shared.name)
             link.transcript = made
-            return made, Tally(alignment=link.paused)
-        tally = Tally()
+            return made, RunTotals(alignment=link.paused)
+        tally = RunTotals()
         if decision.start in self.store.rounds():
             tally = self._tally(decision.start)
         tally.interruptions += 1
@@ -175,13 +177,13 @@ class Session(ABC):
         self._events.tell("resumed", start=decision.start)
         return made, tally
 
-    def _tally(self, rounds: int) -> Tally:
+    def _tally(self, rounds: int) -> RunTotals:
         """The sums as of so many rounds."""
         newest = {int(row["number"]): row for row in self.store.records()}
         timeline = Timeline.from_list(newest[number] for number in sorted(newest) if number < rounds)
-        return Tally.from_meta(self.store.read(rounds).meta.get("tally"), timeline)
+        return RunTotals.from_meta(self.store.read(rounds).meta.get("tally"), timeline)
 
-    def _agreement(self, standings: Mapping[str, Standing], common: int) -> Agreement:
+    def _agreement(self, standings: Mapping[str, ResumeState], common: int) -> Agreement:
         agreement = agreement_of(self.shared, standings, common)
         entry = refusal(agreement)
         if entry is not None:
@@ -192,14 +194,14 @@ class Session(ABC):
             )
         return agreement
 
-    def _begin(self, decision: Decision, agreement: Agreement) -> None:
+    def _begin(self, decision: ResumePlan, agreement: Agreement) -> None:
         start = decision.start or 0
         self._events.tell("training", rows=agreement.batches.rows, start=start)
         if self.following is not None:
             self.following(start, agreement.batches.rows)
 
     def _settle(
-        self, instance: str, agreement: Agreement, rounds: int, reason: Reason, tally: Tally, path: Path
+        self, instance: str, agreement: Agreement, rounds: int, reason: Reason, tally: RunTotals, path: Path
     ) -> PartyAccount:
         """The account of a run that is over."""
         transcript = Transcript.read(self.directory.transcript)
@@ -239,7 +241,9 @@ class Session(ABC):
         """What scores have told of this party's people at most, over all runs of its folder."""
         return None
 
-    def _run_on(self, program: PartyLoop, keeper: Keeper, agreement: Agreement, decision: Decision) -> None:
+    def _run_on(
+        self, program: PartyLoop, keeper: RunRecorder, agreement: Agreement, decision: ResumePlan
+    ) -> None:
         """Checkpoint a program from now on, and restore it where the run goes on."""
         keeper.state = program.state
         start = decision.start or 0
@@ -254,9 +258,9 @@ class Session(ABC):
     def _finish(
         self,
         link: NetworkLink,
-        keeper: Keeper,
+        keeper: RunRecorder,
         agreement: Agreement,
-        decision: Decision,
+        decision: ResumePlan,
         outcome: Outcome,
         trained: Trained | None,
     ) -> None:
@@ -284,7 +288,7 @@ class Session(ABC):
         meta = self.store.read(rounds[-1]).meta
         if not meta["done"]:
             return None
-        standings = {name: Standing(equations, affine) for name, equations, affine in meta["members"]}
+        standings = {name: ResumeState(equations, affine) for name, equations, affine in meta["members"]}
         common = int(self.store.read_alignment().meta["rows"])
         agreement = agreement_of(self.shared, standings, common)
         tally = self._tally(rounds[-1])
@@ -315,15 +319,15 @@ class DataSession(Session):
         self._equations, self._affine = model.size, model.is_linear
         self.shared.kit().check_columns(data.features)
 
-    def standing(self) -> Standing:
+    def standing(self) -> ResumeState:
         proposal = token_hex(8) if self.party.is_label_party else ""
         rows = len(self._data.features) if self.shared.alignment == "rows" else 0
         shape = "" if self._data.ids is None else id_shape(self._data.ids)
         if not self.store.aligned:
-            return Standing(self._equations, self._affine, rows, proposal=proposal, ids=shape)
+            return ResumeState(self._equations, self._affine, rows, proposal=proposal, ids=shape)
         meta, rounds = self.store.read_alignment().meta, self.store.rounds()
         ended: Reason | None = self.store.read(rounds[-1]).meta["ended"] if rounds else None
-        return Standing(
+        return ResumeState(
             self._equations,
             self._affine,
             int(meta["rows"]),
@@ -363,7 +367,9 @@ class DataSession(Session):
             guard.know(data.features, [each.encode() for each in data.ids])
         return guard
 
-    async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
+    async def _part(
+        self, link: NetworkLink, decision: ResumePlan, standings: Mapping[str, ResumeState]
+    ) -> None:
         if decision.start is None:
             alignment = await self._align(link, decision)
         else:
@@ -372,7 +378,7 @@ class DataSession(Session):
         agreement = self._together(self._agreement, standings, len(alignment))
         _, tally = self._open(link, decision)
         self._begin(decision, agreement)
-        keeper = Keeper(
+        keeper = RunRecorder(
             self.store,
             agreement,
             decision.instance,
@@ -382,7 +388,7 @@ class DataSession(Session):
             follow=self._follow,
         )
         measured: list[Measured | None] = []
-        around = Surroundings(
+        context = PartyContext(
             self._keys.holder,
             self._mapper,
             on_round=self._on_round(keeper, measured),
@@ -390,13 +396,13 @@ class DataSession(Session):
         )
         start_seed = int(self.store.read_alignment().meta["start_seed"])
         model = make_model(self.shared, self.name, self._columns, start_seed)
-        trained, held = build(self.shared, agreement, self.name, self._data, alignment, model, around)
+        trained, held = build(self.shared, agreement, self.name, self._data, alignment, model, context)
         measured.append(held)
         self._run_on(trained.program, keeper, agreement, decision)
         outcome: Outcome = await trained.program.run(link)
         self._finish(link, keeper, agreement, decision, outcome, trained)
 
-    def _on_round(self, keeper: Keeper, measured: list[Measured | None]) -> Callable[[Round], None]:
+    def _on_round(self, keeper: RunRecorder, measured: list[Measured | None]) -> Callable[[Round], None]:
         def on_round(state: Round) -> None:
             self._judge(measured[0])
             keeper.on_round(state)
@@ -404,7 +410,7 @@ class DataSession(Session):
 
         return on_round
 
-    async def _align(self, link: NetworkLink, decision: Decision) -> Alignment:
+    async def _align(self, link: NetworkLink, decision: ResumePlan) -> Alignment:
         self.directory.make()
         self.directory.preparation.unlink(missing_ok=True)  # of an earlier instance
         link.transcript = start_transcript(self.directory.alignment, self.name, self.shared.name)
@@ -469,13 +475,15 @@ class KeyHolderSession(Session):
     has nothing that a run needs to go on.
     """
 
-    def standing(self) -> Standing:
+    def standing(self) -> ResumeState:
         if self.shared.helper is None or not self.store.aligned:
-            return Standing(0)
+            return ResumeState(0)
         meta, rounds = self.store.read_alignment().meta, self.store.rounds()
-        return Standing(0, rows=int(meta["rows"]), instance=str(meta["instance"]), rounds=(0, *rounds))
+        return ResumeState(0, rows=int(meta["rows"]), instance=str(meta["instance"]), rounds=(0, *rounds))
 
-    async def _part(self, link: NetworkLink, decision: Decision, standings: Mapping[str, Standing]) -> None:
+    async def _part(
+        self, link: NetworkLink, decision: ResumePlan, standings: Mapping[str, ResumeState]
+    ) -> None:
         if decision.start is None:
             self.directory.make()
             link.transcript = start_transcript(self.directory.alignment, self.name, self.shared.name)
@@ -488,7 +496,7 @@ class KeyHolderSession(Session):
         agreement = self._together(self._agreement, standings, common)
         _, tally = self._open(link, decision)
         self._begin(decision, agreement)
-        keeper = Keeper(
+        keeper = RunRecorder(
             self.store, agreement, decision.instance, tally, link, judges=False, follow=self._follow
         )
 
@@ -496,10 +504,10 @@ class KeyHolderSession(Session):
             keeper.on_round(state)
             self._keys.keep_count()
 
-        around = Surroundings(
+        context = PartyContext(
             self._keys.holder, self._mapper, on_round=on_round, guard=score_guard(self.party, self._keys)
         )
-        program = self.shared.kit().key_holder(agreement, around)
+        program = self.shared.kit().key_holder(agreement, context)
         helps = self.shared.helper is not None
         if helps:
             self._run_on(program, keeper, agreement, decision)

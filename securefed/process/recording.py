@@ -21,13 +21,13 @@ from securefed.protocols.schedules import Reason
 from securefed.report.timeline import RoundPoint, Timeline
 from securefed.transport import Link, Path
 
-__all__ = ["Keeper", "Tally"]
+__all__ = ["RunRecorder", "RunTotals"]
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass
-class Tally:
+class RunTotals:
     """Sums over all attempts at a run, up to a checkpoint."""
 
     timeline: Timeline = field(default_factory=Timeline)
@@ -36,11 +36,11 @@ class Tally:
     evaluation: Path = field(default_factory=Path)
     activities: Mapping[str, float] = field(default_factory=dict)
 
-    def with_link(self, link: Link, paused: Path) -> Tally:
+    def with_link(self, link: Link, paused: Path) -> RunTotals:
         """Together with what this attempt took so far; `paused` is where its evaluations began."""
         spent = link.paused.since(paused)
         names = {*self.activities, *link.activities}
-        return Tally(
+        return RunTotals(
             self.timeline,
             self.interruptions,
             self.alignment,
@@ -61,7 +61,7 @@ class Tally:
         }
 
     @classmethod
-    def from_meta(cls, meta: Any, timeline: Timeline) -> Tally:
+    def from_meta(cls, meta: Any, timeline: Timeline) -> RunTotals:
         try:
             return cls(
                 timeline,
@@ -74,7 +74,7 @@ class Tally:
             raise DataError(f"checkpoint: malformed ({error})") from None
 
 
-class Keeper:
+class RunRecorder:
     """Follows one attempt. `state` gives the arrays of a checkpoint; who only holds a key has none."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Keeper:
         store: CheckpointStore,
         agreement: Agreement,
         instance: str,
-        tally: Tally,
+        tally: RunTotals,
         link: Link,
         *,
         judges: bool,
@@ -130,7 +130,7 @@ class Keeper:
         )
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> RunTotals:
         return self._tally.with_link(self._link, self._paused)
 
     @property

@@ -26,7 +26,7 @@ from securefed.errors import SettingError
 from securefed.protocols.schedules import Reason
 from securefed.transport.network import Malformed
 
-__all__ = ["Decision", "Standing", "decide"]
+__all__ = ["ResumePlan", "ResumeState", "decide"]
 
 TOKEN = re.compile(r"[0-9a-f]{16}")
 MOST_NUMBERS = 1 << 31
@@ -34,7 +34,7 @@ REASONS = ("target", "rounds", "no progress")
 
 
 @dataclass(frozen=True)
-class Standing:
+class ResumeState:
     """One party's statement."""
 
     equations: int
@@ -104,7 +104,7 @@ def _token(value: object, none: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ResumePlan:
     """What all parties do now."""
 
     instance: str
@@ -117,8 +117,8 @@ class Decision:
 
 
 def decide(
-    standings: Mapping[str, Standing], label_party: str, alignment: str, *, lockstep: bool = True
-) -> Decision:
+    standings: Mapping[str, ResumeState], label_party: str, alignment: str, *, lockstep: bool = True
+) -> ResumePlan:
     """Draw the conclusion. `standings`: of all parties with data, and of the helper if there is one."""
     if alignment == "rows":
         counts = {name: standing.rows for name, standing in standings.items() if standing.equations}
@@ -134,11 +134,11 @@ def decide(
     if len(instances) == 1 and last.instance and common and (max(common) > 0 or near):
         start = max(common)
         ended = last.ended if start == ahead[label_party] else None
-        return Decision(last.instance, start, last.rows, ended)
+        return ResumePlan(last.instance, start, last.rows, ended)
     if ahead[far] > 1:
         behind = ", ".join(name for name in standings if not set(standings[name].rounds) & {ahead[far]})
         raise SettingError(
             f"{far} has {ahead[far]} rounds of this run and {behind or 'another party'} has no checkpoint "
             "that fits; bring it back, or start all parties with --restart"
         )
-    return Decision(last.proposal, None, last.rows, None)
+    return ResumePlan(last.proposal, None, last.rows, None)

@@ -28,7 +28,7 @@ from securefed.protocols.schedules import (
 )
 from securefed.transport.identity import check_party_name
 
-__all__ = ["SharedSettings", "defaults_of"]
+__all__ = ["RunSettings", "defaults_of"]
 
 IN_FILES: dict[str, Any] = {"batch_size": 0, "evaluate_every": 0}
 """What stands in a file where a recipe has None."""
@@ -44,7 +44,7 @@ OUTSIDE = (
 
 
 @dataclass(frozen=True)
-class SharedSettings:
+class RunSettings:
     """The agreed settings, complete."""
 
     name: str

@@ -26,9 +26,9 @@ from securefed.crypto import KeyHolder, Mapper, cross_scheme
 from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
 from securefed.errors import DataError, SettingError
 from securefed.files import write_atomically
-from securefed.labels.label_model import LabelSide
+from securefed.labels.label_model import LabelModel
 from securefed.process.alignment import NothingInCommon, align, hear_count
-from securefed.process.run_settings import SharedSettings
+from securefed.process.run_settings import RunSettings
 from securefed.process.shards import Shard, prediction_agreement
 from securefed.process.transcripts import start_transcript
 from securefed.protocols.blind.scoring import ModelPart
@@ -75,7 +75,7 @@ class Scoring:
 
     def __init__(
         self,
-        shared: SharedSettings,
+        shared: RunSettings,
         name: str,
         directory: RunDirectory,
         holder: KeyHolder | None,
@@ -240,8 +240,8 @@ class Scoring:
     def _columns(self, features: Array) -> Array:
         if self._shard is None:
             return features
-        last, straight = self._name == self._shared.label_party, self._shard.columns.straight
-        return self._shared.kit().scored(self._shard.part, features, straight, last=last)
+        last, untransformed = self._name == self._shared.label_party, self._shard.columns.untransformed
+        return self._shared.kit().scored(self._shard.part, features, untransformed, last=last)
 
 
 def write_scores(path: Path, ids: Sequence[object] | None, scored: Scored, shard: Shard) -> int:
@@ -266,7 +266,7 @@ def write_scores(path: Path, ids: Sequence[object] | None, scored: Scored, shard
     return len(scored.rows)
 
 
-def _spread(name: str, numbers: Array, labels: LabelSide) -> dict[str, list[object]]:
+def _spread(name: str, numbers: Array, labels: LabelModel) -> dict[str, list[object]]:
     """A column, or one a class where there are several."""
     if numbers.ndim == 1 or labels.classes is None:
         return {name: [f"{number:.9g}" for number in numbers.ravel()]}

@@ -22,10 +22,10 @@ from securefed.data.columns import TRANSFORMS
 from securefed.data.policy import Policy
 from securefed.data.psi import check_peer_ids
 from securefed.errors import SecurefedError, SettingError
-from securefed.labels.base_model import Wishes, check_class_weight, check_family
+from securefed.labels.base_model import LabelOptions, check_class_weight, check_family
 from securefed.labels.quality import check_threshold
 from securefed.process.fields import check_keys, check_names, check_text
-from securefed.process.run_settings import SharedSettings
+from securefed.process.run_settings import RunSettings
 from securefed.protocols.scoring.score_ledger import MODES
 from securefed.transport.identity import Certificate, Peer, check_party_name, parse_address
 
@@ -118,9 +118,9 @@ class DataSettings:
             raise SettingError("columns and drop exclude each other: name what to take, or what to leave")
 
     @property
-    def wishes(self) -> Wishes:
+    def wishes(self) -> LabelOptions:
         """What the label party wants of its rows."""
-        return Wishes(
+        return LabelOptions(
             self.base == "own",
             self.class_weight,
             check_family(self.family),
@@ -140,7 +140,7 @@ class PartyFile:
 
     path: Path
     own: OwnSettings
-    shared: SharedSettings
+    shared: RunSettings
     data: DataSettings | None
     peers: Mapping[str, Peer] = field(repr=False)
 
@@ -168,7 +168,7 @@ class PartyFile:
     def of(cls, path: Path, table: Table) -> Self:
         check_keys(str(path), table, ("party", "data", "peers", "run"))
         own = OwnSettings(**_section(path, table, "party", OwnSettings))
-        shared = SharedSettings.of(_table(path, table, "run"))
+        shared = RunSettings.of(_table(path, table, "run"))
         data = None
         if "data" in table:
             data = DataSettings(**_section(path, table, "data", DataSettings))
@@ -218,7 +218,7 @@ def _section(path: Path, table: Table, name: str, kind: type[Any]) -> dict[str, 
     return found
 
 
-def _peers(path: Path, table: Any, own: OwnSettings, shared: SharedSettings) -> dict[str, Peer]:
+def _peers(path: Path, table: Any, own: OwnSettings, shared: RunSettings) -> dict[str, Peer]:
     due = [name for name in shared.everybody if name != own.name]
     if not isinstance(table, dict) or set(table) != set(due):
         given = ", ".join(table) if isinstance(table, dict) and table else "none"
@@ -270,7 +270,7 @@ def settings_problems(path: Path) -> list[str]:
         return found
     tried(lambda: check_keys(str(path), table, ("party", "data", "peers", "run")))
     own = tried(lambda: OwnSettings(**_section(path, table, "party", OwnSettings)))
-    shared = tried(lambda: SharedSettings.of(_table(path, table, "run")))
+    shared = tried(lambda: RunSettings.of(_table(path, table, "run")))
     if "data" in table:
         tried(lambda: DataSettings(**_section(path, table, "data", DataSettings)))
     peers = table.get("peers", {})

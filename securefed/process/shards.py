@@ -23,9 +23,9 @@ from securefed.assembly.kit import Part
 from securefed.data.columns import Columns
 from securefed.errors import DataError
 from securefed.files import UNREADABLE, write_atomically
-from securefed.labels.label_model import LabelSide
+from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import Holdout
-from securefed.process.run_settings import SharedSettings
+from securefed.process.run_settings import RunSettings
 from securefed.protocols.agreement import Agreement, Member
 
 __all__ = [
@@ -51,7 +51,7 @@ class Shard:
     part: Part
     preparation: Columns | None = None
     """At a party with data."""
-    labels: LabelSide | None = None
+    labels: LabelModel | None = None
     """At the label party."""
     score_bits: float | None = None
     """What the party's columns held when it trained (securefed.data.entropy), for its score ledger."""
@@ -88,7 +88,7 @@ def read_arrays(path: Path, what: str) -> dict[str, NDArray[np.generic]]:
 
 
 def save_shard(
-    path: Path, shared: SharedSettings, agreement: Agreement, instance: str, trained: Trained
+    path: Path, shared: RunSettings, agreement: Agreement, instance: str, trained: Trained
 ) -> None:
     """The party's own part, and what all know."""
     kit = shared.kit()
@@ -106,7 +106,7 @@ def save_shard(
     write_arrays(path, {**arrays, "public": np.array(json.dumps(public, sort_keys=True))})
 
 
-def read_shard(path: Path, preparation: Path | None, shared: SharedSettings) -> Shard:
+def read_shard(path: Path, preparation: Path | None, shared: RunSettings) -> Shard:
     """What `save_shard` wrote, with the preparation beside it; a helper has none."""
     arrays = read_arrays(path, "model shard")
     try:
@@ -134,7 +134,7 @@ def read_shard(path: Path, preparation: Path | None, shared: SharedSettings) -> 
     return Shard(public, part, prepared, labels, None if np.isnan(held) else held)
 
 
-def label_arrays(labels: LabelSide, holdout: Holdout | None) -> dict[str, NDArray[np.generic]]:
+def label_arrays(labels: LabelModel, holdout: Holdout | None) -> dict[str, NDArray[np.generic]]:
     """What the label party knows of its labels, and how good the model was."""
     classes = None if labels.classes is None else labels.classes.tolist()
     told = None if holdout is None else holdout.to_dict()
@@ -146,8 +146,8 @@ def label_arrays(labels: LabelSide, holdout: Holdout | None) -> dict[str, NDArra
 
 
 def take_labels(
-    arrays: dict[str, NDArray[np.generic]], shared: SharedSettings
-) -> tuple[LabelSide | None, dict[str, Any] | None]:
+    arrays: dict[str, NDArray[np.generic]], shared: RunSettings
+) -> tuple[LabelModel | None, dict[str, Any] | None]:
     """The same from a file of arrays; it is taken out of them."""
     if "classes" not in arrays:
         return None, None
@@ -156,13 +156,13 @@ def take_labels(
     loss = shared.recipe().loss_function
     classes = None if names is None else np.array(names)
     if shared.outputs == 1:
-        return LabelSide.take(arrays, loss, classes), told
-    from securefed.labels.classes import ClassSides
+        return LabelModel.take(arrays, loss, classes), told
+    from securefed.labels.classes import ClassModels
 
-    return ClassSides.take(arrays, loss, classes), told
+    return ClassModels.take(arrays, loss, classes), told
 
 
-def prediction_agreement(shared: SharedSettings) -> Agreement:
+def prediction_agreement(shared: RunSettings) -> Agreement:
     """What a prediction runs by: everybody derives the same from the settings."""
     unwatched: dict[str, Any] = {"batch_size": None, "target": None, "patience": None, "evaluate_every": 0}
     settings = replace(shared.kit().for_prediction(), **unwatched)

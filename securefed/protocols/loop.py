@@ -28,7 +28,7 @@ from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link
 
-__all__ = ["Evaluation", "Outcome", "PartyLoop", "Round", "Surroundings", "checkpoint_round"]
+__all__ = ["Evaluation", "Outcome", "PartyContext", "PartyLoop", "Round", "checkpoint_round"]
 
 Array = NDArray[np.float64]
 State = dict[str, NDArray[np.generic]]
@@ -56,7 +56,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class PartyContext:
     """What a party's program needs besides settings and data: keys, workers, somebody to tell about
     progress.
     """
@@ -77,7 +77,7 @@ class Surroundings:
             raise SettingError("keys: the key-holder has no key")
         return self.holder
 
-    def guarding(self, name: str, features: Array) -> Surroundings:
+    def guarding(self, name: str, features: Array) -> PartyContext:
         """With a guard that knows what there is to tell of these columns, unless somebody said it already."""
         guard = self.guard or ScoreGuard(party=name)
         if guard.column_bits is None:
@@ -110,13 +110,13 @@ class PartyLoop(ABC):
     def __init__(
         self,
         agreement: Agreement,
-        around: Surroundings,
+        context: PartyContext,
     ) -> None:
-        self._agreement, self._holder = agreement, around.holder
-        self._evaluation, self._on_round = around.evaluation, around.on_round
-        self.guard = around.guard or ScoreGuard()
-        self._mapper = around.mapper or Serial()
-        self._read_key = around.read_key
+        self._agreement, self._holder = agreement, context.holder
+        self._evaluation, self._on_round = context.evaluation, context.on_round
+        self.guard = context.guard or ScoreGuard()
+        self._mapper = context.mapper or Serial()
+        self._read_key = context.read_key
         self._tracker = agreement.stopping.tracker()
         self._best: State = {}
         """The model that was best so far, and its round; as in a checkpoint."""

@@ -12,7 +12,7 @@ from sklearn.datasets import load_wine
 
 from bench.transfer_quality import digits_by_halves
 from securefed import DataError, FedSGD, MultiClass, Party, TransferLearner
-from securefed.labels.classes import ClassSides
+from securefed.labels.classes import ClassModels
 from securefed.protocols.losses import get_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -106,7 +106,7 @@ def test_labels_that_are_no_classes_are_refused() -> None:
     gone = NAMES[KINDS].astype(object)
     gone[:] = None
     refused(gone, "labels have 0 classes")
-    side, _ = ClassSides.with_gaps(NAMES, "bank", get_loss("logistic"))
+    side, _ = ClassModels.with_gaps(NAMES, "bank", get_loss("logistic"))
     with pytest.raises(DataError, match="labels chianti given, the classes are barbera, barolo, grignolino"):
         side.targets(np.array(["chianti", "barolo"]), "bank", 1.0)
 

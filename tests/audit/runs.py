@@ -18,7 +18,7 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.paillier import paillier_scheme
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
-from securefed.protocols.loop import Evaluation, Surroundings
+from securefed.protocols.loop import Evaluation, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -137,7 +137,7 @@ def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
         for k, (name, block) in enumerate(zip(names, blocks, strict=True)):
             last = k == parties - 1
             seen = block[:held] if held else block
-            around = Surroundings(
+            context = PartyContext(
                 evaluation=Evaluation(seen, mean if last else None),
                 guard=ScoreGuard(party=name, column_bits=MUCH),
             )
@@ -146,12 +146,12 @@ def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
                 recipe.loss_function,
                 block,
                 labels[:, None] if last else None,
-                around,
+                context,
                 cross,
                 steps=recipe.steps(agreement, block),
             )
         if parties > 2:
-            sides[HELPER] = BlindHelper(agreement, recipe.loss_function, Surroundings(), cross)
+            sides[HELPER] = BlindHelper(agreement, recipe.loss_function, PartyContext(), cross)
         programs = {name: side.run for name, side in sides.items()}
         return Made(agreement, programs, sides)
 

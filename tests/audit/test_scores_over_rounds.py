@@ -19,7 +19,7 @@ from research.attacks.scores import r_squared
 from securefed.assembly.recipe import LinearRecipe
 from securefed.models import Linear
 from securefed.protocols.agreement import Member
-from securefed.protocols.loop import Evaluation, Surroundings
+from securefed.protocols.loop import Evaluation, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -58,7 +58,7 @@ def seen_scores(scheme: str, blind: bool, rounds: int, ledger: str = "off") -> t
     for index, (name, block) in enumerate(blocks.items()):
         last = name == "p1"
         holder = None if blind else keys().holder(scheme, index)
-        around = Surroundings(
+        context = PartyContext(
             holder,
             evaluation=Evaluation(block, watch if last else None),
             guard=ScoreGuard(party=name, mode=ledger),
@@ -66,7 +66,7 @@ def seen_scores(scheme: str, blind: bool, rounds: int, ledger: str = "off") -> t
         truth = (labels[:, None] if blind else labels) if last else None
         model = Linear(block.shape[1])
         programs[name] = replace(recipe, fit_intercept=False).party(
-            agreement, name, model, block, truth, around
+            agreement, name, model, block, truth, context
         ).run  # fmt: skip
     run_local(programs, run="r", kinds=KINDS, network=get_network("lan"))
     return features, np.column_stack(seen)

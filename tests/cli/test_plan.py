@@ -11,14 +11,14 @@ import pytest
 from securefed.cli import main
 from securefed.cli.plan import _scenario, _variants, _why
 from securefed.plan.planner import Estimate, RoundsModel
-from securefed.process.run_settings import SharedSettings
+from securefed.process.run_settings import RunSettings
 from tests.process.parties import Fleet
 
 TWO = {"name": "r", "parties": ["shop", "bank"]}
 
 
 def test_both_schemes_are_offered_blind_and_ckks_first() -> None:
-    titles = [title for title, _ in _variants(SharedSettings.of(TWO), None)]
+    titles = [title for title, _ in _variants(RunSettings.of(TWO), None)]
     assert titles == [
         "ckks, reveals nothing",
         "ckks, own gradients",
@@ -29,7 +29,7 @@ def test_both_schemes_are_offered_blind_and_ckks_first() -> None:
 
 @pytest.mark.parametrize("objective", ["linear", "transfer"])
 def test_several_classes_are_planned_for_blind_runs_alone(objective: str) -> None:
-    shared = SharedSettings.of({**TWO, "objective": objective, "classes": 4})
+    shared = RunSettings.of({**TWO, "objective": objective, "classes": 4})
     titles = [title for title, variant in _variants(shared, None) if variant.outputs == 4]
     assert titles == ["ckks, reveals nothing", "paillier, reveals nothing"]
 
@@ -38,7 +38,7 @@ def test_several_classes_are_planned_for_blind_runs_alone(objective: str) -> Non
     "settings", [{"local_model": "network"}, {"optimiser": "adam"}, {"exchange": "pairwise"}]
 )
 def test_what_blind_training_does_not_take_is_offered_open_only(settings: dict[str, str]) -> None:
-    shared = SharedSettings.of({**TWO, "reveal": "own-gradient", **settings})
+    shared = RunSettings.of({**TWO, "reveal": "own-gradient", **settings})
     assert [title for title, _ in _variants(shared, ["ckks"])] == ["ckks, own gradients"]
 
 
@@ -63,10 +63,10 @@ def test_a_plan_for_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_blind_runs_are_planned_with_the_rows_that_are_held_out() -> None:
-    shared = SharedSettings.of({**TWO, "holdout": 0.25, "seed": 3})
+    shared = RunSettings.of({**TWO, "holdout": 0.25, "seed": 3})
     scenario = _scenario(shared, {"shop": 3, "bank": 2}, 80, 3072)
     assert scenario.agreement.holdout == scenario.held == 20 and scenario.agreement.batches.aside == 20
-    open_ = _scenario(SharedSettings.of({**TWO, "reveal": "own-gradient"}), {"shop": 3, "bank": 2}, 80, 3072)
+    open_ = _scenario(RunSettings.of({**TWO, "reveal": "own-gradient"}), {"shop": 3, "bank": 2}, 80, 3072)
     assert open_.agreement.holdout == 0
 
 
@@ -92,9 +92,9 @@ def test_a_rate_that_may_diverge_for_another_q_is_not_planned_with(
 ) -> None:
     settings = {"scheme": "plain", "reveal": "own-gradient", "learning_rate": 0.25, "decay": "sqrt"}
     file = fleet({"shop": 2, "bank": 2}, **settings).folder / "bank" / "party.toml"
-    offered: list[SharedSettings] = []
+    offered: list[RunSettings] = []
 
-    def noted(shared: SharedSettings, schemes: list[str] | None) -> list[tuple[str, SharedSettings]]:
+    def noted(shared: RunSettings, schemes: list[str] | None) -> list[tuple[str, RunSettings]]:
         offered.extend(variant for _, variant in _variants(shared, schemes))
         return _variants(shared, schemes)
 

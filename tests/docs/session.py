@@ -69,7 +69,7 @@ def play(text: str, folder: Path) -> list[list[Played]]:
 
 def start(command: str, at: Path) -> subprocess.Popen[str]:
     at.mkdir(parents=True, exist_ok=True)
-    around = os.environ | {
+    context = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "SECUREFED_PASSPHRASE": "one passphrase for the whole example",
@@ -77,7 +77,7 @@ def start(command: str, at: Path) -> subprocess.Popen[str]:
     }
     output = tempfile.TemporaryFile("w+")  # noqa: SIM115  # read after the process has ended
     process = subprocess.Popen(
-        ["/bin/bash", "-c", command], cwd=at, env=around, stdout=output, stderr=subprocess.STDOUT, text=True
+        ["/bin/bash", "-c", command], cwd=at, env=context, stdout=output, stderr=subprocess.STDOUT, text=True
     )
     process.stdout = output  # type: ignore[assignment]
     return process

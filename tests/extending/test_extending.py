@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from securefed import GeneralisedLinear, Party
 from securefed.assembly import KITS
 from securefed.assembly import register as register_kit
-from securefed.assembly.recipe import Surroundings
+from securefed.assembly.recipe import PartyContext
 from securefed.audit import audit
 from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
 from securefed.crypto import register as register_scheme
@@ -27,8 +27,8 @@ from securefed.plan.scenario import Scenario
 from securefed.process.alignment import Alignment
 from securefed.process.building import agreement_of, build, make_model
 from securefed.process.own_data import OwnData
-from securefed.process.resumption import Standing
-from securefed.process.run_settings import SharedSettings
+from securefed.process.resumption import ResumeState
+from securefed.process.run_settings import RunSettings
 from securefed.process.shards import read_shard, save_shard, write_arrays
 from securefed.protocols import losses
 from securefed.protocols.messages import KINDS
@@ -150,20 +150,20 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
     """From a run file to shards, as `securefed party` does it, and planned before."""
     (shop, bank), features = parties()
     labels, names = np.asarray(bank.labels), ("shop", "bank")
-    shared = SharedSettings.of(
+    shared = RunSettings.of(
         {"name": "run", "parties": list(names), "objective": "weighted", "scheme": scheme, "rounds": 4}
         | {"local_steps": 1, "half_life": 80.0}
     )
     own = {"shop": np.asarray(shop.features), "bank": np.asarray(bank.features)}
     models = {name: make_model(shared, name, rows.shape[1], 0) for name, rows in own.items()}
-    told = {name: Standing(model.size, model.is_linear, ROWS) for name, model in models.items()}
+    told = {name: ResumeState(model.size, model.is_linear, ROWS) for name, model in models.items()}
     agreement = agreement_of(shared, told, ROWS)
     everybody = Alignment(np.arange(ROWS), np.ones(ROWS, dtype=bool))
     trained = {}
     for name, rows in own.items():
-        around = Surroundings(generate(scheme), guard=ScoreGuard(party=name, column_bits=1e6))
+        context = PartyContext(generate(scheme), guard=ScoreGuard(party=name, column_bits=1e6))
         data = OwnData(rows, None, labels if name == "bank" else None)
-        trained[name], _ = build(shared, agreement, name, data, everybody, models[name], around)
+        trained[name], _ = build(shared, agreement, name, data, everybody, models[name], context)
     done = run_local(
         {name: each.program.run for name, each in trained.items()},
         run="weighted",
@@ -190,8 +190,8 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("weighted_objective")
 def test_its_settings_are_checked_like_others() -> None:
     table = {"name": "run", "parties": ["a", "b"], "objective": "weighted"}
-    assert SharedSettings.of(table).values["half_life"] == 100.0
+    assert RunSettings.of(table).values["half_life"] == 100.0
     with pytest.raises(SettingError, match="half_life"):
-        SharedSettings.of({**table, "half_life": 0.0})
+        RunSettings.of({**table, "half_life": 0.0})
     with pytest.raises(SettingError, match="or known already"):
         register_kit("weighted", weighted.WeightedKit)

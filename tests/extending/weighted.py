@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from securefed.assembly import ObjectiveKit, Trained
 from securefed.assembly.kit import Model
-from securefed.assembly.recipe import Recipe, Surroundings
+from securefed.assembly.recipe import PartyContext, Recipe
 from securefed.checks import check_number
 from securefed.crypto import FixedPoint
 from securefed.models import Linear
@@ -148,7 +148,7 @@ class WeightedKit(ObjectiveKit[WeightedRecipe]):
         targets: Array | None,
         rows: NDArray[np.intp],
         labelled: NDArray[np.bool_],
-        around: Surroundings,
+        context: PartyContext,
     ) -> DataParty:
         weights = 0.5 ** (np.arange(len(rows)) / self.recipe.half_life)
         side = WeightedSide(features[rows], weights, None if targets is None else targets[rows])
@@ -156,7 +156,7 @@ class WeightedKit(ObjectiveKit[WeightedRecipe]):
             agreement,
             side,
             get_optimiser(self.recipe.optimiser),
-            around.guarding(name, features),
+            context.guarding(name, features),
         )
 
     def save(self, agreement: Agreement, trained: Trained) -> tuple[dict[str, Any], dict[str, Any]]:

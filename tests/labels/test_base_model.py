@@ -13,8 +13,8 @@ from sklearn.metrics import d2_tweedie_score, roc_auc_score
 
 from securefed import GeneralisedLinear, MultiClass, Party
 from securefed.errors import DataError, SettingError
-from securefed.labels.base_model import OwnFit, Wishes
-from securefed.labels.label_model import LabelSide
+from securefed.labels.base_model import LabelOptions, OwnFit
+from securefed.labels.label_model import LabelModel
 from securefed.protocols.losses import get_loss
 
 Array = NDArray[np.float64]
@@ -36,7 +36,7 @@ def two(shop: Array, bank: Array, labels: Any = None, **of_rows: Any) -> list[Pa
 
 class TestTheFitItself:
     def learn(self, loss: str, targets: Array, offset: Array | None = None, **wishes: Any) -> OwnFit:
-        return OwnFit.learn(COLUMNS, targets, WEIGHTS, offset, get_loss(loss), Wishes(**wishes))[0]
+        return OwnFit.learn(COLUMNS, targets, WEIGHTS, offset, get_loss(loss), LabelOptions(**wishes))[0]
 
     def test_it_is_scikit_learns(self) -> None:
         """The penalty is that of a row whose weight is their mean: C of 1 / mean."""
@@ -49,7 +49,7 @@ class TestTheFitItself:
 
     def test_counts_with_an_exposure_are_rates_weighted_by_it(self) -> None:
         made, _ = OwnFit.learn(
-            COLUMNS, COUNTS, np.ones(400), np.log(EXPOSURE), get_loss("linear"), Wishes(family=1.0)
+            COLUMNS, COUNTS, np.ones(400), np.log(EXPOSURE), get_loss("linear"), LabelOptions(family=1.0)
         )
         rates = PoissonRegressor(alpha=1 / EXPOSURE.sum(), tol=1e-8)
         rates.fit(COLUMNS, COUNTS / EXPOSURE, sample_weight=EXPOSURE)
@@ -71,7 +71,9 @@ class TestTheFitItself:
     def test_training_rows_are_judged_by_fits_without_them(self) -> None:
         """Columns that fit every row exactly leave nothing otherwise."""
         many, noise = RNG.normal(size=(60, 50)), RNG.normal(size=60)
-        made, aimed = OwnFit.learn(many, noise, np.ones(60), None, get_loss("linear"), Wishes(base=True))
+        made, aimed = OwnFit.learn(
+            many, noise, np.ones(60), None, get_loss("linear"), LabelOptions(base=True)
+        )
         inside = made.targets(many, noise, np.ones(60), None, get_loss("linear")) * made.step
         assert np.mean(inside**2) < 0.2 * np.mean((aimed * made.step) ** 2)
 
@@ -178,9 +180,9 @@ def test_counts_with_exposure_beat_a_linear_model_and_are_saved(tmp_path: Any) -
     model = emulated("linear", family="poisson")
     model.fit(two(shop[train], bank[train], counts[train], offset=log[train]))
     new = two(shop[test], bank[test], offset=log[test])
-    straight = emulated("linear")
-    straight.fit(two(shop[train], np.column_stack([bank, exposure])[train], counts[train]))
-    line = straight.predict(two(shop[test], np.column_stack([bank, exposure])[test]))
+    untransformed = emulated("linear")
+    untransformed.fit(two(shop[train], np.column_stack([bank, exposure])[train], counts[train]))
+    line = untransformed.predict(two(shop[test], np.column_stack([bank, exposure])[test]))
     joined = PoissonRegressor(alpha=1e-3).fit(
         np.hstack([shop, bank])[train], (counts / exposure)[train], sample_weight=exposure[train]
     )
@@ -257,7 +259,7 @@ def test_only_the_label_party_has_weights() -> None:
 
 def test_rows_that_all_weigh_nothing_are_refused_before_the_run() -> None:
     rng = np.random.default_rng(7)
-    side = LabelSide(get_loss("linear"), wishes=Wishes(weighted=True))
+    side = LabelModel(get_loss("linear"), wishes=LabelOptions(weighted=True))
     with pytest.raises(DataError, match="bank: all rows to learn from have weight 0"):
         weights = np.array([1.0, 0.0, 0.0, 0.0])
         side.aim("bank", 64.0, rng.normal(size=(4, 2)), rng.normal(size=4), weights, None, np.arange(1, 4))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed.assembly.recipe import LinearRecipe, Surroundings
+from securefed.assembly.recipe import LinearRecipe, PartyContext
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto import KEY_KINDS, SCHEMES, FixedPoint, cross_scheme, generate, load_public_key
 from securefed.crypto.blind import layout
@@ -265,14 +265,14 @@ def test_a_party_does_not_train_with_a_peer_that_has_one() -> None:
     programs = {}
     for place, (name, columns) in enumerate(scenario.columns.items()):
         features = np.random.default_rng(place).normal(size=(19, columns))
-        around = (
-            Surroundings(keys.holder(), read_key=keys.read_key)
+        context = (
+            PartyContext(keys.holder(), read_key=keys.read_key)
             if name == "shop"
-            else Surroundings(holder("ckks", 0))
+            else PartyContext(holder("ckks", 0))
         )
         model = recipe.model(name, columns, last=name == "bank", index=place)
         labels = np.ones(19) if name == "bank" else None
-        programs[name] = recipe.party(agreement, name, model, features, labels, around).run
+        programs[name] = recipe.party(agreement, name, model, features, labels, context).run
     with pytest.raises(FormatError):
         run_local(programs, run="r", kinds=KINDS, network=LAN)
 

@@ -134,7 +134,7 @@ ROUND = "securefed.protocols.blind.linear:BlindLoop._round"
 EVALUATION = "securefed.protocols.blind.linear:score_rows"
 END = "securefed.protocols.blind.linear:BlindLoop._end"
 SHARD = "securefed.process.party_run:save_shard"
-MARK = "securefed.process.recording:Keeper.write"
+MARK = "securefed.process.recording:RunRecorder.write"
 BLIND: dict[str, Any] = {"reveal": "nothing", "release": True, "rounds": 9, "l2": 0.01}
 
 

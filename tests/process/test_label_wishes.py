@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed.assembly.recipe import Surroundings
+from securefed.assembly.recipe import PartyContext
 from securefed.audit.files import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError
 from securefed.process.alignment import Alignment
 from securefed.process.building import agreement_of, build, make_model
 from securefed.process.own_data import OwnData, check_labels
-from securefed.process.resumption import Standing
-from securefed.process.run_settings import SharedSettings
+from securefed.process.resumption import ResumeState
+from securefed.process.run_settings import RunSettings
 from securefed.process.settings import DataSettings
 from tests.process.parties import Fleet
 
@@ -118,8 +118,8 @@ def test_counts_with_an_exposure_train_and_predict(fleet: Make) -> None:
     assert np.corrcoef(np.log(pairs).T)[0, 1] > 0.95
 
 
-def agreed(**run: Any) -> SharedSettings:
-    return SharedSettings.of({"name": "trial", "parties": ["shop", "bank"], **run})
+def agreed(**run: Any) -> RunSettings:
+    return RunSettings.of({"name": "trial", "parties": ["shop", "bank"], **run})
 
 
 def test_what_is_measured_is_around_the_own_fit() -> None:
@@ -132,10 +132,10 @@ def test_what_is_measured_is_around_the_own_fit() -> None:
     targets, side = check_labels(counts, "bank", shared, wishes)
     data = OwnData(features, None, targets, side, None, None, offset)
     alignment = Alignment(np.arange(100), np.ones(100, dtype=np.bool_))
-    standings = {"shop": Standing(2), "bank": Standing(3)}
+    standings = {"shop": ResumeState(2), "bank": ResumeState(3)}
     agreement = agreement_of(shared, standings, 100)
     model = make_model(shared, "bank", 2, 0)
-    _, measured = build(shared, agreement, "bank", data, alignment, model, Surroundings())
+    _, measured = build(shared, agreement, "bank", data, alignment, model, PartyContext())
     assert measured is not None and measured.held(np.zeros(20)) > 0.2
 
 

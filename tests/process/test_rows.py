@@ -20,7 +20,7 @@ from securefed.process.own_data import check_labels
 from securefed.process.preparation import prepare
 from securefed.process.preparation import prepared as prepared_rows
 from securefed.process.rows import file_digest, read_rows
-from securefed.process.run_settings import SharedSettings
+from securefed.process.run_settings import RunSettings
 from securefed.process.settings import DataSettings
 
 
@@ -127,8 +127,8 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
         read_rows(tmp_path / "bad.parquet")
 
 
-def shared(**more: Any) -> SharedSettings:
-    return SharedSettings.of({"name": "r", "parties": ["shop", "bank"], **more})
+def shared(**more: Any) -> RunSettings:
+    return RunSettings.of({"name": "r", "parties": ["shop", "bank"], **more})
 
 
 def test_labels_are_two_classes_in_sorted_order() -> None:

@@ -15,7 +15,7 @@ from securefed.assembly.recipe import LinearRecipe
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.cli.template import party_toml
 from securefed.errors import SettingError
-from securefed.process.run_settings import SharedSettings, defaults_of
+from securefed.process.run_settings import RunSettings, defaults_of
 from securefed.process.settings import read_party_file
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrtParties
 from securefed.transport.identity import Identity
@@ -131,40 +131,40 @@ def test_a_missing_file_says_who_makes_one(tmp_path: Path) -> None:
 
 def test_numbers_are_compared_as_numbers() -> None:
     """1 and 1.0 are the same setting at two parties."""
-    whole = SharedSettings.of({"name": "r", "parties": ["a", "b"], "margin_bound": 64, "l2": 0})
-    broken = SharedSettings.of({"name": "r", "parties": ["a", "b"], "margin_bound": 64.0, "l2": 0.0})
+    whole = RunSettings.of({"name": "r", "parties": ["a", "b"], "margin_bound": 64, "l2": 0})
+    broken = RunSettings.of({"name": "r", "parties": ["a", "b"], "margin_bound": 64.0, "l2": 0.0})
     assert whole.to_dict() == broken.to_dict()
     assert repr(whole.to_dict()["l2"]) == "0.0"
 
 
 def test_settings_become_recipes() -> None:
     base = {"name": "r", "parties": ["a", "b", "c"], "key_holder": "k"}
-    recipe = SharedSettings.of(
+    recipe = RunSettings.of(
         {**base, "local_steps": 1, "learning_rate": 0.5, "decay": "sqrt-parties"}
     ).recipe()
     assert isinstance(recipe, LinearRecipe) and recipe.blind
     assert recipe.algorithm == FedSGD() and recipe.learning_rate == InverseSqrtParties(0.5, 3)
     open_ = {**base, "reveal": "own-gradient", "scheme": "paillier"}
-    recipe = SharedSettings.of({**open_, "order": "sequential", "batch_size": 9}).recipe()
+    recipe = RunSettings.of({**open_, "order": "sequential", "batch_size": 9}).recipe()
     assert recipe.algorithm == FedBCD(20, "sequential") and recipe.batch_size == 9
-    recipe = SharedSettings.of({"name": "r", "parties": ["b", "a"], "objective": "transfer"}).recipe()
+    recipe = RunSettings.of({"name": "r", "parties": ["b", "a"], "objective": "transfer"}).recipe()
     assert isinstance(recipe, TransferRecipe) and recipe.scheme == "ckks" and recipe.blind
 
 
 def test_who_needs_which_keys_and_whose_checkpoints_count() -> None:
     two, three = {"name": "r", "parties": ["a", "b"]}, {"name": "r", "parties": ["a", "b", "c"]}
-    blind = SharedSettings.of({**three, "key_holder": "k", "scheme": "paillier", "key_bits": 2048})
+    blind = RunSettings.of({**three, "key_holder": "k", "scheme": "paillier", "key_bits": 2048})
     assert blind.key_kind is None and blind.helper == "k" and blind.stateful == ("a", "b", "c", "k")
     assert not blind.lockstep and blind.to_dict()["key_bits"] == 2048
-    assert SharedSettings.of({**three, "key_holder": "k"}).to_dict()["key_bits"] == 3072
-    shown = SharedSettings.of({**three, "key_holder": "k", "reveal": "own-gradient"})
+    assert RunSettings.of({**three, "key_holder": "k"}).to_dict()["key_bits"] == 3072
+    shown = RunSettings.of({**three, "key_holder": "k", "reveal": "own-gradient"})
     assert shown.key_kind == "ckks" and shown.helper is None and shown.stateful == ("a", "b", "c")
-    assert shown.lockstep and SharedSettings.of(two).lockstep
+    assert shown.lockstep and RunSettings.of(two).lockstep
     for released in (False, True, "trusted"):
-        assert SharedSettings.of({**two, "release": released}).recipe().release == released  # type: ignore[attr-defined]
+        assert RunSettings.of({**two, "release": released}).recipe().release == released  # type: ignore[attr-defined]
     for gone in ("check_every", "feature_bound", "parameter_bound"):
         with pytest.raises(SettingError, match=gone):
-            SharedSettings.of({**two, gone: 32})
+            RunSettings.of({**two, gone: 32})
 
 
 @pytest.mark.parametrize("holder", [False, True])

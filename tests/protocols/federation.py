@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from securefed.crypto import KeyHolder, Mapper, generate
 from securefed.models import HiddenLayer, Linear, LocalModel, Network
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.loop import Surroundings
+from securefed.protocols.loop import PartyContext
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD, Optimiser
@@ -70,7 +70,7 @@ class Federation:
                 self.agreement,
                 side,
                 self.optimisers[name],
-                Surroundings(
+                PartyContext(
                     self.holders.get(name),
                     self.mapper,
                     self.evaluations.get(name),
@@ -83,7 +83,7 @@ class Federation:
         if self.agreement.key_holder is not None:
             holder = self.holders[self.agreement.key_holder]
             made[self.agreement.key_holder] = KeyHolderParty(
-                self.agreement, Surroundings(holder, self.mapper)
+                self.agreement, PartyContext(holder, self.mapper)
             )
         return made
 

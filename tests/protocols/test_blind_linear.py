@@ -17,7 +17,7 @@ from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.precision import VALUE_BITS
-from securefed.protocols.loop import Evaluation, Surroundings
+from securefed.protocols.loop import Evaluation, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Automatic, FedBCD, FedSGD, held_out
 from securefed.transport import get_network, run_local
@@ -61,19 +61,19 @@ class Run:
             seen = None if rows is None else rows[self.names.index(name)]
             evaluation = None if seen is None else Evaluation(seen, self._metric if last else None)
             steps = recipe.steps(self.agreement, own)
-            around = Surroundings(evaluation=evaluation).guarding(name, own)
-            around.guard.ledger.mode = "off"  # type: ignore[union-attr]
+            context = PartyContext(evaluation=evaluation).guarding(name, own)
+            context.guard.ledger.mode = "off"  # type: ignore[union-attr]
             self.programs[name] = BlindParty(
                 self.agreement,
                 recipe.loss_function,
                 own,
                 targets if last else None,
-                around,
+                context,
                 scheme,
                 steps=steps,
             )
         if len(columns) > 2:
-            self.programs[HELPER] = BlindHelper(self.agreement, recipe.loss_function, Surroundings(), scheme)
+            self.programs[HELPER] = BlindHelper(self.agreement, recipe.loss_function, PartyContext(), scheme)
         for name, state in (states or {}).items():
             self.programs[name].restore(state)
         for name, program in earlier.programs.items() if earlier is not None else ():

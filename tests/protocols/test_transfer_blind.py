@@ -34,7 +34,7 @@ from securefed.protocols.blind.transfer_algebra import (
 )
 from securefed.protocols.blind.transfer_plain import PlainTransfer
 from securefed.protocols.blind.transfer_round import TransferRound, constants_of, count_products
-from securefed.protocols.loop import Evaluation, Surroundings
+from securefed.protocols.loop import Evaluation, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -91,12 +91,12 @@ class Run:
             metric = self._metric if known is not None else None
             evaluation = Evaluation(columns[shared][labelled], metric) if evaluated else None
             guard = ScoreGuard(party=name, column_bits=1e6, mode="off")
-            around = Surroundings(evaluation=evaluation, guard=guard)
+            context = PartyContext(evaluation=evaluation, guard=guard)
             self.programs[name] = made.blind_party(
-                agreement, columns, shared, labelled, known, around, scheme
+                agreement, columns, shared, labelled, known, context, scheme
             )
         if helper is not None:
-            self.programs[helper] = made.key_holder(agreement, Surroundings(), scheme)
+            self.programs[helper] = made.key_holder(agreement, PartyContext(), scheme)
         for name, state in (states or {}).items():
             self.programs[name].restore(state)
         self.rows = self.programs["A"]._rows, self.programs["B"]._rows

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from securefed.assembly.recipe import Surroundings
+from securefed.assembly.recipe import PartyContext
 from securefed.crypto import KeyHolder, key_kind, load_public_key
 from securefed.plan.scenario import Scenario
 from securefed.protocols.messages import KINDS
@@ -83,11 +83,11 @@ def run(
         guard = ScoreGuard(party=name, mode="off")
         scored = features[: agreement.holdout or rows]
         seen = Evaluation(scored, (lambda scores: 0.5) if name == last else None)
-        around = Surroundings(holders.get(name), evaluation=seen, guard=guard)
-        programs[name] = scenario.program(name, features, targets, around).run
+        context = PartyContext(holders.get(name), evaluation=seen, guard=guard)
+        programs[name] = scenario.program(name, features, targets, context).run
     if not agreement.mutual:
-        around = Surroundings(holders.get(scenario.key_holder))
-        programs[scenario.key_holder] = scenario.key_holder_program(around).run
+        context = PartyContext(holders.get(scenario.key_holder))
+        programs[scenario.key_holder] = scenario.key_holder_program(context).run
     counted = Counted()
     done = run_local(programs, run="r", kinds=KINDS, network=get_network("lan"), timer=timer, tap=counted)
     counted.links = done.links

@@ -41,7 +41,7 @@ from securefed.protocols.blind.scoring import (
     seal,
 )
 from securefed.protocols.blind.statistics import Columns, PassPlan, Statistics, run_pass
-from securefed.protocols.loop import PartyLoop, State, Surroundings, checkpoint_array
+from securefed.protocols.loop import PartyContext, PartyLoop, State, checkpoint_array
 from securefed.protocols.losses import Loss
 from securefed.protocols.schedules import Automatic
 from securefed.protocols.steps import OwnSteps
@@ -87,8 +87,8 @@ def score_plan(agreement: Agreement) -> ScorePlan:
 class BlindLoop(PartyLoop):
     """What parties with and without data have in common."""
 
-    def __init__(self, agreement: Agreement, loss: Loss, around: Surroundings, scheme: CrossScheme) -> None:
-        super().__init__(agreement, around)
+    def __init__(self, agreement: Agreement, loss: Loss, context: PartyContext, scheme: CrossScheme) -> None:
+        super().__init__(agreement, context)
         self._plan, self._score_plan, self._scheme = pass_plan(agreement, loss), score_plan(agreement), scheme
         turns = len(agreement.turns)
         check_wraps(list(self._plan.sizes), agreement.stopping.rounds, agreement.columns, turns)
@@ -282,12 +282,12 @@ class BlindParty(BlindLoop):
         loss: Loss,
         features: Array,
         labels: Array | None,
-        around: Surroundings,
+        context: PartyContext,
         scheme: CrossScheme,
         *,
         steps: OwnSteps,
     ) -> None:
-        super().__init__(agreement, loss, around, scheme)
+        super().__init__(agreement, loss, context, scheme)
         batches = agreement.batches
         folds = [np.arange(batches.rows)]
         if batches.aside:

@@ -61,7 +61,7 @@ from securefed.protocols.blind.transfer_round import (
     constants_of,
     count_products,
 )
-from securefed.protocols.loop import PartyLoop, State, Surroundings, checkpoint_array
+from securefed.protocols.loop import PartyContext, PartyLoop, State, checkpoint_array
 from securefed.transport import Link
 
 __all__ = ["BlindTransferHelper", "BlindTransferParty", "transfer_score_plan", "transfer_wrap_bound"]
@@ -108,9 +108,9 @@ class TransferLoop(PartyLoop):
     """What parties with and without data have in common."""
 
     def __init__(
-        self, agreement: Agreement, plan: TransferPlan, around: Surroundings, scheme: CrossScheme
+        self, agreement: Agreement, plan: TransferPlan, context: PartyContext, scheme: CrossScheme
     ) -> None:
-        super().__init__(agreement, around)
+        super().__init__(agreement, context)
         self._plan, self._score_plan, self._scheme = plan, transfer_score_plan(agreement), scheme
         rounds = agreement.stopping.rounds
         bound = transfer_wrap_bound(plan, rounds, helper=agreement.key_holder is not None)
@@ -317,12 +317,12 @@ class BlindTransferParty(TransferLoop):
         agreement: Agreement,
         plan: TransferPlan,
         rows: TransferRows,
-        around: Surroundings,
+        context: PartyContext,
         scheme: CrossScheme,
         *,
         seed: int,
     ) -> None:
-        super().__init__(agreement, plan, around, scheme)
+        super().__init__(agreement, plan, context, scheme)
         self._rows, self._is_a = rows, rows.labels is not None
         start = rows.start(plan, seed)
         self._start = shares.from_floats(start, VALUE_BITS)

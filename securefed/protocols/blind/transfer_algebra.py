@@ -84,14 +84,14 @@ def with_ones(features: Array) -> Array:
     return np.hstack([features, np.ones((len(features), 1))])
 
 
-def with_waves(features: Array, straight: Rows) -> Array:
+def with_waves(features: Array, untransformed: Rows) -> Array:
     """The columns, and random waves of those that are `straight` (no splines): the same for all who have as
     many, so there is nothing to keep.
     """
-    rng = np.random.default_rng([WAVES, len(straight)])
-    directions = rng.normal(size=(len(straight), WAVES)) / sqrt(len(straight))
+    rng = np.random.default_rng([WAVES, len(untransformed)])
+    directions = rng.normal(size=(len(untransformed), WAVES)) / sqrt(len(untransformed))
     phases = rng.uniform(0.0, 2.0 * np.pi, size=WAVES)
-    return np.hstack([features, sqrt(2.0) * np.cos(features[:, straight] @ directions + phases)])
+    return np.hstack([features, sqrt(2.0) * np.cos(features[:, untransformed] @ directions + phases)])
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,10 @@ from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.loop import (
     Evaluation,
     Outcome,
+    PartyContext,
     PartyLoop,
     Round,
     State,
-    Surroundings,
     checkpoint_array,
     part_of,
 )
@@ -71,15 +71,15 @@ class DataParty(PartyLoop):
         agreement: Agreement,
         side: Side,
         optimiser: Optimiser,
-        around: Surroundings,
+        context: PartyContext,
         *,
         steps: OwnSteps | None = None,
     ) -> None:
-        super().__init__(agreement, around)
+        super().__init__(agreement, context)
         self._side, self._optimiser, self._steps = side, optimiser, steps
         self._previous = side.parameters
         """At the start of the last round."""
-        if agreement.scores_rows and around.evaluation is None:
+        if agreement.scores_rows and context.evaluation is None:
             raise SettingError(
                 "evaluate_every: evaluations were agreed, and there are no rows to evaluate on"
             )
@@ -201,10 +201,10 @@ class KeyHolderParty(PartyLoop):
     def __init__(
         self,
         agreement: Agreement,
-        around: Surroundings,
+        context: PartyContext,
     ) -> None:
-        super().__init__(agreement, around)
-        self._own = around.key
+        super().__init__(agreement, context)
+        self._own = context.key
 
     async def _begin(self, link: Link) -> None:
         await distribute_keys(link, self._agreement, self._own, self._mapper)
