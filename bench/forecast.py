@@ -33,9 +33,9 @@ from securefed.engine import get_engine
 from securefed.plan.calibration import calibrate
 from securefed.plan.planner import RoundsModel, estimate
 from securefed.plan.scenario import Scenario
+from securefed.protocols.objectives import TrustWarning
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import held_out
-from securefed.protocols.trust import TrustWarning
 from securefed.transport import get_network, run_local
 
 __all__ = ["Case", "Row", "add_arguments", "measure", "run"]

@@ -21,11 +21,8 @@ from securefed.transport import Event, Network, Path
 
 __all__ = ["PURPOSES", "Costs", "Replay", "read_events", "replay", "write_events"]
 
-TRAFFIC = {"exchange": "exchange", "opening": "steps"}
-PURPOSES = {
-    "public-key": "setup",
-    **{name: TRAFFIC[kind.traffic] for name, kind in KINDS.items() if kind.traffic in TRAFFIC},
-}
+COLUMNS = {"setup": "setup", "exchange": "exchange", "opening": "steps"}
+PURPOSES = {name: COLUMNS[kind.traffic] for name, kind in KINDS.items() if kind.traffic in COLUMNS}
 """What a kind of message is sent for, after the setup; the rest is "other"."""
 SEGMENTS = {"setup": "setup", "exchange": "exchange", "round": "steps"}
 """What the work before a mark was for."""

@@ -55,11 +55,11 @@ from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.scoring import ModelPart, ScorePlan
 from securefed.protocols.loop import PartyLoop
 from securefed.protocols.losses import get_loss
+from securefed.protocols.objectives import warn_of_trust
 from securefed.protocols.own_gradient.training import Evaluation, Outcome
 from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, automatic_rounds, held_out
 from securefed.protocols.scoring.prediction_run import blind_program, predict_programs
 from securefed.protocols.scoring.scorers import LinearScorer, Scorer
-from securefed.protocols.trust import warn_of_trust
 from securefed.transport import Program
 
 __all__ = ["GeneralisedLinear"]
@@ -318,7 +318,7 @@ class GeneralisedLinear(Federated):
             rows.offset,
             train if agreement.batches.aside else np.arange(rows.rows),
         )
-        warn_of_trust(agreement.scheme, agreement.reveal)
+        warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders = self._keys(agreement, keys)
         measured = self._label_side.targets(self._labels_of(seen[-1]), last, self.margin_bound)
         evaluations, held = self._evaluations(agreement, seen, measured)

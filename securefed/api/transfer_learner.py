@@ -50,11 +50,11 @@ from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.scoring import ModelPart, ScorePlan
 from securefed.protocols.blind.transfer_algebra import with_waves
 from securefed.protocols.losses import get_loss
+from securefed.protocols.objectives import warn_of_trust
 from securefed.protocols.own_gradient.training import Evaluation, Outcome
 from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, held_out
 from securefed.protocols.scoring.prediction_run import blind_program, predict_programs
 from securefed.protocols.scoring.scorers import Scorer
-from securefed.protocols.trust import warn_of_trust
 from securefed.transport import Program
 from securefed.transport.identity import check_party_name
 

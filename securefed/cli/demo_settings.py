@@ -11,7 +11,7 @@ from securefed.cli.demo_data import DemoData
 from securefed.crypto import DEFAULT_SCHEME, KEY_KINDS, SCHEMES, key_kind, protects
 from securefed.errors import SettingError
 from securefed.process.run_settings import RunSettings, defaults_of
-from securefed.protocols.trust import given_away
+from securefed.protocols.objectives import given_away
 
 __all__ = ["DemoSettings", "choose"]
 

@@ -24,7 +24,7 @@ from securefed.process.party_run import DataSession, KeyHolderSession, Session
 from securefed.process.settings import PartyFile, read_party_file
 from securefed.process.transcripts import Events
 from securefed.process.workers import workers
-from securefed.protocols.trust import warn_of_trust
+from securefed.protocols.objectives import trust_lines
 from securefed.report.page import REASONS, seconds, size
 from securefed.report.summary import PartyAccount
 from securefed.report.timeline import RoundPoint
@@ -70,6 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     party = read_party_file(args.file)
+    reveal = "nothing" if party.shared.blind else "own-gradient"
+    for line in trust_lines(party.shared.scheme, reveal, party.shared.objective):
+        terminal.warn(line)
     if args.json is not None:
         check_writable("json", args.json)
     data = None if party.is_key_holder else load_data(party)
@@ -81,7 +84,6 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         Events(args.events) as events,
         ExitStack() as watching,
     ):
-        warn_of_trust(party.shared.scheme, "nothing" if party.shared.blind else "own-gradient")
         board = None
         if args.watch:
             from securefed.cli.watch import Board, serve

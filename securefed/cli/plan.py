@@ -20,9 +20,8 @@ from securefed.process.own_data import load_data
 from securefed.process.run_settings import RunSettings
 from securefed.process.settings import PartyFile, read_party_file
 from securefed.process.workers import workers
-from securefed.protocols.objectives import OBJECTIVES
+from securefed.protocols.objectives import OBJECTIVES, needed_trust
 from securefed.protocols.schedules import held_out
-from securefed.protocols.trust import needed_trust
 from securefed.report.page import seconds, size
 from securefed.transport import NETWORKS, Network, get_network
 

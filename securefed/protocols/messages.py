@@ -1,7 +1,7 @@
-"""Every kind of message that a protocol sends, what protects it and what its receiver can learn from it.
+"""The table of messages: every kind, what it is for, what protects it and what its receiver learns.
 
-Nothing else is ever sent: a link refuses kinds that are not in this table. The audit's claims are checked
-against it (securefed.audit), and docs/threat-model.md shows it. docs/protocols.md says in what order they go.
+A link refuses kinds that are not in this table. securefed.audit checks recorded runs against it.
+docs/threat-model.md shows it, and docs/protocols.md gives the order of the messages.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from types import MappingProxyType
 from securefed.crypto.blind.shares import WIDTH
 from securefed.protocols.blind.precision import MODEL_BITS, RANGE_BITS, SCORE_BITS, VALUE_BITS
 
-__all__ = ["KINDS", "SCORING", "MessageKind"]
+__all__ = ["KINDS", "SCORING", "TRAFFIC", "MessageKind"]
 
 SCORING = ("evaluation", "prediction")
 """Phases in which scores are computed for the label party."""
 BLIND = ("setup", "evaluation", "release")
 """Phases in which blind runs encrypt."""
+
+TRAFFIC = ("setup", "exchange", "opening", "score", "control")
+"""What messages are sent for: keys, training, openings by a key-holder, scores and models, progress."""
 
 HOLDS = {"ciphertext": ("encrypted",), "masked": ("masked",), "opened": ("opened",), "share": ("opened",)}
 
@@ -26,6 +29,8 @@ HOLDS = {"ciphertext": ("encrypted",), "masked": ("masked",), "opened": ("opened
 @dataclass(frozen=True)
 class MessageKind:
     """One kind of message.
+
+    `traffic`: what it is sent for, one of TRAFFIC. Tables of bytes add up messages by it.
 
     `protection`: public (nothing to protect), ciphertext (under a key that the receiver lacks), masked (a
     re-randomised ciphertext of value + mask, for its key-holder), opened (value + mask in the clear, for
@@ -40,6 +45,7 @@ class MessageKind:
     """
 
     name: str
+    traffic: str
     carries: str
     protection: str
     reveals: str
@@ -59,19 +65,11 @@ class MessageKind:
         """It belongs to the computation of scores."""
         return any(phase in SCORING for phase in self.phases)
 
-    @property
-    def traffic(self) -> str:
-        """What it is sent for: "exchange", "opening", "score", or "control" for keys and progress."""
-        if self.name.startswith("opening"):
-            return "opening"
-        if self.phases and set(self.phases) <= {*SCORING, "release"}:
-            return "score"
-        return "control" if self.protection == "public" else "exchange"
-
 
 _TABLE = (
     MessageKind(
         "public-key",
+        "setup",
         "a public key",
         "public",
         "nothing",
@@ -81,6 +79,7 @@ _TABLE = (
     ),
     MessageKind(
         "contribution",
+        "exchange",
         "the sender's part of H for the batch",
         "ciphertext",
         "nothing without the key, but for its size",
@@ -90,6 +89,7 @@ _TABLE = (
     ),
     MessageKind(
         "residual",
+        "exchange",
         "the sum of all parts, from the label party",
         "ciphertext",
         "nothing without the key, but for its size",
@@ -99,6 +99,7 @@ _TABLE = (
     ),
     MessageKind(
         "opening-request",
+        "opening",
         "a parameter gradient under a mask",
         "masked",
         "nothing: uniform to the key-holder, but for its size",
@@ -107,6 +108,7 @@ _TABLE = (
         phases=("training", "release"),
     ),
     MessageKind(
+        "opening",
         "opening",
         "the gradient, still masked",
         "opened",
@@ -117,6 +119,7 @@ _TABLE = (
     ),
     MessageKind(
         "nonce",
+        "setup",
         "a random number that a public key is made for",
         "public",
         "nothing: random",
@@ -125,6 +128,7 @@ _TABLE = (
     ),
     MessageKind(
         "cross-key",
+        "setup",
         "a public key for one purpose of one run",
         "public",
         "nothing",
@@ -132,6 +136,7 @@ _TABLE = (
     ),
     MessageKind(
         "operand",
+        "exchange",
         "numbers of the sender, encrypted under its own key",
         "ciphertext",
         "nothing without the key, but for its size",
@@ -141,6 +146,7 @@ _TABLE = (
     ),
     MessageKind(
         "received",
+        "control",
         "some blocks of an operand have come",
         "public",
         "nothing",
@@ -149,6 +155,7 @@ _TABLE = (
     ),
     MessageKind(
         "reply",
+        "exchange",
         "the operand times numbers of the sender, under a mask that is uniform modulo 2**105",
         "masked",
         "nothing: independent of the sender's numbers, whatever the operand was",
@@ -158,6 +165,7 @@ _TABLE = (
     ),
     MessageKind(
         "part",
+        "exchange",
         "a random part of a share, for one of the two holders",
         "share",
         "nothing: uniform without the other holder's part",
@@ -168,6 +176,7 @@ _TABLE = (
     ),
     MessageKind(
         "difference",
+        "exchange",
         "a share less random numbers that serve once",
         "share",
         "nothing: uniform",
@@ -177,6 +186,7 @@ _TABLE = (
     ),
     MessageKind(
         "progress",
+        "control",
         "a round is over",
         "public",
         "nothing",
@@ -186,6 +196,7 @@ _TABLE = (
     ),
     MessageKind(
         "row-count",
+        "score",
         "how many rows are scored, for a helper of transfer learning",
         "public",
         "that number",
@@ -195,6 +206,7 @@ _TABLE = (
     ),
     MessageKind(
         "model-share",
+        "score",
         "a share of the receiver's own parameters",
         "share",
         "nothing: uniform without the label party's share",
@@ -205,6 +217,7 @@ _TABLE = (
     ),
     MessageKind(
         "question",
+        "score",
         "a hash of the encrypted rows that are scored",
         "public",
         "nothing: a hash of ciphertexts",
@@ -214,6 +227,7 @@ _TABLE = (
     ),
     MessageKind(
         "score-share",
+        "score",
         "the sender's share of its part of the scores, blurred",
         "share",
         "nothing: uniform without the label party's share",
@@ -223,6 +237,7 @@ _TABLE = (
         looks=f"numbers:{WIDTH}",
     ),
     MessageKind(
+        "score",
         "score",
         "what the label party lacks of the scores, modulo 2**(f + m)",
         "result",
@@ -234,6 +249,7 @@ _TABLE = (
     ),
     MessageKind(
         "released",
+        "score",
         "a blurred share of the receiver's own parameters",
         "result",
         "the receiver's own parameters, blurred, if all agreed to a release",
@@ -244,6 +260,7 @@ _TABLE = (
     ),
     MessageKind(
         "verdict",
+        "control",
         "go on or stop",
         "public",
         "whether the label party saw its target or no progress",
@@ -253,6 +270,7 @@ _TABLE = (
     ),
     MessageKind(
         "score-part",
+        "score",
         "the sender's part of the scores",
         "ciphertext",
         "nothing without the key, but for its size",
@@ -262,6 +280,7 @@ _TABLE = (
     ),
     MessageKind(
         "score-request",
+        "score",
         "scores under a mask",
         "masked",
         "nothing: uniform to the key-holder; how many scores",
@@ -271,6 +290,7 @@ _TABLE = (
     ),
     MessageKind(
         "score-opening",
+        "score",
         "the scores, still masked",
         "opened",
         "the scores, to the label party",
@@ -280,6 +300,7 @@ _TABLE = (
     ),
     MessageKind(
         "score-model",
+        "score",
         "the label party's part of the model",
         "ciphertext",
         "nothing without the key, but for its size",
@@ -289,6 +310,7 @@ _TABLE = (
     ),
     MessageKind(
         "scores",
+        "score",
         "scores and the mask they are under",
         "result",
         "the scores, to the label party",

@@ -1,19 +1,31 @@
-"""Every objective, one entry each: what those have to know of it who only exchange, open, count and align.
+"""Facts about each objective that exchange, opening, ledger and alignment need, and what a mode gives away.
 
-What is optimised is in protocols.own_gradient.sides and transfer; settings are in recipes. Nothing
-goes by an objective's name: it asks its entry. docs/extending.md adds one.
+protocols.own_gradient.sides and transfer optimise; recipes hold the settings. No other code compares an
+objective's name: it asks the entry here. docs/extending.md adds one.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
 from securefed.checks import check_choice
+from securefed.crypto import SCHEMES, protects
 from securefed.errors import SettingError
 
-__all__ = ["OBJECTIVES", "Objective", "get_objective", "register"]
+__all__ = [
+    "OBJECTIVES",
+    "Objective",
+    "TrustWarning",
+    "get_objective",
+    "given_away",
+    "needed_trust",
+    "register",
+    "trust_lines",
+    "warn_of_trust",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,3 +104,37 @@ def register(name: str, objective: Objective) -> None:
     if name in OBJECTIVES:
         raise SettingError(f"objective: {name!r} given, and there is one of that name")
     OBJECTIVES[name] = objective
+
+
+class TrustWarning(UserWarning):
+    """The peers have to be trusted not to cheat."""
+
+
+def needed_trust(scheme: str, reveal: str) -> str | None:
+    """Return the line for operators of a mode in which a cheating peer wins the secret key, or None.
+
+    Under CKKS with `reveal="own-gradient"` each party opens what its peers ask for. It cannot see whether a
+    request is an honest sum of products. The phase of a ciphertext is linear in the key, so a request with a
+    crafted c1 shows twenty coefficients of the key in each opened number. Counting requests and checking
+    their layout does not stop this. Paillier's requests show values, never the key.
+    """
+    entry = SCHEMES.get(scheme)
+    return entry.trust or None if entry is not None and reveal == "own-gradient" else None
+
+
+def given_away(scheme: str, reveal: str, objective: str) -> str | None:
+    """Return the line on what a mode shows by design that a user may not expect, or None."""
+    if reveal != "own-gradient" or not protects(scheme):
+        return None
+    return get_objective(objective).given_away or None
+
+
+def trust_lines(scheme: str, reveal: str, objective: str) -> list[str]:
+    """Return every line that an operator has to read before a run in this mode."""
+    lines = (needed_trust(scheme, reveal), given_away(scheme, reveal, objective))
+    return [line for line in lines if line is not None]
+
+
+def warn_of_trust(scheme: str, reveal: str, objective: str) -> None:
+    for line in trust_lines(scheme, reveal, objective):
+        warnings.warn(line, TrustWarning, stacklevel=3)

@@ -16,8 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from securefed import FedBCD, FedSGD, Party, TransferLearner
 from securefed.errors import SettingError
 from securefed.protocols.blind.scoring import ModelPart
+from securefed.protocols.objectives import TrustWarning
 from securefed.protocols.own_gradient.ledger import LedgerRefusal
-from securefed.protocols.trust import TrustWarning
 from tests.api.cases import columns
 from tests.protocols import reference
 from tests.protocols.federation import Keys

@@ -162,3 +162,18 @@ def test_a_row_happens_as_it_is_written(
     assert "Traceback" not in "\n".join(said)
     pattern = ".*".join(re.escape(part) for part in line.split("…"))
     assert re.fullmatch(pattern, said[-1]), said[-1]
+
+
+def test_an_operator_reads_what_the_mode_gives_away(
+    fleet: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything else happens, and for the objective of the run."""
+    monkeypatch.setenv("SECUREFED_PASSPHRASE", PASSPHRASE)
+    settings = {"scheme": "ckks", "reveal": "own-gradient", "rounds": 1}
+    for objective in ("transfer", "linear"):
+        folder = fleet({"shop": 2, "bank": 2}, objective=objective, **settings).folder / "shop"
+        (folder / "data.csv").unlink()
+        assert main(["party", str(folder / "party.toml")]) == 2
+        said = capsys.readouterr().err
+        assert "trusted not to cheat" in said
+        assert ("finds the labels" in said) == (objective == "transfer")

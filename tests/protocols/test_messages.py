@@ -12,7 +12,7 @@ import pytest
 
 from securefed.crypto import load_public_key
 from securefed.crypto.wire import HEADER, Frame, Kind
-from securefed.protocols.messages import KINDS
+from securefed.protocols.messages import KINDS, SCORING, TRAFFIC
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.transport import LocalRun
 from tests.protocols import federation
@@ -234,6 +234,14 @@ def test_the_scenarios_send_every_kind_of_message_of_their_protocols(keys: Keys)
         "scores",
     }
     assert sent <= set(KINDS)
+
+
+def test_every_kind_says_what_it_is_sent_for() -> None:
+    assert {kind.traffic for kind in KINDS.values()} == set(TRAFFIC)
+    for kind in KINDS.values():
+        assert (kind.traffic == "opening") == kind.name.startswith("opening")
+        assert kind.traffic != "score" or set(kind.phases) <= {*SCORING, "release"}
+        assert kind.traffic not in ("setup", "control") or kind.protection == "public"
 
 
 # The sizes that the project promises at n = 1000, h = 32, with 18 and 15 columns.
