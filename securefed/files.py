@@ -7,10 +7,13 @@ the old file or the new one, never half of one.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -22,7 +25,9 @@ __all__ = [
     "StorageError",
     "check_writable",
     "make_folder",
+    "only_process",
     "read_json",
+    "storage_error",
     "write_atomically",
     "write_json",
 ]
@@ -79,6 +84,33 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         _sync(path.parent)
     except OSError as error:
         raise storage_error(path, error) from None
+
+
+@contextmanager
+def only_process(path: Path) -> Iterator[None]:
+    """Hold the lock file `path` until the block ends; SettingError if another process holds it.
+
+    The system releases the lock when this process ends, however it ends. Child processes do not inherit it.
+    """
+    make_folder(path.parent)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise storage_error(path, error) from None
+    try:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+            raise SettingError(
+                f"{path.parent} is in use by another securefed process (process {holder}); "
+                "wait until it ends, or stop it first"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_writable(name: str, path: Path) -> None:

@@ -11,9 +11,16 @@ from securefed.cli.template import party_toml
 from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES, protects
 from securefed.errors import SettingError
-from securefed.files import make_folder, storage_error, write_atomically, write_json
+from securefed.files import make_folder, write_atomically, write_json
 from securefed.process.fields import check_names
-from securefed.process.keys import change_passphrase, he_file, kept_kinds, make_checkpoint_key, make_he_key
+from securefed.process.keys import (
+    CHECKPOINT_KEY,
+    change_passphrase,
+    he_file,
+    kept_kinds,
+    make_checkpoint_key,
+    make_he_key,
+)
 from securefed.transport.identity import (
     CERTIFICATE_FILE,
     KEY_FILE,
@@ -21,6 +28,7 @@ from securefed.transport.identity import (
     Certificate,
     Identity,
     check_party_name,
+    finish_renewal,
     parse_address,
 )
 
@@ -41,7 +49,7 @@ examples:
   securefed init bank --renew passphrase     the same keys under another passphrase
   securefed init bank --show                 the certificate's fingerprint, to compare by telephone"""
 
-TLS_FILES = (SEALED_KEY_FILE, KEY_FILE, CERTIFICATE_FILE)
+PARTY_FILE = "party.toml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -152,48 +160,74 @@ def make_party_folder(
 ) -> Identity:
     """Make the folder with everything in it; an existing party is never overwritten.
 
+    party.toml is written last. Without it, an earlier `init` was interrupted, and this one goes on.
+
     `schemes`: kinds of encryption keys to make, for runs that reveal own gradients.
     """
     parse_address(listen)
-    taken = [each for each in (*TLS_FILES, "party.toml") if (folder / each).exists()]
-    if taken:
-        raise SettingError(f"{folder} holds a party already ({taken[0]}); --renew replaces single keys")
+    if (folder / PARTY_FILE).exists():
+        raise SettingError(f"{folder} holds a party already ({PARTY_FILE}); --renew replaces single keys")
     make_folder(folder, private=True)
     make_folder(folder / "peers")
-    identity = Identity.generate(name, days=days)
-    identity.save(folder, passphrase)
-    make_checkpoint_key(folder, passphrase)
+    identity = _own_identity(folder, name, passphrase, days)
+    if not (folder / CHECKPOINT_KEY).exists():
+        make_checkpoint_key(folder, passphrase)
     for scheme in schemes:
-        make_he_key(folder, scheme, key_bits, passphrase)
+        if not (folder / he_file(scheme)).exists():
+            make_he_key(folder, scheme, key_bits, passphrase)
     text = party_toml(name, key_holder=key_holder, listen=listen, parties=parties)
-    write_atomically(folder / "party.toml", text.encode(), mode=0o644)
+    write_atomically(folder / PARTY_FILE, text.encode(), mode=0o644)  # the last file: the party is whole
     return identity
 
 
+def _own_identity(folder: Path, name: str, passphrase: str, days: int) -> Identity:
+    """Return the identity that an interrupted `init` left in the folder, or make one."""
+    has_key = any((folder / each).exists() for each in (SEALED_KEY_FILE, KEY_FILE))
+    if has_key and (folder / CERTIFICATE_FILE).exists():
+        identity = Identity.load(folder, passphrase)
+        if identity.name != name:
+            raise SettingError(f"name: {name!r} given, {folder} is the party {identity.name!r}")
+        return identity
+    identity = Identity.generate(name, days=days)
+    if has_key:  # without a certificate nobody knows this key; it is kept all the same
+        identity.replace(folder, passphrase, _stamp())
+    else:
+        identity.save(folder, passphrase)
+    return identity
+
+
+def _stamp() -> str:
+    return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+
+
 def _check_party(folder: Path, name: str) -> None:
+    finish_renewal(folder)
+    missing = [] if (folder / CERTIFICATE_FILE).exists() else [CERTIFICATE_FILE]
     if not any((folder / each).exists() for each in (SEALED_KEY_FILE, KEY_FILE)):
+        missing.append(SEALED_KEY_FILE)
+    if len(missing) == 2:
         raise SettingError(f"{folder} holds no party; `securefed init {name}` makes one")
+    if missing:
+        raise SettingError(
+            f"{folder}: {missing[0]} is missing; put it back from a backup, or move {PARTY_FILE} away and "
+            f"let `securefed init {name} --folder {folder}` make a new identity"
+        )
     known = Certificate.read(folder / CERTIFICATE_FILE).name
     if known != name:
         raise SettingError(f"name: {name!r} given, {folder} is the party {known!r}")
 
 
 def _renew(folder: Path, name: str, what: str, key_bits: int, days: int, passphrase: str) -> None:
-    files = TLS_FILES if what == "tls" else (he_file(what),)
+    """Write the new key before the old one is moved: a kill in between leaves one of them in place."""
     _check_party(folder, name)
     Identity.load(folder, passphrase)  # the passphrase has to be the old one's
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    for each in files:
-        path = folder / each
-        try:
-            if path.exists():
-                path.rename(path.with_name(f"{path.name}.old-{stamp}"))
-        except OSError as error:
-            raise storage_error(path, error) from None
     if what == "tls":
-        Identity.generate(name, days=days).save(folder, passphrase)
-    else:
-        make_he_key(folder, what, key_bits, passphrase)
+        Identity.generate(name, days=days).replace(folder, passphrase, _stamp())
+        return
+    path = folder / he_file(what)
+    if path.exists():
+        write_atomically(path.with_name(f"{path.name}.old-{_stamp()}"), path.read_bytes())
+    make_he_key(folder, what, key_bits, passphrase, overwrite=True)
 
 
 def _facts(folder: Path, certificate: Certificate) -> dict[str, str]:

@@ -14,8 +14,15 @@ from securefed.cli.terminal import Progress, Terminal
 from securefed.crypto import Mapper
 from securefed.data.columns import Columns
 from securefed.engine import WorkerDied
-from securefed.files import StorageError, check_writable, write_json
-from securefed.process.attempts import DIFFERENT, check_folder, close_run, run_session, write_run
+from securefed.files import StorageError, check_writable, only_process, write_json
+from securefed.process.attempts import (
+    DIFFERENT,
+    check_folder,
+    close_run,
+    run_session,
+    throw_away,
+    write_run,
+)
 from securefed.process.checkpoints import remove_folder
 from securefed.process.endpoint import load_keys, open_endpoint, why_it_ended
 from securefed.process.keys import PartyKeys
@@ -26,6 +33,7 @@ from securefed.process.transcripts import Events
 from securefed.process.workers import workers
 from securefed.protocols.objectives import trust_lines
 from securefed.report.page import REASONS, seconds, size
+from securefed.report.rundir import RunDirectory
 from securefed.report.summary import PartyAccount
 from securefed.report.timeline import RoundPoint
 from securefed.transport.network import PeerGone, Waiting
@@ -80,6 +88,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     keys = load_keys(party, passphrase)
     with (
         in_foreground(terminal),
+        only_process(RunDirectory(party.run_folder, party.own.name).lock),
         workers(party.own.engine, party.shared.scheme) as mapper,
         Events(args.events) as events,
         ExitStack() as watching,
@@ -95,7 +104,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         session = _session(party, keys, mapper, data, display, events)
         check_folder(session, args.resume, args.restart)
         try:
-            account = _take_part(session, keys, terminal, display, events)
+            account = _take_part(session, keys, terminal, display, events, restart=args.restart)
         except (KeyboardInterrupt, PeerGone, StorageError, WorkerDied) as error:
             raise Stopped(_how_to_go_on(args.file, session, error)) from None
         finally:
@@ -141,10 +150,18 @@ def _session(
 
 
 def _take_part(
-    session: Session, keys: PartyKeys, terminal: Terminal, display: _Display, events: Events
+    session: Session,
+    keys: PartyKeys,
+    terminal: Terminal,
+    display: _Display,
+    events: Events,
+    *,
+    restart: bool,
 ) -> PartyAccount:
     party = session.party
     with open_endpoint(party, keys) as endpoint:
+        if restart:
+            throw_away(session)
         others = [name for name in party.shared.everybody if name != party.own.name]
         terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting {', '.join(others)}")
         events.tell("listening", address=endpoint.address)

@@ -12,7 +12,7 @@ from securefed.cli.foreground import in_foreground, waiting_note
 from securefed.cli.terminal import Terminal
 from securefed.data.ids import normalise_ids
 from securefed.errors import SettingError
-from securefed.files import check_writable, write_json
+from securefed.files import check_writable, only_process, write_json
 from securefed.process.attempts import ALL_KINDS
 from securefed.process.endpoint import load_keys, may_return, open_endpoint, why_it_ended
 from securefed.process.own_data import row_numbers
@@ -69,7 +69,11 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json is not None:
         check_writable("json", args.json)
     keys = load_keys(party, phrases.read_passphrase(args.passphrase_file))
-    with in_foreground(terminal), workers(party.own.engine, party.shared.scheme) as mapper:
+    with (
+        in_foreground(terminal),
+        only_process(directory.lock),
+        workers(party.own.engine, party.shared.scheme) as mapper,
+    ):
         scoring = Scoring(
             party.shared,
             party.own.name,

@@ -25,7 +25,7 @@ from securefed.report.summary import PartyAccount
 from securefed.transport import Link, TransportError, WrongRun
 from securefed.transport.network import Endpoint, NetworkLink, PeerGone, Waiting
 
-__all__ = ["ALL_KINDS", "DIFFERENT", "check_folder", "close_run", "run_session", "write_run"]
+__all__ = ["ALL_KINDS", "DIFFERENT", "check_folder", "close_run", "run_session", "throw_away", "write_run"]
 
 ALL_KINDS = {**dict.fromkeys(ALIGNMENT_KINDS), **KINDS}
 CLOSING_SECONDS = 60.0
@@ -36,11 +36,9 @@ DONE_SECONDS = 60.0
 
 
 def check_folder(session: Session, resume: bool, restart: bool) -> None:
-    """Refuse a run directory that is not as the operator thinks; `restart` throws away what is there."""
+    """Refuse a run directory that is not as the operator thinks. Nothing is deleted here."""
     folder, store = session.directory.folder, session.store
     if restart:
-        store.clear()
-        session.directory.result.unlink(missing_ok=True)
         return
     if session.directory.finished and not (resume and store.aligned):
         raise SettingError(
@@ -54,6 +52,12 @@ def check_folder(session: Session, resume: bool, restart: bool) -> None:
     if store.aligned and isinstance(session, DataSession):
         session.check_unchanged()
     session.standing()  # a damaged checkpoint is found before anybody is called
+
+
+def throw_away(session: Session) -> None:
+    """Delete what an earlier start left of this run. The caller holds the lock and the open endpoint."""
+    session.store.clear()
+    session.directory.result.unlink(missing_ok=True)
 
 
 def run_session(

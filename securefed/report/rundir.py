@@ -75,6 +75,11 @@ class RunDirectory:
         return self.folder / f"openings-{self.party}.log"
 
     @property
+    def lock(self) -> Path:
+        """Held by the one process that works on this party's files (securefed.files.only_process)."""
+        return self.folder / f".lock-{self.party}"
+
+    @property
     def finished(self) -> bool:
         """Whether a whole run lies here."""
         return self.result.exists()

@@ -37,6 +37,7 @@ from securefed.checks import check_integer
 from securefed.crypto.errors import KeyFileError
 from securefed.crypto.keyfile import read_key_file, write_key_file
 from securefed.errors import SettingError
+from securefed.files import storage_error, write_atomically
 from securefed.transport.message import TransportError
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "IdentityError",
     "Peer",
     "check_party_name",
+    "finish_renewal",
     "guessed_cheaply",
     "parse_address",
     "sealed_private_key",
@@ -310,10 +312,37 @@ class Identity:
             _write_new(directory / KEY_FILE, self.key_pem(), 0o600)
         _write_new(directory / CERTIFICATE_FILE, self.chain, 0o644)
 
+    def replace(self, folder: str | os.PathLike[str], passphrase: str, stamp: str) -> None:
+        """Put this identity into the place of the one in `folder`, which stays beside it as *.old-STAMP.
+
+        Both new files are on disk before the first old one is touched. A kill or a full disk leaves the old
+        identity, or a new one that `load` finishes putting into place.
+        """
+        directory = Path(folder)
+        key, certificate = directory / SEALED_KEY_FILE, directory / CERTIFICATE_FILE
+        secret = _private_bytes(self._key, serialization.Encoding.DER)
+        try:
+            write_key_file(_next(key), secret, passphrase, label=_label(self.name), overwrite=True)
+        except KeyFileError as error:
+            raise IdentityError(str(error)) from None
+        for old in (key, certificate):
+            if old.exists():
+                write_atomically(old.with_name(f"{old.name}.old-{stamp}"), old.read_bytes())
+        write_atomically(_next(certificate), self.chain, mode=0o644)
+        try:
+            bare = directory / KEY_FILE
+            if bare.exists():
+                bare.rename(bare.with_name(f"{bare.name}.old-{stamp}"))
+            _next(key).replace(key)
+            _next(certificate).replace(certificate)
+        except OSError as error:
+            raise storage_error(key, error) from None
+
     @classmethod
     def load(cls, folder: str | os.PathLike[str], passphrase: str | bytes | None = None) -> Identity:
         """Read what `save` wrote, here or in an older release."""
         directory = Path(folder)
+        finish_renewal(directory)
         sealed, bare = directory / SEALED_KEY_FILE, directory / KEY_FILE
         if sealed.exists() and bare.exists():
             raise IdentityError(
@@ -334,6 +363,26 @@ class Identity:
 
     def __repr__(self) -> str:
         return f"<identity of {self.name!r}: {self.certificate!r}>"
+
+
+def finish_renewal(folder: Path) -> None:
+    """Finish a renewal that was interrupted while `Identity.replace` moved files into place."""
+    sealed, certificate = folder / SEALED_KEY_FILE, folder / CERTIFICATE_FILE
+    if not _next(certificate).exists():
+        return
+    old_is_whole = _next(sealed).exists() and (sealed.exists() or (folder / KEY_FILE).exists())
+    if old_is_whole:
+        return
+    try:
+        if _next(sealed).exists():
+            _next(sealed).replace(sealed)
+        _next(certificate).replace(certificate)
+    except OSError as error:
+        raise storage_error(certificate, error) from None
+
+
+def _next(path: Path) -> Path:
+    return path.with_name(f"{path.name}.next")
 
 
 def guessed_cheaply(folder: str | os.PathLike[str]) -> bool:

@@ -92,7 +92,7 @@ class Case:
     def differ(self) -> int:
         peers = {"shop": {"transcripts": "DIFFER", "timing": None}}
         account = SimpleNamespace(peers=peers, rounds=3, reason="rounds")
-        self.patch.setattr(party, "_take_part", lambda *_: account)
+        self.patch.setattr(party, "_take_part", lambda *_, **__: account)
         self.patch.setattr(party, "_report", lambda *_: None)
         return self.party()
 
