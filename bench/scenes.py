@@ -122,7 +122,7 @@ def linear_scene(
     agreement = Agreement(
         "linear",
         scheme,
-        tuple(Member(name, side.equations, side.affine) for name, side in sides.items()),
+        tuple(Member(name, side.equations, side.is_linear) for name, side in sides.items()),
         _algorithm(local_steps),
         Constant(rate),
         Batches(rows, batch, seed, fixed),
@@ -237,7 +237,7 @@ def transfer_scene(
         Constant(rate),
         Batches(rows, batch, seed),
         Stopping(rounds),
-        columns=width,
+        width=width,
         allow_determined=True,
     )
     scene = TransferScene(rows, labels[:rows], views, Tape([]), sides, [], [])

@@ -63,7 +63,7 @@ class Watched:
     def __init__(self, side: Side, view: View, *, sums_only: bool = False) -> None:
         """`sums_only`: leave out the multipliers, which are large and follow from the parameters."""
         self.side, self.view, self._sums_only = side, view, sums_only
-        self.affine, self.exact = side.affine, side.exact
+        self.is_linear, self.exact = side.is_linear, side.exact
         self._round, self._step = -1, 0
         self._batch: Rows = np.arange(0)
         self._asked: Array | None = None

@@ -307,7 +307,7 @@ class GeneralisedLinear(Federated):
         if validation:
             agreement = replace(agreement, holdout=seen[0].rows)
         # Where the last rounds learn from the held-out rows too, programs take all.
-        learning = everybody if agreement.batches.aside else ordered
+        learning = everybody if agreement.batches.holdout_rows else ordered
         rows = learning[-1]
         learnt = self._label_side.aim(
             last,
@@ -316,7 +316,7 @@ class GeneralisedLinear(Federated):
             self._label_side.targets(self._labels_of(rows), last, self.margin_bound),
             rows.weights,
             rows.offset,
-            train if agreement.batches.aside else np.arange(rows.rows),
+            train if agreement.batches.holdout_rows else np.arange(rows.rows),
         )
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders = self._keys(agreement, keys)

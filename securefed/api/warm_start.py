@@ -41,7 +41,7 @@ class Start:
                 "warm_start: the fit before released its parameters; the difference of two released models is"
                 " a gradient, and release=True is allowed in the last fit only"
             )
-        if held and self.agreement.batches.aside:
+        if held and self.agreement.batches.holdout_rows:
             raise SettingError(
                 "warm_start: the fit before learnt from the rows that it held out (refit);"
                 " warm_start=True from the first fit on, or holdout=0, is allowed"
@@ -58,8 +58,8 @@ def _facts(agreement: Agreement) -> dict[str, object]:
     details = dict(agreement.details)
     return {
         "parties": ", ".join(agreement.names),
-        "parameters": ", ".join(str(member.equations) for member in agreement.members),
-        "outputs": agreement.columns,
+        "parameters": ", ".join(str(member.parameters) for member in agreement.members),
+        "outputs": agreement.width,
         "scheme": agreement.scheme,
         "reveal": agreement.reveal,
         "loss": details["loss"],

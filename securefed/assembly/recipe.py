@@ -240,7 +240,7 @@ class LinearRecipe(Recipe):
         again, with batches, and where steps are given or models are not linear.
         """
         automatic = isinstance(as_learning_rate(self.learning_rate), Automatic) and self._by_gradient
-        linear = all(member.affine for member in members)
+        linear = all(member.is_linear for member in members)
         watched = self.evaluations() > 0
         if (
             not (self.refit and self.reveal == "nothing" and automatic and linear)
@@ -254,7 +254,8 @@ class LinearRecipe(Recipe):
         """`members` in the order of turns, the label party last; `outputs`: columns of the labels; `held`:
         rows that are held out of `rows` in common.
 
-        Where the last rounds learn from them too (`batches.aside`), programs take all rows, else the others.
+        Where the last rounds learn from them too (`batches.holdout_rows`),
+        programs take all rows, else the others.
         """
         names = {member.name for member in members}
         if not isinstance(self.local_model, str) and not set(self.local_model) <= names:
@@ -273,7 +274,7 @@ class LinearRecipe(Recipe):
             learning_rate=self._rate(members, batches),
             batches=batches,
             stopping=self.stopping(),
-            columns=outputs,
+            width=outputs,
             holdout=held,
             exchange=self.exchange,  # type: ignore[arg-type]  # checked above
             key_holder=None if len(members) == 2 else HELPER if self.blind else KEY_HOLDER,
@@ -317,11 +318,11 @@ class LinearRecipe(Recipe):
             return given
         if not self._by_gradient:
             return Constant(ADAM_RATE)
-        if not all(member.affine for member in members):
+        if not all(member.is_linear for member in members):
             return Constant(NETWORK_RATE)
         share = batches.effective_size / batches.rows
         plain_rounds = self.exact or self.dp_noise > 0.0 or self.algorithm.order != "parallel"
-        return Automatic(share, share == 1.0 and not plain_rounds, batches.until or None)
+        return Automatic(share, share == 1.0 and not plain_rounds, batches.holdout_until or None)
 
     def steps(self, agreement: Agreement, columns: Array) -> OwnSteps:
         """How a party with a linear model moves; `columns` with the intercept's."""

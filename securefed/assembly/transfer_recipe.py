@@ -106,7 +106,7 @@ class TransferRecipe(Recipe):
             learning_rate=rate,
             batches=self.batches(overlap),
             stopping=self.stopping(),
-            columns=outputs if self.blind else self.width,
+            width=outputs if self.blind else self.width,
             evaluate_every=self.evaluations(),
             holdout=held,
             score_precision=self.score_precision,
@@ -166,8 +166,8 @@ class TransferRecipe(Recipe):
         b, a = agreement.members
         algorithm = agreement.algorithm
         return TransferPlan(
-            a.equations,
-            b.equations,
+            a.parameters,
+            b.parameters,
             self.width,
             agreement.batches.rows,
             self.pull,
@@ -176,7 +176,7 @@ class TransferRecipe(Recipe):
             algorithm.local_steps,
             algorithm.order != "parallel",
             self._own_steps,
-            agreement.columns,
+            agreement.width,
         )
 
     def cross_scheme(self) -> CrossScheme:

@@ -94,9 +94,11 @@ class Schedule:
         columns = tuple(int(member[1]) for member in settings["parties"])
         helper = settings.get("key_holder")
         self._helper = None if helper is None else str(helper)
-        self._outputs, self._sizes = int(settings["columns"]), sizes
+        self._outputs, self._sizes = int(settings["width"]), sizes
         batches, stopping = str(settings["batches"]), str(settings["stopping"])
-        rows, aside, self._until = (_field(batches, name) for name in ("rows", "aside", "until"))
+        rows, aside, self._until = (
+            _field(batches, name) for name in ("rows", "holdout_rows", "holdout_until")
+        )
         self.rounds = _field(stopping, "rounds")
         self.watched = "target=None" not in stopping or "patience=None" not in stopping
         self._every, self._holdout = int(settings["evaluate_every"]), int(settings["holdout"])

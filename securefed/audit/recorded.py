@@ -136,7 +136,7 @@ class Recorded:
         objective = OBJECTIVES.get(str(self.settings.get("objective")))
         if objective is None:
             return 1
-        return objective.outputs(int(self.settings.get("columns", 1)), blind=self.blind)
+        return objective.outputs(int(self.settings.get("width", 1)), blind=self.blind)
 
     @staticmethod
     def agreement_digest(agreed: Mapping[str, Any]) -> str:

@@ -41,8 +41,8 @@ WINDOWS = 128 << 20
 
 def peak_memory(agreement: Agreement) -> int:
     """Return about how many bytes a party that holds shares of a blind run needs, besides its own table."""
-    columns = sum(member.equations for member in agreement.members)
-    systems = 2 if agreement.batches.aside else 1
+    columns = sum(member.parameters for member in agreement.members)
+    systems = 2 if agreement.batches.holdout_rows else 1
     matrices = WORD * LIMBS * columns**2 * (2 * systems + 1)
     sums = 0
     if cross_scheme(agreement.scheme).name == "rlwe":
@@ -87,5 +87,5 @@ def too_large(agreement: Agreement, seconds: float, memory: int | None = None) -
 
 def _figures(agreement: Agreement, memory: int | None) -> tuple[int, int, int]:
     """Bytes that are needed, bytes that are there, columns in all."""
-    columns = sum(member.equations for member in agreement.members)
+    columns = sum(member.parameters for member in agreement.members)
     return peak_memory(agreement), machine_memory() if memory is None else memory, columns

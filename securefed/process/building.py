@@ -58,7 +58,7 @@ def divided(shared: RunSettings, common: int) -> tuple[Places, Places]:
 def agreement_of(shared: RunSettings, standings: Mapping[str, ResumeState], common: int) -> Agreement:
     """What all parties run by, from what they said of themselves."""
     told = [(name, standings[name]) for name in shared.parties]
-    members = tuple(Member(name, each.equations, each.affine) for name, each in told)
+    members = tuple(Member(name, each.parameters, each.is_linear) for name, each in told)
     _, held = divided(shared, common)
     agreement = shared.kit().agreement(members, common, shared.outputs, held=len(held))
     return replace(agreement, key_holder=shared.key_holder)
@@ -78,7 +78,7 @@ def build(
     kept, aside = divided(shared, len(alignment))
     train, held = alignment.rows[kept], alignment.rows[aside]
     # Where the last rounds learn from the held-out rows too, programs take all.
-    again = agreement.batches.aside > 0
+    again = agreement.batches.holdout_rows > 0
     learning, labelled = (alignment.rows if again else train), alignment.labelled
     features, targets = kit.features(data.features, data.untransformed), data.targets
     columns = take_rows(features, learning) if everybody else features

@@ -288,7 +288,9 @@ class Session(ABC):
         meta = self.store.read(rounds[-1]).meta
         if not meta["done"]:
             return None
-        standings = {name: ResumeState(equations, affine) for name, equations, affine in meta["members"]}
+        standings = {
+            name: ResumeState(parameters, is_linear) for name, parameters, is_linear in meta["members"]
+        }
         common = int(self.store.read_alignment().meta["rows"])
         agreement = agreement_of(self.shared, standings, common)
         tally = self._tally(rounds[-1])
@@ -316,7 +318,7 @@ class DataSession(Session):
         self._data, self._preparation, self._digest = data, preparation, digest
         self._columns = data.features.shape[1]
         model = make_model(self.shared, self.name, self._columns, 0)
-        self._equations, self._affine = model.size, model.is_linear
+        self._parameters, self._is_linear = model.size, model.is_linear
         self.shared.kit().check_columns(data.features)
 
     def standing(self) -> ResumeState:
@@ -324,12 +326,12 @@ class DataSession(Session):
         rows = len(self._data.features) if self.shared.alignment == "rows" else 0
         shape = "" if self._data.ids is None else id_shape(self._data.ids)
         if not self.store.aligned:
-            return ResumeState(self._equations, self._affine, rows, proposal=proposal, ids=shape)
+            return ResumeState(self._parameters, self._is_linear, rows, proposal=proposal, ids=shape)
         meta, rounds = self.store.read_alignment().meta, self.store.rounds()
         ended: Reason | None = self.store.read(rounds[-1]).meta["ended"] if rounds else None
         return ResumeState(
-            self._equations,
-            self._affine,
+            self._parameters,
+            self._is_linear,
             int(meta["rows"]),
             str(meta["instance"]),
             (0, *rounds),

@@ -122,7 +122,7 @@ class RunRecorder:
                     "instance": self._instance,
                     "ended": ended,
                     "done": done,
-                    "members": [[m.name, m.equations, m.affine] for m in self._agreement.members],
+                    "members": [[m.name, m.parameters, m.is_linear] for m in self._agreement.members],
                     "tally": self.tally.to_meta(),
                     "path": [self.path.computation, self.path.communication],
                 },

@@ -37,9 +37,9 @@ REASONS = ("target", "rounds", "no progress")
 class ResumeState:
     """One party's statement."""
 
-    equations: int
+    parameters: int
     """Numbers of its model; 0 for a party without data."""
-    affine: bool = True
+    is_linear: bool = True
     rows: int = 0
     """Its rows, where alignment is by row; else the rows in common, once they are known."""
     instance: str | None = None
@@ -54,8 +54,8 @@ class ResumeState:
 
     def to_facts(self) -> dict[str, Any]:
         return {
-            "equations": self.equations,
-            "affine": self.affine,
+            "parameters": self.parameters,
+            "is_linear": self.is_linear,
             "rows": self.rows,
             "instance": self.instance,
             "rounds": list(self.rounds),
@@ -74,9 +74,9 @@ class ResumeState:
         rounds = facts.get("rounds")
         sound = (
             {field.name for field in fields(cls)} <= facts.keys()
-            and number(facts.get("equations"))
+            and number(facts.get("parameters"))
             and number(facts.get("rows"))
-            and isinstance(facts.get("affine"), bool)
+            and isinstance(facts.get("is_linear"), bool)
             and _token(facts.get("instance"), None)
             and _token(facts.get("proposal"), "")
             and facts.get("ids") in ("", *ID_SHAPES)
@@ -88,8 +88,8 @@ class ResumeState:
         if not sound or not isinstance(rounds, list):
             raise Malformed(f"{peer} said something of itself that no party says")
         return cls(
-            facts["equations"],
-            facts["affine"],
+            facts["parameters"],
+            facts["is_linear"],
             facts["rows"],
             facts["instance"],
             tuple(rounds),
@@ -121,7 +121,7 @@ def decide(
 ) -> ResumePlan:
     """Draw the conclusion. `standings`: of all parties with data, and of the helper if there is one."""
     if alignment == "rows":
-        counts = {name: standing.rows for name, standing in standings.items() if standing.equations}
+        counts = {name: standing.rows for name, standing in standings.items() if standing.parameters}
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
             raise SettingError(f"alignment: 'rows' needs equally many rows at all parties: {listed}")

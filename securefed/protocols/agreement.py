@@ -32,13 +32,13 @@ def encoded_bits(bound: float) -> int:
 
 @dataclass(frozen=True)
 class Member:
-    """A party as the others know it: how many sums it opens at a local step, and whether once a round is
-    enough.
-    """
+    """A party as the others know it."""
 
     name: str
-    equations: int
-    affine: bool
+    parameters: int
+    """Numbers in its model; it opens as many sums at a local step."""
+    is_linear: bool
+    """Whether its model is linear: then one opening serves all local steps of a round."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Agreement:
     learning_rate: LearningRate
     batches: Batches
     stopping: Stopping
-    columns: int = 1
-    """The number of outputs; h where gradients of the transfer objective are opened."""
+    width: int = 1
+    """Columns of what is exchanged: the model's outputs; h where transfer learning opens gradients."""
     exchange: Literal["star", "pairwise"] = "star"
     key_holder: str | None = None
     """A party that only holds the key; None where two parties hold keys for each other."""
@@ -103,7 +103,7 @@ class Agreement:
             allowed = schemes_that(lambda entry: not entry.protects)
             raise SettingError(f"exact: only possible with scheme {allowed}, {self.scheme!r} given")
         check_choice("reveal", self.reveal, ("own-gradient", "nothing"))
-        if self.reveal == "nothing" and not all(m.affine for m in self.members):
+        if self.reveal == "nothing" and not all(m.is_linear for m in self.members):
             raise SettingError("reveal: 'nothing' takes linear local models; 'own-gradient' takes all")
         if self.reveal == "nothing" and SCHEMES[self.scheme].blind is None:
             allowed = schemes_that(lambda entry: entry.blind)
@@ -123,10 +123,10 @@ class Agreement:
         """What the derivation in securefed.protocols.own_gradient.privacy needs."""
         noisy = schemes_that(lambda entry: entry.noise and entry.protects)
         needed = (
-            (all(m.affine for m in self.members), "takes linear local models"),
+            (all(m.is_linear for m in self.members), "takes linear local models"),
             (self.reveal == "own-gradient", "is for reveal='own-gradient'; blind training opens nothing"),
             (SCHEMES[self.scheme].noise and not self.exact, f"takes scheme {noisy}"),
-            (self.label_change > 0.0 and self.columns == 1, "takes a loss of two classes, and one output"),
+            (self.label_change > 0.0 and self.width == 1, "takes a loss of two classes, and one output"),
             (not self.watched, "takes no target and no patience: when a run stops depends on labels"),
         )
         for holds, why in needed:
@@ -164,7 +164,7 @@ class Agreement:
     @property
     def outputs(self) -> int:
         """Scores of a row."""
-        return get_objective(self.objective).outputs(self.columns, blind=self.reveal == "nothing")
+        return get_objective(self.objective).outputs(self.width, blind=self.reveal == "nothing")
 
     @property
     def watched(self) -> bool:
@@ -176,7 +176,7 @@ class Agreement:
         if self.exact:
             return False
         member = next(m for m in self.members if m.name == name)
-        return step == 0 or not member.affine
+        return step == 0 or not member.is_linear
 
     def evaluates_after(self, round_: int) -> bool:
         last = self.holdout > 0 and round_ + 1 == self.measured_after
@@ -185,12 +185,12 @@ class Agreement:
     @property
     def measured_after(self) -> int:
         """Rounds before the held-out rows are scored: all, but for those that then learn from them too."""
-        return self.batches.until if self.batches.aside else self.stopping.rounds
+        return self.batches.holdout_until if self.batches.holdout_rows else self.stopping.rounds
 
     @property
     def common_rows(self) -> int:
         """That the parties have in common, held-out ones too."""
-        return self.batches.rows + (0 if self.batches.aside else self.holdout)
+        return self.batches.rows + (0 if self.batches.holdout_rows else self.holdout)
 
     @property
     def l2(self) -> float:
@@ -208,14 +208,14 @@ class Agreement:
 
     def unknowns(self) -> int:
         """Secrets that stay fixed between two exchanges, for whoever opens sums over them."""
-        return get_objective(self.objective).unknowns(self.batches.effective_size, self.columns)
+        return get_objective(self.objective).unknowns(self.batches.effective_size, self.width)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything by name, for reports and for telling a peer what differs."""
         return {
             "objective": self.objective,
             "scheme": self.scheme,
-            "parties": [[m.name, m.equations, m.affine] for m in self.members],
+            "parties": [[m.name, m.parameters, m.is_linear] for m in self.members],
             "algorithm": self.algorithm.name,
             "local_steps": self.algorithm.local_steps,
             "order": self.algorithm.order,
@@ -223,7 +223,7 @@ class Agreement:
             "learning_rate": repr(self.learning_rate),
             "batches": repr(self.batches),
             "stopping": repr(self.stopping),
-            "columns": self.columns,
+            "width": self.width,
             "exchange": self.exchange,
             "key_holder": self.key_holder,
             "evaluate_every": self.evaluate_every,

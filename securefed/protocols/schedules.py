@@ -254,16 +254,16 @@ class Batches:
     (seed, t), whose stream numpy keeps the same over its versions, which it does not promise for `choice`
     or `permutation`: parties need not run the same numpy. Batches are no secret; this is no protection.
 
-    Of the rows `aside` are held out (as `held_out` draws them) until round `until`: they are part of every
-    batch, which are then all rows, and nothing is learnt from them before that.
+    `holdout_rows` of the rows (as `held_out` draws them) are held out until round `holdout_until`. Every
+    batch is then all rows, and nothing is learnt from the held-out ones before that.
     """
 
     rows: int
     size: int | None = None
     seed: int = 0
     fixed: bool = False
-    aside: int = 0
-    until: int = 0
+    holdout_rows: int = 0
+    holdout_until: int = 0
 
     def __post_init__(self) -> None:
         check_flag("fixed", self.fixed)
@@ -271,11 +271,11 @@ class Batches:
         if self.size is not None:
             object.__setattr__(self, "size", check_integer("size", self.size, least=1, most=self.rows))
         object.__setattr__(self, "seed", check_integer("seed", self.seed, least=0, most=2**64 - 1))
-        check_integer("aside", self.aside, least=0, most=self.rows - 1)
-        check_integer("until", self.until, least=0)
-        if self.aside and self.size is not None:
+        check_integer("holdout_rows", self.holdout_rows, least=0, most=self.rows - 1)
+        check_integer("holdout_until", self.holdout_until, least=0)
+        if self.holdout_rows and self.size is not None:
             raise SettingError(
-                f"aside: {self.aside} rows given, and batches of {self.size}; all rows are taken"
+                f"holdout_rows: {self.holdout_rows} rows given, and batches of {self.size}; all rows are due"
             )
 
     @property
@@ -303,8 +303,8 @@ class Batches:
 
     def trained(self, t: int) -> NDArray[np.intp]:
         """The row numbers that round t learns from."""
-        if t < self.until and self.aside:
-            return _divided(self.rows, self.aside, self.seed)[0]
+        if t < self.holdout_until and self.holdout_rows:
+            return _divided(self.rows, self.holdout_rows, self.seed)[0]
         return self.batch(t)
 
 

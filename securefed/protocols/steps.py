@@ -206,7 +206,7 @@ class OwnSteps:
         agreed, steps = self._agreement.learning_rate(t), self._agreement.algorithm.local_steps
         if not self.automatic:
             return self._problem(self._batch(t)).update_matrix(agreed, steps)
-        learnt = len(self._agreement.batches.trained(t)) if self._agreement.batches.aside else 0
+        learnt = len(self._agreement.batches.trained(t)) if self._agreement.batches.holdout_rows else 0
         if learnt not in self._matrices:
             # Before they are learnt from, rows that are set aside say nothing, not even by their columns.
             problem = self._problem(self._batch(t)) if learnt else self._all

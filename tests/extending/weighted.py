@@ -44,7 +44,7 @@ WEIGHTED = Objective(
 class WeightedSide:
     """One party of it: what securefed.protocols.own_gradient.sides.Side asks for."""
 
-    affine, exact = True, False
+    is_linear, exact = True, False
 
     def __init__(self, features: Array, weights: Array, labels: Array | None) -> None:
         self.model = Linear(features.shape[1], bias=False)

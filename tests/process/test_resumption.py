@@ -105,11 +105,11 @@ def test_what_is_said_comes_back() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"equations": -1},
-        {"equations": True},
-        {"equations": "9"},
+        {"parameters": -1},
+        {"parameters": True},
+        {"parameters": "9"},
         {"rows": 1 << 40},
-        {"affine": 1},
+        {"is_linear": 1},
         {"instance": "../x"},
         {"instance": 7},
         {"rounds": "12"},

@@ -277,7 +277,7 @@ def transfer(
         rate or Constant(0.5),
         Batches(len(people.rows_a), batch, seed),
         Stopping(rounds, target, patience),
-        columns=width,
+        width=width,
         evaluate_every=evaluate_every,
         allow_determined=allow_determined,
     )
@@ -289,7 +289,7 @@ def transfer(
 
 
 def _members(sides: Mapping[str, Side]) -> tuple[Member, ...]:
-    return tuple(Member(name, side.equations, side.affine) for name, side in sides.items())
+    return tuple(Member(name, side.equations, side.is_linear) for name, side in sides.items())
 
 
 class Recorder:

@@ -87,7 +87,7 @@ def test_unknowns() -> None:
     assert agreement(batches=Batches(100)).unknowns() == 100
     pair = {"members": THREE[1:], "key_holder": None, "objective": "transfer"}
     # n h numbers of the block, and a symmetric h x h matrix.
-    assert agreement(**pair, columns=5).unknowns() == 32 * 5 + 15
+    assert agreement(**pair, width=5).unknowns() == 32 * 5 + 15
 
 
 CHANGES: dict[str, Any] = {

@@ -156,7 +156,7 @@ def test_the_last_rounds_learn_from_held_out_rows(parties: int) -> None:
     recipe = LinearRecipe(scheme="ckks", rounds=12)
     _, held = held_out(60, 0.25, 0)
     run = Run(columns, targets, recipe, held=15, rows=[c[held] for c in columns])
-    assert run.agreement.batches.aside == 15
+    assert run.agreement.batches.holdout_rows == 15
     np.testing.assert_allclose(run.phi, plain(run, columns, targets, recipe), atol=1e-7)
     assert len(run.scores) == 1
 

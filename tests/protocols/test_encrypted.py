@@ -201,7 +201,7 @@ def test_every_single_gradient_is_the_plain_one_at_the_same_place(
         # Around a star everybody but the label party holds the sum with its own contribution in it.
         parts = [*peers, side] if star and name != made.agreement.label_party else peers
         replay, optimiser = side.visited[0], fresh.clone()
-        each = 1 if made.agreement.members[0].affine else steps
+        each = 1 if made.agreement.members[0].is_linear else steps
         for t in range(ROUNDS):
             held = sum(np.atleast_2d(part.contributions[t].T).T for part in parts)
             for q in range(steps):

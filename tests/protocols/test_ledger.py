@@ -245,7 +245,7 @@ def test_the_papers_mimic_setting_is_refused() -> None:
 @pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 def test_the_papers_transfer_setting(steps: int, rows: int, refused: int | None) -> None:
     members = (Member("B", 512, False), Member("A", 608, False))
-    settings = agreement("transfer", members, rows, None, columns=32, algorithm=FedBCD(steps))
+    settings = agreement("transfer", members, rows, None, width=32, algorithm=FedBCD(steps))
     assert settings.unknowns() == rows * 32 + 528
     ledger = Ledger()
     fix_ledger(ledger, settings, "B")

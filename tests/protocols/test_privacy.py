@@ -174,8 +174,8 @@ def test_what_the_promise_cannot_be_made_for_is_refused(options: dict[str, Any],
 
 
 def test_networks_are_refused() -> None:
-    affine = agreed(1.0)
+    is_linear = agreed(1.0)
     with pytest.raises(SettingError, match="takes linear local models"):
-        replace(affine, members=(Member("shop", 4, False), affine.members[1]))
+        replace(is_linear, members=(Member("shop", 4, False), is_linear.members[1]))
     with pytest.raises(SettingError, match="dp_noise must be"):
         agreed(-1.0)

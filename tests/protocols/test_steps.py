@@ -293,8 +293,8 @@ class TestGivenRates:
 
 
 class TestRecipe:
-    def member(self, affine: bool) -> tuple[Member, ...]:
-        return (Member("a", 3, affine), Member("b", 2, True))
+    def member(self, is_linear: bool) -> tuple[Member, ...]:
+        return (Member("a", 3, is_linear), Member("b", 2, True))
 
     def test_auto_is_the_default_and_networks_keep_a_number(self) -> None:
         made = LinearRecipe(scheme="plain", batch_size=25)
@@ -328,7 +328,7 @@ class TestRecipe:
     def test_it_does_not_where_that_would_show_more_or_is_not_sure(self, settings: dict[str, Any]) -> None:
         made = LinearRecipe(scheme="ckks", rounds=9, **settings).agreement(self.member(True), 100, held=20)
         assert (made.batches.rows, made.holdout, made.common_rows) == (80, 20, 100)
-        assert made.evaluates_after(8) and not made.batches.aside
+        assert made.evaluates_after(8) and not made.batches.holdout_rows
 
     def test_automatic_rounds_follow_the_bound(self) -> None:
         found = [automatic_rounds(parties) for parties in (1, 2, 5, 10)]

@@ -60,16 +60,16 @@ def pass_plan(agreement: Agreement, loss: Loss) -> PassPlan:
     batches = agreement.batches
     folds: tuple[int, ...] = (batches.rows,)
     systems: tuple[tuple[int, ...], ...] = ((0,),)
-    if batches.aside:
-        folds, systems = (batches.rows - batches.aside, batches.aside), ((0,), (0, 1))
+    if batches.holdout_rows:
+        folds, systems = (batches.rows - batches.holdout_rows, batches.holdout_rows), ((0,), (0, 1))
     return PassPlan(
         agreement.names,
-        tuple(member.equations for member in agreement.members),
+        tuple(member.parameters for member in agreement.members),
         agreement.key_holder,
         batches.rows,
         folds,
         systems,
-        agreement.columns,
+        agreement.width,
         loss.label_weight,
         loss.margin_weight,
         agreement.l2,
@@ -78,7 +78,7 @@ def pass_plan(agreement: Agreement, loss: Loss) -> PassPlan:
 
 def score_plan(agreement: Agreement) -> ScorePlan:
     """What is public about scores of a run's model."""
-    sizes = tuple(member.equations for member in agreement.members)
+    sizes = tuple(member.parameters for member in agreement.members)
     return ScorePlan(
         agreement.names, sizes, agreement.key_holder, agreement.outputs, agreement.score_precision
     )
@@ -91,8 +91,8 @@ class BlindLoop(PartyLoop):
         super().__init__(agreement, context)
         self._plan, self._score_plan, self._scheme = pass_plan(agreement, loss), score_plan(agreement), scheme
         turns = len(agreement.turns)
-        check_wraps(list(self._plan.sizes), agreement.stopping.rounds, agreement.columns, turns)
-        shape = (self._plan.columns, agreement.columns)
+        check_wraps(list(self._plan.sizes), agreement.stopping.rounds, agreement.width, turns)
+        shape = (self._plan.columns, agreement.width)
         self._phi: Share = shares.zeros(*shape)
         self._previous: Share = self._phi
         """phi of the round before."""
@@ -145,7 +145,7 @@ class BlindLoop(PartyLoop):
                 rows = self._moving(active)
                 wanted[system, turn] = (
                     np.ascontiguousarray(matrix[:, rows]),
-                    rounds.count(system) * agreement.columns,
+                    rounds.count(system) * agreement.width,
                 )
         ready = await prepare(
             link,
@@ -161,7 +161,7 @@ class BlindLoop(PartyLoop):
 
     def _system(self, t: int) -> int:
         batches = self._agreement.batches
-        return int(batches.aside > 0 and t >= batches.until)
+        return int(batches.holdout_rows > 0 and t >= batches.holdout_until)
 
     def _moving(self, active: tuple[str, ...]) -> slice:
         """The parameters that move in a turn."""
@@ -266,7 +266,7 @@ class BlindLoop(PartyLoop):
         }
 
     def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        shape = (LIMBS, self._plan.columns, self._agreement.columns)
+        shape = (LIMBS, self._plan.columns, self._agreement.width)
         self._phi, self._previous = (
             shares.from_bytes(np.asarray(checkpoint_array(state, name), dtype=np.uint8).tobytes(), shape)
             for name in ("phi", "previous")
@@ -290,7 +290,7 @@ class BlindParty(BlindLoop):
         super().__init__(agreement, loss, context, scheme)
         batches = agreement.batches
         folds = [np.arange(batches.rows)]
-        if batches.aside:
+        if batches.holdout_rows:
             trained = batches.trained(0)
             folds = [trained, np.setdiff1d(folds[0], trained)]
         self._own = Columns(self._plan, features, steps.root(), folds, labels)
@@ -309,10 +309,10 @@ class BlindParty(BlindLoop):
     def _check_release(self) -> None:
         agreement = self._agreement
         for member in agreement.members[:-1]:
-            bits = release_bits(member.equations, agreement.columns)
+            bits = release_bits(member.parameters, agreement.width)
             if bits > RELEASE_LIMIT and not agreement.trusted:
                 raise SettingError(
-                    f"release: {member.equations * agreement.columns} parameters of {member.name} would show"
+                    f"release: {member.parameters * agreement.width} parameters of {member.name} would show"
                     f" it {bits} bits, at most {RELEASE_LIMIT} are allowed; release='trusted' at all parties"
                     " says that they trust each other"
                 )

@@ -84,7 +84,7 @@ def transfer_score_plan(agreement: Agreement) -> ScorePlan:
     """What is public about scores: B's columns with the ones, and one column of the label party that is 0."""
     return ScorePlan(
         agreement.names,
-        (agreement.members[0].equations, 1),
+        (agreement.members[0].parameters, 1),
         agreement.key_holder,
         agreement.outputs,
         agreement.score_precision,

@@ -162,17 +162,17 @@ def with_noise(opened: Opened, agreement: Agreement) -> Opened:
 def check_sums(masked: Masked, agreement: Agreement, member: Member) -> None:
     """Raise ShapeError unless a request is for the member's sums, laid out as those of an honest one."""
     entries = prod(masked.shape)
-    if entries != member.equations:
-        raise ShapeError(f"{member.name} asks to open {entries} sums, {member.equations} were agreed")
+    if entries != member.parameters:
+        raise ShapeError(f"{member.name} asks to open {entries} sums, {member.parameters} were agreed")
     check_room(masked, agreement, PRIVATE_BITS + _held(agreement)[0].bit_length())
     if agreement.value_bits:
-        masked.check_sums(_held(agreement), entries // agreement.columns)
+        masked.check_sums(_held(agreement), entries // agreement.width)
 
 
 def _held(agreement: Agreement) -> tuple[int, ...]:
     """The shape of what a party holds encrypted."""
     objective = get_objective(agreement.objective)
-    return objective.held(agreement.batches.effective_size, agreement.columns)
+    return objective.held(agreement.batches.effective_size, agreement.width)
 
 
 def sums_width(agreement: Agreement) -> int:
@@ -206,7 +206,7 @@ def book(
     """
     member = next(m for m in agreement.members if m.name == party)
     labels = party == agreement.label_party
-    block, equations = get_objective(agreement.objective).block(labels), member.equations
+    block, equations = get_objective(agreement.objective).block(labels), member.parameters
     memory = OpeningMemory() if memory is None else memory
     before = memory.count(f"{party}: {block}, round {round_}", equations)
     ledger.count(party, block, equations, agreement.unknowns(), over_attempts=before)

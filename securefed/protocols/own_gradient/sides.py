@@ -8,7 +8,7 @@ up to plaintext terms of its own, is
 
 with multipliers from its own rows and parameters. The party opens the sums (never an E[i, j]) and adds its
 own part. E stays fixed during the Q local steps: the stale H of FedBCD. Where the multipliers do not
-depend on the parameters (`affine`), one opening serves all Q steps.
+depend on the parameters (`is_linear`), one opening serves all Q steps.
 
     equation 2, linear:  E = residuals less the party's own part (S), multipliers = jacobian of its model
     transfer:            securefed.protocols.own_gradient.transfer
@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 class Side(Protocol):
     """What the training loop needs of a party."""
 
-    affine: bool
+    is_linear: bool
     """The multipliers stay the same during a round."""
     exact: bool
     """Plain only: contributions in the clear and the exact loss."""
@@ -112,7 +112,7 @@ class LinearSide:
         overlap: int = 1,
     ) -> None:
         self.model = model
-        self.affine = model.is_linear
+        self.is_linear = model.is_linear
         self.exact = exact
         self._features, self._labels = features, labels
         self._loss = loss

@@ -67,7 +67,7 @@ class MultipliersOfA(Multipliers):
 class TransferSide:
     """A party of the transfer objective: A with labels, or B without."""
 
-    affine = False
+    is_linear = False
     exact = False
 
     def __init__(
