@@ -102,7 +102,7 @@ CHANGES: dict[str, Any] = {
     "evaluate_every": 1,
     "allow_determined": True,
     "details": (("loss", "logistic"), ("l2", 0.2)),
-    "columns": 2,
+    "width": 2,
 }
 
 
