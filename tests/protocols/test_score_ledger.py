@@ -84,7 +84,7 @@ def test_default_settings_train_and_predict_whatever_the_columns_hold(columns: i
     people = np.arange(100)
     given = [Party("shop", shop, ids=people), Party("bank", bank, labels=labels, ids=people)]
     model = GeneralisedLinear(rounds=3, engine="serial").fit(given)
-    assert "aside=20" in model.result_.settings["batches"]
+    assert "holdout_rows=20" in model.result_.settings["batches"]
     assert model.decision_function(given).shape == (100,)
     assert model.score_guards_["shop"].ledger.total_bits == 120 * 16
 
