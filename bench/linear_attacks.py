@@ -231,12 +231,14 @@ def linear_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
     for name in (below, first, fresh, again, past, same):
         yield blind_labels(hidden, BLIND, name)
     yield reconstruction(hidden, BLIND)
+    # Labels take many rows, or luck could not be told from success; columns take as many of p1's as rows.
+    tall = partial(blind_scene, rows=size.rows, rounds=2, seed=seed)
     wide = partial(blind_scene, rows=16, rounds=2, seed=seed, columns=(6, 15))
     with unmasked():
-        bare = wide(scheme=CLEAR)
-    for scene, variant in ((bare, PLAIN), (wide(), BLIND)):
-        yield blind_labels(scene, variant, "labels from the pass of a blind run")
-        yield blind_columns(scene, variant, "columns from the pass of a blind run")
+        bare = tall(scheme=CLEAR), wide(scheme=CLEAR)
+    for (rows, columns), variant in ((bare, PLAIN), ((tall(), wide()), BLIND)):
+        yield blind_labels(rows, variant, "labels from the pass of a blind run")
+        yield blind_columns(columns, variant, "columns from the pass of a blind run")
 
 
 @contextmanager

@@ -3,14 +3,15 @@
 Intervals are 95 %: bootstrap over rows for areas under the curve and R^2, Wilson's for proportions. An
 attack *succeeds* if it lies five standard errors above chance and above what its party is given by design
 (its own part of the trained model knows something about labels; that is what training is for). Of intervals
-alone one in forty lies above chance by luck, since masks are drawn anew in every run; five standard errors
-are one run in three million.
+alone one in forty lies above chance by luck, since masks are drawn anew in every run. Five standard errors
+are one run in three million, if the error is not too small. A bootstrap's is: of a lucky area on 24 rows it
+is so small that one run in 500 would succeed by luck. So an area's error is at least that of random scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -33,6 +34,8 @@ class Interval:
     score: float
     low: float
     high: float
+    least_error: float = 0.0
+    """The standard error of a score that knows nothing, where it is known."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Score:
     by_design: float | None = None
     """What the observer has without any attack."""
     note: str = ""
+    least_error: float = 0.0
 
     @classmethod
     def of(
@@ -64,13 +68,13 @@ class Score:
         note: str = "",
     ) -> Score:
         numbers = (interval.score, interval.low, interval.high)
-        return cls(attack, observer, variant, metric, *numbers, chance, by_design, note)
+        return cls(attack, observer, variant, metric, *numbers, chance, by_design, note, interval.least_error)
 
     @property
     def errors(self) -> float:
         """How far it lies above chance and design, in standard errors."""
         base = max(self.chance, self.chance if self.by_design is None else self.by_design)
-        return (self.score - base) / max((self.high - self.low) / (2 * Z), 1e-9)
+        return (self.score - base) / max((self.high - self.low) / (2 * Z), self.least_error, 1e-9)
 
     @property
     def succeeded(self) -> bool:
@@ -94,8 +98,12 @@ def area(scores: Array, positive: NDArray[np.bool_]) -> float:
 
 
 def area_under_curve(scores: Array, positive: NDArray[np.bool_], seed: int = 0) -> Interval:
-    """With a bootstrap interval."""
-    return _bootstrap(lambda rows: area(scores[rows], positive[rows]), len(scores), seed)
+    """With a bootstrap interval, and the deviation of the area of random scores (Mann and Whitney 1947)."""
+    interval = _bootstrap(lambda rows: area(scores[rows], positive[rows]), len(scores), seed)
+    count, total = int(positive.sum()), len(scores)
+    if count in (0, total):
+        return interval
+    return replace(interval, least_error=sqrt((total + 1) / (12 * count * (total - count))))
 
 
 def r_squared(found: Array, truth: Array, seed: int = 0) -> Interval:

@@ -21,7 +21,8 @@ LETTER = 7.4
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
     """Round numbers that cover [low, high]."""
-    if not high > low:
+    # Floats of this size that are closer have no room for ticks between them.
+    if high - low <= 1e-9 * max(abs(low), abs(high), 1e-290):
         low, high = low - (abs(low) or 1.0) * 0.05, high + (abs(high) or 1.0) * 0.05
     raw = (high - low) / max(1, most - 1)
     power = 10.0 ** floor(log10(raw))

@@ -139,7 +139,7 @@ def test_blurs_fill_their_width_and_differ(done: Scored) -> None:
     wide = score_run(columns, labels, rounds=1, evaluate_every=0)
     rows, theirs = rows_at(wide, "L"), rows_at(wide, "p0")
     opened = np.array([float(v % (1 << BLUR_BITS)) for v in ask_again(wide, [theirs, rows])]) / 2.0**BLUR_BITS
-    assert abs(opened.mean() - 0.5) < 5.0 / np.sqrt(12 * len(opened))
+    assert abs(opened.mean() - 0.5) < 7.0 / np.sqrt(12 * len(opened))  # 3e-12
     assert len(set(opened)) == len(opened)
     assert score_bits(10) == SHOWN_BITS - BLUR_BITS
 

@@ -93,8 +93,9 @@ def test_the_requester_gets_its_sums_with_noise_of_the_agreed_size(scheme: str, 
     masked, mask = sums.mask(sums_width(agreement)) if scheme == "paillier" else sums.mask()  # type: ignore[call-arg]
     answer = holder.public.load_opened(with_noise(holder.open(masked), agreement).to_bytes())
     noise = mask.remove(answer) - features.T @ residuals / norm
-    assert abs(noise.std() - 3.0) < 5 * 3.0 / (2 * columns) ** 0.5
-    assert abs(noise.mean()) < 5 * 3.0 / columns**0.5
+    # Seven deviations: outside with a chance below 1e-9, the heavier tail of the squares included.
+    assert abs(noise.std() - 3.0) < 7 * 3.0 / (2 * columns) ** 0.5
+    assert abs(noise.mean()) < 7 * 3.0 / columns**0.5
 
 
 TAYLOR = {"loss_form": "taylor"}
@@ -102,11 +103,11 @@ TAYLOR = {"loss_form": "taylor"}
 
 def test_labels_from_a_gradient_past_the_line() -> None:
     """As many columns as rows: without noise every label is solved for; at epsilon 1 next to none is."""
-    rng, rows = np.random.default_rng(2), 60
-    found = {}
+    rng, rows, runs = np.random.default_rng(2), 60, 100
+    areas = {}
     for wanted in (None, 8.0, 1.0):
         truth, scores = [], []
-        for _ in range(12):
+        for _ in range(runs):
             columns, labels = rng.normal(size=(rows, rows)), rng.choice([-1.0, 1.0], rows)
             multipliers, _ = normalised(columns.T[None])
             sums = multipliers[0] @ (-0.5 * labels)
@@ -118,9 +119,12 @@ def test_labels_from_a_gradient_past_the_line() -> None:
             weight = 0.0 if wanted is None else 4 * noise**2
             gram = multipliers[0].T @ multipliers[0] + weight * np.eye(rows)
             scores += (-np.linalg.solve(gram, multipliers[0].T @ sums)).tolist()
-        found[wanted] = roc_auc_score(np.array(truth) > 0, scores)
-    assert found[None] == 1.0
-    assert found[1.0] < 0.62 and found[1.0] < found[8.0] + 0.02
+        areas[wanted] = roc_auc_score(np.array(truth) > 0, scores)
+    assert areas[None] == 1.0
+    # One label moves the sums by at most 1, so an attack's expected area is at most Phi(1 / (noise sqrt 2)),
+    # 0.576 at epsilon 1. The area of 6,000 labels has a deviation of 0.0075: 0.62 is 5.9 of them away, which
+    # luck crosses with a chance of 2e-9. At epsilon 8 the area is 0.80, with a deviation of 0.0055.
+    assert areas[1.0] < 0.62 < 0.7 < areas[8.0]
 
 
 # A run.

@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from securefed.report import svg
@@ -16,6 +16,8 @@ finite = st.floats(-1e6, 1e6)
 
 
 @given(finite, finite)
+@example(0.0, 5e-324)
+@example(1e6, 1e6 + 2e-10)
 def test_ticks_are_round_and_cover_the_range(a: float, b: float) -> None:
     low, high = min(a, b), max(a, b)
     found = svg.ticks(low, high)
