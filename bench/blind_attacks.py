@@ -19,7 +19,7 @@ from research.attacks.blind_cheats import ask_again, centred, people, rows_at, s
 from securefed.crypto.blind import evaluation
 from securefed.crypto.blind.rerandomise import Rerandomiser
 from securefed.crypto.blind.rlwe import RlweKey
-from securefed.crypto.blind.sampling import SEED_BYTES
+from securefed.crypto.lattice.sampling import SEED_BYTES
 from securefed.errors import SettingError
 from securefed.protocols.blind.precision import ROW_BITS
 from securefed.protocols.scoring.blur import ScoreGuard

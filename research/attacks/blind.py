@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.bodies import CUT_BITS, KEPT_LIMBS, bodies_from_bytes, body_bytes
-from securefed.crypto.blind.convolution import DEGREE, multiply, spectrum
 from securefed.crypto.blind.interface import NONCE_BYTES, Operand, Product
 from securefed.crypto.blind.layout import layout
 from securefed.crypto.blind.rerandomise import PAIRS, Rerandomiser, nonce_polynomials
-from securefed.crypto.blind.ring import PRIMES, RING, reduce
 from securefed.crypto.blind.rlwe import RlweKey, RlwePublic
-from securefed.crypto.blind.sampling import SEED_BYTES
 from securefed.crypto.blind.shares import LIMBS, WIDTH, Floats, Share
+from securefed.crypto.lattice.convolution import DEGREE, multiply, spectrum
+from securefed.crypto.lattice.ring import PRIMES, RING, reduce
+from securefed.crypto.lattice.sampling import SEED_BYTES
 
 __all__ = [
     "NONCE",

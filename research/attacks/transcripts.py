@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from securefed.crypto import KeyHolder, Masked
 from securefed.crypto.ckks import CkksMasked, CkksPublicKey
 from securefed.crypto.ckks.encrypted import CkksEncrypted
-from securefed.crypto.ckks.parameters import RING, engine
-from securefed.crypto.ckks.sealbytes import read
+from securefed.crypto.ckks.parameters import RING
+from securefed.crypto.lattice.seal_bridge import engine, read
 from securefed.crypto.paillier import PaillierMasked, PaillierPublicKey
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.masking import Layout, pack_ciphertexts

@@ -23,9 +23,9 @@ from __future__ import annotations
 import os
 
 from securefed.crypto import cross_scheme
-from securefed.crypto.blind.convolution import DEGREE
-from securefed.crypto.blind.ring import PRIMES
 from securefed.crypto.blind.shares import LIMBS
+from securefed.crypto.lattice.convolution import DEGREE
+from securefed.crypto.lattice.ring import PRIMES
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 

@@ -17,8 +17,8 @@ from securefed.crypto.blind.evaluation import multiplied, responded
 from securefed.crypto.blind.interface import NONCE_BYTES, Product
 from securefed.crypto.blind.layout import Layout, Panel, layout
 from securefed.crypto.blind.rlwe import RLWE, RlweKey, RlwePublic
-from securefed.crypto.blind.sampling import SEED_BYTES, secret_bytes
 from securefed.crypto.blind.shares import Floats, Share, from_integers
+from securefed.crypto.lattice.sampling import SEED_BYTES, secret_bytes
 from securefed.engine.local import cores
 from securefed.errors import SettingError
 from securefed.plan.meter import EFFICIENCY, Operation

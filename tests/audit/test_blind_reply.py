@@ -28,13 +28,13 @@ from research.attacks.blind import (
 from securefed.crypto.blind import evaluation as evaluation_module
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.bodies import KEPT_LIMBS
-from securefed.crypto.blind.convolution import DEGREE
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.rerandomise import PAIRS, Rerandomiser, nonce_polynomials
-from securefed.crypto.blind.ring import PRIMES, RING
 from securefed.crypto.blind.rlwe import RLWE, RlweKey
-from securefed.crypto.blind.sampling import SEED_BYTES
 from securefed.crypto.blind.shares import LIMBS, Floats
+from securefed.crypto.lattice.convolution import DEGREE
+from securefed.crypto.lattice.ring import PRIMES, RING
+from securefed.crypto.lattice.sampling import SEED_BYTES
 from tests.audit.chance import chi_square, chi_square_range
 from tests.audit.naive.blind import NoZero, OneZero, narrow_uniform
 

@@ -15,14 +15,14 @@ from research.attacks.blind_cheats import people, score_run
 from securefed.assembly.recipe import HELPER, LinearRecipe
 from securefed.crypto.blind import clear, shares
 from securefed.crypto.blind.bodies import KEPT_LIMBS, bodies_to_bytes
-from securefed.crypto.blind.convolution import DEGREE
 from securefed.crypto.blind.encryption import Secret
 from securefed.crypto.blind.interface import Evaluation
 from securefed.crypto.blind.layout import Layout, layout
 from securefed.crypto.blind.rlwe import RLWE, RlweEvaluation, RlweKey
-from securefed.crypto.blind.sampling import key_stream
 from securefed.crypto.blind.shares import LIMBS, WIDTH, Share
 from securefed.crypto.errors import FormatError
+from securefed.crypto.lattice.convolution import DEGREE
+from securefed.crypto.lattice.sampling import key_stream
 from securefed.errors import SettingError
 from securefed.protocols.blind import products, statistics
 from securefed.protocols.blind.precision import (

@@ -19,8 +19,8 @@ from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.rlwe import RlweKey
-from securefed.crypto.blind.sampling import SEED_BYTES
 from securefed.crypto.ckks.parameters import DATA_PRIMES
+from securefed.crypto.lattice.sampling import SEED_BYTES
 from tests.audit.naive.paillier import float_masked
 from tests.audit.views import masked_phase, paillier_factors, paillier_public
 from tests.protocols.federation import KEYS

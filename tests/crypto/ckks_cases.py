@@ -17,7 +17,7 @@ from securefed.crypto.ckks import (
 from securefed.crypto.ckks.layout import Rows, Sums
 from securefed.crypto.ckks.noise import flood_deviation
 from securefed.crypto.ckks.parameters import DATA_BITS, RING
-from securefed.crypto.ckks.residues import Words, subtract
+from securefed.crypto.lattice.word_ring import Words, subtract
 
 __all__ = ["ONE", "Desk", "numbers", "tolerance"]
 

@@ -7,9 +7,9 @@ import pytest
 import tenseal.sealapi as seal
 
 from securefed.crypto.ckks.embedding import coefficients, real_slots, seal_order, sum_coefficients, sums
-from securefed.crypto.ckks.parameters import RING, SLOTS, engine
-from securefed.crypto.ckks.residues import centred, from_floats
-from securefed.crypto.ckks.sealbytes import from_ntt, plaintext, read, to_ntt
+from securefed.crypto.ckks.parameters import RING, SLOTS
+from securefed.crypto.lattice.seal_bridge import engine, from_ntt, plaintext, read, to_ntt
+from securefed.crypto.lattice.word_ring import centred, from_floats
 
 ZETA = np.exp(1j * np.pi / RING)
 

@@ -12,11 +12,11 @@ import tenseal.sealapi as seal
 from securefed.crypto import load_public_key
 from securefed.crypto.ckks import CkksEncrypted, CkksPublicKey, CkksSecretKey, generate_secret_key
 from securefed.crypto.ckks.embedding import seal_order
-from securefed.crypto.ckks.generation import ELEMENTS, PARTS, automorphism, public_parts
-from securefed.crypto.ckks.parameters import GALOIS_STRIDES, PRIMES, RING, SLOTS, engine
-from securefed.crypto.ckks.residues import centred, from_pieces
-from securefed.crypto.ckks.sampling import ternary
-from securefed.crypto.ckks.sealbytes import _header, _identity, _load, from_ntt, read, to_ntt
+from securefed.crypto.ckks.keys import ELEMENTS, PARTS, automorphism, public_parts
+from securefed.crypto.ckks.parameters import GALOIS_STRIDES, PRIMES, RING, SLOTS
+from securefed.crypto.lattice.sampling import secret_bytes, ternary
+from securefed.crypto.lattice.seal_bridge import _header, _identity, _load, engine, from_ntt, read, to_ntt
+from securefed.crypto.lattice.word_ring import centred, from_pieces
 from securefed.crypto.wire import Frame, Kind
 from tests.crypto.ckks_cases import ONE, Desk, numbers
 
@@ -115,7 +115,7 @@ def test_every_key_is_another(desk: Desk) -> None:
 
 
 def test_parts_of_a_key() -> None:
-    seed, parts = public_parts(ternary(RING))
+    seed, parts = public_parts(ternary(secret_bytes(), RING).astype(np.int64))
     assert len(seed) == 32
     assert parts.shape == (PARTS, 3, RING) == (21, 3, RING)
     assert (parts < np.array(PRIMES, dtype=np.uint64)[:, None]).all()

@@ -20,9 +20,9 @@ from securefed.crypto.ckks.noise import (
     noise_bound,
 )
 from securefed.crypto.ckks.parameters import MOST_REPLIES, RING, SECURITY_BITS
-from securefed.crypto.ckks.residues import add, centred, multiply, subtract
-from securefed.crypto.ckks.sealbytes import from_ntt, read
 from securefed.crypto.errors import CapacityError, FormatError
+from securefed.crypto.lattice.seal_bridge import from_ntt, read
+from securefed.crypto.lattice.word_ring import add, centred, multiply, subtract
 from tests.crypto.ckks_cases import ONE, Desk, numbers
 
 TRIALS = 6

@@ -13,11 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.blind.bodies import KEPT_LIMBS, bodies_from_bytes
-from securefed.crypto.blind.convolution import BATCH, DEGREE, Spectra, multiply, spectrum
 from securefed.crypto.blind.layout import RESPONSE_BYTES, Chunk, Layout
 from securefed.crypto.blind.rerandomise import PAIRS, nonce_polynomials
-from securefed.crypto.blind.ring import RING, reduce
-from securefed.crypto.blind.sampling import SEED_BYTES, errors
 from securefed.crypto.blind.shares import (
     LIMBS,
     WIDTH,
@@ -30,6 +27,9 @@ from securefed.crypto.blind.shares import (
     size_in_bytes,
 )
 from securefed.crypto.errors import RangeError
+from securefed.crypto.lattice.convolution import BATCH, DEGREE, Spectra, multiply, spectrum
+from securefed.crypto.lattice.ring import RING, reduce
+from securefed.crypto.lattice.sampling import SEED_BYTES, errors
 from securefed.crypto.randomness import ByteSource
 
 __all__ = ["Secret", "encrypted", "public_key", "read"]

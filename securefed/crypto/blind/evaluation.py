@@ -17,11 +17,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from securefed.crypto.blind.bodies import KEPT_LIMBS, bodies_to_bytes
-from securefed.crypto.blind.convolution import DEGREE
 from securefed.crypto.blind.layout import Chunk, Layout, Panel
 from securefed.crypto.blind.rerandomise import BATCH, Rerandomiser
-from securefed.crypto.blind.ring import EXACT_TERMS, RING, Words, reduce
-from securefed.crypto.blind.sampling import SEED_BYTES
 from securefed.crypto.blind.shares import (
     WIDTH,
     Floats,
@@ -35,6 +32,9 @@ from securefed.crypto.blind.shares import (
     uniform_from,
 )
 from securefed.crypto.errors import RangeError
+from securefed.crypto.lattice.convolution import DEGREE
+from securefed.crypto.lattice.ring import EXACT_TERMS, RING, Words, reduce
+from securefed.crypto.lattice.sampling import SEED_BYTES
 from securefed.crypto.randomness import ByteSource
 
 __all__ = ["Sums", "add_sums", "multiplied", "responded"]

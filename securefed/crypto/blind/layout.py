@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.blind.bodies import body_bytes
-from securefed.crypto.blind.convolution import DEGREE
 from securefed.crypto.blind.interface import Product
-from securefed.crypto.blind.ring import EXACT_TERMS, PRIMES
-from securefed.crypto.blind.sampling import SEED_BYTES
 from securefed.crypto.blind.shares import LIMBS, Floats, size_in_bytes
+from securefed.crypto.lattice.convolution import DEGREE
+from securefed.crypto.lattice.ring import EXACT_TERMS, PRIMES
+from securefed.crypto.lattice.sampling import SEED_BYTES
 
 __all__ = ["RESPONSE_BYTES", "Chunk", "Layout", "Panel", "layout"]
 

@@ -29,13 +29,13 @@ from __future__ import annotations
 from math import log2, sqrt
 
 from securefed.crypto.blind.bodies import CUT_BITS
-from securefed.crypto.blind.convolution import DEGREE, HALF
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import layout
 from securefed.crypto.blind.rerandomise import PAIRS
-from securefed.crypto.blind.ring import RING
-from securefed.crypto.blind.sampling import ERROR_DEVIATION, NORMAL_DEVIATION
 from securefed.crypto.blind.shares import WIDTH
+from securefed.crypto.lattice.convolution import DEGREE, HALF
+from securefed.crypto.lattice.ring import RING
+from securefed.crypto.lattice.sampling import ERROR_DEVIATION, NORMAL_DEVIATION
 
 __all__ = ["convolution_error", "deviation", "error_bound"]
 

@@ -58,7 +58,6 @@ from securefed.crypto.blind.interface import (
     Product,
 )
 from securefed.crypto.blind.powers import Column, choose, column_products, digits_of
-from securefed.crypto.blind.sampling import SEED_BYTES, key_stream
 from securefed.crypto.blind.shares import (
     LIMBS,
     WIDTH,
@@ -70,6 +69,7 @@ from securefed.crypto.blind.shares import (
     to_integers,
 )
 from securefed.crypto.errors import BadKey, CapacityError, FormatError, RangeError, ShapeError, WrongKey
+from securefed.crypto.lattice.sampling import SEED_BYTES, key_stream
 from securefed.crypto.paillier.masking import horner, join_integers
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
 from securefed.crypto.paillier.proof import prove

@@ -64,10 +64,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from securefed.crypto.blind.convolution import DEGREE, HALF, Spectra, inverse, spectrum
-from securefed.crypto.blind.ring import RING
-from securefed.crypto.blind.sampling import normals
 from securefed.crypto.blind.shares import Floats
+from securefed.crypto.lattice.convolution import DEGREE, HALF, Spectra, inverse, spectrum
+from securefed.crypto.lattice.ring import RING
+from securefed.crypto.lattice.sampling import normals
 from securefed.crypto.randomness import ByteSource
 
 __all__ = ["BATCH", "PAIRS", "Rerandomiser", "Zeros", "nonce_polynomials"]

@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from securefed.crypto.blind import encryption
-from securefed.crypto.blind.convolution import DEGREE
 from securefed.crypto.blind.encryption import Secret, encrypted
 from securefed.crypto.blind.evaluation import Sums, add_sums, multiplied, responded
 from securefed.crypto.blind.interface import (
@@ -38,10 +37,11 @@ from securefed.crypto.blind.interface import (
 )
 from securefed.crypto.blind.layout import Layout, layout
 from securefed.crypto.blind.rerandomise import PAIRS, Rerandomiser
-from securefed.crypto.blind.ring import RING
-from securefed.crypto.blind.sampling import SEED_BYTES, key_stream, secret_bytes, ternary
 from securefed.crypto.blind.shares import Floats, Share, size_in_bytes
 from securefed.crypto.errors import BadKey, FormatError, ShapeError
+from securefed.crypto.lattice.convolution import DEGREE
+from securefed.crypto.lattice.ring import RING
+from securefed.crypto.lattice.sampling import SEED_BYTES, key_stream, secret_bytes, ternary
 from securefed.crypto.randomness import ByteSource
 from securefed.crypto.scheme import SERIAL, Mapper
 

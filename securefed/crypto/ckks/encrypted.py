@@ -19,7 +19,6 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tenseal.sealapi as seal
 
 from securefed.crypto.ckks.embedding import Complex, coefficients, seal_order
 from securefed.crypto.ckks.form import MOST_SCALE, Form, added, plain_added, product_form
@@ -27,12 +26,12 @@ from securefed.crypto.ckks.layout import Layout, Rows, Sums, layout_of
 from securefed.crypto.ckks.merging import constant, merge
 from securefed.crypto.ckks.noise import Noise
 from securefed.crypto.ckks.opening import CkksMask, CkksMasked, repeated
-from securefed.crypto.ckks.parameters import CAPACITY_BITS, RING, SLOTS, engine
-from securefed.crypto.ckks.residues import Words, add, from_floats
-from securefed.crypto.ckks.sampling import SEED_BYTES, expand, uniform
-from securefed.crypto.ckks.sealbytes import check_residues, ciphertext, plaintext, read, to_ntt
+from securefed.crypto.ckks.parameters import CAPACITY_BITS, RING, SLOTS
 from securefed.crypto.errors import BadCiphertext, FormatError, ShapeError
 from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.lattice.sampling import SEED_BYTES, secret_bytes
+from securefed.crypto.lattice.seal_bridge import apply, ciphertext, encode, plaintext, read, to_ntt
+from securefed.crypto.lattice.word_ring import Words, add, check_residues, expand, from_floats, uniform
 from securefed.crypto.multipliers import EVERY, Multipliers
 from securefed.crypto.scheme import Encrypted, Floats
 from securefed.crypto.wire import Frame, Kind
@@ -119,7 +118,7 @@ class CkksEncrypted(Encrypted):
         return super().__sub__(other)
 
     def _negated(self) -> CkksEncrypted:
-        return self._make(self.form, [_apply("negate", item) for item in self._seal])
+        return self._make(self.form, [apply("negate", item) for item in self._seal])
 
     def _add(self, other: CkksEncrypted) -> CkksEncrypted:
         if other.form.layout != self.form.layout:
@@ -132,13 +131,13 @@ class CkksEncrypted(Encrypted):
         lifted = low._seal
         if lift:
             factor = constant(1 << lift)
-            lifted = [_apply("multiply_plain", item, factor) for item in lifted]
+            lifted = [apply("multiply_plain", item, factor) for item in lifted]
         pairs = zip(lifted, high._seal, strict=True)
         return self._make(form, [self._sum(a, b) for a, b in pairs])
 
     def _sum(self, a: Any, b: Any) -> Any:
         try:
-            return _apply("add", a, b)
+            return apply("add", a, b)
         except RuntimeError as error:
             if "transparent" not in str(error):
                 raise
@@ -151,7 +150,7 @@ class CkksEncrypted(Encrypted):
         )
         addends = to_ntt(from_floats(polynomials, self.form.scale), structured=True)
         held = [
-            _apply("add_plain", item, plaintext(addend))
+            apply("add_plain", item, plaintext(addend))
             for item, addend in zip(self._seal, addends, strict=True)
         ]
         return self._make(form, held)
@@ -213,7 +212,7 @@ class CkksEncrypted(Encrypted):
         layout = self.form.layout
         blocks = [self.public.blinded(item) for item in self._merged()]
         chosen = [block[0][:, places] for block, places in zip(blocks, layout.places, strict=True)]
-        mask = uniform(layout.coefficients)
+        mask = uniform(secret_bytes(), layout.coefficients)
         c0 = add(np.concatenate(chosen, axis=1), mask)
         c1 = np.stack([block[1] for block in blocks])
         masked = CkksMasked(self.public, layout, self.form.noise, c0, c1)
@@ -291,21 +290,12 @@ def _scaled(values: Floats, scale: int) -> Floats:
 def _encoded(slots: Floats | Complex) -> Iterator[Any]:
     """A SEAL plaintext for each block of scaled multipliers, or None where it is zero."""
     order, conjugated = seal_order()
-    encoder = engine().encoder
     for block in slots:
         arranged = block[order]
         if np.iscomplexobj(arranged):
             arranged.imag[conjugated] *= -1.0
-        encoded = seal.Plaintext()
-        encoder.encode(arranged.tolist(), 1.0, encoded)
-        yield None if encoded.is_zero() else encoded
+        yield encode(arranged.tolist())
 
 
 def _times(held: Any, multiplier: Any) -> Any:
-    return None if multiplier is None else _apply("multiply_plain", held, multiplier)
-
-
-def _apply(operation: str, *operands: Any) -> Any:
-    result = seal.Ciphertext()
-    getattr(engine().evaluator, operation)(*operands, result)
-    return result
+    return None if multiplier is None else apply("multiply_plain", held, multiplier)

@@ -1,8 +1,14 @@
 """CKKS keys.
 
 The public key encrypts, blinds and merges; a KeyHolder has the secret key. Nothing reachable from a public
-key can open anything: SEAL's Encryptor, which has a place for a secret key, is made for each call. The secret
-key never becomes an object of SEAL's: opening is one multiplication in numpy.
+key can open anything. The secret key never becomes an object of SEAL's: opening is one multiplication in
+numpy.
+
+A public key is an encryption of zero and the Galois keys for merging. Every part is b = -(a s + e) modulo
+p0 p1 p2 with a uniform and e small. Where it is the key that leads from sigma(s) back to s, digit i also
+carries p2 * sigma(s) in its residue modulo p_i. That is SEAL's form: the digits of a ciphertext are its
+residues, and p2 is divided out at the end. All the a come from one public seed, so a public key is a seed and
+the b: half the size.
 """
 
 from __future__ import annotations
@@ -13,28 +19,28 @@ import struct
 from typing import Any, ClassVar
 
 import numpy as np
-import tenseal.sealapi as seal
 
 from securefed.crypto.ckks.embedding import coefficients
 from securefed.crypto.ckks.encrypted import CkksEncrypted, Seeded
 from securefed.crypto.ckks.form import MOST_SCALE, fresh_form
-from securefed.crypto.ckks.generation import ELEMENTS, PARTS, public_parts
 from securefed.crypto.ckks.layout import Rows
 from securefed.crypto.ckks.opening import CkksMasked, CkksOpened, decode, flood, read_answer
-from securefed.crypto.ckks.parameters import DATA_PRIMES, MOST_REPLIES, PARAMETERS, PRIMES, RING, engine
-from securefed.crypto.ckks.residues import (
-    Integers,
-    Words,
-    add,
-    centred,
-    from_floats,
-    from_pieces,
-    multiply,
-    subtract,
+from securefed.crypto.ckks.parameters import (
+    DATA_PRIMES,
+    GALOIS_STRIDES,
+    MOST_REPLIES,
+    PARAMETERS,
+    PRIMES,
+    RING,
+    galois_element,
 )
-from securefed.crypto.ckks.sampling import SEED_BYTES, errors, expand, ternary
-from securefed.crypto.ckks.sealbytes import (
-    check_residues,
+from securefed.crypto.errors import BadCiphertext, BadKey, FormatError, MaskError, OpeningRefused, ShapeError
+from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.lattice.sampling import SEED_BYTES, errors, secret_bytes, ternary
+from securefed.crypto.lattice.seal_bridge import (
+    apply,
+    encrypt,
+    engine,
     from_ntt,
     galois_keys,
     plaintext,
@@ -42,20 +48,74 @@ from securefed.crypto.ckks.sealbytes import (
     read,
     to_ntt,
 )
-from securefed.crypto.errors import BadCiphertext, BadKey, FormatError, MaskError, OpeningRefused, ShapeError
-from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.lattice.word_ring import (
+    Integers,
+    Words,
+    add,
+    centred,
+    check_residues,
+    expand,
+    from_floats,
+    from_pieces,
+    multiply,
+    subtract,
+)
 from securefed.crypto.progress import progress
 from securefed.crypto.scheme import Floats, PublicKey, SecretKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
-__all__ = ["PUBLIC_BYTES", "CkksPublicKey", "CkksSecretKey", "generate_secret_key"]
+__all__ = [
+    "PUBLIC_BYTES",
+    "CkksPublicKey",
+    "CkksSecretKey",
+    "automorphism",
+    "generate_secret_key",
+    "public_parts",
+]
 
+ELEMENTS = tuple(galois_element(stride) for stride in GALOIS_STRIDES)
+PARTS = 1 + len(DATA_PRIMES) * len(ELEMENTS)
+"""The encryption of zero, then for each Galois element one part for each data prime."""
 PUBLIC_BYTES = SEED_BYTES + 8 * PARTS * len(PRIMES) * RING
 """The payload of a public key."""
 _COUNTER = struct.Struct("<Q")
 _MOST_ERROR = 64.0
 _CHUNK = 15
 """Blocks that are transformed at once."""
+
+
+def automorphism(polynomial: Integers, element: int) -> Integers:
+    """p(X^element) modulo X^N + 1."""
+    exponents = np.arange(RING) * element % (2 * RING)
+    result = np.zeros_like(polynomial)
+    result[exponents % RING] = np.where(exponents < RING, polynomial, -polynomial)
+    return result
+
+
+def _small(count: int) -> Integers:
+    """Draw fresh errors."""
+    return errors(secret_bytes(), count).astype(np.int64)
+
+
+def public_parts(secret: Integers) -> tuple[bytes, Words]:
+    """A fresh seed and the (PARTS, 3, N) residues b in NTT form that belong to a secret key."""
+    seed = os.urandom(SEED_BYTES)
+    images = [secret, *(automorphism(secret, element) for element in ELEMENTS)]
+    # One by one: the transforms are permutations of each other, and together they would be compressed.
+    key, *turned = (to_ntt(from_pieces(image[None], 0, primes=len(PRIMES)))[0] for image in images)
+    zero = np.zeros_like(key)
+    noise = to_ntt(from_pieces(_small(PARTS * RING).reshape(PARTS, RING), 0, primes=len(PRIMES)))
+    masks = expand(seed, PARTS, len(PRIMES))
+    parts = [subtract(zero, add(multiply(a, key), e)) for a, e in zip(masks, noise, strict=True)]
+    special = np.array([[PRIMES[-1] % prime] for prime in PRIMES], dtype=np.uint64)
+    for i, image in enumerate(turned):
+        scaled = multiply(image, np.broadcast_to(special, image.shape))
+        for digit in range(len(DATA_PRIMES)):
+            part, row = parts[1 + len(DATA_PRIMES) * i + digit], slice(digit, digit + 1)
+            carried = np.zeros_like(part)
+            carried[row] = scaled[row]
+            parts[1 + len(DATA_PRIMES) * i + digit] = add(part, carried)
+    return seed, np.stack(parts)
 
 
 class CkksPublicKey(PublicKey):
@@ -106,29 +166,21 @@ class CkksPublicKey(PublicKey):
 
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         form = fresh_form(values.shape, fixed)
-        encryptor = seal.Encryptor(engine().context, self._key)
         held: list[Any] = []
         slots = Rows(values.shape).slots(values)
         for block in progress(slots, "encrypting", len(slots)):
-            encrypted = seal.Ciphertext()
             message = to_ntt(from_floats(coefficients(block), form.scale)[None], structured=True)[0]
-            encryptor.encrypt(plaintext(message), encrypted)
-            held.append(encrypted)
+            held.append(encrypt(self._key, plaintext(message)))
         return CkksEncrypted(self, form, held=held)
 
     def zero(self) -> Any:
         """A fresh encryption of zero."""
-        encrypted = seal.Ciphertext()
-        seal.Encryptor(engine().context, self._key).encrypt_zero(encrypted)
-        encrypted.scale = 1.0
-        return encrypted
+        return encrypt(self._key)
 
     def blinded(self, held: Any) -> Words:
         """(2, 2, N) coefficients of a ciphertext with an encryption of zero added."""
-        total = seal.Ciphertext()
-        evaluator = engine().evaluator
-        evaluator.add(held, self.zero(), total)
-        evaluator.transform_from_ntt_inplace(total)
+        total = apply("add", held, self.zero())
+        engine().evaluator.transform_from_ntt_inplace(total)
         return read(total, total.dyn_array()).reshape(2, 2, RING)
 
     def _load(self, frame: Frame) -> CkksEncrypted:
@@ -161,7 +213,7 @@ class CkksSecretKey(SecretKey):
         starts = range(0, len(slots), _CHUNK)
         for start in progress(starts, "encrypting", len(starts)):
             chunk = coefficients(slots[start : start + _CHUNK])
-            messages = np.stack([from_floats(p, form.scale, errors(RING)) for p in chunk])
+            messages = np.stack([from_floats(p, form.scale, _small(RING)) for p in chunk])
             for i, message in enumerate(to_ntt(messages), start):
                 c0[i] = subtract(message, multiply(expand(seed, 1, first=i)[0], self._key))
         return CkksEncrypted(self.public, form, seeded=Seeded(seed, c0))
@@ -227,5 +279,5 @@ class CkksSecretKey(SecretKey):
 
 def generate_secret_key() -> CkksSecretKey:
     """A fresh key pair; all randomness from the operating system."""
-    secret = ternary(RING)
+    secret = ternary(secret_bytes(), RING).astype(np.int64)
     return CkksSecretKey(secret, CkksPublicKey(*public_parts(secret)))

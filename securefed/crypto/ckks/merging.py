@@ -19,10 +19,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import tenseal.sealapi as seal
 
-from securefed.crypto.ckks.parameters import DATA_PRIMES, RING, engine, galois_element
-from securefed.crypto.ckks.sealbytes import plaintext, to_ntt
+from securefed.crypto.ckks.parameters import DATA_PRIMES, RING, galois_element
+from securefed.crypto.lattice.seal_bridge import apply, engine, plaintext, to_ntt
 
 __all__ = ["constant", "merge", "merges_of"]
 
@@ -60,17 +59,15 @@ def merge(units: Sequence[Any], stride: int, galois_keys: Any) -> Any:
     evaluator = engine().evaluator
     if len(units) == 1:
         return units[0]
-    nodes: list[Any] = []
-    for member, unit in enumerate(units):
-        halved = seal.Ciphertext()
-        evaluator.multiply_plain(unit, _halving(merges_of(member, len(units))), halved)
-        nodes.append(halved)
+    nodes = [
+        apply("multiply_plain", unit, _halving(merges_of(member, len(units))))
+        for member, unit in enumerate(units)
+    ]
     while len(nodes) > 1:
         joined: list[Any] = []
         for a, b in zip(nodes[::2], nodes[1::2], strict=False):
             evaluator.multiply_plain_inplace(b, _monomial(stride // 2))
-            turned = seal.Ciphertext()
-            evaluator.sub(a, b, turned)
+            turned = apply("sub", a, b)
             evaluator.add_inplace(a, b)
             evaluator.apply_galois_inplace(turned, galois_element(stride), galois_keys)
             evaluator.add_inplace(a, turned)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import log, log2, sqrt
 
 from securefed.crypto.ckks.parameters import ERROR_DEVIATION, MOST_REPLIES, RING, SECURITY_BITS
-from securefed.crypto.ckks.sampling import MOST_DEVIATION_BITS
 from securefed.crypto.errors import CapacityError, FormatError
+from securefed.crypto.lattice.sampling import MOST_DEVIATION_BITS
 
 __all__ = ["FRESH", "MOST_MULTIPLIER_BITS", "MOST_TERMS", "Noise", "flood_deviation", "noise_bound"]
 
@@ -56,7 +56,7 @@ def noise_bound(noise: Noise, coefficients: int, units: int, levels: int) -> flo
 
     1. A fresh encryption under the public key is made modulo p0 p1 p2 and divided by p2; what remains is the
        rounding u0 + u1 s with u uniform in [-1/2, 1/2]: per coefficient the variance (1 + |s|^2) / 12, with
-       |s|^2 the number of nonzero coefficients of s. (The owner's encryptions have deviation 3.2.)
+       |s|^2 the number of nonzero coefficients of s. (The owner's encryptions have deviation 3.24.)
     2. A sum of `terms` of them has at most `terms` times that deviation.
     3. Multiplying by a polynomial t with |t| <= A in every slot multiplies the deviation of a coefficient by
        |t|_2 <= A (Parseval), and no direction by more than A. A = sqrt(2) * 2^multiplier_bits for two outputs

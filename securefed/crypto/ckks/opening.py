@@ -29,10 +29,9 @@ import numpy as np
 from securefed.crypto.ckks.layout import Layout, Rows, layout_of
 from securefed.crypto.ckks.noise import Noise, flood_deviation
 from securefed.crypto.ckks.parameters import RING
-from securefed.crypto.ckks.residues import Words, add, centred, subtract
-from securefed.crypto.ckks.sampling import gaussian
-from securefed.crypto.ckks.sealbytes import check_residues
 from securefed.crypto.errors import FormatError, MaskError, ShapeError
+from securefed.crypto.lattice.sampling import secret_bytes
+from securefed.crypto.lattice.word_ring import Words, add, centred, check_residues, gaussian, subtract
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.crypto.wire import Frame, Kind, fingerprint
 
@@ -67,7 +66,7 @@ def answer_bytes(layout: Layout) -> int:
 def flood(layout: Layout, noise: Noise) -> Words:
     """Gaussian residues for the returned coefficients of one opening."""
     count = layout.coefficients
-    return gaussian(count, flood_deviation(noise, count, layout.units, layout.levels))
+    return gaussian(secret_bytes(), count, flood_deviation(noise, count, layout.units, layout.levels))
 
 
 def decode(layout: Layout, residues: Words, scale: int) -> Floats:

@@ -12,13 +12,8 @@ flooding at openings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
-
-import tenseal.sealapi as seal
-
-from securefed.crypto.errors import BadKey
+from securefed.crypto.lattice.sampling import ERROR_DEVIATION
+from securefed.crypto.lattice.word_ring import DATA_PRIMES, DEGREE, PRIMES
 from securefed.crypto.wire import fingerprint
 
 __all__ = [
@@ -38,18 +33,12 @@ __all__ = [
     "RING",
     "SECURITY_BITS",
     "SLOTS",
-    "Engine",
-    "engine",
     "galois_element",
-    "wide_engine",
 ]
 
 NAME = "ckks-8192-60-60-60"
-RING = 8192
+RING = DEGREE
 SLOTS = RING // 2
-PRIMES = (0xFFFFFFFFFFD8001, 0xFFFFFFFFFFE8001, 0xFFFFFFFFFFFC001)
-DATA_PRIMES = PRIMES[:2]
-_FOURTH_PRIME = 0xFFFFFFFFFFC4001
 PARAMETERS = fingerprint(NAME.encode(), *(prime.to_bytes(8, "little") for prime in PRIMES))
 
 DATA_BITS = 76
@@ -60,8 +49,6 @@ CAPACITY_BITS = 118.0
 ALIGNMENT_BITS = 4
 """How far apart the private scales of two products may lie for their sum (declared always, used or not)."""
 
-ERROR_DEVIATION = 3.2
-"""Of the errors that hide messages and keys (the standard's 8 / sqrt(2 pi))."""
 SECURITY_BITS = 40
 """s: statistical security of the flooding."""
 MOST_REPLIES = 1 << 20
@@ -75,42 +62,3 @@ GALOIS_STRIDES = tuple(1 << k for k in range(12, LEAST_STRIDE.bit_length() - 1, 
 def galois_element(stride: int) -> int:
     """The exponent of the automorphism that keeps X^(stride * k) and negates X^(stride/2 + stride * k)."""
     return 1 + 2 * RING // stride
-
-
-@dataclass(frozen=True)
-class Engine:
-    """SEAL's objects for the parameter set; nothing in them belongs to a key."""
-
-    context: Any
-    evaluator: Any
-    encoder: Any
-    data_id: tuple[int, ...]
-    key_id: tuple[int, ...]
-
-
-@cache
-def engine() -> Engine:
-    """Built once in each process, from the constants above."""
-    return _engine(PRIMES, seal.SEC_LEVEL_TYPE.TC128)
-
-
-@cache
-def wide_engine() -> Engine:
-    """Data modulo all three primes, for transforming the parts of a key: nothing is encrypted in it."""
-    return _engine((*PRIMES, _FOURTH_PRIME), seal.SEC_LEVEL_TYPE.NONE)
-
-
-def _engine(primes: tuple[int, ...], security: Any) -> Engine:
-    chosen = seal.EncryptionParameters(seal.SCHEME_TYPE.CKKS)
-    chosen.set_poly_modulus_degree(RING)
-    chosen.set_coeff_modulus([seal.Modulus(prime) for prime in primes])
-    context = seal.SEALContext(chosen, True, security)
-    if not context.parameters_set():
-        raise BadKey(f"SEAL refuses the parameter set {NAME}: {context.parameters_error_message()}")
-    return Engine(
-        context,
-        seal.Evaluator(context),
-        seal.CKKSEncoder(context),
-        tuple(context.first_parms_id()),
-        tuple(context.key_parms_id()),
-    )

@@ -8,7 +8,7 @@ from math import prod
 import gmpy2
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from securefed.crypto.blind.ring import PRIMES
+from securefed.crypto.lattice.ring import PRIMES
 
 __all__ = ["DEGREE", "MODULUS", "WIDTH", "centred", "combined", "expanded", "multiplied", "unpacked"]
 

@@ -11,14 +11,14 @@ import pytest
 
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.bodies import bodies_from_bytes
-from securefed.crypto.blind.convolution import DEGREE, HALF, spectrum
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import RESPONSE_BYTES, layout
 from securefed.crypto.blind.noise import convolution_error
 from securefed.crypto.blind.rerandomise import BATCH, PAIRS, Rerandomiser, Zeros, nonce_polynomials
-from securefed.crypto.blind.ring import PRIMES, RING
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.blind.sampling import NORMAL_DEVIATION, key_stream, normals, secret_bytes
+from securefed.crypto.lattice.convolution import DEGREE, HALF, spectrum
+from securefed.crypto.lattice.ring import PRIMES, RING
+from securefed.crypto.lattice.sampling import NORMAL_DEVIATION, key_stream, normals, secret_bytes
 from tests.crypto.blind import integer_ring
 from tests.crypto.blind.integer_ring import MODULUS, combined
 

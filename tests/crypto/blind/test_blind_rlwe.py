@@ -16,11 +16,11 @@ from securefed.crypto.blind.encryption import encrypted, public_key
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import layout
 from securefed.crypto.blind.rerandomise import PAIRS
-from securefed.crypto.blind.ring import PRIMES
 from securefed.crypto.blind.rlwe import RLWE, RlweEvaluation, RlweKey
-from securefed.crypto.blind.sampling import SEED_BYTES, key_stream, normals, ternary
 from securefed.crypto.blind.shares import uniform_from
 from securefed.crypto.errors import BadKey, FormatError, RangeError, ShapeError
+from securefed.crypto.lattice.ring import PRIMES
+from securefed.crypto.lattice.sampling import SEED_BYTES, key_stream, normals, ternary
 from securefed.crypto.scheme import Mapper, Serial
 from securefed.engine import Processes
 from tests.crypto.blind.cross_cases import operand, whole

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto.ckks.parameters import DATA_PRIMES, PRIMES
-from securefed.crypto.ckks.residues import (
+from securefed.crypto.lattice.word_ring import (
     Words,
     add,
     centred,

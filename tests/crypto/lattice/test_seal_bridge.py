@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from securefed.crypto.ckks import sealbytes
-from securefed.crypto.ckks.parameters import DATA_PRIMES, PRIMES, RING, engine
-from securefed.crypto.ckks.residues import add, multiply
-from securefed.crypto.ckks.sampling import uniform
-from securefed.crypto.ckks.sealbytes import check_residues, ciphertext, from_ntt, plaintext, read, to_ntt
+from securefed.crypto.ckks.parameters import DATA_PRIMES, PRIMES, RING
 from securefed.crypto.errors import BadCiphertext
+from securefed.crypto.lattice import seal_bridge
+from securefed.crypto.lattice.sampling import secret_bytes
+from securefed.crypto.lattice.seal_bridge import ciphertext, engine, from_ntt, plaintext, read, to_ntt
+from securefed.crypto.lattice.word_ring import add, check_residues, multiply, uniform
 
 
 def polynomials(count: int, primes: int = 2) -> np.ndarray:
-    return uniform(count * RING, primes).reshape(primes, count, RING).transpose(1, 0, 2).copy()
+    return (
+        uniform(secret_bytes(), count * RING, primes).reshape(primes, count, RING).transpose(1, 0, 2).copy()
+    )
 
 
 def test_ciphertexts_and_plaintexts_come_back() -> None:
@@ -34,14 +36,14 @@ def test_what_seal_compresses_is_read_all_the_same() -> None:
     words = np.zeros((2, 2, RING), dtype=np.uint64)
     words[..., :5] = 77
     held = ciphertext(words)
-    handle, path = sealbytes._SCRATCH.file()
+    handle, path = seal_bridge._SCRATCH.file()
     held.save(path)
     assert os.fstat(handle).st_size < words.nbytes / 2
     assert (read(held, held.dyn_array()).reshape(words.shape) == words).all()
 
 
 def test_seal_adds_and_multiplies_what_was_written() -> None:
-    a, b, t = polynomials(2), polynomials(2), uniform(RING)
+    a, b, t = polynomials(2), polynomials(2), uniform(secret_bytes(), RING)
     evaluator, total, product = engine().evaluator, seal.Ciphertext(), seal.Ciphertext()
     evaluator.add(ciphertext(a), ciphertext(b), total)
     assert (read(total, total.dyn_array()).reshape(a.shape) == add(a, b)).all()
@@ -70,7 +72,7 @@ def test_structured_polynomials_are_read_at_full_speed(monkeypatch: pytest.Monke
     sparse[0, :, ::1024] = 7
     expected = to_ntt(sparse)
     slow: list[int] = []
-    monkeypatch.setattr(sealbytes.np, "fromiter", lambda *args, **kwargs: slow.append(1))
+    monkeypatch.setattr(seal_bridge.np, "fromiter", lambda *args, **kwargs: slow.append(1))
     assert (to_ntt(sparse, structured=True) == expected).all()
     assert slow == []
 
@@ -93,16 +95,16 @@ def test_residues_are_checked_against_their_own_prime() -> None:
 
 def test_threads_have_files_of_their_own() -> None:
     paths: list[str] = []
-    thread = threading.Thread(target=lambda: paths.append(sealbytes._SCRATCH.file()[1]))
+    thread = threading.Thread(target=lambda: paths.append(seal_bridge._SCRATCH.file()[1]))
     thread.start()
     thread.join()
-    assert paths[0] != sealbytes._SCRATCH.file()[1]
+    assert paths[0] != seal_bridge._SCRATCH.file()[1]
 
 
 def test_nothing_is_left_in_the_file() -> None:
     words = polynomials(2)
     held = ciphertext(words)
-    handle, _ = sealbytes._SCRATCH.file()
+    handle, _ = seal_bridge._SCRATCH.file()
     assert os.fstat(handle).st_size == 0
     read(held, held.dyn_array())
     assert os.fstat(handle).st_size == 0
@@ -112,9 +114,9 @@ def test_nothing_is_left_in_the_file() -> None:
 
 def test_a_temporary_file_where_there_is_no_memfd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    scratch = sealbytes._Scratch()
+    scratch = seal_bridge._Scratch()
     handle, path = scratch.file()
-    monkeypatch.setattr(sealbytes, "_SCRATCH", scratch)
+    monkeypatch.setattr(seal_bridge, "_SCRATCH", scratch)
     try:
         assert os.stat(path).st_mode & 0o077 == 0
         words = polynomials(2)

@@ -1,4 +1,4 @@
-"""SEAL objects from residues and residues from SEAL objects, through SEAL's serialised form.
+"""The bridge to SEAL: its objects from residues and back, through its serialised form.
 
 The binding gives no access to coefficients except one at a time; it saves to a path and loads from one. A
 memfd under /proc/self/fd is such a path (elsewhere a temporary file of mode 0600 is), and the form is simple:
@@ -27,20 +27,23 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import tenseal.sealapi as seal
 
-from securefed.crypto.ckks.parameters import PRIMES, RING, engine, wide_engine
-from securefed.crypto.ckks.residues import Words, add, subtract
-from securefed.crypto.ckks.sampling import expand
-from securefed.crypto.errors import BadCiphertext
+from securefed.crypto.errors import BadKey
+from securefed.crypto.lattice.word_ring import DEGREE, PRIMES, Words, add, expand, subtract
 
 __all__ = [
-    "check_residues",
+    "Engine",
+    "apply",
     "ciphertext",
+    "encode",
+    "encrypt",
+    "engine",
     "from_ntt",
     "galois_keys",
     "plaintext",
@@ -49,10 +52,79 @@ __all__ = [
     "to_ntt",
 ]
 
+_FOURTH_PRIME = 0xFFFFFFFFFFC4001
+"""Makes a ring whose data live modulo all three primes."""
 _MOST_POLYNOMIALS = 16
 _ZSTD = 0xFD2FB528
 # Where the count of words stands: after the id (32), the fields (41 or 16) and the array's header (16).
 _CIPHERTEXT_COUNT, _PLAINTEXT_COUNT = 89, 64
+
+
+@dataclass(frozen=True)
+class Engine:
+    """SEAL's objects for a ring; nothing in them belongs to a key."""
+
+    context: Any
+    evaluator: Any
+    encoder: Any
+    data_id: tuple[int, ...]
+    key_id: tuple[int, ...]
+
+
+@cache
+def engine() -> Engine:
+    """Return SEAL's objects for the ring of word_ring. Each process builds them once."""
+    return _engine(PRIMES, seal.SEC_LEVEL_TYPE.TC128)
+
+
+@cache
+def _wide_engine() -> Engine:
+    """Data modulo all three primes, for transforming the parts of a key: nothing is encrypted in it."""
+    return _engine((*PRIMES, _FOURTH_PRIME), seal.SEC_LEVEL_TYPE.NONE)
+
+
+def _engine(primes: tuple[int, ...], security: Any) -> Engine:
+    chosen = seal.EncryptionParameters(seal.SCHEME_TYPE.CKKS)
+    chosen.set_poly_modulus_degree(DEGREE)
+    chosen.set_coeff_modulus([seal.Modulus(prime) for prime in primes])
+    context = seal.SEALContext(chosen, True, security)
+    if not context.parameters_set():
+        raise BadKey(f"SEAL refuses a ring of {DEGREE}: {context.parameters_error_message()}")
+    return Engine(
+        context,
+        seal.Evaluator(context),
+        seal.CKKSEncoder(context),
+        tuple(context.first_parms_id()),
+        tuple(context.key_parms_id()),
+    )
+
+
+def apply(operation: str, *operands: Any) -> Any:
+    """Return the result of an operation of SEAL's evaluator as a new ciphertext."""
+    result = seal.Ciphertext()
+    getattr(engine().evaluator, operation)(*operands, result)
+    return result
+
+
+def encode(slots: list[float] | list[complex]) -> Any:
+    """Encode slots, in SEAL's order, without a scale; None where all of them round to zero."""
+    encoded = seal.Plaintext()
+    engine().encoder.encode(slots, 1.0, encoded)
+    return None if encoded.is_zero() else encoded
+
+
+def encrypt(key: Any, message: Any = None) -> Any:
+    """Encrypt a plaintext, or zero, under a public key.
+
+    SEAL's Encryptor has a place for a secret key. So it is made for each call, and nothing keeps it.
+    """
+    encrypted, encryptor = seal.Ciphertext(), seal.Encryptor(engine().context, key)
+    if message is None:
+        encryptor.encrypt_zero(encrypted)
+        encrypted.scale = 1.0
+    else:
+        encryptor.encrypt(message, encrypted)
+    return encrypted
 
 
 class _Scratch(threading.local):
@@ -177,7 +249,7 @@ def _identity(parameters: Sequence[int]) -> bytes:
 def _ciphertext_parts(residues: Words, ntt: bool, parameters: Sequence[int]) -> list[bytes | memoryview]:
     polynomials, primes, _ = residues.shape
     words = np.ascontiguousarray(residues)
-    fields = struct.pack("<BQQQdQ", ntt, polynomials, RING, primes, 1.0, 1)
+    fields = struct.pack("<BQQQdQ", ntt, polynomials, DEGREE, primes, 1.0, 1)
     array = _header(8 + words.nbytes) + struct.pack("<Q", words.size)
     front = _identity(parameters) + fields + array
     return [_header(len(front) + words.nbytes) + front, words.data.cast("B")]
@@ -185,7 +257,7 @@ def _ciphertext_parts(residues: Words, ntt: bool, parameters: Sequence[int]) -> 
 
 def ciphertext(residues: Words, ntt: bool = True) -> Any:
     """A SEAL ciphertext of validated residues, (polynomials, primes, N); with three primes for transforms."""
-    used = engine() if residues.shape[1] == 2 else wide_engine()
+    used = engine() if residues.shape[1] == 2 else _wide_engine()
     return _load(seal.Ciphertext(), _ciphertext_parts(residues, ntt, used.data_id), used.context)
 
 
@@ -219,14 +291,6 @@ def galois_keys(keys: Mapping[int, Words]) -> Any:
     return _load(seal.GaloisKeys(), [_header(len(joined)), joined], engine().context)
 
 
-def check_residues(residues: Words, what: str) -> Words:
-    """Every word below its prime, (..., primes, n), or BadCiphertext."""
-    moduli = np.array(PRIMES[: residues.shape[-2]], dtype=np.uint64)[:, None]
-    if (residues >= moduli).any():
-        raise BadCiphertext(f"{what}: {int((residues >= moduli).sum())} residues are not below their prime")
-    return residues
-
-
 @cache
 def _filler(primes: int) -> Words:
     """A polynomial without structure that everybody may know."""
@@ -246,7 +310,7 @@ def _filler_transformed(primes: int) -> Words:
 
 def _transform(polynomials: Words, forward: bool) -> Words:
     primes = polynomials.shape[1]
-    evaluator = engine().evaluator if primes == 2 else wide_engine().evaluator
+    evaluator = engine().evaluator if primes == 2 else _wide_engine().evaluator
     change = evaluator.transform_to_ntt_inplace if forward else evaluator.transform_from_ntt_inplace
     results: list[Words] = []
     for start in range(0, len(polynomials), _MOST_POLYNOMIALS - 1):

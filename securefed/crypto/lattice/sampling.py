@@ -1,4 +1,4 @@
-"""Random polynomials for the lattice scheme.
+"""Random numbers for the lattice schemes.
 
 Everything starts from `os.urandom`. A fresh 32-byte seed keys AES-256 in counter mode, and its key stream is
 cut into samples. Each function takes the byte source as an argument; `secret_bytes` makes the one for use,
@@ -11,33 +11,39 @@ AES-256 under distinct keys has to behave as a random function for whoever did n
 |---|---|---|
 | centred binomial of 42 bits | 3.24 | errors of ciphertexts and public keys |
 | uniform on -1, 0, 1 | 0.82 | the secret key |
-| rounded normal | 500,000 | re-randomisation |
+| rounded normal | 500,000 | re-randomisation of blind replies |
+| sum of rounded normals | up to 2**95 | flooding of CKKS openings |
 """
 
 from __future__ import annotations
 
 import os
 from functools import cache
+from math import sqrt
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from securefed.crypto.blind.shares import Floats
+from securefed.crypto.errors import RangeError
 from securefed.crypto.randomness import ByteSource
 
 __all__ = [
     "ERROR_DEVIATION",
+    "MOST_DEVIATION_BITS",
     "NORMAL_DEVIATION",
     "SEED_BYTES",
     "errors",
+    "gaussian_integers",
     "key_stream",
     "normals",
     "secret_bytes",
+    "standard_normals",
     "ternary",
-    "uniform_residues",
 ]
 
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 SEED_BYTES = 32
 ERROR_BITS = 42
 ERROR_DEVIATION = (ERROR_BITS / 4) ** 0.5
@@ -49,6 +55,10 @@ ANGLE_BITS = 12
 REST_BITS = 64 - ANGLE_BITS
 NORMAL_PIECE = 1 << 12
 """Pairs of normals that are drawn at a time: they stay in the processor's cache."""
+# The parts of a wide Gaussian: see `gaussian_integers`. Each shift is the deviation below it less three bits.
+_LOWEST, _MIDDLE, _MIDDLE_SHIFT, _TOP_SHIFT = 2.0**10, 2.0**40, 7, 44
+MOST_DEVIATION_BITS = 95
+"""Above, the steps of the highest part would be wider than what blurs them."""
 NOTHING = memoryview(bytes(1 << 18))
 """What key streams encrypt. Fresh memory for it would take longer than the cipher."""
 
@@ -159,38 +169,46 @@ def normals(source: ByteSource, count: int, out: Floats | None = None) -> Floats
     return found
 
 
-def uniform_residues(source: ByteSource, prime: int, count: int, out: Floats | None = None) -> Floats:
-    """Draw residues modulo an odd prime uniformly, as numbers between -prime/2 and prime/2.
+def standard_normals(source: ByteSource, count: int) -> Floats:
+    """Draw standard normals by Box and Muller from 64-bit uniforms. The tail ends at 9.4."""
+    half = (count + 1) // 2
+    words = np.frombuffer(source(16 * half), dtype="<u8").astype(np.float64).reshape(2, half)
+    radius = np.sqrt(-2.0 * np.log((words[0] + 1.0) * 2.0**-64))
+    angle = words[1] * (2.0 * np.pi * 2.0**-64)
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
 
-    A word of 32 bits with a sign is taken if it lies among the middle K * prime values, K odd and as large as
-    possible, and is reduced. Every residue then has K words. Words that are not taken, fewer than 1 in 1,000,
-    are replaced by later ones in order.
+
+def gaussian_integers(source: ByteSource, count: int, deviation: float) -> tuple[Integers, int, Integers]:
+    """Draw rounded Gaussians of any deviation up to 2**95.
+
+    A float64 has 53 significant bits. One multiplied by 2**76 ends in zeros, and leaves what lies there bare.
+    Uniform bits in place of the zeros still show steps where the float was rounded: ties go to even numbers,
+    so every second step is a few percent lower. So a wide Gaussian is the sum of up to three independent
+    ones, each a rounded float times a power of two:
+
+        2**44 * N(0, ..) + 2**7 * N(0, 2**40) + N(0, 2**10)   (the second from 2**10 on, the first from 2**50)
+
+    The deviation of what lies below is eight steps of what lies above, which blurs the steps and whatever is
+    uneven about them. A pattern of period two steps is damped by exp(-pi**2 8**2 / 2) < 2**-450, and the
+    steps themselves by more. The lowest one has steps of 1, each made of 2**39 floats or more. So its
+    probabilities are off by 2**-39 of themselves at most, and a sample's divergence by the square of that:
+    2**-78, over 2**20 replies of 2**13 samples 2**-45.
+
+    Returns
+    -------
+    (high, shift, low): the samples are high * 2**shift + low.
     """
-    turns = ((1 << 32) // prime - 1) // 2 * 2 + 1
-    most = (turns * prime - 1) // 2
-    residues = np.empty(count) if out is None else out.reshape(-1, copy=False)
-    scratch = np.empty(min(count, PIECE))
-    outside: list[NDArray[np.intp]] = []
-    for start in range(0, count, PIECE):
-        piece = residues[start : start + PIECE]
-        words = np.frombuffer(source(4 * len(piece)), dtype="<i4")
-        piece[:] = words
-        # Modulo 2**32, words from -most to most become those from 0 to 2 most.
-        outside.append(np.flatnonzero(words.view("<u4") + np.uint32(most) > np.uint32(2 * most)) + start)
-        _centre(piece, prime, scratch[: len(piece)])
-    left = np.concatenate(outside) if outside else np.empty(0, dtype=np.intp)
-    while len(left):
-        spare = np.frombuffer(source(4 * len(left)), dtype="<i4").astype(np.float64)
-        again = np.abs(spare) > most
-        residues[left] = _centre(spare, prime, np.empty(len(left)))
-        left = left[again]
-    return residues
+    if not 0 < deviation <= 2.0**MOST_DEVIATION_BITS:
+        raise RangeError(f"deviation: {deviation:.3g} given, up to 2^{MOST_DEVIATION_BITS} is allowed")
 
+    def rounded(part: float) -> Integers:
+        return np.rint(standard_normals(source, count) * part).astype(np.int64)
 
-def _centre(piece: Floats, prime: int, scratch: Floats) -> Floats:
-    """Reduce whole numbers modulo a prime, in place."""
-    np.multiply(piece, 1.0 / prime, out=scratch)
-    np.rint(scratch, out=scratch)
-    scratch *= prime
-    piece -= scratch
-    return piece
+    if deviation <= _LOWEST:
+        return rounded(deviation), 0, np.zeros(count, dtype=np.int64)
+    low = rounded(_LOWEST)
+    if deviation <= 8 * 2.0**_MIDDLE_SHIFT * _MIDDLE:
+        return rounded(sqrt(deviation**2 - _LOWEST**2) / 2.0**_MIDDLE_SHIFT), _MIDDLE_SHIFT, low
+    low += rounded(_MIDDLE) << _MIDDLE_SHIFT
+    below = _LOWEST**2 + (2.0**_MIDDLE_SHIFT * _MIDDLE) ** 2
+    return rounded(sqrt(deviation**2 - below) / 2.0**_TOP_SHIFT), _TOP_SHIFT, low

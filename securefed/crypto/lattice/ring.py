@@ -23,7 +23,6 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind.sampling import key_stream, uniform_residues
 from securefed.crypto.blind.shares import (
     LIMB_BITS,
     LIMB_MASK,
@@ -36,8 +35,10 @@ from securefed.crypto.blind.shares import (
     size_in_bytes,
 )
 from securefed.crypto.errors import FormatError
+from securefed.crypto.lattice.sampling import key_stream
+from securefed.crypto.randomness import ByteSource
 
-__all__ = ["EXACT_TERMS", "PRIMES", "RING", "Ring", "Words", "YDomain", "reduce"]
+__all__ = ["EXACT_TERMS", "PRIMES", "RING", "Ring", "Words", "YDomain", "reduce", "uniform_residues"]
 
 Words = NDArray[np.int64]
 """Residues on the wire: three of 21 bits in each word."""
@@ -68,6 +69,33 @@ def reduce(values: Floats, prime: int) -> Floats:
         quotients *= prime
         piece -= quotients
     return values
+
+
+def uniform_residues(source: ByteSource, prime: int, count: int, out: Floats | None = None) -> Floats:
+    """Draw residues modulo an odd prime uniformly, as numbers between -prime/2 and prime/2.
+
+    A word of 32 bits with a sign is taken if it lies among the middle K * prime values, K odd and as large as
+    possible, and is reduced. Every residue then has K words. Words that are not taken, fewer than 1 in 1,000,
+    are replaced by later ones in order.
+    """
+    turns = ((1 << 32) // prime - 1) // 2 * 2 + 1
+    most = (turns * prime - 1) // 2
+    residues = np.empty(count) if out is None else out.reshape(-1, copy=False)
+    outside: list[NDArray[np.intp]] = []
+    for start in range(0, count, PIECE):
+        piece = residues[start : start + PIECE]
+        words = np.frombuffer(source(4 * len(piece)), dtype="<i4")
+        piece[:] = words
+        # Modulo 2**32, words from -most to most become those from 0 to 2 most.
+        outside.append(np.flatnonzero(words.view("<u4") + np.uint32(most) > np.uint32(2 * most)) + start)
+        reduce(piece, prime)
+    left = np.concatenate(outside) if outside else np.empty(0, dtype=np.intp)
+    while len(left):
+        spare = np.frombuffer(source(4 * len(left)), dtype="<i4").astype(np.float64)
+        again = np.abs(spare) > most
+        residues[left] = reduce(spare, prime)
+        left = left[again]
+    return residues
 
 
 def _centred(number: int, prime: int) -> float:

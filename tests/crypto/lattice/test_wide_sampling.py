@@ -10,19 +10,12 @@ from math import erf, sqrt
 import numpy as np
 import pytest
 
-from securefed.crypto.ckks import sampling
-from securefed.crypto.ckks.parameters import DATA_PRIMES, PRIMES, RING
-from securefed.crypto.ckks.residues import centred
-from securefed.crypto.ckks.sampling import (
-    errors,
-    expand,
-    gaussian,
-    gaussian_integers,
-    normal,
-    ternary,
-    uniform,
-)
+from securefed.crypto.ckks.parameters import DATA_PRIMES, PRIMES
 from securefed.crypto.errors import RangeError
+from securefed.crypto.lattice.sampling import gaussian_integers, secret_bytes, standard_normals
+from securefed.crypto.lattice.word_ring import centred, expand, from_pieces, gaussian, uniform
+
+SOURCE = secret_bytes()
 
 
 def bit_counts(words: np.ndarray, bits: int) -> np.ndarray:
@@ -34,7 +27,7 @@ def within(found: float, expected: float, deviation: float, deviations: float = 
 
 
 def test_uniform_residues_fill_each_prime() -> None:
-    drawn = uniform(40_000, 3)
+    drawn = uniform(SOURCE, 40_000, 3)
     for row, prime in zip(drawn, PRIMES, strict=True):
         assert int(row.max()) < prime
         cells = np.bincount((row >> np.uint64(54)).astype(np.intp), minlength=64)
@@ -45,14 +38,16 @@ def test_uniform_residues_fill_each_prime() -> None:
     assert not (drawn[0] == drawn[1]).any()
 
 
-def test_words_that_are_not_below_the_prime_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_that_are_not_below_the_prime_are_drawn_again() -> None:
     scripted = [
         np.array([DATA_PRIMES[0], 5, (1 << 60) - 1, DATA_PRIMES[1] - 1], dtype=np.uint64),
         np.array([DATA_PRIMES[0] - 1, DATA_PRIMES[1]], dtype=np.uint64),
         np.array([7], dtype=np.uint64),
     ]
-    monkeypatch.setattr(sampling, "_words", lambda count: scripted.pop(0)[:count].copy())
-    assert uniform(2).tolist() == [[DATA_PRIMES[0] - 1, 5], [7, DATA_PRIMES[1] - 1]]
+    assert uniform(lambda count: scripted.pop(0).tobytes()[:count], 2).tolist() == [
+        [DATA_PRIMES[0] - 1, 5],
+        [7, DATA_PRIMES[1] - 1],
+    ]
 
 
 def test_expansion_is_a_function_of_the_seed() -> None:
@@ -70,7 +65,7 @@ KNOWN_FIRST, KNOWN_SECOND = 0x8E7483BD4B9A1F1, 0xCE048EFFC197F5F
 
 
 def test_normal_numbers() -> None:
-    drawn = normal(100_001)
+    drawn = standard_normals(SOURCE, 100_001)
     assert drawn.shape == (100_001,)
     count = len(drawn)
     assert within(drawn.mean(), 0, 1 / sqrt(count))
@@ -91,7 +86,7 @@ def whole(parts: tuple[np.ndarray, int, np.ndarray]) -> list[int]:
 @pytest.mark.parametrize("power", [1.7, 9.9, 10.1, 12, 40, 46, 49.9, 50.1, 60, 76, 85, 95])
 def test_gaussians_of_every_size(power: float) -> None:
     deviation, count = 2.0**power, 20_000
-    values = centred(gaussian(count, deviation))
+    values = centred(gaussian(SOURCE, count, deviation))
     rounding = 1 / 12 / deviation**2
     assert within(values.mean() / deviation, 0, 1 / sqrt(count))
     assert within(values.var() / deviation**2, 1 + rounding, sqrt(2 / count))
@@ -105,17 +100,17 @@ def test_gaussians_of_every_size(power: float) -> None:
 
 @pytest.mark.parametrize("power", [3, 30, 76])
 def test_the_same_integer_modulo_every_prime(power: int) -> None:
-    parts = gaussian_integers(50, 2.0**power)
+    parts = gaussian_integers(SOURCE, 50, 2.0**power)
     expected = [[v % p for v in whole(parts)] for p in PRIMES]
     high, shift, low = parts
-    assert sampling.from_pieces(high, shift, low, 3).tolist() == expected
+    assert from_pieces(high, shift, low, 3).tolist() == expected
 
 
 @pytest.mark.parametrize("power", [12, 40, 49, 55, 76, 85, 95])
 def test_no_bit_of_a_wide_gaussian_is_uneven(power: int) -> None:
     """A float64 times 2^76 would end in 23 zeros, and leave the noise below them bare."""
     count = 200_000
-    high, shift, low = gaussian_integers(count, 2.0**power)
+    high, shift, low = gaussian_integers(SOURCE, count, 2.0**power)
     # The integer modulo 2^64, and its bits from 2^44 on: int64 wraps around as it should.
     bottom = (high.astype(np.uint64) << np.uint64(shift)) + low.astype(np.uint64)
     top = (high + (low >> shift)).astype(np.uint64)
@@ -127,21 +122,11 @@ def test_no_bit_of_a_wide_gaussian_is_uneven(power: int) -> None:
 
 def test_one_float_alone_would_be_uneven() -> None:
     """What the sum of several avoids: rounded at 48 bits, every second integer is rarer."""
-    drawn = np.rint(normal(800_000) * 2.0**48).astype(np.int64)
+    drawn = np.rint(standard_normals(SOURCE, 800_000) * 2.0**48).astype(np.int64)
     assert not within(np.count_nonzero(drawn & 1), 400_000, sqrt(200_000))
 
 
 def test_deviations_that_cannot_be_made() -> None:
     for bad in (0.0, -1.0, 2.0**96, float("inf")):
         with pytest.raises(RangeError, match="deviation"):
-            gaussian_integers(3, bad)
-
-
-def test_errors_and_keys() -> None:
-    drawn = errors(RING * 4)
-    assert within(drawn.var(), 3.2**2 + 1 / 12, 3.2**2 * sqrt(2 / len(drawn)))
-    assert np.abs(drawn).max() < 32
-    key = ternary(30_000)
-    assert set(key.tolist()) == {-1, 0, 1}
-    for value in (-1, 0, 1):
-        assert within(np.count_nonzero(key == value), 10_000, sqrt(30_000 * 2 / 9))
+            gaussian_integers(SOURCE, 3, bad)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from securefed.crypto.blind.sampling import (
+from securefed.crypto.lattice.ring import uniform_residues
+from securefed.crypto.lattice.sampling import (
     ERROR_DEVIATION,
     NORMAL_DEVIATION,
     errors,
@@ -20,7 +21,6 @@ from securefed.crypto.blind.sampling import (
     normals,
     secret_bytes,
     ternary,
-    uniform_residues,
 )
 
 SEED = bytes(range(32))

@@ -1,24 +1,49 @@
-"""Arithmetic on arrays of residues modulo the 60-bit primes, in numpy.
+"""The ring Z_q[X]/(X**8192 + 1), q a product of primes of 60 bits, in 64-bit words.
 
-Every prime here is 2^60 - delta with delta below 2^18, so 2^60 can be replaced by delta: products and long
-integers are cut into 30-bit and 60-bit pieces and folded. Arrays have the primes on their last axis but one,
-(..., primes, coefficients), as SEAL stores them.
+Every prime is 2**60 - delta with delta below 2**18. So 2**60 can be replaced by delta: products and long
+integers are cut into pieces of 30 and 60 bits and folded. Arrays have the primes on their last axis but one,
+(..., primes, coefficients), as SEAL stores them. Transforms are SEAL's (seal_bridge).
 """
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.ckks.parameters import DATA_PRIMES, PRIMES
+from securefed.crypto.errors import BadCiphertext
+from securefed.crypto.lattice.sampling import Integers, gaussian_integers
+from securefed.crypto.randomness import ByteSource
 
-__all__ = ["Integers", "Words", "add", "centred", "from_floats", "from_pieces", "multiply", "subtract"]
+__all__ = [
+    "DATA_PRIMES",
+    "DEGREE",
+    "PRIMES",
+    "Integers",
+    "Words",
+    "add",
+    "centred",
+    "check_residues",
+    "expand",
+    "from_floats",
+    "from_pieces",
+    "gaussian",
+    "multiply",
+    "subtract",
+    "uniform",
+]
 
 Words = NDArray[np.uint64]
-Integers = NDArray[np.int64]
+
+DEGREE = 8192
+PRIMES = (0xFFFFFFFFFFD8001, 0xFFFFFFFFFFE8001, 0xFFFFFFFFFFFC001)
+DATA_PRIMES = PRIMES[:2]
+"""Those of q; the last prime serves key switching alone."""
 
 _LOW30 = np.int64((1 << 30) - 1)
 _LOW60 = np.int64((1 << 60) - 1)
+_WORD = np.uint64((1 << 60) - 1)
 _MODULI = np.array(PRIMES, dtype=np.int64)[:, None]
 _DELTAS = (np.int64(1) << np.int64(60)) - _MODULI
 # Bits that a float is rounded to before it is shifted: more than its own 53, and below every prime.
@@ -81,6 +106,48 @@ def multiply(a: Words, b: Words) -> Words:
     x1, x0, y1, y0 = x >> 30, x & _LOW30, y >> 30, y & _LOW30
     middle = x1 * y0 + x0 * y1
     return _fold(x1 * y1 + (middle >> 30), ((middle & _LOW30) << 30) + x0 * y0, moduli, deltas)
+
+
+def check_residues(residues: Words, what: str) -> Words:
+    """Return residues, (..., primes, n), whose words are all below their primes; else raise BadCiphertext."""
+    wrong = int((residues >= _moduli(residues)[0].view(np.uint64)).sum())
+    if wrong:
+        raise BadCiphertext(f"{what}: {wrong} residues are not below their prime")
+    return residues
+
+
+def uniform(source: ByteSource, count: int, primes: int = 2) -> Words:
+    """Draw (primes, count) residues: 60 random bits each, drawn again when not below the prime."""
+
+    def draw(words: int) -> Words:
+        return np.frombuffer(source(8 * words), dtype="<u8").astype(np.uint64) & _WORD
+
+    residues = draw(primes * count).reshape(primes, count)
+    while (again := residues >= _MODULI[:primes].view(np.uint64)).any():
+        residues[again] = draw(int(again.sum()))
+    return residues
+
+
+def gaussian(source: ByteSource, count: int, deviation: float, primes: int = 2) -> Words:
+    """Draw (primes, count) residues of one rounded Gaussian each, the same integer modulo every prime."""
+    high, shift, low = gaussian_integers(source, count, deviation)
+    return from_pieces(high, shift, low, primes)
+
+
+def expand(seed: bytes, polynomials: int, primes: int = 2, first: int = 0) -> Words:
+    """Expand (polynomials, primes, N) residues from a public seed: SHAKE-128, 60 bits of a word, rejection.
+
+    Each polynomial and prime has a stream of its own, a little longer than needed: a word is refused with a
+    probability below 2**-42, so 8 spare words run out never (2**-300).
+    """
+    result = np.empty((polynomials, primes, DEGREE), dtype=np.uint64)
+    for i in range(polynomials):
+        for j in range(primes):
+            label = (first + i).to_bytes(4, "little") + bytes([j])
+            stream = hashlib.shake_128(seed + label).digest(8 * (DEGREE + 8))
+            words = np.frombuffer(stream, dtype="<u8").astype(np.uint64) & _WORD
+            result[i, j] = words[words < PRIMES[j]][:DEGREE]
+    return result
 
 
 def centred(residues: Words) -> NDArray[np.float64]:
