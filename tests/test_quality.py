@@ -17,7 +17,8 @@ from sklearn.preprocessing import StandardScaler
 
 from securefed import GeneralisedLinear, Party
 from securefed.errors import DataError, SettingError
-from securefed.labels.quality import Calibration, HeldOut, Holdout, chosen_threshold, compared
+from securefed.labels.calibration import Calibration, chosen_threshold
+from securefed.labels.quality import HeldOut, Holdout, QualityWarning, compared
 from securefed.protocols.schedules import held_out
 
 Array = NDArray[np.float64]
@@ -153,7 +154,9 @@ class TestHoldout:
         labels = (own[:, 0] + 0.3 * rng.normal(size=150) > 0).astype(int)
         noise = rng.normal(size=(150, 45))
         made = [Party("shop", noise), Party("bank", own, labels=labels)]
-        with pytest.warns(UserWarning, match="THE JOINT MODEL IS WORSE THAN THE LABEL PARTY'S OWN COLUMNS"):
+        with pytest.warns(
+            QualityWarning, match="THE JOINT MODEL IS WORSE THAN THE LABEL PARTY'S OWN COLUMNS"
+        ):
             model = emulated(l2=1e-6, rounds=30).fit(made)
         held = model.result_.holdout
         assert held is not None and held.value < held.alone
@@ -193,11 +196,20 @@ class TestProbabilities:
         truth = 1 / (1 + np.exp(-(3 * scores - 2)))
         targets = np.where(rng.random(2 * rows) < truth, 1.0, -1.0)
         made = Calibration.of(scores[:rows], targets[:rows])
-        assert (len(made.scores) > 0) == (rows >= 1000)
+        assert len(made.scores) == 0  # steps have the larger log loss where the truth is a logistic curve
         off = np.abs(made.probabilities(scores[rows:]) - truth[rows:])
         assert off.mean() < 0.08
         again = Calibration.from_arrays(made.to_arrays())
         assert np.array_equal(again.probabilities(scores), made.probabilities(scores))
+
+    def test_steps_are_taken_where_the_truth_is_no_logistic_curve(self) -> None:
+        rng = np.random.default_rng(0)
+        scores = rng.uniform(-3, 3, size=6000)
+        truth = np.where(scores < 1, 0.3, 0.7)
+        targets = np.where(rng.random(6000) < truth, 1.0, -1.0)
+        made = Calibration.of(scores[:3000], targets[:3000])
+        assert len(made.scores) > 0
+        assert np.abs(made.probabilities(scores[3000:]) - truth[3000:]).mean() < 0.03
 
     def test_scores_that_say_the_opposite_are_no_probabilities(self) -> None:
         scores = np.linspace(-1, 1, 100)

@@ -20,14 +20,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import r2_score
 
 from securefed import models
 from securefed.api.coefficients import coefficients, intercept
 from securefed.api.common import (
     Federated,
     Shard,
-    accuracy,
     all_or_nothing,
     check_free,
     check_parties,
@@ -46,8 +44,9 @@ from securefed.checks import check_choice, check_flag, check_number
 from securefed.crypto import KeyHolder, Mapper, protects
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions, check_family
+from securefed.labels.calibration import check_threshold
 from securefed.labels.label_model import LabelModel
-from securefed.labels.quality import HeldOut, HeldOutMeans, Holdout, check_threshold
+from securefed.labels.quality import HeldOut, Holdout, QualityWarning
 from securefed.labels.targets import TargetModels
 from securefed.models import LocalModel
 from securefed.protocols.agreement import Agreement, Member
@@ -420,7 +419,7 @@ class GeneralisedLinear(Federated):
         self.judged_ = (held, scores, own)
         found = self._label_side.learn(held, scores, own, self.threshold)
         if found.warning:
-            warnings.warn(found.warning, stacklevel=3)
+            warnings.warn(found.warning, QualityWarning, stacklevel=3)
         return found
 
     def _named(self, parties: Sequence[Party], names: Sequence[str]) -> list[Party]:
@@ -505,16 +504,18 @@ class GeneralisedLinear(Federated):
         self._fitted()
         return self._label_side.answers(self._scores(parties), self.threshold)
 
-    def score(self, parties: Sequence[Party]) -> float:
-        """Accuracy, R^2 for the linear loss or D^2 for a family, on rows whose labels are given."""
+    def score(self, parties: Sequence[Party], metric: str | None = None) -> float:
+        """Return a metric on rows whose labels are given.
+
+        Parameters
+        ----------
+        metric: a name of securefed.labels.metrics; None: accuracy, R2, or D2 for a family.
+        """
         self._fitted()
-        labelled = label_party(self._named(parties, self.parties_))
-        if get_loss(self.loss).binary:
-            return accuracy(np.asarray(labelled.labels), self.predict(parties), labelled.name)
-        targets = get_loss(self.loss).check_labels(self._labels_of(labelled))
-        if (power := self._label_side.wishes.family) is not None:
-            return HeldOutMeans(targets, power).value(self._scores(parties))
-        return float(r2_score(targets, self.predict(parties)))
+        rows = label_party(self._named(parties, self.parties_))
+        labels, scores = self._labels_of(rows), self._scores(parties)
+        answers = self._label_side.beside(labels, scores, rows.name, rows.offset, self.threshold)
+        return self._label_side.score(answers, metric)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """One file a party, with its own part of the model only, and what all know.

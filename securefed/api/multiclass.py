@@ -30,7 +30,7 @@ from securefed.api.party import Party, align, label_party
 from securefed.api.result import RunResult
 from securefed.api.transfer_learner import TransferLearner
 from securefed.crypto import KeyHolder
-from securefed.data.labels import accuracy, check_known, missing_labels
+from securefed.data.labels import check_known, missing_labels
 from securefed.errors import DataError, SettingError
 from securefed.labels.classes import ClassModels
 from securefed.labels.label_model import LabelModel
@@ -223,14 +223,18 @@ class MultiClass(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no ty
         found: NDArray[Any] = self.classes_[np.argmax(self.predict_proba(parties), axis=1)]
         return found
 
-    def score(self, parties: Sequence[Party]) -> float:
-        """Accuracy on rows whose labels are given."""
+    def score(self, parties: Sequence[Party], metric: str | None = None) -> float:
+        """Return a metric (accuracy if None) on rows whose labels are given."""
         self._fitted()
         parties = check_parties(parties)
         if isinstance(self.models_[0], TransferLearner):
             parties = align(parties, label_party(parties).name)
-        labelled = label_party(parties)
-        return accuracy(np.asarray(labelled.labels), self.predict(parties), labelled.name)
+        labelled, side = label_party(parties), self._sides
+        if side is None:
+            return self.models_[0].score(parties, metric)
+        labels = np.asarray(labelled.labels)
+        answers = side.beside(labels, self._scores(parties), labelled.name, None, "half")
+        return side.score(answers, metric)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """One file a party, with its part of the encrypted model of all classes; as GeneralisedLinear's."""

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from securefed.api.common import (
     Federated,
-    accuracy,
     all_or_nothing,
     binary_labels,
     check_columns,
@@ -44,7 +43,7 @@ from securefed.data.labels import check_known, missing_labels
 from securefed.errors import DataError, SettingError
 from securefed.labels.classes import ClassModels
 from securefed.labels.label_model import LabelModel
-from securefed.labels.quality import HeldOut, Holdout
+from securefed.labels.quality import HeldOut, Holdout, QualityWarning
 from securefed.models import HiddenLayer
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.scoring import ModelPart, ScorePlan
@@ -351,7 +350,7 @@ class TransferLearner(Federated):
         self.judged_ = held, scores, own
         found = self._label_side.learn(held, scores, own, "half")
         if found.warning:
-            warnings.warn(found.warning, stacklevel=3)
+            warnings.warn(found.warning, QualityWarning, stacklevel=3)
         return found
 
     def decision_function(self, party: Party | Sequence[Party]) -> Array:
@@ -420,12 +419,13 @@ class TransferLearner(Federated):
         self._fitted()
         return self._label_side.answers(self._scores(party), "half")
 
-    def score(self, parties: Sequence[Party]) -> float:
-        """Accuracy on people of B whose labels A knows."""
+    def score(self, parties: Sequence[Party], metric: str | None = None) -> float:
+        """Return a metric (accuracy if None) on people of B whose labels A knows."""
         self._fitted()
         a, b = self._pair(parties)
         a, b = align([a, b], a.name)
-        return accuracy(_labels(a), self.predict(b), a.name)
+        answers = self._label_side.beside(_labels(a), self._scores(b), a.name, None, "half")
+        return self._label_side.score(answers, metric)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """One file a party, with its own part of the model only (Phi is A's), and what all know.

@@ -216,9 +216,12 @@ def quality_line(holdout: dict[str, Any] | None) -> str:
     """How good the model is, by the label party's held-out rows."""
     if holdout is None:
         return "not measured (holdout = 0, or too few rows in common)"
+    between = holdout.get("interval")
+    range_ = "" if between is None else f" (95%: {between[0]:.4f} to {between[1]:.4f})"
+    more = "".join(f", {name} {value:.4g}" for name, value in holdout.get("more", {}).items())
     return (
-        f"{holdout['metric']} {holdout['value']:.4f} on {holdout['rows']:,} held-out rows; alone "
-        f"{holdout['alone']:.4f}, chance {holdout['chance']:.4f}"
+        f"{holdout['metric']} {holdout['value']:.4f}{range_} on {holdout['rows']:,} held-out rows; alone "
+        f"{holdout['alone']:.4f}, chance {holdout['chance']:.4f}{more}"
     )
 
 

@@ -7,20 +7,21 @@ about this one (securefed.labels.discriminant).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import accuracy_score, confusion_matrix
+from sklearn.metrics import confusion_matrix
 
 from securefed.data.labels import missing_labels
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.discriminant import Discriminant, unseen
 from securefed.labels.label_model import LabelModel
-from securefed.labels.quality import HeldOut, Holdout
+from securefed.labels.metrics import Answers
+from securefed.labels.quality import HeldOut, Holdout, judged
 from securefed.protocols.losses import Loss
 
 __all__ = ["ClassModels", "HeldOutClasses"]
@@ -141,10 +142,10 @@ class ClassModels(LabelModel):
         alone = LogisticRegression(max_iter=300).fit(columns, known).predict(seen)
         found = np.argmax(chances, axis=1)
         self.confusion = confusion_matrix(truth, found, labels=list(range(count)))
-        value, single = float(accuracy_score(truth, found)), float(accuracy_score(truth, alone))
+        ours = Answers("classes", truth, probabilities=chances, predictions=found)
         chance = float(np.max(np.bincount(known)) / len(known))
-        names, counts = self._known().tolist(), self.confusion.tolist()
-        return Holdout("accuracy", value, single, chance, len(truth), classes=names, confusion=counts)
+        measured = judged(ours, Answers("classes", truth, predictions=alone), chance)
+        return replace(measured, classes=self._known().tolist(), confusion=self.confusion.tolist())
 
     def _apart(self, scores: Array) -> Array:
         """Of each class by itself, made to add up to 1."""

@@ -17,19 +17,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.labels import binary_labels
+from securefed.data.labels import binary_labels, check_known
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions, OwnFit
-from securefed.labels.quality import (
-    Calibration,
-    HeldOut,
-    HeldOutMeans,
-    Holdout,
-    check_threshold,
-    chosen_threshold,
-    compared,
-    uncalibrated,
-)
+from securefed.labels.calibration import Calibration, check_threshold, chosen_threshold, uncalibrated
+from securefed.labels.metrics import Answers, get_metric
+from securefed.labels.quality import HeldOut, HeldOutMeans, Holdout, compared, judged
 from securefed.protocols.losses import Loss
 
 __all__ = ["LabelModel"]
@@ -144,7 +137,9 @@ class LabelModel:
     def held_out(self, targets: Array, columns: Array | None = None, offset: Array | None = None) -> HeldOut:
         """What evaluations are measured by; `columns` and `offset` of the label party's rows."""
         power = self.wishes.family
-        held = HeldOut(targets, binary=self.loss.binary) if power is None else HeldOutMeans(targets, power)
+        held = HeldOut(targets, binary=self.loss.binary)
+        if power is not None:
+            held = HeldOutMeans(targets, power, offset)
         if self.own is not None and columns is not None:
             held.context(self.own.margins(columns, self._shift(offset)), self.own.step)
         return held
@@ -156,7 +151,7 @@ class LabelModel:
         self.calibrate(held, scores, threshold)
         if isinstance(held, HeldOutMeans) and self.own is not None:
             self.own, told = self.own.calibrated(held.margins, scores, held.targets)
-            return held.compared(told)
+            return judged(held.answers(told), held.answers(held.margins))
         return compared(held, scores, own, unit=self.scale)
 
     def calibrate(self, held: HeldOut, scores: Array, threshold: str | float) -> None:
@@ -195,6 +190,40 @@ class LabelModel:
         found: NDArray[Any] = self.classes[positive.astype(int)]
         return found
 
+    def beside(
+        self, labels: NDArray[Any], scores: Array, party: str, offset: Array | None, threshold: str | float
+    ) -> Answers:
+        """Known labels beside what the model says of the same rows, for any metric."""
+        if self.classes is not None:
+            check_known(labels, party)
+            classes, found = self.classes.tolist(), self.answers(scores, threshold).tolist()
+            truth = _positions(labels, classes, party)
+            kind = "two classes" if len(classes) == 2 else "classes"
+            predictions = np.array([classes.index(each) for each in found], dtype=np.float64)
+            ranked = scores if kind == "two classes" else None
+            likely = self.probabilities(scores) if self.has_probabilities else None
+            return Answers(kind, truth, ranked, likely, predictions)
+        numbers, predictions = _numbers(labels, party, self.loss), self.numbers(scores)
+        if self.wishes.family is None:
+            return Answers("numbers", numbers, predictions=predictions)
+        exposure = None if offset is None else np.exp(offset)
+        return Answers(
+            "counts", numbers, predictions=predictions, exposure=exposure, power=self.wishes.family
+        )
+
+    def score(self, answers: Answers, metric: str | None) -> float:
+        """One metric of answers: the named one, else accuracy, R2 or D2."""
+        usual = {"numbers": "R2", "counts": "D2"}.get(answers.kind, "accuracy")
+        chosen = get_metric(usual if metric is None else metric)
+        if not chosen.fits(answers):
+            raise SettingError(f"metric: {chosen.name!r} does not go with these labels ({answers.kind})")
+        return float(chosen.function(answers))
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether scores can become probabilities."""
+        return self.calibration is not None or self.loss.name == "logistic"
+
     def to_arrays(self) -> Arrays:
         numbers = [
             self.mean,
@@ -224,6 +253,16 @@ class LabelModel:
         family = own.power if own is not None and own.kind == "power" else None
         wishes = LabelOptions(base=own is not None, family=family, offset=bool(found.get("offset", False)))
         return cls(loss, classes, mean, scale, bool(taylor), calibration, threshold, wishes, own)
+
+
+def _positions(labels: NDArray[Any], classes: list[Any], party: str) -> Array:
+    """The place of each label among the classes."""
+    places = {name: place for place, name in enumerate(classes)}
+    strange = sorted({str(label) for label in labels.tolist() if label not in places})
+    if strange:
+        due = ", ".join(map(str, classes))
+        raise DataError(f"{party}: labels {', '.join(strange[:5])} given, the classes are {due}")
+    return np.array([places[label] for label in labels.tolist()], dtype=np.float64)
 
 
 def _check_bound(targets: Array, party: str, margin_bound: float) -> None:

@@ -1,51 +1,40 @@
-"""How good a model is, and what its scores mean: measured once, on rows that were held out.
+"""How good a model is: measured once, on rows that were held out, beside chance and the label party alone.
 
 A share of the common rows is set aside by the shared seed. At the end of the training the label party gets
-their (blurred) scores, and compares with its own labels: the joint model, the label party's columns alone,
-and chance. From the same scores it learns how a score becomes a probability (Platt's logistic curve; isotonic
-from 1,000 rows on) and where the line between two classes is. All of it stays at the label party.
+their (blurred) scores and compares them with its own labels, by every metric of securefed.labels.metrics.
+All of it stays at the label party.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_choice, check_number
-from securefed.errors import DataError, SettingError
-from securefed.models.activations import sigmoid
+from securefed.errors import DataError
+from securefed.labels.calibration import Calibration
+from securefed.labels.metrics import Answers, better_by, main_metric, measure
 
-__all__ = [
-    "THRESHOLDS",
-    "Calibration",
-    "HeldOut",
-    "HeldOutMeans",
-    "Holdout",
-    "check_threshold",
-    "chosen_threshold",
-    "compared",
-    "uncalibrated",
-]
+__all__ = ["HeldOut", "HeldOutMeans", "Holdout", "QualityWarning", "compared"]
 
 Array = NDArray[np.float64]
-ISOTONIC_ROWS = 1000
 LARGEST_MARGIN = 30.0
 """Of a logarithm of a mean."""
-FOLDS = 5
-NEWTON_STEPS = 25
-THRESHOLDS = ("half", "accuracy", "f1", "balanced")
-"""Where `predict` draws the line between two classes: at a probability of a half, or where the accuracy, F1
-or the mean of both classes' accuracy was best on the held-out rows."""
+SURE = 1.0
+"""Standard errors by which the joint model has to be better than the label party alone."""
+
+
+class QualityWarning(UserWarning):
+    """A model that is not clearly better than chance, or than the label party alone."""
 
 
 @dataclass(frozen=True)
 class Holdout:
-    """What the held-out rows said. More is better for every metric here."""
+    """What the held-out rows said of a model. More is better for every main metric."""
 
     metric: str
     """"AUC", "accuracy", "R2" or "D2" (the share of the deviance that is explained)."""
@@ -55,41 +44,61 @@ class Holdout:
     chance: float
     rows: int
     more: Mapping[str, float] = field(default_factory=dict)
-    """Other measures of the joint model: of calibrated probabilities (each row's from a curve fitted on other
-    rows), or the root mean squared error."""
+    """Every other metric of the joint model. Probabilities are calibrated, each row's on the other rows."""
     classes: Sequence[Any] = ()
-    """Of three or more, with `confusion`: how many held-out rows of each class (row) were taken for each
-    (column). The label party's own counts of its own labels."""
+    """With `confusion`: how many held-out rows of each class (row) were taken for each (column). These are
+    the label party's own counts of its own labels."""
     confusion: Sequence[Sequence[int]] = ()
+    interval: tuple[float, float] | None = None
+    """Of the value, 95%."""
+    gain_error: float | None = None
+    """The standard error of value - alone, on the same rows."""
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval; where none was computed, a rough one."""
+        return self.value - 1.0 / np.sqrt(self.rows) if self.interval is None else self.interval[0]
 
     @property
     def warning(self) -> str | None:
         """What to say loudly, if there is something."""
-        # Differences below a standard error or so are noise; this is a rough one for all metrics.
-        noise = max(0.005, 0.5 / np.sqrt(self.rows))
-        if self.value < self.chance + max(0.02, 2.0 * noise):
-            worse = f"not clearly better than chance ({self.chance:.4f})"
-        elif self.value < self.alone - min(0.1, noise):
+        error = 0.5 / np.sqrt(self.rows) if self.gain_error is None else self.gain_error
+        gain = self.value - self.alone
+        if self.low <= self.chance:
+            worse, reasons = (
+                f"not clearly better than chance ({self.chance:.4f})",
+                "labels that these columns",
+            )
+            reasons = f"{reasons} say little about, rows that are not about the same people"
+        elif gain < -SURE * error:
             worse = f"worse than the label party's own columns alone ({self.alone:.4f})"
+            reasons = "too many columns for so few rows (a larger l2), too few rounds"
+        elif gain <= SURE * error:
+            worse = f"not clearly better than the label party's own columns alone ({self.alone:.4f})"
+            reasons = "rows of another party in another order or about other people, columns that add nothing"
         else:
             return None
+        few = f", only {self.rows} rows to measure with" if self.rows < 100 else ""
         return (
-            f"THE JOINT MODEL IS {worse.upper()}: {self.metric} {self.value:.4f} on {self.rows:,} held-out "
-            "rows; likely causes: too few rounds, batches that are too small, columns that need "
-            "transform='auto', rows that are not about the same people"
+            f"THE JOINT MODEL IS {worse.upper()}: {self.measured}. Likely reasons: {reasons}, columns that "
+            f"need transform='auto'{few}"
         )
+
+    @property
+    def measured(self) -> str:
+        """The value with its interval, and how many rows it is of."""
+        between = "" if self.interval is None else f" (95%: {self.interval[0]:.4f} to {self.interval[1]:.4f})"
+        return f"{self.metric} {self.value:.4f}{between} on {self.rows:,} held-out rows"
 
     def to_dict(self) -> dict[str, Any]:
         counted = {"classes": list(self.classes), "counts": [list(row) for row in self.confusion]}
         plain = {key: value for key, value in asdict(self).items() if key not in ("classes", "confusion")}
+        plain["interval"] = None if self.interval is None else list(self.interval)
         confusion = counted if self.confusion else None
         return {**plain, "more": dict(self.more), "confusion": confusion, "warning": self.warning}
 
     def __str__(self) -> str:
-        return (
-            f"{self.metric} {self.value:.4f} on {self.rows:,} held-out rows "
-            f"(the label party alone {self.alone:.4f}, chance {self.chance:.4f})"
-        )
+        return f"{self.measured} (the label party alone {self.alone:.4f}, chance {self.chance:.4f})"
 
 
 class HeldOut:
@@ -104,11 +113,16 @@ class HeldOut:
         """Scores are those of a correction of the label party's own fit (securefed.labels.base_model)."""
         self._base = margins, step
 
+    def answers(self, scores: Array) -> Answers:
+        """The rows as metrics take them."""
+        if self.binary:
+            positive, sign = (self.targets > 0).astype(np.float64), (scores > 0).astype(np.float64)
+            return Answers("two classes", positive, scores, predictions=sign)
+        return Answers("numbers", self.targets, predictions=scores)
+
     @property
     def name(self) -> str:
-        if not self.binary:
-            return "R2"
-        return "AUC" if len(np.unique(self.targets)) == 2 else "accuracy"
+        return main_metric(self.answers(np.zeros_like(self.targets))).name
 
     def __call__(self, scores: Array) -> float:
         # The other party decides how many scores it sends.
@@ -121,31 +135,20 @@ class HeldOut:
         return self.value(scores)
 
     def value(self, scores: Array) -> float:
-        from sklearn.metrics import r2_score, roc_auc_score
-
-        if self.name == "AUC":
-            return float(roc_auc_score(self.targets, scores))
-        if self.name == "accuracy":
-            return float(np.mean((scores > 0) == (self.targets > 0)))
-        return float(r2_score(self.targets, scores))
+        answers = self.answers(scores)
+        return float(main_metric(answers).function(answers))
 
 
 class HeldOutMeans(HeldOut):
-    """Of counts and amounts, by the deviance of their family."""
+    """Of counts and amounts, by the deviance of their family; `offset`: the logarithm of the exposure."""
 
-    def __init__(self, targets: Array, power: float) -> None:
+    def __init__(self, targets: Array, power: float, offset: Array | None = None) -> None:
         super().__init__(targets, binary=False)
-        self._power = power
+        self._power, self._exposure = power, None if offset is None else np.exp(offset)
 
-    @property
-    def name(self) -> str:
-        return "D2"
-
-    def value(self, scores: Array) -> float:
-        from sklearn.metrics import d2_tweedie_score
-
+    def answers(self, scores: Array) -> Answers:
         means = np.exp(np.clip(scores, -LARGEST_MARGIN, LARGEST_MARGIN))
-        return float(d2_tweedie_score(self.targets, means, power=self._power))
+        return Answers("counts", self.targets, predictions=means, exposure=self._exposure, power=self._power)
 
     @property
     def margins(self) -> Array:
@@ -154,26 +157,46 @@ class HeldOutMeans(HeldOut):
             raise DataError("evaluation: a family without the label party's own fit")
         return self._base[0]
 
-    def compared(self, scores: Array) -> Holdout:
-        """Beside the own fit."""
-        off = np.exp(np.clip(scores, -LARGEST_MARGIN, LARGEST_MARGIN)) - self.targets
-        more = {"RMSE": float(np.sqrt(np.mean(off**2)))}
-        return Holdout(self.name, self.value(scores), self.value(self.margins), 0.0, len(scores), more)
+
+def judged(ours: Answers, alone: Answers, chance: float | None = None) -> Holdout:
+    """Compare a model's answers with those of the label party alone, on the same rows, and with chance."""
+    metric = main_metric(ours)
+    more = {name: value for name, value in measure(ours).items() if name != metric.name}
+    return Holdout(
+        metric.name,
+        float(metric.function(ours)),
+        float(metric.function(alone)),
+        metric.chance(ours) if chance is None else chance,
+        len(ours.truth),
+        more,
+        interval=metric.between(ours),
+        gain_error=better_by(metric, ours, alone)[1],
+    )
 
 
 def compared(held: HeldOut, scores: Array, own: tuple[Array, Array, Array], *, unit: float = 1.0) -> Holdout:
-    """The joint model's scores beside the label party alone and chance. `own`: the label party's columns of
-    the training rows, its labels of them, and its columns of the held-out rows. `unit`: of numbers.
+    """Compare the joint model's scores with the label party alone and chance.
+
+    Parameters
+    ----------
+    own: the label party's columns of the training rows, its labels of them, and its columns of the held-out
+        rows.
+    unit: of numbers.
     """
     columns, labels, seen = own
-    alone = held.value(_alone(columns, labels, seen, binary=held.binary))
-    if held.binary:
-        chance = 0.5 if held.name == "AUC" else float(max(np.mean(labels > 0), np.mean(labels < 0)))
-        more = _probabilities_measured(scores, held.targets)
-    else:
-        chance = 0.0
-        more = {"RMSE": unit * float(np.sqrt(np.mean((scores - held.targets) ** 2)))}
-    return Holdout(held.name, held.value(scores), alone, chance, len(scores), more)
+    ours, alone = held.answers(scores), held.answers(_alone(columns, labels, seen, binary=held.binary))
+    if not held.binary:
+        return judged(_in_units(ours, unit), _in_units(alone, unit))
+    likely = Calibration.out_of_fold(scores, held.targets)
+    if likely is not None:
+        ours = replace(ours, probabilities=likely, predictions=(likely > 0.5).astype(np.float64))
+    majority = float(max(np.mean(labels > 0), np.mean(labels < 0)))
+    return judged(ours, alone, None if held.name == "AUC" else majority)
+
+
+def _in_units(answers: Answers, unit: float) -> Answers:
+    predictions = None if answers.predictions is None else unit * answers.predictions
+    return replace(answers, truth=unit * answers.truth, predictions=predictions)
 
 
 def _alone(columns: Array, labels: Array, seen: Array, *, binary: bool) -> Array:
@@ -188,153 +211,3 @@ def _alone(columns: Array, labels: Array, seen: Array, *, binary: bool) -> Array
         else:
             scores = RidgeCV(np.logspace(-2, 4, 7)).fit(columns, labels).predict(seen)
     return scores
-
-
-def _probabilities_measured(scores: Array, targets: Array) -> dict[str, float]:
-    """Brier score, log loss and accuracy of calibrated probabilities, each row's from the other folds."""
-    from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
-    from sklearn.model_selection import StratifiedKFold
-
-    positive = targets > 0
-    least = min(int(positive.sum()), int((~positive).sum()))
-    if least < FOLDS:
-        return {}
-    found = np.empty(len(scores))
-    for fit, test in StratifiedKFold(FOLDS).split(scores[:, None], positive):
-        found[test] = Calibration.of(scores[fit], targets[fit]).probabilities(scores[test])
-    return {
-        "Brier": float(brier_score_loss(positive, found)),
-        "log loss": float(log_loss(positive, found)),
-        "accuracy": float(accuracy_score(positive, found > 0.5)),
-    }
-
-
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """From a score to the probability of the second class: a logistic curve, or steps joined by lines."""
-
-    slope: float
-    offset: float
-    scores: Array = field(default_factory=lambda: np.zeros(0))
-    values: Array = field(default_factory=lambda: np.zeros(0))
-    edge: float = 0.0
-
-    @classmethod
-    def of(cls, scores: Array, targets: Array) -> Calibration:
-        positive = targets > 0
-        if len(np.unique(positive)) < 2:
-            raise DataError("calibration: the held-out rows are all of one class")
-        if len(scores) >= ISOTONIC_ROWS:
-            from sklearn.isotonic import IsotonicRegression
-
-            fitted = IsotonicRegression(out_of_bounds="clip").fit(scores, positive)
-            edge = 0.5 / len(scores)
-            values = np.clip(fitted.y_thresholds_, edge, 1.0 - edge)
-            return cls(1.0, 0.0, np.asarray(fitted.X_thresholds_, np.float64), values)
-        many, few = int(positive.sum()), int((~positive).sum())
-        middle, spread = float(scores.mean()), float(scores.std()) or 1.0
-        slope, offset = _logistic((scores - middle) / spread, positive)
-        if slope <= 0:  # scores that say the opposite are no probabilities: the share of the class is
-            return cls(0.0, float(np.log(high_share(many, few))), edge=0.5 / len(scores))
-        return cls(slope / spread, offset - slope * middle / spread, edge=0.5 / len(scores))
-
-    def probabilities(self, scores: Array) -> Array:
-        if len(self.scores):
-            return np.interp(scores, self.scores, self.values)
-        # No row proves that something never happens: stay half a row away from 0 and 1.
-        return np.clip(sigmoid(self.slope * scores + self.offset), self.edge, 1.0 - self.edge)
-
-    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        return {
-            "curve": np.array([self.slope, self.offset, self.edge]),
-            "scores": self.scores,
-            "values": self.values,
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Calibration:
-        try:
-            slope, offset, edge = np.asarray(arrays["curve"], dtype=np.float64).tolist()
-            scores = np.asarray(arrays["scores"], dtype=np.float64)
-            values = np.asarray(arrays["values"], dtype=np.float64)
-        except (KeyError, ValueError, TypeError) as error:
-            raise DataError(f"calibration: malformed ({error})") from None
-        known = bool(np.isfinite([slope, offset]).all()) and 0.0 <= edge < 0.5
-        if scores.shape != values.shape or scores.ndim != 1 or not known:
-            raise DataError(f"calibration: {scores.shape} scores and {values.shape} values")
-        return cls(slope, offset, scores, values, edge)
-
-
-def _logistic(scores: Array, positive: NDArray[np.bool_]) -> tuple[float, float]:
-    """Slope and offset of the logistic curve of standardised scores, by Newton's method.
-
-    Few rows of classes that hardly overlap leave it open how steep the curve is. A normal prior of standard
-    deviation 1 says that it is near the one that two normal classes with the same variance have: a fit of
-    least squares, as a blind one is, is as good as that of normal classes.
-    """
-    first, second = scores[~positive], scores[positive]
-    within = float(((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum() + 1.0)
-    slope = float(second.mean() - first.mean()) * len(scores) / within
-    centre = float(second.mean() + first.mean()) / 2.0
-    prior = np.array([slope, np.log(len(second) / len(first)) - slope * centre])
-    design, curve = np.column_stack([scores, np.ones_like(scores)]), prior.copy()
-
-    def value(at: Array) -> float:
-        margins = design @ at
-        loss = np.logaddexp(0.0, margins) - positive * margins
-        return float(loss.sum() + 0.5 * ((at - prior) ** 2).sum())
-
-    for _ in range(NEWTON_STEPS):
-        likely = sigmoid(design @ curve)
-        gradient = design.T @ (likely - positive) + curve - prior
-        hessian = (design.T * (likely * (1.0 - likely))) @ design + np.eye(2)
-        change, length = np.linalg.solve(hessian, gradient), 1.0
-        while value(curve - length * change) > value(curve) and length > 1e-6:
-            length /= 2.0
-        curve = curve - length * change
-    return float(curve[0]), float(curve[1])
-
-
-def high_share(many: int, few: int) -> float:
-    """The odds of the second class."""
-    return (many + 1.0) / (few + 1.0)
-
-
-def uncalibrated(*, taylor: bool) -> Callable[[Array], Array]:
-    """Probabilities without held-out rows. A Taylor fit is least squares on 2 y: H/2 is near the mean y."""
-    if taylor:
-        return lambda scores: np.clip(0.5 + scores / 4.0, 1e-3, 1.0 - 1e-3)
-    return sigmoid
-
-
-def check_threshold(value: object) -> str | float:
-    """A named criterion, or a probability."""
-    if isinstance(value, str):
-        return check_choice("threshold", value, THRESHOLDS)
-    return check_number("threshold", value, above=0.0, below=1.0)
-
-
-def chosen_threshold(wanted: str | float, probabilities: Array | None, targets: Array | None) -> float:
-    """The probability from which on `predict` says the second class."""
-    if not isinstance(wanted, str):
-        return wanted
-    if wanted == "half":
-        return 0.5
-    if probabilities is None or targets is None:
-        raise SettingError(f"threshold: {wanted!r} is chosen on held-out rows, and holdout is 0")
-    from sklearn.metrics import roc_curve
-
-    positive = targets > 0
-    false, true, lines = roc_curve(positive, probabilities, drop_intermediate=False)
-    many, few = int(positive.sum()), int((~positive).sum())
-    if wanted == "accuracy":
-        worth = true * many + (1.0 - false) * few
-    elif wanted == "balanced":
-        worth = true - false
-    else:
-        worth = 2.0 * true * many / (true * many + false * few + many)
-    best = int(np.argmax(worth))
-    if not np.isfinite(lines[best]):  # nobody
-        return float(np.clip(probabilities.max() + 1e-6, 0.5, 1.0))
-    following = lines[best + 1] if best + 1 < len(lines) else 0.0
-    return float((lines[best] + following) / 2.0)

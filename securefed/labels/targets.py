@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel
+from securefed.labels.metrics import Answers
 from securefed.labels.quality import HeldOut, Holdout, compared
 from securefed.protocols.losses import Loss
 
@@ -82,7 +83,20 @@ class TargetModels(LabelModel):
         ]
         more = {f"R2 of target {place}": one.value for place, one in enumerate(each)}
         value, alone = (float(np.mean([getattr(one, name) for one in each])) for name in ("value", "alone"))
-        return Holdout("R2", value, alone, 0.0, len(scores), more)
+        intervals = [one.interval for one in each if one.interval is not None]
+        low, high = (float(np.mean([between[end] for between in intervals])) for end in (0, 1))
+        error = float(np.mean([one.gain_error or 0.0 for one in each]))
+        return Holdout("R2", value, alone, 0.0, len(scores), more, interval=(low, high), gain_error=error)
+
+    def beside(
+        self, labels: NDArray[Any], scores: Array, party: str, offset: Array | None, threshold: str | float
+    ) -> Answers:
+        """All targets in one column, each in units of its own spread."""
+        predictions = self.numbers(scores)
+        middle, spread = labels.mean(axis=0), labels.std(axis=0)
+        spread[spread == 0.0] = 1.0
+        truth, told = (((each - middle) / spread).T.ravel() for each in (labels, predictions))
+        return Answers("numbers", truth, predictions=told)
 
     def numbers(self, scores: Array) -> Array:
         return np.column_stack([s.numbers(column) for s, column in zip(self.sides, scores.T, strict=True)])

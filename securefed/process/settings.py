@@ -23,7 +23,7 @@ from securefed.data.policy import Policy
 from securefed.data.psi import check_peer_ids
 from securefed.errors import SecurefedError, SettingError
 from securefed.labels.base_model import LabelOptions, check_class_weight, check_family
-from securefed.labels.quality import check_threshold
+from securefed.labels.calibration import check_threshold
 from securefed.process.fields import check_keys, check_names, check_text
 from securefed.process.run_settings import RunSettings
 from securefed.protocols.scoring.score_ledger import MODES

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
+from securefed.labels.metrics import METRICS
 from securefed.pages import GLOSSARY, badge, glossary, page, table, term
 from securefed.report import svg
 
@@ -117,7 +118,27 @@ def _quality(result: dict[str, Any]) -> str:
     shown = term(name) if name in GLOSSARY else escape(name)
     return (
         f'<h2 id="quality">{shown} on {held["rows"]:,} {term("held-out rows")}</h2>{loud}'
-        f'<div class="scale">{lines}</div>{_confusion(held.get("confusion"))}'
+        f'<p>{_between(held)}</p><div class="scale">{lines}</div>'
+        f"{_more_metrics(held)}{_confusion(held.get('confusion'))}"
+    )
+
+
+def _between(held: dict[str, Any]) -> str:
+    """The 95% interval of the joint model's metric."""
+    if held.get("interval") is None:
+        return ""
+    low, high = held["interval"]
+    return f"With 95% certainty between {low:.4f} and {high:.4f} on people like these."
+
+
+def _more_metrics(held: dict[str, Any]) -> str:
+    """Every other metric, with what it means."""
+    rows = [
+        (name, f"{value:.4g}", METRICS[name].about if name in METRICS else "")
+        for name, value in held.get("more", {}).items()
+    ]
+    return (
+        f'<div class="wide">{table(("metric", "value", "meaning"), rows, numbers=(1,))}</div>' if rows else ""
     )
 
 

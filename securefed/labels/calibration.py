@@ -1,0 +1,202 @@
+"""From scores to probabilities and classes, learnt by the label party from held-out scores.
+
+A score becomes a probability by Platt's logistic curve, or by isotonic steps where cross-validation says
+that these have the smaller log loss. All of it stays at the label party.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.checks import check_choice, check_number
+from securefed.errors import DataError, SettingError
+from securefed.models.activations import sigmoid
+
+__all__ = ["THRESHOLDS", "Calibration", "check_threshold", "chosen_threshold", "folds", "uncalibrated"]
+
+Array = NDArray[np.float64]
+ISOTONIC_ROWS = 1000
+FOLDS = 5
+NEWTON_STEPS = 25
+THRESHOLDS = ("half", "accuracy", "f1", "balanced")
+"""Where `predict` draws the line between two classes: at a probability of a half, or where the accuracy, F1
+or the mean of both classes' accuracy was best on the held-out rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """From a score to the probability of the second class: a logistic curve, or steps joined by lines."""
+
+    slope: float
+    offset: float
+    scores: Array = field(default_factory=lambda: np.zeros(0))
+    values: Array = field(default_factory=lambda: np.zeros(0))
+    edge: float = 0.0
+
+    @classmethod
+    def of(cls, scores: Array, targets: Array) -> Calibration:
+        """Learn from scores of rows whose targets are -1 and +1: the kind with the least log loss."""
+        positive = targets > 0
+        if len(np.unique(positive)) < 2:
+            raise DataError("calibration: the held-out rows are all of one class")
+        if len(scores) < ISOTONIC_ROWS:
+            return cls.curve(scores, targets)
+        kinds = (cls.curve, cls.steps)
+        losses = [_log_loss(_out_of_fold(kind, scores, targets), positive) for kind in kinds]
+        return kinds[int(np.argmin(losses))](scores, targets)
+
+    @classmethod
+    def curve(cls, scores: Array, targets: Array) -> Calibration:
+        """Platt's logistic curve."""
+        positive = targets > 0
+        many, few = int(positive.sum()), int((~positive).sum())
+        middle, spread = float(scores.mean()), float(scores.std()) or 1.0
+        slope, offset = _logistic((scores - middle) / spread, positive)
+        if slope <= 0:  # scores that say the opposite are no probabilities: the share of the class is
+            return cls(0.0, float(np.log(high_share(many, few))), edge=0.5 / len(scores))
+        return cls(slope / spread, offset - slope * middle / spread, edge=0.5 / len(scores))
+
+    @classmethod
+    def steps(cls, scores: Array, targets: Array) -> Calibration:
+        """Isotonic regression, joined by lines."""
+        from sklearn.isotonic import IsotonicRegression
+
+        fitted = IsotonicRegression(out_of_bounds="clip").fit(scores, targets > 0)
+        edge = 0.5 / len(scores)
+        values = np.clip(fitted.y_thresholds_, edge, 1.0 - edge)
+        return cls(1.0, 0.0, np.asarray(fitted.X_thresholds_, np.float64), values)
+
+    @classmethod
+    def out_of_fold(cls, scores: Array, targets: Array) -> Array | None:
+        """Return each row's probability by a calibration of the other rows; None of too few rows."""
+        positive = targets > 0
+        if min(int(positive.sum()), int((~positive).sum())) < FOLDS:
+            return None
+        return _out_of_fold(cls.of, scores, targets)
+
+    def probabilities(self, scores: Array) -> Array:
+        if len(self.scores):
+            return np.interp(scores, self.scores, self.values)
+        # No row proves that something never happens: stay half a row away from 0 and 1.
+        return np.clip(sigmoid(self.slope * scores + self.offset), self.edge, 1.0 - self.edge)
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        return {
+            "curve": np.array([self.slope, self.offset, self.edge]),
+            "scores": self.scores,
+            "values": self.values,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Calibration:
+        try:
+            slope, offset, edge = np.asarray(arrays["curve"], dtype=np.float64).tolist()
+            scores = np.asarray(arrays["scores"], dtype=np.float64)
+            values = np.asarray(arrays["values"], dtype=np.float64)
+        except (KeyError, ValueError, TypeError) as error:
+            raise DataError(f"calibration: malformed ({error})") from None
+        known = bool(np.isfinite([slope, offset]).all()) and 0.0 <= edge < 0.5
+        if scores.shape != values.shape or scores.ndim != 1 or not known:
+            raise DataError(f"calibration: {scores.shape} scores and {values.shape} values")
+        return cls(slope, offset, scores, values, edge)
+
+
+def folds(classes: NDArray[Any]) -> NDArray[np.intp]:
+    """Number the folds of cross-validation: the rows of each class take turns."""
+    numbers = np.empty(len(classes), dtype=np.intp)
+    for each in np.unique(classes):
+        own = classes == each
+        numbers[own] = np.arange(int(own.sum())) % FOLDS
+    return numbers
+
+
+def _out_of_fold(learn: Callable[[Array, Array], Calibration], scores: Array, targets: Array) -> Array:
+    likely, fold = np.empty(len(scores)), folds(targets > 0)
+    for number in range(FOLDS):
+        test = fold == number
+        likely[test] = learn(scores[~test], targets[~test]).probabilities(scores[test])
+    return likely
+
+
+def _log_loss(likely: Array, positive: NDArray[np.bool_]) -> float:
+    return float(-np.log(np.where(positive, likely, 1.0 - likely)).mean())
+
+
+def _logistic(scores: Array, positive: NDArray[np.bool_]) -> tuple[float, float]:
+    """Slope and offset of the logistic curve of standardised scores, by Newton's method.
+
+    Few rows of classes that hardly overlap leave it open how steep the curve is. A normal prior of standard
+    deviation 1 says that it is near the one that two normal classes with the same variance have: a fit of
+    least squares, as a blind one is, is as good as that of normal classes.
+    """
+    first, second = scores[~positive], scores[positive]
+    within = float(((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum() + 1.0)
+    slope = float(second.mean() - first.mean()) * len(scores) / within
+    centre = float(second.mean() + first.mean()) / 2.0
+    prior = np.array([slope, np.log(len(second) / len(first)) - slope * centre])
+    design, curve = np.column_stack([scores, np.ones_like(scores)]), prior.copy()
+
+    def value(at: Array) -> float:
+        margins = design @ at
+        loss = np.logaddexp(0.0, margins) - positive * margins
+        return float(loss.sum() + 0.5 * ((at - prior) ** 2).sum())
+
+    for _ in range(NEWTON_STEPS):
+        likely = sigmoid(design @ curve)
+        gradient = design.T @ (likely - positive) + curve - prior
+        hessian = (design.T * (likely * (1.0 - likely))) @ design + np.eye(2)
+        change, length = np.linalg.solve(hessian, gradient), 1.0
+        while value(curve - length * change) > value(curve) and length > 1e-6:
+            length /= 2.0
+        curve = curve - length * change
+    return float(curve[0]), float(curve[1])
+
+
+def high_share(many: int, few: int) -> float:
+    """The odds of the second class."""
+    return (many + 1.0) / (few + 1.0)
+
+
+def uncalibrated(*, taylor: bool) -> Callable[[Array], Array]:
+    """Probabilities without held-out rows. A Taylor fit is least squares on 2 y: H/2 is near the mean y."""
+    if taylor:
+        return lambda scores: np.clip(0.5 + scores / 4.0, 1e-3, 1.0 - 1e-3)
+    return sigmoid
+
+
+def check_threshold(value: object) -> str | float:
+    """A named criterion, or a probability."""
+    if isinstance(value, str):
+        return check_choice("threshold", value, THRESHOLDS)
+    return check_number("threshold", value, above=0.0, below=1.0)
+
+
+def chosen_threshold(wanted: str | float, probabilities: Array | None, targets: Array | None) -> float:
+    """The probability from which on `predict` says the second class."""
+    if not isinstance(wanted, str):
+        return wanted
+    if wanted == "half":
+        return 0.5
+    if probabilities is None or targets is None:
+        raise SettingError(f"threshold: {wanted!r} is chosen on held-out rows, and holdout is 0")
+    from sklearn.metrics import roc_curve
+
+    positive = targets > 0
+    false, true, lines = roc_curve(positive, probabilities, drop_intermediate=False)
+    many, few = int(positive.sum()), int((~positive).sum())
+    if wanted == "accuracy":
+        worth = true * many + (1.0 - false) * few
+    elif wanted == "balanced":
+        worth = true - false
+    else:
+        worth = 2.0 * true * many / (true * many + false * few + many)
+    best = int(np.argmax(worth))
+    if not np.isfinite(lines[best]):  # nobody
+        return float(np.clip(probabilities.max() + 1e-6, 0.5, 1.0))
+    following = lines[best + 1] if best + 1 < len(lines) else 0.0
+    return float((lines[best] + following) / 2.0)

@@ -1,0 +1,49 @@
+"""A metric from outside of the package: one registration shows it everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from securefed import GeneralisedLinear, Party
+from securefed.cli.party import quality_line
+from securefed.labels.metrics import METRICS, Answers, Metric, register
+from securefed.report.page import render
+from tests.report.test_run_files import account
+
+
+def youden(answers: Answers) -> float:
+    """Sensitivity + specificity - 1, at a probability of a half."""
+    hit, positive = np.asarray(answers.predictions) > 0, answers.truth > 0
+    return float(hit[positive].mean() - hit[~positive].mean())
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    register(
+        Metric(
+            "Youden", ("two classes",), ("scores", "predictions"), youden, about="Found less false alarms."
+        )
+    )
+    yield
+    METRICS.pop("Youden")
+
+
+@pytest.mark.usefixtures("registered")
+def test_one_entry_adds_a_metric_everywhere() -> None:
+    rng = np.random.default_rng(0)
+    shop, bank = rng.normal(size=(300, 2)), rng.normal(size=(300, 2))
+    labels = (shop[:, 0] + bank[:, 0] + 0.5 * rng.normal(size=300) > 0).astype(int)
+    parties = [Party("shop", shop), Party("bank", bank, labels=labels)]
+    model = GeneralisedLinear(scheme="plain", loss_form="taylor").fit(parties)
+    held = model.result_.holdout
+    assert held is not None and 0.5 < held.more["Youden"] < 1.0
+    expected = youden(Answers("two classes", labels.astype(float), predictions=model.predict(parties)))
+    assert model.score(parties, "Youden") == pytest.approx(expected)
+    told = held.to_dict()
+    assert f"Youden {told['more']['Youden']:.4g}" in quality_line(told)
+    run = account("plain")
+    page = render({**run.result(), "holdout": told}, run.timing())
+    assert "Youden" in page and "Found less false alarms." in page
