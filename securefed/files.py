@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all.
+"""Write files that appear whole or not at all, and read files that others must not reach.
 
-A run writes while it goes on, and may be killed, or meet a full disk, at any moment. What is on disk is then
-the old file or the new one, never half of one.
+A run may be killed, or meet a full disk, at any moment. The old file or the new one is then on disk, never
+half of one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import errno
 import fcntl
 import json
 import os
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -23,9 +24,11 @@ from securefed.errors import DataError, SecurefedError, SettingError
 __all__ = [
     "UNREADABLE",
     "StorageError",
+    "UnsafeFile",
     "check_writable",
     "make_folder",
     "only_process",
+    "read_bounded",
     "read_json",
     "storage_error",
     "write_atomically",
@@ -51,8 +54,12 @@ class StorageError(SecurefedError):
     """The disk is full, read-only or not there; what was on it before still is."""
 
 
+class UnsafeFile(StorageError):
+    """A file that is not a regular one, or that other users of the machine can reach."""
+
+
 def storage_error(path: Path, error: OSError) -> StorageError:
-    """One line for what the system said."""
+    """Return one line for what the system said."""
     hint = "; free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     return StorageError(f"cannot write {path}: {error.strerror or error}{hint}")
 
@@ -67,23 +74,68 @@ def make_folder(path: Path, *, private: bool = False) -> None:
         raise storage_error(path, error) from None
 
 
-def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace the file by these bytes, on disk when this returns."""
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = True) -> None:
+    """Write a file as a whole. It is on disk when this returns.
+
+    Parameters
+    ----------
+    path: where.
+    data: all bytes of the file.
+    mode: its permissions, whatever the umask.
+    overwrite: replace a file of that name.
+
+    Raises
+    ------
+    FileExistsError if the name is taken and `overwrite` is False. StorageError if the file cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{token_hex(8)}")
     try:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, mode)  # whatever the umask
+                os.fchmod(descriptor, mode)
                 file.write(data)
                 file.flush()
                 os.fsync(descriptor)
-            temporary.replace(path)
+            if overwrite:
+                temporary.replace(path)
+            else:
+                path.hardlink_to(temporary)  # unlike rename, this fails if the name is taken
         finally:
             temporary.unlink(missing_ok=True)
         _sync(path.parent)
+    except FileExistsError:
+        raise
     except OSError as error:
+        if not overwrite and error.errno in (errno.EPERM, errno.EOPNOTSUPP):
+            raise StorageError(f"cannot write {path}: its file system has no hard links") from None
         raise storage_error(path, error) from None
+
+
+def read_bounded(path: Path, most: int, *, private: bool) -> bytes:
+    """Read a regular file of at most `most` bytes.
+
+    Raises
+    ------
+    UnsafeFile if it is no regular file, or if it is `private` and others can reach it. StorageError if it
+    cannot be read or is larger.
+    """
+    try:
+        # Not blocking, so that a pipe in the file's place is refused and not waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)  # of the open file: no gap between check and use
+            if not stat.S_ISREG(status.st_mode):
+                raise UnsafeFile(f"{path} is not a regular file")
+            if private and status.st_mode & 0o077:
+                mode = stat.S_IMODE(status.st_mode)
+                raise UnsafeFile(f"{path} has mode {mode:04o}, others can reach it; chmod 600 it")
+            data = file.read(most + 1)
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from None
+    if len(data) > most:
+        raise StorageError(f"{path} is too large: at most {most} bytes are allowed")
+    return data
 
 
 @contextmanager

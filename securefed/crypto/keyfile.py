@@ -26,12 +26,10 @@ is reported as a wrong passphrase. A secret that was tampered with never comes o
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import hmac
 import os
 import secrets
-import stat
 import struct
 import unicodedata
 from dataclasses import dataclass
@@ -49,6 +47,7 @@ from securefed.crypto.errors import (
     UnsafeKeyFile,
     WrongPassphrase,
 )
+from securefed.files import StorageError, UnsafeFile, read_bounded, write_atomically
 
 __all__ = ["KeyFile", "read_key_file", "write_key_file"]
 
@@ -98,7 +97,12 @@ def write_key_file(
     nonce = secrets.token_bytes(12)
     salt = secrets.token_bytes(16) if beside is None else _salt_of(Path(beside))
     blob = _seal(secret, _passphrase_bytes(passphrase), _label_bytes(label), log2_n, salt, nonce)
-    _write_atomically(Path(path), blob, overwrite)
+    try:
+        write_atomically(Path(path), blob, overwrite=overwrite)
+    except FileExistsError:
+        raise UnsafeKeyFile(f"{path} exists already and is kept; overwrite=True replaces it") from None
+    except StorageError as error:
+        raise KeyFileError(str(error)) from None
 
 
 def read_key_file(
@@ -201,56 +205,11 @@ def _label_bytes(label: str) -> bytes:
     return encoded
 
 
-def _write_atomically(path: Path, blob: bytes, overwrite: bool) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, 0o600)  # whatever the umask
-                file.write(blob)
-                file.flush()
-                os.fsync(descriptor)
-            if overwrite:
-                temporary.replace(path)
-            else:
-                path.hardlink_to(temporary)  # unlike rename, this fails if the name is taken
-        finally:
-            temporary.unlink(missing_ok=True)
-        _sync_directory(path.parent)
-    except FileExistsError:
-        raise UnsafeKeyFile(f"{path} exists already and is kept; overwrite=True replaces it") from None
-    except OSError as error:
-        hint = ""
-        if error.errno in (errno.EPERM, errno.EOPNOTSUPP) and not overwrite:
-            hint = " (on a file system without hard links only overwrite=True can write)"
-        raise KeyFileError(f"cannot write {path}: {error.strerror}{hint}") from None
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _read_private(path: Path) -> bytes:
-    """The bytes of a regular file that nobody else can read, of a bounded size."""
-    most = HEADER.size + 255 + MOST_SECRET + TAG_SIZE + DIGEST_SIZE
+    """Return the bytes of a regular file that nobody else can read, of a bounded size."""
     try:
-        # Not blocking, so that a pipe in the file's place is refused and not waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)  # of the open file: no gap between check and use
-            if not stat.S_ISREG(found.st_mode):
-                raise UnsafeKeyFile(f"{path} is not a regular file")
-            if found.st_mode & 0o077:
-                mode = stat.S_IMODE(found.st_mode)
-                raise UnsafeKeyFile(f"{path} has mode {mode:04o}, others can reach it; chmod 600 it")
-            blob = file.read(most + 1)
-    except OSError as error:
-        raise KeyFileError(f"cannot read {path}: {error.strerror}") from None
-    if len(blob) > most:
-        raise KeyFileError(f"{path} is larger than any key file: at most {most} bytes are allowed")
-    return blob
+        return read_bounded(path, HEADER.size + 255 + MOST_SECRET + TAG_SIZE + DIGEST_SIZE, private=True)
+    except UnsafeFile as error:
+        raise UnsafeKeyFile(str(error)) from None
+    except StorageError as error:
+        raise KeyFileError(str(error)) from None

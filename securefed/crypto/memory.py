@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 
 from securefed.crypto.errors import OpeningRefused
+from securefed.files import write_atomically
 
 __all__ = ["OpeningMemory"]
 
@@ -100,10 +101,7 @@ class OpeningMemory:
         if self._path is not None:
             lines = [f"e {count} {json.dumps(block)}\n" for block, count in self._equations.items()]
             lines += [f"c {digest.hex()}\n" for digest in self._ciphertexts]
-            temporary = self._path.with_name(f".{self._path.name}.new")
-            temporary.write_text("".join(lines), encoding="ascii")
-            temporary.chmod(0o600)
-            temporary.replace(self._path)
+            write_atomically(self._path, "".join(lines).encode("ascii"))
 
     def __len__(self) -> int:
         return len(self._ciphertexts)

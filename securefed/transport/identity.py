@@ -20,12 +20,10 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from secrets import token_hex
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -37,7 +35,7 @@ from securefed.checks import check_integer
 from securefed.crypto.errors import KeyFileError
 from securefed.crypto.keyfile import read_key_file, write_key_file
 from securefed.errors import SettingError
-from securefed.files import storage_error, write_atomically
+from securefed.files import StorageError, read_bounded, storage_error, write_atomically
 from securefed.transport.message import TransportError
 
 __all__ = [
@@ -427,39 +425,17 @@ def _parsed(
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
-    """A file that appears whole or not at all and replaces nothing."""
-    temporary = path.with_name(f".{path.name}.{token_hex(8)}")
+    """Write a file that replaces nothing."""
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, mode)  # whatever the umask
-                file.write(data)
-                file.flush()
-                os.fsync(descriptor)
-            os.link(temporary, path)  # unlike rename, this fails if the name is taken
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_atomically(path, data, mode=mode, overwrite=False)
     except FileExistsError:
         raise IdentityError(f"{path} exists already and is kept") from None
-    except OSError as error:
-        raise IdentityError(f"cannot write {path}: {error.strerror}") from None
+    except StorageError as error:
+        raise IdentityError(str(error)) from None
 
 
 def _read_bounded(path: Path, *, private: bool) -> bytes:
     try:
-        # Not blocking, so that a pipe in the file's place is refused and not waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise IdentityError(f"{path} is not a regular file")
-            if private and found.st_mode & 0o077:
-                mode = stat.S_IMODE(found.st_mode)
-                raise IdentityError(f"{path} has mode {mode:04o}, others can reach it; chmod 600 it")
-            data = file.read(MOST_PEM + 1)
-    except OSError as error:
-        raise IdentityError(f"cannot read {path}: {error.strerror}") from None
-    if len(data) > MOST_PEM:
-        raise IdentityError(f"{path} is larger than any key or certificate: at most {MOST_PEM} bytes")
-    return data
+        return read_bounded(path, MOST_PEM, private=private)
+    except StorageError as error:
+        raise IdentityError(str(error)) from None
