@@ -173,7 +173,7 @@ def make(spec: Spec, build: Build, position: int = 0) -> Record:
 
 
 def _record(spec: Spec, finished: Finished, begun: float, load: float) -> Record:
-    ledger = [{**asdict(entry), "ratio": entry.ratio, "verdict": entry.verdict} for entry in finished.ledger]
+    ledger = [entry.to_dict() for entry in finished.ledger]
     facts = {
         **machine.describe(("numpy", "gmpy2", "tenseal")),
         "sources": source_digest(),

@@ -6,37 +6,24 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from securefed.crypto import protects
 from securefed.labels.quality import Holdout
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.messages import KINDS
-from securefed.protocols.own_gradient.ledger import LedgerEntry
-from securefed.protocols.own_gradient.privacy import LabelPrivacy, label_privacy
 from securefed.protocols.own_gradient.training import Outcome
+from securefed.report.summary import RunAccount, received_kinds, seconds_of
 from securefed.transport import LocalRun, Path, Transcript
 
 __all__ = ["RunResult"]
 
 
-@dataclass(frozen=True)
-class RunResult:
-    """The outcome of training. Times are on the critical path: computation + communication = total."""
+@dataclass(frozen=True, kw_only=True)
+class RunResult(RunAccount):
+    """The outcome of training with all parties in this process. Computation + communication = total."""
 
-    settings: dict[str, Any]
-    rounds: int
-    reason: str
-    history: list[tuple[int, float]]
-    """(round, metric) for each evaluation; rounds count from 0."""
-    path: Path
     paths: dict[str, Path]
-    evaluation: Path
-    """Time of evaluations, kept apart from the training's."""
     activities: dict[str, dict[str, float]]
     """Seconds of work by party and activity."""
     transcripts: dict[str, Transcript] = field(repr=False)
-    ledger: list[LedgerEntry]
-    privacy: LabelPrivacy | None = None
-    """What noise on opened gradients promises about each label; None where there was none."""
     holdout: Holdout | None = None
     """How good the model is on rows that were held out; None where that was not measured."""
 
@@ -49,7 +36,7 @@ class RunResult:
         for link in run.links.values():
             paused = paused.later(link.paused)
         return cls(
-            settings=agreement.to_dict(),
+            agreement=agreement,
             rounds=last.rounds,
             reason=last.reason,
             history=list(last.history),
@@ -59,23 +46,8 @@ class RunResult:
             activities={name: dict(link.activities) for name, link in run.links.items()},
             transcripts={name: link.transcript for name, link in run.links.items()},
             ledger=sorted(entries.values(), key=lambda e: (e.advisory, -e.ratio)),
-            privacy=label_privacy(agreement),
             holdout=holdout,
         )
-
-    @property
-    def scheme(self) -> str:
-        return str(self.settings["scheme"])
-
-    @property
-    def protected(self) -> bool:
-        """False for plain runs: there everybody sees everything."""
-        return protects(self.scheme)
-
-    @property
-    def metric(self) -> float | None:
-        """The last evaluation."""
-        return self.history[-1][1] if self.history else None
 
     @property
     def computation(self) -> float:
@@ -113,55 +85,23 @@ class RunResult:
         sizes = sum((self.bytes(phase) for phase in phases), Counter())
         return sum(size for kind, size in sizes.items() if kind in KINDS and KINDS[kind].traffic == traffic)
 
-    @property
-    def determined(self) -> bool:
-        """Whether openings passed the ledger's line (possible only with allow_determined)."""
-        return any(entry.verdict == "determined" for entry in self.ledger)
-
     def seen(self, party: str) -> list[str]:
         """What a party received, a line for each kind of message."""
-        counts, sizes = (
-            self.transcripts[party].count("received", None),
-            self.transcripts[party].bytes("received", None),
-        )
-        lines = []
-        for kind, count in counts.items():
-            known = KINDS[kind]
-            what = "in the clear" if not self.protected and known.protection != "public" else known.reveals
-            lines.append(f"{count} x {kind} ({sizes[kind]:,} bytes): {what}")
-        return lines
+        rows = received_kinds(self.transcripts[party], self.protected)
+        return [f"{r['messages']} x {r['kind']} ({r['bytes']:,} bytes): {r['reveals']}" for r in rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the transcripts, ready for JSON."""
         return {
-            "settings": self.settings,
-            "protected": self.protected,
-            "rounds": self.rounds,
-            "reason": self.reason,
-            "metric": self.metric,
+            **self.facts(),
             "holdout": None if self.holdout is None else self.holdout.to_dict(),
-            "history": [list(point) for point in self.history],
-            "computation_seconds": self.computation,
-            "communication_seconds": self.communication,
-            "total_seconds": self.total,
+            **seconds_of(self.path),
             "evaluation_seconds": self.evaluation.total,
             "messages": dict(self.messages(None)),
             "bytes": dict(self.bytes(None)),
             "bytes_exchange": self.bytes_exchange,
             "bytes_open": self.bytes_open,
-            "ledger": [
-                {
-                    "party": e.party,
-                    "block": e.block,
-                    "equations": e.equations,
-                    "unknowns": e.unknowns,
-                    "ratio": e.ratio,
-                    "verdict": e.verdict,
-                }
-                for e in self.ledger
-            ],
-            "determined": self.determined,
-            "privacy": None if self.privacy is None else self.privacy.to_dict(),
+            "ledger": [entry.to_dict() for entry in self.ledger],
         }
 
     def __str__(self) -> str:

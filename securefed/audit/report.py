@@ -117,7 +117,7 @@ class AuditReport:
             "verdict": self.verdict,
             "not_checked": self.not_checked,
             "claims": [claim.to_dict() for claim in self.claims],
-            "ledger": [{**asdict(e), "ratio": e.ratio, "verdict": e.verdict} for e in self.ledger],
+            "ledger": [entry.to_dict() for entry in self.ledger],
             "receipts": [receipt.to_dict() for receipt in self.receipts],
             "seen": {name: [asdict(row) for row in rows] for name, rows in self.seen.items()},
             "missing": self.recorded.missing,

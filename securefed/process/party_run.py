@@ -218,6 +218,7 @@ class Session(ABC):
             rounds=rounds,
             reason=reason,
             rows=agreement.common_rows,
+            history=tally.timeline.history,
             timeline=tally.timeline,
             transcript=transcript,
             path=path,

@@ -1,4 +1,4 @@
-"""One party's account of a run: result.json and timing.json, from its own link and what it knew before.
+"""Accounts of a run: what all have in common, and one party's result.json and timing.json.
 
 A party has its own transcript and nobody else's. What its peers took, and whether their transcripts fit,
 they tell each other at the end (`peers`).
@@ -15,35 +15,86 @@ from securefed.crypto.blind.shares import LIMBS
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
-from securefed.protocols.own_gradient.privacy import label_privacy
+from securefed.protocols.own_gradient.privacy import LabelPrivacy, label_privacy
 from securefed.report.timeline import Timeline, bytes_by_kind
 from securefed.transport import Path, Transcript
 from securefed.versions import versions
 
-__all__ = ["PartyAccount", "saw"]
+__all__ = ["PartyAccount", "RunAccount", "received_kinds", "saw", "seconds_of"]
 
 NOTHING = "only ciphertexts and masked numbers"
 NOTHING_BLIND = "only ciphertexts and random shares"
 
 
-@dataclass(frozen=True)
-class PartyAccount:
-    """What a party has to tell of a run."""
+@dataclass(frozen=True, kw_only=True)
+class RunAccount:
+    """Facts of a run that every account of it has. Times are on the critical path."""
+
+    agreement: Agreement
+    rounds: int
+    reason: str
+    history: Sequence[tuple[int, float]] = ()
+    """(round, metric) for each evaluation; rounds count from 0."""
+    path: Path
+    evaluation: Path
+    """Time of evaluations, kept apart from the training's."""
+    ledger: Sequence[LedgerEntry] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.agreement.to_dict()
+
+    @property
+    def scheme(self) -> str:
+        return self.agreement.scheme
+
+    @property
+    def protected(self) -> bool:
+        """False for plain runs: there everybody sees everything."""
+        return protects(self.scheme)
+
+    @property
+    def metric(self) -> float | None:
+        """The last evaluation."""
+        return self.history[-1][1] if self.history else None
+
+    @property
+    def determined(self) -> bool:
+        """Whether openings passed the ledger's line (possible only with allow_determined)."""
+        return any(entry.verdict == "determined" for entry in self.ledger)
+
+    @property
+    def privacy(self) -> LabelPrivacy | None:
+        """What noise on opened gradients promises about each label; None where there was none."""
+        return label_privacy(self.agreement)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what accounts of all kinds say, ready for JSON."""
+        privacy = self.privacy
+        return {
+            "settings": self.settings,
+            "protected": self.protected,
+            "rounds": self.rounds,
+            "reason": self.reason,
+            "metric": self.metric,
+            "history": [list(point) for point in self.history],
+            "determined": self.determined,
+            "privacy": None if privacy is None else privacy.to_dict(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyAccount(RunAccount):
+    """One party's account of a run: from its own link, and what it knew before."""
 
     party: str
     run: str
     instance: str
-    agreement: Agreement
-    rounds: int
-    reason: str
     rows: int
     timeline: Timeline
     transcript: Transcript
-    path: Path
-    evaluation: Path
     alignment: Path
     activities: Mapping[str, float]
-    ledger: Sequence[LedgerEntry] = ()
     metric_name: str = "AUC"
     holdout: Mapping[str, Any] | None = None
     """At the label party: how good the model is on rows that were held out (securefed.labels.quality)."""
@@ -55,38 +106,27 @@ class PartyAccount:
     """Seconds of this process from its start to the end of the run: meeting, alignment and waiting too."""
     peers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    @property
-    def protected(self) -> bool:
-        return protects(self.agreement.scheme)
-
     def result(self) -> dict[str, Any]:
-        history, privacy = self.timeline.history, label_privacy(self.agreement)
+        """Return result.json."""
         sent, received = (bytes_by_kind(self.transcript, event) for event in ("sent", "received"))
         return {
             "party": self.party,
             "run": self.run,
             "instance": self.instance,
             "finished": self.finished,
-            "settings": self.agreement.to_dict(),
-            "protected": self.protected,
-            "rounds": self.rounds,
-            "reason": self.reason,
+            **self.facts(),
             "rows": self.rows,
             "metric_name": self.metric_name,
-            "metric": history[-1][1] if history else None,
-            "history": [list(point) for point in history],
             "holdout": None if self.holdout is None else dict(self.holdout),
             "sent": sent,
             "received": received,
             "bytes_sent": sum(kind["bytes"] for kind in sent.values()),
             "bytes_received": sum(kind["bytes"] for kind in received.values()),
             "saw": saw(self.transcript, protected=self.protected, blind=self.agreement.reveal == "nothing"),
-            "seen": self._seen(received),
-            "ledger": [_entry(entry) for entry in self.ledger if self._shows(entry.party)],
-            "ledger_of_all": [_entry(entry) for entry in self.ledger],
+            "seen": received_kinds(self.transcript, self.protected),
+            "ledger": [entry.to_dict() for entry in self.ledger if self._shows(entry.party)],
+            "ledger_of_all": [entry.to_dict() for entry in self.ledger],
             "score_bits": self.score_bits,
-            "determined": any(entry.verdict == "determined" for entry in self.ledger),
-            "privacy": None if privacy is None else privacy.to_dict(),
             "interruptions": self.interruptions,
             "versions": versions(),
             "transcript": {"entries": len(self.transcript), "head": self.transcript.head},
@@ -99,34 +139,38 @@ class PartyAccount:
         return answers or party == self.party
 
     def timing(self) -> dict[str, Any]:
+        """Return timing.json."""
+        own = seconds_of(self.path)
         return {
             "party": self.party,
             "run": self.run,
-            **_path(self.path),
+            **own,
             "wall_seconds": self.wall,
-            "evaluation": _path(self.evaluation),
-            "alignment": _path(self.alignment),
+            "evaluation": seconds_of(self.evaluation),
+            "alignment": seconds_of(self.alignment),
             "activities": dict(self.activities),
             "rounds": self.timeline.to_list(),
             "each_round": [asdict(point) for point in self.timeline.each()],
-            "parties": {self.party: _path(self.path)}
+            "parties": {self.party: own}
             | {name: dict(peer["timing"]) for name, peer in self.peers.items() if peer.get("timing")},
         }
 
-    def _seen(self, received: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
-        rows = []
-        for kind, amount in received.items():
-            known = KINDS[kind]
-            clear = not self.protected and known.protection != "public"
-            rows.append(
-                {
-                    "kind": kind,
-                    **amount,
-                    "protection": "none" if clear else known.protection,
-                    "reveals": f"{known.carries}, in the clear" if clear else known.reveals,
-                }
-            )
-        return rows
+
+def received_kinds(transcript: Transcript, protected: bool) -> list[dict[str, Any]]:
+    """Return a row for each kind of message that a party received: how many, and what they reveal."""
+    rows = []
+    for kind, amount in bytes_by_kind(transcript, "received").items():
+        known = KINDS[kind]
+        clear = not protected and known.protection != "public"
+        rows.append(
+            {
+                "kind": kind,
+                **amount,
+                "protection": "none" if clear else known.protection,
+                "reveals": f"{known.carries}, in the clear" if clear else known.reveals,
+            }
+        )
+    return rows
 
 
 def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
@@ -168,13 +212,10 @@ def _shared_numbers(size: int) -> int:
     return size // 8 * 3 // LIMBS
 
 
-def _path(path: Path) -> dict[str, float]:
+def seconds_of(path: Path) -> dict[str, float]:
+    """Return a path's seconds by name, ready for JSON."""
     return {
         "computation_seconds": path.computation,
         "communication_seconds": path.communication,
         "total_seconds": path.total,
     }
-
-
-def _entry(entry: LedgerEntry) -> dict[str, Any]:
-    return {**asdict(entry), "ratio": entry.ratio, "verdict": entry.verdict}

@@ -42,6 +42,7 @@ def account(scheme: str = "ckks", party: str = "bank", **settings: object) -> Pa
         rounds=3,
         reason="rounds",
         rows=20,
+        history=timeline.history,
         timeline=timeline,
         transcript=link.transcript,
         path=link.path,

@@ -23,7 +23,8 @@ all parties.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from securefed.errors import SecurefedError
 
@@ -61,6 +62,9 @@ class LedgerEntry:
         if self.ratio >= 1.0:
             return "possibly determined" if self.advisory else "determined"
         return "near" if self.ratio >= NEAR else "below the line"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.ratio, "verdict": self.verdict}
 
 
 class Ledger:
