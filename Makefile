@@ -1,12 +1,14 @@
 # Each target does its own set-up: on a machine with Python 3.11+, make and a compiler, `make test` alone is enough.
 #
-#   make test                     everything but the slow tests
-#   make test-all                 the slow ones too
-#   make test-slow                the slow ones alone
+#   make test                     what every change has to pass, within three minutes
+#   make test-slow                real parties in processes of their own; CI runs it
+#   make test-nightly             long explorations, whole matrices, the benches' commands; CI leaves it out
+#   make test-all                 all three
 #   make lint                     ruff and mypy --strict
 #   make coverage                 which lines of the package `make test` runs, in parties' processes too
 #   make demo                     the main job, end to end
 #   make docs                     the guide and the API reference as a site: site/index.html; a warning is an error
+#   make docs-serve               the same at http://127.0.0.1:8000, made anew when a page changes
 #   make bench-crypto             our operations beside other libraries' (BENCH_ARGS="--quick --json out.json")
 #   make test EXTRAS=dev,torch    with more of pyproject's extras installed
 #   make test PYTHON=/path/python with a Python of your choice
@@ -32,24 +34,27 @@ WITH_DOCS := $(VENV)/.installed-docs
 FIND_PYTHON = for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v "$$p"; break; }; done
 
-.PHONY: help test test-all test-slow coverage lint demo docs bench-crypto install clean
+.PHONY: help test test-all test-slow test-nightly coverage lint demo docs docs-serve bench-crypto install clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^#   //p' $(firstword $(MAKEFILE_LIST))
 
 test: $(INSTALLED)
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not nightly"
 
 test-all: $(INSTALLED)
 	$(PYTEST)
 
 # Most of the slow ones start processes and wait for them: two workers a core.
 test-slow: $(INSTALLED)
-	PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(PYTEST) -m slow
+	PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(PYTEST) -m "slow and not nightly"
+
+test-nightly: $(INSTALLED)
+	$(PYTEST) -m nightly
 
 coverage: $(INSTALLED)
-	$(PYTEST) -m "not slow" --cov --cov-report=term:skip-covered
+	$(PYTEST) -m "not slow and not nightly" --cov --cov-report=term:skip-covered
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -63,6 +68,9 @@ demo: $(INSTALLED)
 docs: $(INSTALLED) $(WITH_DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "site/index.html"
+
+docs-serve: $(INSTALLED) $(WITH_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 bench-crypto: $(INSTALLED) $(WITH_PEERS)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench crypto $(BENCH_ARGS)

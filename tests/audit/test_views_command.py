@@ -36,6 +36,7 @@ FAIL = {
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "attacks.json"
     assert dispatch.main(["attacks", "--quick", "--json", str(path)]) == 0
@@ -44,7 +45,7 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         for variant in variants:
             assert rows[attack, variant]["succeeded"], rows[attack, variant]
     for attack, variants in FAIL.items():
-        assert rows[attack, PLAIN]["errors"] > 8, "else the next line could not fail"
+        assert rows[attack, PLAIN]["succeeded"], "else the next line could not fail"
         for variant in variants:
             assert not rows[attack, variant]["succeeded"], rows[attack, variant]
     # A chance and an interval for every one of them, and the table of the documentation.

@@ -111,11 +111,17 @@ def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: in
     "words",
     [
         (),
-        ("--parties", "4"),
-        ("--objective", "transfer"),
         ("--objective", "transfer", "--helper", "--rounds", "1", "--local-steps", "1"),
-        ("--data", "generated", "--scheme", "ckks", "--parties", "3", "--evaluate-every", "4"),
-        ("--reveal", "own-gradient", "--local-steps", "1", "--key-bits", "2048"),
+        pytest.param(("--parties", "4"), marks=pytest.mark.nightly),
+        pytest.param(("--objective", "transfer"), marks=pytest.mark.nightly),
+        pytest.param(
+            ("--data", "generated", "--scheme", "ckks", "--parties", "3", "--evaluate-every", "4"),
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            ("--reveal", "own-gradient", "--local-steps", "1", "--key-bits", "2048"),
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_every_way_of_it_is_encrypted_and_good(words: tuple[str, ...], tmp_path: Path) -> None:

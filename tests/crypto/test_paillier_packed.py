@@ -175,6 +175,7 @@ print(packed.ciphertexts, status["VmHWM"].split()[0])
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's account of a process")
+@pytest.mark.nightly
 def test_a_million_values_stay_under_a_gibibyte() -> None:
     done = subprocess.run([sys.executable, "-c", MILLION], capture_output=True, text=True, check=True)
     ciphertexts, resident = map(int, done.stdout.split())

@@ -72,6 +72,7 @@ def check(made: Fleet) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_ten_kills_and_the_same_paillier_model_bit_for_bit(fleet: Make) -> None:
     settings = {**OPEN, "rounds": 36}
     made = fleet(TWO, scheme="paillier", **settings)

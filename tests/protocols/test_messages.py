@@ -247,7 +247,9 @@ def test_every_kind_says_what_it_is_sent_for() -> None:
 # The sizes that the project promises at n = 1000, h = 32, with 18 and 15 columns.
 
 
-@pytest.mark.parametrize("scheme", [pytest.param("paillier", marks=pytest.mark.slow), "ckks"])
+@pytest.mark.parametrize(
+    "scheme", [pytest.param("paillier", marks=[pytest.mark.slow, pytest.mark.nightly]), "ckks"]
+)
 def test_openings_are_small_beside_the_exchange_at_full_size(scheme: str, keys: Keys) -> None:
     """Of each party: what one local step opens, request and reply together, is at most a quarter of what one
     exchange sends in either direction; that is 33,024 Paillier ciphertexts, or at most 3 MiB, each way.

@@ -219,6 +219,7 @@ def test_whatever_happens_all_runs_come_to_their_end() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_whatever_happens_all_runs_come_to_their_end_over_many_schedules() -> None:
     """A quarter of a second each, since simulated threads hand over to each other; thousands with the profile
     "explore" (tests/conftest.py) and a longer --timeout.

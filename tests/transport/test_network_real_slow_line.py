@@ -25,6 +25,7 @@ def swap(peer: str) -> Program:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_messages_of_minutes_cross_each_other_on_a_slow_line() -> None:
     town = Town("bank", "shop", timeouts=Timeouts(patience=30))
     wires = {name: Wire(int(town.addresses[name].split(":")[1]), MODEM, 0.01) for name in ("bank", "shop")}
