@@ -281,7 +281,7 @@ UPWARD = [
     ("securefed.api", "import securefed.cli.main"),
     ("securefed.cli.main", "from bench import crypto"),
     ("securefed.audit.report", "from research.attacks import linear"),
-    ("securefed.process.rows", "from research.data import load_mnist"),
+    ("securefed.data.rows", "from research.data import load_mnist"),
     ("research.theory", "from bench import crypto"),
     ("securefed.errors", "from securefed.extras import require"),
 ]

@@ -38,22 +38,36 @@ def test_features_of_many_forms(features: Any, shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("features", "named"),
     [
-        ([["red"], ["blue"]], "shop: features have to be numbers, column number 0 holds 'blue', 'red'"),
-        ([["red", "blue"]], "shop: 2 problems in the data"),
-        ([[1, 2], [3]], "shop: features have to be numbers"),
-        (np.zeros((2, 2, 2)), "shop: features have shape (2, 2, 2)"),
-        (np.zeros((0, 3)), "shop: features have shape (0, 3)"),
-        (np.zeros((3, 0)), "shop: features have shape (3, 0)"),
-        ([], "shop: features have shape"),
-        (5, "shop: features have shape ()"),
-        (np.where(X == 4, np.nan, X), "shop: 1 of 4 features of column number 1 are NaN or infinite"),
-        (np.where(X > 9, np.inf, X), "shop: 2 problems in the data"),
-        ([[None, 1.0]], "shop: 1 of 1 features of column number 0 are NaN or infinite"),
+        ([[1, 2], [3]], "shop: the rows of data have different lengths"),
+        (np.zeros((2, 2, 2)), "shop: data has shape (2, 2, 2)"),
+        (np.zeros((0, 3)), "shop: data has shape (0, 3)"),
+        (np.zeros((3, 0)), "shop: data has shape (3, 0)"),
+        ([], "shop: data has shape"),
+        (5, "shop: data has shape ()"),
     ],
 )
 def test_features_that_cannot_be_used(features: Any, named: str) -> None:
     with pytest.raises(DataError) as caught:
         Party("shop", features)
+    assert str(caught.value).startswith(named)
+    assert all("\n" not in line for line in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("features", "named"),
+    [
+        (
+            np.where(X == 4, np.nan, X),
+            "shop: 1 of 4 values of column '1' are missing or infinite, the first in row 2",
+        ),
+        (np.where(X > 9, np.inf, X), "shop: 2 problems in the data"),
+        ([[None, 1.0], [2.0, 1.0]], "shop: 1 of 2 values of column '0' are missing or infinite"),
+        ([["1"]] * 9 + [["<4.0"]], "shop: column '0' holds numbers, but 1 field is not ('<4.0' in row 10)"),
+    ],
+)
+def test_values_that_cannot_be_used_are_refused_by_a_training(features: Any, named: str) -> None:
+    with pytest.raises(DataError) as caught:
+        Party("shop", features).fitted()
     assert str(caught.value).startswith(named)
     assert all("\n" not in line for line in caught.value.problems)
 
@@ -180,7 +194,7 @@ def test_a_transform_may_take_words() -> None:
     ("act", "error", "named"),
     [
         (lambda: Party("shop", X, transform="scale"), SettingError, "shop: transform is 'scale'"),
-        (lambda: Party("shop", [1, 2], transform=StandardScaler()), DataError, "shop: features have shape"),
+        (lambda: Party("shop", [1, 2], transform=StandardScaler()), DataError, "shop: data has shape"),
         (
             lambda: Party("shop", [["a"]], transform=StandardScaler()).fitted(),
             DataError,
@@ -220,8 +234,8 @@ def test_tables_and_series_are_taken() -> None:
     assert party.labels is not None and party.labels.tolist() == ["n", "y", "n", "y"]
     assert party.ids is not None and party.ids.tolist() == [10, 11, 12, 13]
     assert Party("shop", table, ids=table.index).ids.tolist() == [7, 5, 3, 1]
-    with pytest.raises(DataError, match="features of column 'height' are NaN or infinite; fill or drop them"):
-        Party("shop", table.replace(4.0, np.nan))
+    with pytest.raises(DataError, match=r"1 of 4 values of column 'height' are missing .* fill or drop them"):
+        Party("shop", table.replace(4.0, np.nan)).fitted()
 
 
 def test_a_table_goes_to_its_transform_as_it_is() -> None:

@@ -1,17 +1,19 @@
 """A party and its data, and the alignment of several parties' rows.
 
-`Party` takes what users have: numpy arrays, lists, pandas DataFrames and Series (pandas is not required).
-Everything is checked here, once: what cannot be used is refused in one line that names the party.
+`Party` takes what users have: the path of a CSV, Parquet or .npy file, a pandas frame, a numpy array, a list.
+`Party(...)` checks shapes, ids and labels. `fit` and `predict` read the columns, by the same rules as
+`securefed party` (securefed.data.readings). An error names the party, the column and the row.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,11 @@ from sklearn.base import clone
 
 from securefed.checks import check_choice
 from securefed.data.columns import Columns
-from securefed.data.fields import field_kind, typed
 from securefed.data.ids import ID_FORMS, id_hint, id_shape, normalise_ids
 from securefed.data.policy import Policy
-from securefed.data.storage import row_blocks, take_rows
+from securefed.data.preparation import prepare, prepared
+from securefed.data.rows import Rows, read_rows, rows_of
+from securefed.data.storage import new_table, row_blocks, take_rows
 from securefed.errors import DataError, Problems, SettingError
 
 __all__ = ["Fitted", "Party", "align", "label_party"]
@@ -46,29 +49,43 @@ class Fitted:
 class Party:
     """An organisation's columns about some people, and its labels if it has them.
 
-    features: rows x columns of finite numbers, or whatever `transform` takes. labels: one per row (transfer
-    learning: NaN or None where unknown), or several columns of numbers to predict at once. ids: one per row,
-    to align rows with the other parties'; without ids all parties must have the same people in the same
-    order; `id_form` says what counts as the same id (securefed.data.ids), alike at all parties. transform:
-    "auto" (splines for numbers, one-hot for words with rare ones together, indicators for what is missing),
-    or a scikit-learn transformer or pipeline; the party fits it on its own columns alone. Strong columns make
-    a linear model strong, and nobody else learns how they came about.
+    Parameters
+    ----------
+    name: the party's name: letters, digits and - _ .
+    data: rows x columns: a path of a CSV, Parquet or .npy file, a pandas frame, an array or a list. Numbers
+        are standardised, words become one column for each category.
+    labels: the name of a column of `data`, or one value for each row. Exactly one party has labels. Transfer
+        learning allows missing ones (NaN or None). Several columns of numbers are predicted at once.
+    ids: the name of a column of `data`, or one id for each row. Rows of all parties are aligned by id.
+        Without ids all parties must have the same people in the same order.
+    transform: "auto" (splines for numbers, rare categories together, a mark where a value is missing), or a
+        scikit-learn transformer or pipeline. The party fits it on its own columns alone.
+    impute, dates, missing, rare, unknown, one_hot, decimal, dayfirst, separator: how values are written, and
+        what becomes of gaps, dates and categories; the same as in party.toml (securefed.data.policy).
+    id_form: which ids count as the same (securefed.data.ids); all parties use the same form.
+    weights, offset: for the label party, the name of a column or one number for each row: how much a row
+        counts, and what is added to its margin (the logarithm of the exposure, for counts).
 
-    weights, offset: of the label party's rows, one number each: how much a row counts, and what its margin
-    has besides the columns' part (log of the exposure, for counts). The joint model is then one around the
-    label party's own fit (securefed.labels.base_model), and nobody else learns of it.
+    Raises
+    ------
+    SettingError
+        A setting is not allowed.
+    DataError
+        The file cannot be read, a named column is not there, or shapes, ids or labels do not fit.
 
-    impute, dates, missing, rare, unknown: gaps, dates and categories, as [data] of party.toml has them
-    (securefed.data.policy); with one of them given, words are one-hot encoded. What they fit is fitted on
-    this party's own training rows.
+    Examples
+    --------
+    >>> from securefed import Party
+    >>> Party("shop", [[1.0, 20.0], [2.0, 30.0]], ids=["ann", "bob"])
+    <Party shop: 2 rows, 2 columns>
     """
 
     def __init__(
         self,
         name: str,
-        features: ArrayLike,
-        labels: ArrayLike | None = None,
-        ids: ArrayLike | None = None,
+        data: ArrayLike | PathLike[str] | str,
+        labels: ArrayLike | str | None = None,
+        ids: ArrayLike | str | None = None,
         *,
         transform: Any = None,
         impute: str | Mapping[str, str] | None = None,
@@ -76,94 +93,133 @@ class Party:
         missing: Sequence[str] = (),
         rare: int | None = None,
         unknown: str = "ignore",
+        one_hot: Sequence[str] | None = None,
+        decimal: str | None = None,
+        dayfirst: bool | None = None,
+        separator: str | None = None,
         id_form: str = "exact",
-        weights: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
+        weights: ArrayLike | str | None = None,
+        offset: ArrayLike | str | None = None,
     ) -> None:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise SettingError(f"name: {name!r} given, letters, digits and - _ . are allowed")
         self.name = name
-        columns = getattr(features, "columns", None)
-        self.columns = None if columns is None else [str(c) for c in columns]
         # A class has the methods of its instances and would pass for one.
-        foreign = transform is not None and transform != "auto"
+        foreign = transform is not None and not (isinstance(transform, str) and transform == "auto")
         if foreign and (isinstance(transform, type) or not hasattr(transform, "transform")):
             raise SettingError(
                 f"{name}: transform is {transform!r}, 'auto' or a scikit-learn transformer is allowed"
             )
         try:
-            self.policy = Policy(impute, dates or {}, missing, rare, unknown)  # type: ignore[arg-type]
+            self.policy = Policy(
+                impute,
+                dates or {},
+                missing,
+                rare,
+                unknown,
+                one_hot,
+                decimal,
+                dayfirst,
+                separator,
+            )
         except SettingError as error:
             raise SettingError(f"{name}: {error}") from None
-        if foreign and not self.policy.plain:
+        file = isinstance(data, str | PathLike)
+        if foreign and not Policy(decimal=decimal, dayfirst=dayfirst, separator=separator) == self.policy:
             raise SettingError(f"{name}: a scikit-learn transformer decides on gaps, dates and words itself")
+        if separator is not None and not file:
+            raise SettingError(f"{name}: separator is for text files, and data is no path")
         self.transform, self.id_form = transform, check_choice("id_form", id_form, ID_FORMS)
-        raw = transform is None and self.policy.plain
-        self.features: Any = self._features(features) if raw else _table(name, features)
+        rows = read_rows(Path(data).expanduser(), self.policy) if file else None  # type: ignore[arg-type]
+        given = {"ids": ids, "labels": labels, "weights": weights, "offset": offset}
+        named = {what: value for what, value in given.items() if isinstance(value, str)}
         problems = Problems(name)
-        self.ids = self.labels = None
+        if rows is None:
+            table = self._table(data)
+            columns = getattr(table, "columns", None)
+            self.columns = None if columns is None else [str(c) for c in columns]
+            if named:
+                rows = rows_of(name, table, self._names(table), self.policy)
+        if rows is not None:
+            for what, column in named.items():
+                with problems.gathered():
+                    rows.require(column, what)
+                    given[what] = _special(rows, what, column)
+            problems.check()
+            kept = [each for each in rows.fields if each not in named.values()]
+            if not kept:
+                raise DataError(f"{name}: no feature columns are left besides {', '.join(named.values())}")
+            if file:
+                self.columns, table = kept, _as_array(rows, kept)
+            else:
+                places = [place for place, each in enumerate(rows.fields) if each in kept]
+                self.columns = None if self.columns is None else kept
+                table = table.iloc[:, places] if hasattr(table, "iloc") else table[:, places]
+        self._row_numbers: NDArray[np.intp] = np.arange(1, len(table) + 1)
+        self.features: Any = table if foreign else self._numeric(table)
+        self.ids = self.labels = self.weights = self.offset = None
         with problems.gathered():
-            self.ids = None if ids is None else self._ids(ids)
+            self.ids = None if given["ids"] is None else self._ids(given["ids"])
         with problems.gathered():
-            self.labels = None if labels is None else self._labels(labels)
-        self.weights = self.offset = None
+            self.labels = None if given["labels"] is None else self._labels(given["labels"])
         with problems.gathered():
-            self.weights = None if weights is None else self._numbers("weights", weights, least=0.0)
+            self.weights = self._numbers("weights", given["weights"], least=0.0)
         with problems.gathered():
-            self.offset = None if offset is None else self._numbers("offset", offset)
+            self.offset = self._numbers("offset", given["offset"])
         problems.check()
 
     @property
     def rows(self) -> int:
         return len(self.features)
 
-    def _features(self, given: Any) -> Array:
+    def _table(self, given: Any) -> Any:
+        """A frame as it is, anything else as an array of two dimensions."""
+        try:
+            table = given if hasattr(given, "iloc") else np.asarray(given)
+            if not hasattr(table, "iloc") and table.dtype.kind in "OUS":
+                table = np.asarray(given, dtype=object)  # 1 stays a number beside words
+        except ValueError:  # rows of different lengths
+            raise DataError(f"{self.name}: the rows of data have different lengths") from None
+        if np.ndim(table) == 1 and self.transform in (None, "auto"):
+            table = table.to_frame() if hasattr(table, "to_frame") else table[:, None]
+        if np.ndim(table) != 2 or 0 in np.shape(table):
+            raise DataError(
+                f"{self.name}: data has shape {np.shape(table)}, (rows, columns), none of them 0, is allowed"
+            )
+        return table
+
+    def _names(self, table: Any) -> list[str]:
+        return self.columns or [str(place) for place in range(np.shape(table)[1])]
+
+    def _numeric(self, table: Any) -> Any:
+        """The table as floats if it is numbers without gaps, else as it is."""
+        if self.policy.decimal == "," or self.policy.one_hot is not None or self.policy.missing:
+            return table
+        try:
+            numbers = np.asarray(table, dtype=np.float64)
+        except (TypeError, ValueError):
+            return table
+        if hasattr(table, "iloc") and any(str(dtype)[0] in "dc" for dtype in getattr(table, "dtypes", ())):
+            return table  # dates and categories
+        finite = all(np.isfinite(numbers[block]).all() for block in row_blocks(len(numbers)))
+        return numbers if finite else table
+
+    def _finite(self, given: Any) -> Array:
+        """Numbers that a transformer made, or that are used as they are."""
         try:
             array = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            self._explain(given)
-            raise DataError(
-                f"{self.name}: features have to be numbers ({error}); transform='auto' encodes words"
-            ) from None
-        if array.ndim == 1:
-            array = array[:, None]
-        if array.ndim != 2 or array.size == 0:
-            raise DataError(
-                f"{self.name}: features have shape {array.shape}, (rows, columns), none of them 0, is allowed"
-            )
+            raise DataError(f"{self.name}: numbers are expected ({error})") from None
+        array = array[:, None] if array.ndim == 1 else array
         if not all(np.isfinite(array[block]).all() for block in row_blocks(len(array))):
-            self._explain(array)
+            raise DataError(f"{self.name}: some of the numbers are NaN or infinite")
         return array
 
-    def _explain(self, given: Any) -> None:
-        """Everything about a table that is no numbers, if it is a table."""
-        try:
-            shape = np.shape(given)
-        except ValueError:  # rows of different lengths
-            return
-        if len(shape) != 2 or 0 in shape:
-            return
-        problems = Problems(self.name)
-        for name, values in as_table(self.name, given, self.columns, problems=problems).items():
-            named = repr(name) if self.columns else f"number {name}"
-            if (kind := field_kind(values)) == "number":
-                bad = int((~np.isfinite(values)).sum())
-                if bad:
-                    problems.add(
-                        f"{self.name}: {bad} of {len(values)} features of column {named} are NaN or infinite;"
-                        " fill or drop them, or say impute='median', 'most-frequent' or 'indicator'"
-                    )
-            elif kind == "date":
-                problems.add(
-                    f"{self.name}: column {named} holds dates; say dates={{{name!r}: 'age'}} or 'parts'"
-                )
-            else:
-                few = ", ".join(repr(str(word)) for word in np.unique(values)[:3])
-                problems.add(
-                    f"{self.name}: features have to be numbers, column {named} holds {few}; transform='auto'"
-                    " or a policy such as impute='indicator' encodes words"
-                )
-        problems.check()
+    def _table_rows(self, names: Sequence[str] | None = None, table: Any = None) -> Rows:
+        """This party's columns for the reader that files have too."""
+        table = self.features if table is None else table
+        rows = rows_of(self.name, table, names or self._names(table), self.policy)
+        return replace(rows, numbers=self._row_numbers)
 
     def _ids(self, given: Any) -> NDArray[Any]:
         array = np.asarray(given)
@@ -180,7 +236,9 @@ class Party:
             raise DataError(f"{self.name}: labels of shape {array.shape} given for {self.rows} rows")
         return array
 
-    def _numbers(self, what: str, given: Any, least: float = -np.inf) -> Array:
+    def _numbers(self, what: str, given: Any, least: float = -np.inf) -> Array | None:
+        if given is None:
+            return None
         try:
             array = np.asarray(given, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -203,6 +261,7 @@ class Party:
         party = copy(self)
         frame = hasattr(self.features, "iloc")
         party.features = self.features.iloc[rows] if frame else take_rows(self.features, rows)
+        party._row_numbers = self._row_numbers[rows]
         party.ids = None if self.ids is None else self.ids[rows]
         for name in ("labels", "weights", "offset"):
             given = getattr(self, name)
@@ -229,26 +288,22 @@ class Party:
             except (TypeError, ValueError) as error:
                 raise DataError(f"{self.name}: transform cannot be fitted ({_line(error)})") from None
             rows = self._through(foreign)
+            names = [str(place) for place in range(rows.shape[1])]
+            source = rows_of(self.name, rows, names)
+        else:
+            source = self._table_rows()
+            names = list(source.fields)
         kind = "auto" if self.transform is not None and foreign is None else "none"
-        names = self.columns if foreign is None else None
-        policy = self.policy if foreign is None else Policy()
-        problems = Problems(self.name)
-        table = as_table(self.name, rows, names, policy=policy, problems=problems)
-        problems.check()
-        columns, numbers = Columns.fit(
-            table, transform=kind, standardise=standardise, owner=self.name, policy=policy
-        )
-        return self._with(numbers), Fitted(foreign, columns, names is not None)
+        columns, numbers = prepare(source, names, transform=kind, standardise=standardise)
+        return self._with(numbers), Fitted(foreign, columns, self.columns is not None and foreign is None)
 
     def transformed(self, fitted: Fitted | None) -> Party:
-        """This party's rows by what was fitted in training (None: numbers as they are)."""
+        """This party's rows prepared as in training. None: the numbers as they are."""
         if fitted is None:
-            return self._with(self._features(self.features))
+            return self._with(self._finite(self.features))
         rows = self.features if fitted.transform is None else self._through(fitted.transform)
         names = self.columns if fitted.transform is None else None
         given, due = np.shape(rows)[1], len(fitted.columns.given)
-        if given != due:
-            raise DataError(f"{self.name}: {given} columns given, the model has {due}")
         if fitted.named != (names is not None) and fitted.transform is None:
             now, then = ("without", "with") if fitted.named else ("with", "without")
             warnings.warn(
@@ -256,17 +311,9 @@ class Party:
                 stacklevel=2,
             )
             names = None
-        if names is not None:
-            strange = [name for name in names if name not in fitted.columns.given]
-            if strange:
-                raise DataError(
-                    f"{self.name}: column {strange[0]!r} given, training had {_few(fitted.columns.given)}"
-                )
-        kinds, gaps = fitted.columns.kinds, Policy(missing=fitted.columns.missing)
-        problems = Problems(self.name)
-        table = as_table(self.name, rows, names or fitted.columns.given, gaps, kinds, problems)
-        problems.check()
-        numbers, unknown = fitted.columns.apply(table, self.name)
+        if names is None and given != due:
+            raise DataError(f"{self.name}: {given} columns given, the model has {due}")
+        numbers, unknown = prepared(fitted.columns, self._table_rows(names or fitted.columns.given, rows))
         for column, count in unknown.items():
             warnings.warn(
                 f"{self.name}: {count} of {self.rows} values of column {column!r} were not there in training",
@@ -277,72 +324,47 @@ class Party:
     def _with(self, numbers: Array) -> Party:
         party = copy(self)
         party.transform, party.columns, party.policy = None, None, Policy()
-        party.features = party._features(numbers)
+        party.features = numbers
         return party
 
     def _through(self, transform: Any) -> Any:
         try:
-            found = transform.transform(self.features)
+            made = transform.transform(self.features)
         except (TypeError, ValueError) as error:
             raise DataError(f"{self.name}: transform cannot be applied ({_line(error)})") from None
-        return self._features(found.toarray() if hasattr(found, "toarray") else found)
+        return self._finite(made.toarray() if hasattr(made, "toarray") else made)
 
     def __repr__(self) -> str:
         known = ", labels" if self.labels is not None else ""
         return f"<Party {self.name}: {self.rows} rows, {np.shape(self.features)[1]} columns{known}>"
 
 
-def _table(name: str, features: Any) -> Any:
-    """Features for a transformer: a table or an array of anything, with rows and columns."""
-    table = features if hasattr(features, "iloc") else np.asarray(features)
-    if np.ndim(table) != 2 or 0 in np.shape(table):
-        raise DataError(
-            f"{name}: features have shape {np.shape(table)}, (rows, columns), none of them 0, is allowed"
+def _special(rows: Rows, what: str, column: str) -> NDArray[Any]:
+    """A column that is the ids, the labels, the weights or the offset."""
+    fields: Any = rows.fields[column]
+    if what == "ids" or (what == "labels" and isinstance(fields, np.ndarray)):
+        return np.asarray(fields)
+    values = rows.column(column, what)
+    if what != "labels":
+        return values
+    if values.dtype.kind == "f":
+        whole = (
+            np.isfinite(values).all() and (values == np.rint(values)).all() and np.abs(values).max() < 2**53
         )
+        return values.astype(np.int64) if whole else values
+    return np.array([None if word == "" else word for word in values.tolist()], dtype=object)
+
+
+def _as_array(rows: Rows, columns: Sequence[str]) -> NDArray[Any]:
+    """A file's columns as an array: of floats where all are plain numbers, of anything where not."""
+    if all(rows.fields.numbers(name) is not None for name in columns):
+        table: NDArray[Any] = new_table(rows.count, len(columns))
+    else:
+        table = np.empty((rows.count, len(columns)), dtype=object)
+    for place, name in enumerate(columns):
+        numbers = rows.fields.numbers(name)
+        table[:, place] = np.array(rows.fields[name], dtype=object) if numbers is None else numbers
     return table
-
-
-def as_table(
-    name: str,
-    rows: Any,
-    names: Sequence[str] | None,
-    policy: Policy | None = None,
-    kinds: Mapping[str, str] | None = None,
-    problems: Problems | None = None,
-) -> dict[str, NDArray[Any]]:
-    """Columns by name (by number where they have none): floats, days or words, what is missing marked.
-
-    `kinds`: what they were in training. What cannot be read is left out and told to `problems`.
-    """
-    policy, problems = policy or Policy(), problems or Problems(name)
-    frame = hasattr(rows, "iloc")
-    array = None if frame else np.asarray(rows)
-    keys = list(names) if names is not None else [str(i) for i in range(np.shape(rows)[1])]
-    if len(set(keys)) < len(keys):
-        raise DataError(f"{name}: column {Counter(keys).most_common(1)[0][0]!r} occurs more than once")
-    made = {}
-    for place, key in enumerate(keys):
-        column = rows.iloc[:, place].to_numpy() if array is None else array[:, place]
-        kind = (kinds or {}).get(key, "date" if key in policy.dates else None)
-        with problems.gathered():
-            made[key] = _typed(column, key, name, kind, policy.missing)
-    return made
-
-
-def _typed(
-    column: NDArray[Any], name: str, owner: str, kind: str | None, missing: Sequence[str]
-) -> NDArray[Any]:
-    if column.dtype.kind in "fiub" and kind in (None, "number"):
-        return column.astype(np.float64)
-    if column.dtype.kind == "M" and kind in (None, "date"):
-        return column.astype("datetime64[D]")
-    if kind == "number" and column.dtype.kind != "O":
-        kind = None  # words where numbers were: refused by name, with what training had
-    return typed(column.tolist(), name, owner, missing=missing, kind=kind, texts=False)
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:6]) + (" ..." if len(names) > 6 else "")
 
 
 def _line(error: Exception) -> str:

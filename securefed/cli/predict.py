@@ -11,13 +11,13 @@ from securefed.cli.entry import Stopped
 from securefed.cli.foreground import in_foreground, waiting_note
 from securefed.cli.terminal import Terminal
 from securefed.data.ids import normalise_ids
+from securefed.data.preparation import prepared
+from securefed.data.rows import read_rows
 from securefed.errors import SettingError
 from securefed.files import check_writable, only_process, write_json
 from securefed.process.attempts import ALL_KINDS
 from securefed.process.endpoint import load_keys, may_return, open_endpoint, why_it_ended
 from securefed.process.own_data import row_numbers
-from securefed.process.preparation import prepared
-from securefed.process.rows import read_rows
 from securefed.process.score_file import score_guard
 from securefed.process.scoring import NewRows, Scored, Scoring, write_scores
 from securefed.process.settings import PartyFile, read_party_file
@@ -106,7 +106,7 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal
         return None
     if path is None or party.data is None or shard is None:
         raise SettingError("rows: missing; --rows FILE names the new rows")
-    rows = read_rows(path)
+    rows = read_rows(path, party.data.policy)
     ids = None
     if party.data.id is not None:
         ids = rows.ids(party.data.id)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_choice
-from securefed.data.dates import DATE_FORMS, date_part
-from securefed.data.policy import IMPUTES, UNKNOWNS, Policy
+from securefed.data.column_types import all_forms, part_type
+from securefed.data.policy import IMPUTES, POLICY, UNKNOWNS, Policy
 from securefed.errors import DataError
 
-__all__ = ["FEW", "MOST_CATEGORIES", "POLICY", "Column", "gaps"]
+__all__ = ["FEW", "MOST_CATEGORIES", "Column", "gaps"]
 
 Array = NDArray[np.float64]
 
@@ -27,7 +27,6 @@ RARE_ROWS, RARE_SHARE = 10, 0.005
 """Categories with fewer rows than either are put together."""
 REST = "\x00rest"
 """The name of rare categories together; no file has it."""
-POLICY = Policy()
 DECIDED = ("common", "impute", "unknown", "put_together", "given", "part", "newest")
 """What a column's list ends with, by name."""
 
@@ -55,8 +54,9 @@ class Column:
     given: str = ""
     """The source's column, where one column became several."""
     part: str = ""
-    """Of a date."""
+    """The part of the source's value that this column has, such as the year of a date."""
     newest: float = 0.0
+    """What the part is measured from: the newest date of the training rows."""
 
     @property
     def origin(self) -> str:
@@ -65,8 +65,8 @@ class Column:
 
     @property
     def taken(self) -> str:
-        """What the source's column holds: "number", "words" or "date"."""
-        return "date" if self.part else self.kind
+        """The type of the source's column (securefed.data.column_types)."""
+        return part_type(self.part).name if self.part else self.kind
 
     @property
     def names(self) -> list[str]:
@@ -78,8 +78,8 @@ class Column:
 
     def numbers(self, values: NDArray[Any], owner: str) -> tuple[Array, int]:
         """Its part of the table, and how many values were not known in training."""
-        if self.part:
-            values = date_part(values, self.part, self.newest)
+        if self.part and (cut := part_type(self.part).part) is not None:
+            values = cut(values, self.part, self.newest)
         if self.kind == "words":
             words = values.astype(str)
             gone = words == ""
@@ -126,12 +126,12 @@ class Column:
         one_hot: bool,
         owner: str,
         policy: Policy = POLICY,
-        **dated: Any,
+        **origin: Any,
     ) -> Self:
-        """From a column of the training rows. `dated`: which part of which column's date it is."""
-        given = dated.get("given", name)
+        """From a column of the training rows. `origin`: the part of the source's column that it is."""
+        given = origin.get("given", name)
         way = policy.way(given, transform)
-        kept: dict[str, Any] = {"impute": way, "unknown": policy.unknown, **dated}
+        kept: dict[str, Any] = {"impute": way, "unknown": policy.unknown, **origin}
         number = values.dtype.kind == "f"
         gone = ~np.isfinite(values) if number else values == ""
         if gone.all() or (number and np.isinf(values).any()) or (gone.any() and way == "refuse"):
@@ -203,7 +203,9 @@ class Column:
             tuple(str(each) for each in more.get("put_together", ())),
             str(more.get("given", "")),
             check_choice(
-                "part", more.get("part", ""), ("", *(p for form in DATE_FORMS.values() for p in form))
+                "part",
+                more.get("part", ""),
+                ("", *(part for parts in all_forms().values() for part in parts)),
             ),
             float(more.get("newest", 0.0)),
         )

@@ -16,17 +16,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_choice
-from securefed.data.column import FEW, MOST_CATEGORIES, POLICY, Column, gaps
-from securefed.data.dates import DATE_FORMS, date_part
-from securefed.data.fields import field_kind
-from securefed.data.policy import Policy
+from securefed.data.column import FEW, MOST_CATEGORIES, Column, gaps
+from securefed.data.column_types import TYPES, column_type
+from securefed.data.policy import POLICY, Policy
 from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, Problems
 
@@ -50,6 +49,8 @@ class Columns:
     scale: Array
     missing: tuple[str, ...] = ()
     """Words that mean "not known"."""
+    readings: Mapping[str, str] = field(default_factory=dict)
+    """How each of the source's columns was read (securefed.data.readings)."""
 
     @property
     def count(self) -> int:
@@ -74,7 +75,7 @@ class Columns:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """What each of them holds: "number", "words" or "date"."""
+        """The type of each of them: "number", "words" or "date"."""
         return {column.origin: column.taken for column in self.source}
 
     @classmethod
@@ -87,8 +88,9 @@ class Columns:
         one_hot: Sequence[str] = (),
         owner: str = "table",
         policy: Policy = POLICY,
+        readings: Mapping[str, str] | None = None,
     ) -> tuple[Self, Array]:
-        """Fitted on these rows; and the rows as numbers. `one_hot`: numbers that are codes."""
+        """Fit on these rows, and return the rows as numbers too. `one_hot`: numbers that are codes."""
         check_choice("transform", transform, TRANSFORMS)
         problems, made_of = Problems(owner), list[Column]()
         for name in policy.columns:
@@ -107,7 +109,7 @@ class Columns:
         mean, scale = np.zeros(numbers.shape[1]), np.ones(numbers.shape[1])
         if standardise:
             mean, scale = _moments(numbers)
-        made = cls(source, mean, scale, policy.missing)
+        made = cls(source, mean, scale, tuple(policy.missing), dict(readings or {}))
         if standardise:
             made._scale(numbers)
         return made, numbers
@@ -119,12 +121,9 @@ class Columns:
             if name not in table:
                 few = ", ".join(list(table)[:6]) + (" ..." if len(table) > 6 else "")
                 problems.add(f"{owner}: column {name!r} of the training is missing; it has {few}")
-            elif (now := field_kind(table[name])) != due:
-                held = {"number": "numbers", "date": "dates"}
-                problems.add(
-                    f"{owner}: column {name!r} holds {held.get(now, now)}, in training it held "
-                    f"{held.get(due, due)}"
-                )
+            elif (now := column_type(table[name])).name != due:
+                before = next(each.plural for each in TYPES if each.name == due)
+                problems.add(f"{owner}: column {name!r} holds {now.plural}, in training it held {before}")
         problems.check()
         numbers, unknown = self._numbers(table, owner)
         if (self.scale != 1).any() or self.mean.any():
@@ -154,7 +153,14 @@ class Columns:
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         listed = json.dumps([column.to_list() for column in self.source])
         unknown = np.array(json.dumps(self.missing))
-        return {"columns": np.array(listed), "mean": self.mean, "scale": self.scale, "missing": unknown}
+        readings = np.array(json.dumps(dict(self.readings)))
+        return {
+            "columns": np.array(listed),
+            "mean": self.mean,
+            "scale": self.scale,
+            "missing": unknown,
+            "readings": readings,
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Self:
@@ -163,9 +169,11 @@ class Columns:
             mean = np.asarray(arrays["mean"], dtype=np.float64)
             scale = np.asarray(arrays["scale"], dtype=np.float64)
             missing = tuple(str(each) for each in json.loads(str(arrays.get("missing", "[]"))))
-        except (KeyError, ValueError, TypeError) as error:
+            found = json.loads(str(arrays.get("readings", "{}")))
+            readings = {str(name): str(reading) for name, reading in found.items()}
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise DataError(f"preparation: malformed ({error})") from None
-        made = cls(source, mean, scale, missing)
+        made = cls(source, mean, scale, missing, readings)
         if mean.shape != (len(made.names),) or scale.shape != mean.shape or not (scale > 0).all():
             raise DataError(f"preparation: {mean.shape} means and {scale.shape} scales for {made.names}")
         return made
@@ -174,24 +182,29 @@ class Columns:
 def _parts(
     name: str, values: NDArray[Any], transform: str, policy: Policy, owner: str
 ) -> list[tuple[str, NDArray[Any], dict[str, Any]]]:
-    """A column, or what becomes of a date."""
-    form = policy.dates.get(name)
-    if values.dtype.kind != "M":
-        if form is not None:
-            raise DataError(f"{owner}: dates: column {name!r} holds {field_kind(values)}, not dates")
+    """A column as it is, or the parts of one whose type has several forms."""
+    kind, form = column_type(values), policy.dates.get(name)
+    if form is not None and form not in kind.forms:
+        raise DataError(f"{owner}: dates: column {name!r} holds {kind.plural}, not dates")
+    if kind.part is None or kind.reference is None:
         return [(name, values, {})]
-    known = values[~np.isnat(values)]
+    known = values[values == values]
     if not len(known):
-        raise DataError(gaps(owner, name, np.isnat(values)))
+        raise DataError(gaps(owner, name, values != values))
     if form is None and transform != "auto":
+        ways = " or ".join(f"dates = {{ {name} = {each!r} }}" for each in kind.forms)
         raise DataError(
-            f"{owner}: column {name!r} holds dates such as {known[0]}; say dates = {{ {name} = 'age' }} for "
-            f"years, 'parts' for year, month and weekday, or one_hot = [{name!r}]"
+            f"{owner}: column {name!r} holds {kind.plural} such as {known[0]}; say {ways}, "
+            f"or one_hot = [{name!r}]"
         )
-    newest = float(known.max().astype("datetime64[D]").astype(np.int64))
+    reference = kind.reference(known)
     return [
-        (f"{name}.{part}", date_part(values, part, newest), {"given": name, "part": part, "newest": newest})
-        for part in DATE_FORMS[form or "age"]
+        (
+            f"{name}.{part}",
+            kind.part(values, part, reference),
+            {"given": name, "part": part, "newest": reference},
+        )
+        for part in kind.forms[form or next(iter(kind.forms))]
     ]
 
 

@@ -1,17 +1,18 @@
-"""Tables from text files, with errors that say which file, which line and what was expected.
+"""Read tables from text files. An error names the file, the line and what was expected.
 
-Python's csv module and numpy, and no other package: what goes wrong is found here, before it becomes an
-exception from somewhere inside.
+Only Python's csv module and numpy are used. Faults are found here, before they become an exception from
+inside another package.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ Array = NDArray[np.float64]
 BLOCK_ROWS = 1 << 13
 """Rows that are read as text at once."""
 _OTHERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_LINES_LOOKED_AT = 50
+"""Lines from which the separator is recognised."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +120,12 @@ def read_lines(path: Path) -> list[list[str]]:
     return lines
 
 
-def read_blocks(path: Path, rows: int = BLOCK_ROWS) -> Iterator[Table]:
-    """A comma-separated file with a header, so many rows at a time."""
+def read_blocks(path: Path, rows: int = BLOCK_ROWS, separator: str | None = None) -> Iterator[Table]:
+    """Yield a text file with a header, so many rows at a time. Without `separator` it is recognised."""
     with _translated(path), path.open(encoding="utf-8-sig", newline="") as stream:
-        lines = (row for row in csv.reader(stream, strict=True) if row)
+        if separator is None:
+            separator = _separator(stream)
+        lines = (row for row in csv.reader(stream, delimiter=separator, strict=True) if row)
         first = next(lines, None)
         if first is None:
             raise DataError(f"{path.name}: the file is empty")
@@ -132,6 +137,25 @@ def read_blocks(path: Path, rows: int = BLOCK_ROWS) -> Iterator[Table]:
             raise DataError(f"{path.name}: a header and no rows")
 
 
+def _separator(stream: TextIO) -> str:
+    """The sign that cuts the first lines into equally many fields, more than one; a comma if several do.
+
+    If none does, the file has a faulty line, and the header decides.
+    """
+    lines = list(islice(stream, _LINES_LOOKED_AT))
+    stream.seek(0)
+    widths = dict[str, int]()
+    for sign in (",", *_OTHERS):
+        with suppress(csv.Error):
+            counts = {len(row) for row in csv.reader(lines, delimiter=sign) if row}
+            if len(counts) == 1 and counts != {1}:
+                widths[sign] = counts.pop()
+    if not widths:
+        header = lines[0] if lines else ""
+        return "," if "," in header else next((sign for sign in _OTHERS if sign in header), ",")
+    return "," if "," in widths else max(widths, key=lambda sign: widths[sign])
+
+
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
     try:
@@ -139,7 +163,9 @@ def _translated(path: Path) -> Iterator[None]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise DataError(f"{path.name}: not a text file in UTF-8") from None
+        raise DataError(
+            f'{path.name}: not a text file in UTF-8; a spreadsheet saves one as "CSV UTF-8"'
+        ) from None
     except csv.Error as error:
         raise DataError(f"{path.name}: not a table of comma-separated values ({error})") from None
 

@@ -20,6 +20,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from securefed.data.ids import id_shape, normalise_ids
+from securefed.data.policy import Policy
+from securefed.data.preparation import decided, prepared
+from securefed.data.rows import Rows, read_rows
 from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError
 from securefed.files import check_writable
@@ -27,9 +30,7 @@ from securefed.labels.label_model import LabelModel
 from securefed.process.checkpoints import CheckpointStore
 from securefed.process.endpoint import SOON, load_keys
 from securefed.process.keys import PartyKeys
-from securefed.process.own_data import check_labels, row_numbers
-from securefed.process.preparation import decided, prepare, prepared
-from securefed.process.rows import Rows, read_rows
+from securefed.process.own_data import check_labels, prepare_columns, row_numbers
 from securefed.process.settings import PartyFile, read_party_file, settings_problems
 from securefed.process.shards import read_shard
 from securefed.report.rundir import RunDirectory
@@ -133,7 +134,7 @@ def _check_data(found: _List, party: PartyFile) -> None:
     if settings is None:
         return
     file = party.folder / settings.file
-    rows = found.tried("data", lambda: read_rows(file))
+    rows = found.tried("data", lambda: read_rows(file, settings.policy))
     if rows is None:
         return
     found.good("data", f"{file}: {rows.count:,} rows")
@@ -146,14 +147,14 @@ def _check_data(found: _List, party: PartyFile) -> None:
     if settings.label is not None:
         label = settings.label
         with found.of("label"):
-            labels = rows.column(label, "label", missing=settings.missing)
+            labels = rows.column(label, "label")
             targets, side = check_labels(labels, party.own.name, party.shared, settings.wishes)
             found.good("label", f"{label}: {_told(targets, side)}")
     with found.of("data"):
         row_numbers(rows, settings.weight, "weight", least=0.0)
         row_numbers(rows, settings.offset, "offset")
     with found.of("columns"):
-        preparation, features = prepare(rows, settings)
+        preparation, features = prepare_columns(rows, settings)
         found.good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
         for text in decided(preparation, rows):
             found.note("columns", text)
@@ -265,7 +266,8 @@ def _check_machine(found: _List, party: PartyFile) -> None:
 
 
 def _check_prediction(found: _List, party: PartyFile, file: Path, out: Path | None) -> None:
-    rows: Rows | None = found.tried("rows", lambda: read_rows(file))
+    policy = Policy() if party.data is None else party.data.policy
+    rows: Rows | None = found.tried("rows", lambda: read_rows(file, policy))
     if rows is not None:
         name = party.data.id if party.data is not None else None
         with found.of("rows"):

@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from securefed.data.columns import Columns
 from securefed.data.labels import binary_labels, check_known, missing_labels
+from securefed.data.preparation import choose_columns, prepare
 from securefed.data.psi_local import check_ids
+from securefed.data.rows import Rows, file_digest, read_rows
 from securefed.errors import DataError, Problems, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel
-from securefed.process.preparation import prepare
-from securefed.process.rows import Rows, file_digest, read_rows
 from securefed.process.run_settings import RunSettings
-from securefed.process.settings import PartyFile
+from securefed.process.settings import DataSettings, PartyFile
 
-__all__ = ["OwnData", "check_labels", "load_data", "row_numbers"]
+__all__ = ["OwnData", "check_labels", "load_data", "prepare_columns", "row_numbers"]
 
 Array = NDArray[np.float64]
 
@@ -103,12 +103,19 @@ def row_numbers(rows: Rows, column: str | None, what: str, least: float = -np.in
     return values
 
 
+def prepare_columns(rows: Rows, settings: DataSettings) -> tuple[Columns, Array]:
+    """Fit the columns that the settings choose, and return the rows as numbers too."""
+    special = {settings.id, settings.label, settings.weight, settings.offset}
+    chosen = choose_columns(rows, special, settings.columns, settings.drop)
+    return prepare(rows, chosen, transform=settings.transform, standardise=settings.standardise)
+
+
 def load_data(party: PartyFile) -> tuple[OwnData, Columns, str]:
     """The party's file as numbers, how they were made, and the file's digest."""
     if party.data is None:
         raise SettingError("data: missing; a party needs the table [data] with its file")
     settings, path = party.data, party.folder / party.data.file
-    rows = read_rows(path)
+    rows = read_rows(path, settings.policy)
     digest = file_digest(path)
     problems, fitted = Problems(settings.file), None
     ids = targets = side = weights = offset = None
@@ -118,13 +125,13 @@ def load_data(party: PartyFile) -> tuple[OwnData, Columns, str]:
             check_ids(ids, party.own.name)
     with problems.gathered():
         if settings.label is not None:
-            labels = rows.column(settings.label, "label", missing=settings.missing)
+            labels = rows.column(settings.label, "label")
             targets, side = check_labels(labels, party.own.name, party.shared, settings.wishes)
     with problems.gathered():
         weights = row_numbers(rows, settings.weight, "weight", least=0.0)
         offset = row_numbers(rows, settings.offset, "offset")
     with problems.gathered():
-        fitted = prepare(rows, settings)
+        fitted = prepare_columns(rows, settings)
     problems.check()
     if fitted is None:
         raise DataError(f"{settings.file}: no feature columns are left")

@@ -80,6 +80,9 @@ class DataSettings:
     missing: tuple[str, ...] = ()
     rare: int | None = None
     unknown: str = "ignore"
+    decimal: str | None = None
+    dayfirst: bool | None = None
+    separator: str | None = None
     threshold: str | float = "half"
     weight: str | None = None
     offset: str | None = None
@@ -130,8 +133,8 @@ class DataSettings:
 
     @property
     def policy(self) -> Policy:
-        """What was decided about gaps, dates and categories."""
-        return Policy(self.impute, self.dates, self.missing, self.rare, self.unknown)
+        """What was decided about how values are written, gaps, dates and categories."""
+        return Policy(**{each.name: getattr(self, each.name) for each in fields(Policy)})
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def test_swapped_columns_of_a_frame_find_their_place() -> None:
 
 def test_a_renamed_column_is_refused_by_name() -> None:
     _, fitted = Party("shop", Frame({"age": AGE, "code": CODE})).fitted()
-    with pytest.raises(DataError, match="shop: column 'years' given, training had age, code"):
+    with pytest.raises(DataError, match=r"shop: no column 'age' \(a feature\); it has years, code"):
         Party("shop", Frame({"years": AGE, "code": CODE})).transformed(fitted)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,11 @@ from sklearn.preprocessing import StandardScaler
 
 from securefed.data import storage
 from securefed.data.columns import MOST_CATEGORIES, Columns
+from securefed.data.preparation import prepared as prepared_rows
+from securefed.data.rows import file_digest, read_rows
 from securefed.data.tables import BLOCK_ROWS
 from securefed.errors import DataError, MissingExtra
-from securefed.process.own_data import check_labels
-from securefed.process.preparation import prepare
-from securefed.process.preparation import prepared as prepared_rows
-from securefed.process.rows import file_digest, read_rows
+from securefed.process.own_data import check_labels, prepare_columns
 from securefed.process.run_settings import RunSettings
 from securefed.process.settings import DataSettings
 
@@ -31,6 +31,10 @@ def table(tmp_path: Path, text: str) -> Any:
 
 
 PEOPLE = "id,age,region,late\n007,30,north,0\n7,40,south,1\n0008,50,north,0\n"
+
+
+def prepare(rows: Any, way: DataSettings) -> Any:
+    return prepare_columns(replace(rows, policy=way.policy), way)
 
 
 def settings(**more: Any) -> DataSettings:
@@ -209,7 +213,7 @@ def test_a_large_table_is_a_file_that_goes_with_it(tmp_path: Path, monkeypatch: 
 
 def test_columns_are_prepared_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same numbers as in memory, while memory grows with rows by a few columns and not by all of them."""
-    monkeypatch.setattr("securefed.process.rows.BLOCK_ROWS", 256)
+    monkeypatch.setattr("securefed.data.rows.BLOCK_ROWS", 256)
     monkeypatch.setattr(storage, "BLOCK_ROWS", 256)
     columns, sizes, peaks = 48, (2_048, 8_192), []
     for rows in sizes:
@@ -237,7 +241,7 @@ def test_columns_are_prepared_one_at_a_time(tmp_path: Path, monkeypatch: pytest.
 def test_ids_are_read_when_somebody_goes_through_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("securefed.process.rows.MOST_DIFFERENT", 2)
+    monkeypatch.setattr("securefed.data.rows.MOST_DIFFERENT", 2)
     rows = table(tmp_path, "id,region\nA-1,north\nA-2,south\nA-3,north\n")
     ids = rows.each_id("id", "bank", "loose")
     assert (len(ids), list(ids), list(ids)) == (3, ["a1", "a2", "a3"], ["a1", "a2", "a3"])

@@ -1,34 +1,37 @@
-"""A party's own file: CSV, Parquet or numpy's .npy, as named columns of numbers or words.
+"""A party's own table as named columns: from a CSV, Parquet or .npy file, a frame, or an array.
 
-It is read a block of rows at a time: in memory are the text of one block, columns of numbers up to a size (a
-file holds larger ones, securefed.data.storage), and columns of words as references to each different word,
-unless there are very many, as of ids.
+A file is read a block of rows at a time. In memory are the text of one block, columns of numbers up to a size
+(a file holds larger ones, securefed.data.storage), and columns of words as references to each different word.
+A column with very many different words, such as ids, is read again when it is needed.
 
-Nothing is guessed that matters: which column says who, which one is the label and which ones are features is
-in party.toml; securefed.data.fields says what the fields of a column are.
+Which column says who, which one is the label and which ones are features is in the settings.
+securefed.data.readings says what the fields of a column are; files and frames follow the same rules.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.fields import typed
 from securefed.data.ids import normalised_blocks
+from securefed.data.policy import POLICY, Policy
+from securefed.data.readings import ReadColumn, read_column
 from securefed.data.storage import ColumnStore
 from securefed.data.tables import BLOCK_ROWS, few, read_blocks
 from securefed.errors import DataError
 from securefed.extras import require
 
-__all__ = ["Fields", "Ids", "Rows", "file_digest", "read_rows"]
+__all__ = ["Fields", "FileFields", "Ids", "Rows", "file_digest", "read_rows", "rows_of"]
 
 PARQUET = (".parquet", ".pq")
 
@@ -38,13 +41,45 @@ MOST_DIFFERENT = 1 << 16
 """Different texts of a column up to which it is kept."""
 
 
-class Fields(Mapping[str, list[object]]):
-    """The columns of a file: those of numbers alone as numbers, the others as their texts. The texts of a
-    column of numbers (ids, codes) are read again when somebody asks for them, and from the same file: one
-    that was written anew in the meantime may have other people in its rows.
+class Fields(Mapping[str, Sequence[object]]):
+    """The columns of a table in memory: a frame's or an array's."""
+
+    kinds: Mapping[str, str] = MappingProxyType({})
+    """The types that the source itself declares."""
+
+    def __init__(
+        self, columns: Mapping[str, Sequence[object]], rows: int, kinds: Mapping[str, str] | None = None
+    ) -> None:
+        self._columns, self.rows, self.kinds = columns, rows, kinds or {}
+
+    def numbers(self, column: str) -> NDArray[np.float64] | None:
+        """A column as numbers if all its fields are plain numbers."""
+        return None
+
+    def each(self, column: str) -> Iterator[object]:
+        """The fields of a column, one after the other."""
+        return iter(self[column])
+
+    def __getitem__(self, column: str) -> Sequence[object]:
+        return self._columns[column]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+class FileFields(Fields):
+    """The columns of a file: those of numbers alone as numbers, the others as their texts.
+
+    The texts of a column of numbers (ids, codes) are read again when they are needed. A file that was written
+    anew in the meantime is refused, because it may have other people in its rows.
     """
 
-    def __init__(self, path: Path, blocks: Callable[[Path, Collection[str]], Blocks]) -> None:
+    def __init__(
+        self, path: Path, blocks: Callable[[Path, Collection[str]], Blocks], *, keep_texts: bool = False
+    ) -> None:
         self._path, self._blocks = path, partial(blocks, path)
         self._version = _version(path)
         self._numbers, self._names, self.rows = ColumnStore(), list[str](), 0
@@ -54,6 +89,9 @@ class Fields(Mapping[str, list[object]]):
             self.rows += len(next(iter(block.values())))
             for column, fields in block.items():
                 if column in others:
+                    continue
+                if keep_texts:  # 1.234 is not 1.234 where a decimal comma is declared
+                    others[column] = None
                     continue
                 try:
                     self._numbers.append(column, np.asarray(fields, dtype=np.float64))
@@ -133,10 +171,13 @@ class Ids(Collection[str]):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Fields by column as the file has them."""
+    """A table, and how to read its columns. `name`: the file or the party, for messages."""
 
     name: str
     fields: Fields
+    policy: Policy = POLICY
+    numbers: NDArray[np.intp] | None = None
+    """Each row's number in the party's whole table, counted from 1, where only some rows are here."""
 
     @property
     def count(self) -> int:
@@ -150,14 +191,30 @@ class Rows:
             raise DataError(f"{self.name}: no column {name!r} ({purpose}); {hint}it has {few(self.fields)}")
 
     def column(
-        self, name: str, purpose: str, *, kind: str | None = None, missing: Collection[str] = ()
+        self, name: str, purpose: str, *, kind: str | None = None, missing: Collection[str] | None = None
     ) -> NDArray[Any]:
         """A column as numbers, words or days."""
+        return self.read(name, purpose, kind=kind, missing=missing).values
+
+    def read(
+        self,
+        name: str,
+        purpose: str,
+        *,
+        kind: str | None = None,
+        reading: str | None = None,
+        missing: Collection[str] | None = None,
+    ) -> ReadColumn:
+        """A column, and how it was read. `kind`, `reading`: what it has to be, where that is known."""
         self.require(name, purpose)
+        kind = kind or self.fields.kinds.get(name)
+        form = self.policy.form if missing is None else replace(self.policy.form, missing=missing)
         numbers = self.fields.numbers(name)
-        if numbers is not None and not missing and kind in (None, "number"):
-            return numbers
-        return typed(self.fields[name], name, self.name, kind=kind, missing=missing)
+        if numbers is not None and not form.missing and kind in (None, "number"):
+            return ReadColumn(numbers, "number")
+        return read_column(
+            self.fields[name], name, self.name, form=form, kind=kind, reading=reading, numbers=self.numbers
+        )
 
     def ids(self, name: str) -> list[object]:
         """Ids as they stand there: leading zeros and digits beyond a float's stay."""
@@ -170,17 +227,38 @@ class Rows:
         return Ids(self.fields, name, owner, form)
 
 
-def read_rows(path: Path) -> Rows:
-    """The table in a file, by its ending."""
+def read_rows(path: Path, policy: Policy = POLICY) -> Rows:
+    """Open the table in a file; its ending says of what format it is."""
     if not path.exists():
         raise DataError(f"{path}: no such file")
     ending = path.suffix.lower()
-    blocks = _parquet_blocks if ending in PARQUET else _npy_blocks if ending == ".npy" else _csv_blocks
-    return Rows(path.name, Fields(path, blocks))
+    if ending in PARQUET or ending == ".npy":
+        blocks = _parquet_blocks if ending in PARQUET else _npy_blocks
+        return Rows(path.name, FileFields(path, blocks), policy)
+    csv_blocks = partial(_csv_blocks, separator=policy.separator)
+    return Rows(path.name, FileFields(path, csv_blocks, keep_texts=policy.decimal == ","), policy)
 
 
-def _csv_blocks(path: Path, chosen: Collection[str]) -> Blocks:
-    for table in read_blocks(path):
+def rows_of(owner: str, table: Any, names: Sequence[str], policy: Policy = POLICY) -> Rows:
+    """A frame's or an array's columns under these names."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise DataError(f"{owner}: column {few(repeated)} occurs more than once")
+    columns: dict[str, Sequence[object]] = {}
+    kinds: dict[str, str] = {}
+    for place, name in enumerate(names):
+        if not hasattr(table, "iloc"):
+            columns[name] = table[:, place]
+            continue
+        series = table.iloc[:, place]
+        columns[name] = series.to_numpy()
+        if str(series.dtype) == "category":  # words, whatever they look like
+            kinds[name] = "words"
+    return Rows(owner, Fields(columns, len(table), kinds), policy)
+
+
+def _csv_blocks(path: Path, chosen: Collection[str], separator: str | None) -> Blocks:
+    for table in read_blocks(path, separator=separator):
         columns = dict(zip(table.header, zip(*table.body, strict=True), strict=True))
         yield {name: columns[name] for name in chosen or table.header}
 

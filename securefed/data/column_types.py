@@ -1,0 +1,166 @@
+"""The types that a column may have, one entry each.
+
+A type says how the text of a field is read and what its values become. The readers of files and frames,
+the messages, the settings and the fitted columns all look here.
+
+| type   | read as                                  | becomes                                |
+|--------|------------------------------------------|----------------------------------------|
+| number | 1.5; 1,5 or 1.234,5; 1,234.5             | itself, a spline, or one-hot columns   |
+| date   | 2024-12-31, 31.12.2024; 31/12/2024       | an age in years; year, month, weekday  |
+| words  | anything else                            | one-hot columns                        |
+
+To add a type, write its parser and its parts in a module (`dates.py` is the example) and add one entry to
+`TYPES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.data import dates
+
+__all__ = ["TYPES", "ColumnType", "Reading", "all_forms", "column_type", "part_type", "type_of_form"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to write the values of a type."""
+
+    name: str
+    parse: Callable[[str], Any]
+    """A field's text as a value; None if the text is no such value."""
+    setting: tuple[str, object] | None = None
+    """The setting and the value that declare this way. None: the usual way, which needs no declaration."""
+    only_declared: bool = False
+    """Tried only where the settings declare it: by `setting`, or by the column's type if there is none."""
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A type of column. `numpy_kind` is the dtype's letter of its values."""
+
+    name: str
+    plural: str
+    numpy_kind: str
+    readings: tuple[Reading, ...] = ()
+    convert: Callable[[object], Any] = lambda value: None
+    """A value that is no text (a float, a datetime) as a value of this type, or None."""
+    array: Callable[[list[Any]], NDArray[Any]] = np.array
+    """Values, None where one is missing, as an array."""
+    similar: re.Pattern[str] | None = None
+    """Fields of this form belong to the type, even if they cannot be read: 31/31/2024 is a mistyped date."""
+    example: str = ""
+    forms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The parts that a column becomes, by the name of the setting. Empty: the values are used directly."""
+    part: Callable[[NDArray[Any], str, float], NDArray[Any]] | None = None
+    """One part of the values: numbers or words. The last argument is `reference`'s result."""
+    reference: Callable[[NDArray[Any]], float] | None = None
+    """A number that the parts are measured from, taken from the training rows."""
+
+
+_COMMA = re.compile(r"[+-]?(\d+|\d*,\d+|\d{1,3}(\.\d{3})+,\d*)([eE][+-]?\d+)?")
+_POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][+-]?\d+)?")
+
+
+def _plain_number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _comma_number(text: str) -> float | None:
+    """1234,5 and 1.234,5, but not 1.234, which may be a number with a decimal point."""
+    return float(text.replace(".", "").replace(",", ".")) if _COMMA.fullmatch(text) else None
+
+
+def _declared_comma_number(text: str) -> float | None:
+    """1234,5 and 1.234,5, and 1.234 for 1234."""
+    return float(text.replace(".", "")) if _POINTS.fullmatch(text) else _comma_number(text)
+
+
+def _thousands_number(text: str) -> float | None:
+    """1,234.5 and 1234.5."""
+    if _THOUSANDS.fullmatch(text):
+        return float(text.replace(",", ""))
+    return _plain_number(text)
+
+
+def _as_number(value: object) -> float | None:
+    try:
+        return float(value) if hasattr(value, "__float__") else None  # Decimal and Fraction too
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _numbers(values: list[Any]) -> NDArray[Any]:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _words(values: list[Any]) -> NDArray[Any]:
+    return np.array(["" if value is None else value for value in values], dtype=str)
+
+
+TYPES: list[ColumnType] = [
+    ColumnType(
+        "number",
+        "numbers",
+        "f",
+        readings=(
+            Reading("number", _plain_number),
+            Reading("decimal comma", _comma_number, ("decimal", ",")),
+            Reading("declared comma", _declared_comma_number, ("decimal", ","), only_declared=True),
+            Reading("decimal point", _thousands_number, ("decimal", ".")),
+        ),
+        convert=_as_number,
+        array=_numbers,
+        example="12.5",
+    ),
+    ColumnType(
+        "date",
+        "dates",
+        "M",
+        readings=(
+            Reading("date", dates.parse_date),
+            Reading("day first", dates.parse_day_first, ("dayfirst", True)),
+            Reading("month first", dates.parse_month_first, ("dayfirst", False)),
+            Reading("digits", dates.parse_digits, only_declared=True),
+        ),
+        convert=dates.as_day,
+        array=dates.as_days,
+        similar=dates.SIMILAR,
+        example="2024-12-31",
+        forms=dates.DATE_FORMS,
+        part=dates.date_part,
+        reference=dates.newest,
+    ),
+    ColumnType("words", "words", "U", (Reading("words", str),), convert=str, array=_words),
+]
+"""In the order in which a column is tried; words take everything."""
+
+
+def column_type(values: NDArray[Any]) -> ColumnType:
+    """The type of a column that was read."""
+    return next((each for each in TYPES if each.numpy_kind == values.dtype.kind), TYPES[-1])
+
+
+def all_forms() -> dict[str, tuple[str, ...]]:
+    """What the types with several forms may become, by the name of the setting."""
+    return {form: parts for each in TYPES for form, parts in each.forms.items()}
+
+
+def type_of_form(form: str) -> ColumnType:
+    """The type that has this form."""
+    return next(each for each in TYPES if form in each.forms)
+
+
+def part_type(part: str) -> ColumnType:
+    """The type that this part is of."""
+    return next(each for each in TYPES if any(part in parts for parts in each.forms.values()))

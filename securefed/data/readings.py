@@ -1,0 +1,211 @@
+"""Read the fields of one column: numbers, dates or words. Files and frames follow the same rules.
+
+A column has the first type (securefed.data.column_types) of which all its fields are, apart from the usual
+words for "not known" (NA, null, ?). Nothing is guessed that matters:
+
+- A column of numbers with a few other fields (`<4.0`) is most often a slip. It is refused, not taken as
+  categories.
+- 1,5 is read with a decimal comma and 31/12/2024 with the day first, because no other reading fits. Where
+  two readings fit (1,234 or 03/01/2024) the column is refused, and the message names the setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.data.column_types import TYPES, ColumnType, Reading, column_type
+from securefed.errors import DataError
+
+__all__ = ["Form", "ReadColumn", "field_kind", "read_column"]
+
+UNKNOWN = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "."})
+"""In a column of numbers or dates these are no slips: the value is not known."""
+NEARLY = 0.8
+"""A column with this part of numbers is one of numbers, with slips."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the values of a column are written, as far as somebody said so."""
+
+    decimal: str | None = None
+    dayfirst: bool | None = None
+    missing: Collection[str] = ()
+    """Words that mean "not known", besides the empty field."""
+
+
+class ReadColumn(NamedTuple):
+    """A column's values, and the reading that gave them."""
+
+    values: NDArray[Any]
+    """Floats with NaN, days with NaT, or words with "" for what is not known."""
+    reading: str
+
+
+def field_kind(values: NDArray[Any]) -> str:
+    """ "number", "date" or "words"."""
+    return column_type(values).name
+
+
+def read_column(
+    fields: Sequence[object] | NDArray[Any],
+    name: str,
+    owner: str,
+    *,
+    form: Form | None = None,
+    kind: str | None = None,
+    reading: str | None = None,
+    numbers: NDArray[np.intp] | None = None,
+) -> ReadColumn:
+    """Read a column.
+
+    Parameters
+    ----------
+    fields: the values as a file or a frame has them.
+    name, owner: the column and the file or party, for messages.
+    form: what the settings say about how values are written.
+    kind: the type that the column must have, where it is known.
+    reading: the reading that training used, where there was one.
+    numbers: each field's row in the party's table, counted from 1, for messages.
+
+    Raises
+    ------
+    DataError
+        A field does not fit, or two readings do.
+    """
+    form = form or Form()
+    if isinstance(fields, np.ndarray) and fields.dtype.kind in "fiubM":
+        if fields.dtype.kind == "M" and kind in (None, "date"):
+            return ReadColumn(fields.astype("datetime64[D]"), "date")
+        if fields.dtype.kind != "M" and kind in (None, "number"):
+            return ReadColumn(_without(fields.astype(np.float64), form.missing), "number")
+    given: Sequence[object] = fields.tolist() if isinstance(fields, np.ndarray) else fields
+    if not form.missing and form.decimal != "," and kind in (None, "number") and reading in (None, "number"):
+        with suppress(TypeError, ValueError):  # the usual case, and the fast way
+            return ReadColumn(np.array(given, dtype=np.float64), "number")
+    return _Column(given, name, owner, form, numbers).read(kind, reading)
+
+
+class _Column:
+    """The fields of one column while they are read."""
+
+    def __init__(
+        self, fields: Sequence[object], name: str, owner: str, form: Form, numbers: NDArray[np.intp] | None
+    ) -> None:
+        self.fields, self.name, self.owner, self.form, self.numbers = fields, name, owner, form, numbers
+        known = [not _gone(value, form.missing) for value in fields]
+        self.words = [str(value).strip() if there else "" for value, there in zip(fields, known, strict=True)]
+        self.meant = [
+            there and word.lower() not in UNKNOWN for there, word in zip(known, self.words, strict=True)
+        ]
+
+    def read(self, kind: str | None, reading: str | None) -> ReadColumn:
+        for each in TYPES:
+            if kind in (None, each.name) and each.name != "words":
+                read = self._read_as(each, declared=kind is not None, reading=reading)
+                if read is not None:
+                    return read
+        return ReadColumn(np.array(self.words), "words")
+
+    def _read_as(self, kind: ColumnType, *, declared: bool, reading: str | None) -> ReadColumn | None:
+        """The column as this type, or None if it is another type."""
+        tried = [
+            (way, *self._parsed(kind, way))
+            for way in kind.readings
+            if self._allowed(way, declared) and reading in (None, way.name)
+        ] or [(way, *self._parsed(kind, way)) for way in kind.readings if self._allowed(way, declared)]
+        fitting = [(way, values) for way, values, odd in tried if not odd]
+        if fitting:
+            way, values = fitting[0]
+            for rival in fitting[1:]:
+                self._check_clear((way, values), rival)
+            return ReadColumn(kind.array(values), way.name)
+        _, values, odd = min(tried, key=lambda each: len(each[2]))
+        count = sum(self.meant)
+        similar = kind.similar is not None and all(kind.similar.fullmatch(self.words[row]) for row in odd)
+        if declared or count - len(odd) >= NEARLY * count or similar:
+            raise DataError(self._slips(kind, odd))
+        return None
+
+    def _allowed(self, way: Reading, declared: bool) -> bool:
+        if way.setting is None:
+            if way.name == "number" and self.form.decimal == ",":  # 1.234 is 1234 there
+                return False
+            return declared or not way.only_declared
+        setting, value = way.setting
+        said = getattr(self.form, setting)
+        return said == value if way.only_declared else said in (None, value)
+
+    def _parsed(self, kind: ColumnType, way: Reading) -> tuple[list[Any], list[int]]:
+        """The values by this reading, and the rows that have none."""
+        values = [
+            self._value(kind, way, value, word) if there else None
+            for value, there, word in zip(self.fields, self.meant, self.words, strict=True)
+        ]
+        return values, [row for row, there in enumerate(self.meant) if there and values[row] is None]
+
+    @staticmethod
+    def _value(kind: ColumnType, way: Reading, value: object, word: str) -> Any:
+        converted = None if isinstance(value, str) else kind.convert(value)
+        return way.parse(word) if converted is None else converted
+
+    def _check_clear(self, one: tuple[Reading, list[Any]], other: tuple[Reading, list[Any]]) -> None:
+        """Refuse a column that two readings fit with different results."""
+        (way, first), (rival, second) = one, other
+        row = next((row for row in range(len(first)) if first[row] != second[row]), None)
+        if row is None or way.setting is None or rival.setting is None or way.setting == rival.setting:
+            return
+        ways = " or ".join(f"{setting} = {_toml(value)}" for setting, value in (way.setting, rival.setting))
+        raise DataError(
+            f"{self.owner}: column {self.name!r}: {_cut(self.words[row])} in row {self._row(row)} may be "
+            f"{_shown(first[row])} or {_shown(second[row])}; say {ways}"
+        )
+
+    def _slips(self, kind: ColumnType, odd: Sequence[int]) -> str:
+        shown = _cut(self.words[odd[0]])
+        count = "1 field is" if len(odd) == 1 else f"{len(odd)} fields are"
+        codes = f", or one_hot = [{self.name!r}] if the values are codes" if kind.name == "number" else ""
+        return (
+            f"{self.owner}: column {self.name!r} holds {kind.plural}, but {count} not ({shown} in row "
+            f"{self._row(odd[0])}); write {kind.plural} as {kind.example}, or say missing = [{shown}] if "
+            f'that means "not known"{codes}'
+        )
+
+    def _row(self, place: int) -> int:
+        return place + 1 if self.numbers is None else int(self.numbers[place])
+
+
+def _without(values: NDArray[np.float64], missing: Collection[str]) -> NDArray[np.float64]:
+    """NaN in place of numbers that mean "not known", such as 999."""
+    for word in missing:
+        with suppress(ValueError):
+            values[values == float(word)] = np.nan
+    return values
+
+
+def _gone(value: object, missing: Collection[str]) -> bool:
+    """None, NaN, NaT, pandas' NA, an empty text, or a word that means so."""
+    if isinstance(value, str):
+        return not value.strip() or value.strip() in missing
+    if isinstance(value, float | int) and missing and f"{value:g}" in missing:
+        return True
+    same = value == value
+    return value is None or not isinstance(same, bool | np.bool_) or not same
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _cut(text: str) -> str:
+    return repr(text if len(text) <= 30 else text[:27] + "...")
