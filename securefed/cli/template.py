@@ -42,6 +42,9 @@ id = "id"                      # the column that says who a row is about; aligne
 # missing = ["NA", "unknown"]  # words that mean that a value is not known
 # rare = 10                    # categories of fewer rows are put together
 # unknown = "ignore"           # categories that training did not have: counted and told, or "refuse"
+# separator = ";"              # between the fields of a text file; default: recognised
+# decimal = ","                # before the decimals; default: recognised where only one reading fits
+# dayfirst = true              # 03/01/2024 is in January; default: recognised where only one reading fits
 # peer_ids = 100000            # ids that a peer may put in; default: ten times this party's, 100000 at least
 """
 
