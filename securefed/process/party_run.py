@@ -161,17 +161,26 @@ class Session(ABC):
 
     # Transcript and sums, over interruptions
 
-    def _open(self, link: NetworkLink, decision: ResumePlan) -> tuple[FileTranscript, RunTotals]:
+    def _open(
+        self, link: NetworkLink, decision: ResumePlan, agreement: Agreement
+    ) -> tuple[FileTranscript, RunTotals]:
         """The transcript goes on in its file, and the sums where they stood."""
         if decision.start is None:
             made = start_transcript(self.directory.transcript, self.name, self.shared.name)
             link.transcript = made
             return made, RunTotals(alignment=link.paused)
-        tally = RunTotals()
-        if decision.start in self.store.rounds():
-            tally = self._tally(decision.start)
+        tally, entries, start = RunTotals(), None, decision.start
+        if start in self.store.rounds():
+            tally, entries = self._tally(start), self.store.read(start).meta["entries"]
         tally.interruptions += 1
-        made = resume_transcript(self.directory.transcript, self.name, self.shared.name, decision.start)
+        made = resume_transcript(
+            self.directory.transcript,
+            self.name,
+            self.shared.name,
+            start,
+            entries,
+            evaluates=start > 0 and agreement.evaluates_after(start - 1),
+        )
         link.transcript = made
         tally.timeline.resumed(made)
         self._events.tell("resumed", start=decision.start)
@@ -242,19 +251,15 @@ class Session(ABC):
         """What scores have told of this party's people at most, over all runs of its folder."""
         return None
 
-    def _run_on(
-        self, program: PartyLoop, keeper: RunRecorder, agreement: Agreement, decision: ResumePlan
-    ) -> None:
+    def _run_on(self, program: PartyLoop, keeper: RunRecorder, decision: ResumePlan) -> None:
         """Checkpoint a program from now on, and restore it where the run goes on."""
-        keeper.state = program.state
+        keeper.state = program.checkpoint
         start = decision.start or 0
         if not start:
             return
-        arrays = dict(self.store.read(start).arrays)
+        arrays = self.store.read(start).arrays
         keeper.resume(arrays)
-        if decision.ended is not None:
-            arrays["round"] = np.array(agreement.stopping.rounds)  # the rest is the end of the run alone
-        program.restore(arrays)
+        program.restore(arrays, over=decision.ended is not None)
 
     def _finish(
         self,
@@ -379,7 +384,7 @@ class DataSession(Session):
             arrays = self.store.read_alignment().arrays
             alignment = Alignment(arrays["rows"].astype(np.intp), arrays["labelled"].astype(np.bool_))
         agreement = self._together(self._agreement, standings, len(alignment))
-        _, tally = self._open(link, decision)
+        _, tally = self._open(link, decision, agreement)
         self._begin(decision, agreement)
         keeper = RunRecorder(
             self.store,
@@ -395,13 +400,14 @@ class DataSession(Session):
             self._keys.holder,
             self._mapper,
             on_round=self._on_round(keeper, measured),
+            on_scoring=keeper.on_scoring,
             guard=self._guard(),
         )
         start_seed = int(self.store.read_alignment().meta["start_seed"])
         model = make_model(self.shared, self.name, self._columns, start_seed)
         trained, held = build(self.shared, agreement, self.name, self._data, alignment, model, context)
         measured.append(held)
-        self._run_on(trained.program, keeper, agreement, decision)
+        self._run_on(trained.program, keeper, decision)
         outcome: Outcome = await trained.program.run(link)
         self._finish(link, keeper, agreement, decision, outcome, trained)
 
@@ -497,7 +503,7 @@ class KeyHolderSession(Session):
         else:
             common = decision.rows
         agreement = self._together(self._agreement, standings, common)
-        _, tally = self._open(link, decision)
+        _, tally = self._open(link, decision, agreement)
         self._begin(decision, agreement)
         keeper = RunRecorder(
             self.store, agreement, decision.instance, tally, link, judges=False, follow=self._follow
@@ -508,15 +514,19 @@ class KeyHolderSession(Session):
             self._keys.keep_count()
 
         context = PartyContext(
-            self._keys.holder, self._mapper, on_round=on_round, guard=score_guard(self.party, self._keys)
+            self._keys.holder,
+            self._mapper,
+            on_round=on_round,
+            on_scoring=keeper.on_scoring,
+            guard=score_guard(self.party, self._keys),
         )
         program = self.shared.kit().key_holder(agreement, context)
         helps = self.shared.helper is not None
         if helps:
-            self._run_on(program, keeper, agreement, decision)
-        else:
-            ended = decision.ended is not None
-            program.first_round = agreement.stopping.rounds if ended else decision.start or 0
+            self._run_on(program, keeper, decision)
+        elif start := decision.start:
+            evaluates = agreement.evaluates_after(start - 1)
+            program.go_on_after(start, evaluates=evaluates, over=decision.ended is not None)
         outcome: Outcome = await program.run(link)
         trained = Trained(program, None) if helps else None
         self._finish(link, keeper, agreement, decision, outcome, trained)

@@ -94,20 +94,32 @@ class RunRecorder:
         self._tracker = agreement.stopping.tracker()
         self._judges = judges or not agreement.watched
         self._follow = follow
+        self._entries: int | None = None
+        """Entries of the transcript when the question of the last evaluation was fixed."""
         self.state: Callable[[], Arrays] = dict
 
     def resume(self, arrays: Arrays) -> None:
-        """The counters of the checkpoint that this attempt goes on from."""
+        """Take over the counters of the checkpoint that this attempt goes on from."""
+        self._entries = len(self._link.transcript)
         prefix = "stopping."
         found = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
         if found:
             self._tracker.restore(found)
 
+    def on_scoring(self, state: Round) -> None:
+        """Write a checkpoint before an evaluation: an interruption repeats the question, not the round."""
+        with state.link.activity("checkpoint"):
+            self._store.append(asdict(self._tally.timeline.add(state)))
+            self._entries = len(state.link.transcript)
+            self.write(state.number + 1, None)
+
     def on_round(self, state: Round) -> None:
-        """The program's callback, after each round."""
+        """Write a checkpoint after each round."""
         with state.link.activity("checkpoint"):
             point = self._tally.timeline.add(state)
             self._store.append(asdict(point))
+            if not self._agreement.evaluates_after(state.number):
+                self._entries = len(state.link.transcript)
             ended = self._tracker.update(state.number, state.metric)
             self.write(state.number + 1, ended if self._judges else None)
         if self._follow is not None:
@@ -122,6 +134,7 @@ class RunRecorder:
                     "instance": self._instance,
                     "ended": ended,
                     "done": done,
+                    "entries": self._entries,
                     "members": [[m.name, m.parameters, m.is_linear] for m in self._agreement.members],
                     "tally": self.tally.to_meta(),
                     "path": [self.path.computation, self.path.communication],

@@ -71,8 +71,14 @@ def start_transcript(path: Path, party: str, run: str) -> FileTranscript:
     return transcript
 
 
-def resume_transcript(path: Path, party: str, run: str, start: int) -> FileTranscript:
-    """The one in the file, cut before round `start` (counted from 0), and going on in the file."""
+def resume_transcript(
+    path: Path, party: str, run: str, start: int, entries: int | None = None, *, evaluates: bool = False
+) -> FileTranscript:
+    """Return the transcript in the file, cut before round `start` (counted from 0), and write on in the file.
+
+    `entries`: how many its checkpoint says to keep. Without it, all of the rounds before `start` stay.
+    `evaluates`: the evaluation of the round before `start` happens again.
+    """
     before = path.with_name(f".{path.name}.before")
     if start == 0:  # nothing of it counts, and it may not even have been begun
         before.unlink(missing_ok=True)
@@ -86,8 +92,15 @@ def resume_transcript(path: Path, party: str, run: str, start: int) -> FileTrans
     if (old.party, old.run) != (party, run) or (old.entries and _broken(old)):
         raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}")
     # Keys and agreements of attempts that came to nothing go too: half of them may never have arrived.
-    kept = [place for place, e in enumerate(old.entries) if e.phase in ROUNDS and e.round < start]
-    transcript.entries = old.entries[: kept[-1] + 1] if kept else []
+    if entries is None or entries > len(old):
+        again = ("evaluation", start - 1) if evaluates else None
+        kept = [
+            place
+            for place, e in enumerate(old.entries)
+            if e.phase in ROUNDS and e.round < start and (e.phase, e.round) != again
+        ]
+        entries = kept[-1] + 1 if kept else 0
+    transcript.entries = old.entries[:entries]
     transcript.note("resumed", "checkpoint", "", start, 0, "setup", dropped=len(old) - len(transcript))
     transcript.begin()
     before.unlink()

@@ -33,7 +33,10 @@ __all__ = ["Evaluation", "Outcome", "PartyContext", "PartyLoop", "Round", "check
 Array = NDArray[np.float64]
 State = dict[str, NDArray[np.generic]]
 TRACKER = "stopping."
+QUESTION = "question"
 BEST = "best."
+QUESTION = "question"
+"""Marks a checkpoint that was taken before the evaluation of its round."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class PartyContext:
     """Of a party that is scored; a fresh one where none is given."""
     read_key: ReadKey = load_public_key
     """Reads the public key that arrives."""
+    on_scoring: Callable[[Round], None] | None = None
+    """Told before a model is scored: a checkpoint that is written now repeats the question, not the round."""
 
     @property
     def key(self) -> KeyHolder:
@@ -114,6 +119,7 @@ class PartyLoop(ABC):
     ) -> None:
         self._agreement, self._holder = agreement, context.holder
         self._evaluation, self._on_round = context.evaluation, context.on_round
+        self._on_scoring = context.on_scoring
         self.guard = context.guard or ScoreGuard()
         self._mapper = context.mapper or Serial()
         self._read_key = context.read_key
@@ -121,6 +127,12 @@ class PartyLoop(ABC):
         self._best: State = {}
         """The model that was best so far, and its round; as in a checkpoint."""
         self.first_round = 0
+        """Rounds that are done."""
+        self.last_round = agreement.stopping.rounds
+        self._repeats = False
+        """The run goes on with the evaluation of the last round, asked as it was asked before."""
+        self._asked: State | None = None
+        """The state before the last evaluation, with everything that its question follows from."""
         self.ledger = Ledger(allow_determined=agreement.allow_determined)
 
     async def run(self, link: Link) -> Outcome:
@@ -132,12 +144,16 @@ class PartyLoop(ABC):
         link.phase = "training"
         self._expect_evaluations(link.name)
         outcome = Outcome(ledger=self.ledger)
-        for t in range(self.first_round, agreement.stopping.rounds):
-            await self._round(link, t)
+        for t in range(self.first_round - self._repeats, self.last_round):
+            if not self._repeats:
+                self._asked = None
+                await self._round(link, t)
             metric = None
             if agreement.evaluates_after(t):
                 with link.off_the_clock("evaluation"):
+                    await self._before_scores(link, t)
                     metric = await self._metric(link, t)
+            self._repeats = False
             if metric is not None:
                 outcome.history.append((t, metric))
             outcome.rounds = self.first_round = t + 1
@@ -162,6 +178,29 @@ class PartyLoop(ABC):
 
     @abstractmethod
     async def _round(self, link: Link, t: int) -> None: ...
+
+    async def _before_scores(self, link: Link, t: int) -> None:
+        """Fix the question of an evaluation, and let it be written down before anybody is asked.
+
+        A party that is killed after this asks the same question again. It has the same answer, and the score
+        ledgers count it once.
+        """
+        if self._repeats:
+            return
+        await self._fix_question(link, t)
+        self._asked = {**self._state(t + 1), **self._question_state(), QUESTION: np.array(t)}
+        if self._on_scoring is not None:
+            self._on_scoring(Round(t, None, link))
+
+    async def _fix_question(self, link: Link, t: int) -> None:  # noqa: B027  # nothing to do is allowed
+        """Draw and compute whatever a question depends on besides the model and the rows."""
+
+    def _question_state(self) -> State:
+        """Return what `_fix_question` fixed, for a checkpoint."""
+        return {}
+
+    def _restore_question(self, state: State) -> None:  # noqa: B027  # likewise
+        """Take over what `_question_state` returned."""
 
     @abstractmethod
     async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
@@ -200,18 +239,34 @@ class PartyLoop(ABC):
     # Checkpoints
 
     def state(self) -> State:
-        """What a checkpoint has to hold: counters, and this party's part of the model."""
+        """Return counters and this party's part of the model."""
+        return self._state(self.first_round)
+
+    def checkpoint(self) -> State:
+        """Return what a checkpoint holds: after an evaluation, the state that its question came from."""
+        return self.state() if self._asked is None else self._asked
+
+    def _state(self, rounds: int) -> State:
         tracker = {f"{TRACKER}{name}": array for name, array in self._tracker.state().items()}
         best = {f"{BEST}{name}": array for name, array in self._best.items()}
-        return {"round": np.array(self.first_round), **self._model_state(), **tracker, **best}
+        return {"round": np.array(rounds), **self._model_state(), **tracker, **best}
 
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Go on after the round that `state` was taken in."""
+    def go_on_after(self, rounds: int, *, evaluates: bool, over: bool = False) -> None:
+        """Skip so many rounds. `evaluates`: repeat the last one's evaluation. `over`: train no more."""
+        self.first_round, self._repeats = rounds, evaluates
+        if over:
+            self.last_round = rounds
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]], *, over: bool = False) -> None:
+        """Go on after the round that `state` was taken in. `over`: the training was over after it."""
         first_round = checkpoint_round(state)
         self._restore_model(state)
         self._tracker.restore(part_of(state, TRACKER))
         self._best = part_of(state, BEST)
-        self.first_round = first_round
+        if QUESTION in state:
+            self._asked = dict(state)
+            self._restore_question(self._asked)
+        self.go_on_after(first_round, evaluates=QUESTION in state, over=over)
 
     def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Begin with the model of `state`, from another run under the same keys, and with nothing else."""

@@ -45,7 +45,7 @@ class Timeline:
         self._bytes: Counter[str] = Counter()
 
     def add(self, state: Round) -> RoundPoint:
-        """The end of a round: call it from the program's on_round."""
+        """Add the end of a round. A second point of the same round takes the place of the first."""
         link = state.link
         link.settle()
         for entry in link.transcript.entries[self._read :]:
@@ -60,6 +60,8 @@ class Timeline:
             self._base.received + self._bytes["received"],
             state.metric,
         )
+        if self.points and self.points[-1].number == point.number:
+            self.points.pop()
         self.points.append(point)
         return point
 

@@ -13,6 +13,9 @@ import pytest
 from research.attacks.blind_cheats import BLUR_BITS, MUCH, centred, people, replayed_model, score_run
 from securefed.assembly.recipe import HELPER
 from securefed.crypto.blind import shares
+from securefed.crypto.blind.clear import CLEAR
+from securefed.crypto.blind.interface import CrossScheme
+from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.blind.shares import LIMBS
 from securefed.protocols.blind.cross import Encryptor
 from securefed.protocols.blind.precision import ROW_BITS
@@ -155,3 +158,24 @@ def test_releases_are_counted_over_all_attempts() -> None:
         score_run(columns, labels, evaluate_every=0, release=True, guards=guards)
     with pytest.raises(ScoreRefusal, match="releases to p0"):
         score_run(columns, labels, evaluate_every=0, release=True, guards=guards)
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+@pytest.mark.parametrize("scheme", [CLEAR, RLWE], ids=["clear", "rlwe"])
+def test_an_evaluation_that_is_repeated_from_its_checkpoint_is_the_same_question(
+    parties: int, scheme: CrossScheme
+) -> None:
+    """A party killed after its ledger was written asks the same question: same scores, booked once."""
+    columns, labels = people(24, (3, 2, 2)[-parties:])
+    names = [f"p{k}" for k in range(parties - 1)] + ["L"]
+    guards = {name: ScoreGuard(party=name, column_bits=MUCH) for name in names}
+    settings: dict[str, Any] = {"rounds": 2, "evaluate_every": 2, "guards": guards, "scheme": scheme}
+    done = score_run(columns, labels, **settings)
+    states = {name: program.checkpoint() for name, program in done.programs.items()}
+    again = score_run(columns, labels, states=states, **settings)
+    assert again.run.outcomes["L"].history == done.run.outcomes["L"].history
+    for name in names[:-1]:
+        assert {scorings for scorings, _ in guards[name].ledger._told.values()} == {1}
+    # The naive way: the state after the evaluation holds no question, and training goes on without one.
+    naive = {name: program.state() for name, program in done.programs.items()}
+    assert score_run(columns, labels, states=naive, **settings).run.outcomes["L"].history == []

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from securefed.audit.files import read_run
 from securefed.audit.report import audit
+from securefed.process.score_file import MAGIC, PRINT
+from securefed.protocols.scoring.score_ledger import read_records
 from tests.process.parties import NOTARY, PATIENT, Fleet, reached
 from tests.process.test_processes import aligned_ids, predicts, simulated
 from tests.protocols.error_bounds import opening_error
@@ -27,6 +29,7 @@ from tests.protocols.error_bounds import opening_error
 Make = Callable[..., Fleet]
 TWO = {"shop": 3, "bank": 2}
 FOUR = {"a": 2, "b": 1, "c": 2, "d": 2}
+HEAD_BYTES = len(MAGIC) + PRINT
 OPEN: dict[str, Any] = {
     "reveal": "own-gradient",
     "batch_size": 30,
@@ -218,3 +221,27 @@ def test_a_ckks_model_is_the_same_within_the_flood(fleet: Make) -> None:
     bound = drift(made, sqrt(squares))
     assert distance(made, expected) <= bound
     assert bound < 0.1, "a bound that says something"
+
+
+ANSWER = "securefed.protocols.blind.scoring:_tell"
+"""Booked in the score ledger, and not yet answered."""
+
+
+def booked(made: Fleet, name: str) -> list[int]:
+    """How many people each record of a party's score ledger names."""
+    blob = (made.folder / name / "score-ledger.bin").read_bytes()
+    return [len(people) for _, _, people in read_records(blob[HEAD_BYTES:])]
+
+
+@pytest.mark.slow
+def test_a_kill_between_booking_and_answer_is_booked_once_and_stops_nobody(fleet: Make) -> None:
+    """The shop has one column of few values: its ledger allows two scorings of a person."""
+    made = fleet({"shop": 1, "bank": 2}, scheme="ckks", reveal="nothing", rounds=3, l2=0.01)
+    for name in TWO:
+        made.settings(name, {"score_ledger": "refuse"})
+    made.mortal("shop", (ANSWER, 1), (ANSWER, 1), (ANSWER, 1))
+    made.start_all("party", "--resume")
+    made.revive()
+    assert made.deaths("shop") == 3
+    check(made)
+    assert len(booked(made, "shop")) == 1

@@ -103,6 +103,11 @@ class Run:
         self.plan: TransferPlan = self.programs["A"]._plan
         self.start = self.opened()
 
+        self.scored: dict[str, dict[str, shares.Share]] = {}
+        """The shares that the last evaluation was made of, by party."""
+        for name, program in self.programs.items():
+            self._watch(name, program)
+
         def seen(message: Message) -> Message:
             if tap is not None:
                 tap(message)
@@ -115,6 +120,15 @@ class Run:
             network=get_network("lan"),
             tap=seen,
         )
+
+    def _watch(self, name: str, program: Any) -> None:
+        plain = program._before_scores
+
+        async def watched(link: Any, t: int) -> None:
+            await plain(link, t)
+            self.scored[name] = dict(program._scored_blocks)
+
+        program._before_scores = watched
 
     def _metric(self, scores: Array) -> float:
         self.scores.append(scores)
@@ -200,6 +214,19 @@ def test_an_interrupted_run_goes_on_from_its_shares(helper: str | None) -> None:
         first.programs["A"].restore(broken)
     with pytest.raises(SettingError, match="warm_start"):
         first.programs["A"].start_from(states["A"])
+
+
+@pytest.mark.parametrize("helper", [None, HELPER])
+def test_a_repeated_evaluation_scores_the_shares_that_were_fixed_before(helper: str | None) -> None:
+    """Computing them again would round them otherwise: another model, and so another question."""
+    made, table = recipe(rounds=2, evaluate_every=2), data()
+    first = Run(made, table, helper=helper, evaluated=True)
+    states = {name: program.checkpoint() for name, program in first.programs.items()}
+    again = Run(made, table, helper=helper, states=states, evaluated=True)
+    for name in ("A", first.second):
+        for kept, asked in zip(first.scored[name].items(), again.scored[name].items(), strict=True):
+            assert kept[0] == asked[0] and np.array_equal(kept[1], asked[1])
+    assert again.run.outcomes["A"].history[0][0] == 1
 
 
 def uniform(numbers: shares.Share) -> None:

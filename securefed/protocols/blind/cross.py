@@ -6,8 +6,8 @@
     multiplier -> encryptor    received, every few blocks, where there are many: it bounds memory
     multiplier -> encryptor    reply: U'V under a uniform mask
 
-A key serves one purpose of one attempt at a run: the pass, the correlations, or scores. It is made here and
-erased when its purpose is done.
+A key serves one purpose: the pass, the correlations, or scores. Those of the pass and of the correlations are
+made for one attempt at a run and erased when their purpose is done. The scoring key stays with the model.
 """
 
 from __future__ import annotations
@@ -115,10 +115,18 @@ class Multiplier:
 
     @classmethod
     async def begin(
-        cls, link: Link, scheme: CrossScheme, peer: str, mapper: Mapper, *, step: int, round: int = 0
+        cls,
+        link: Link,
+        scheme: CrossScheme,
+        peer: str,
+        mapper: Mapper,
+        *,
+        step: int,
+        round: int = 0,
+        nonce: bytes | None = None,
     ) -> Multiplier:
-        """Send a nonce and take the public key for it."""
-        nonce = os.urandom(NONCE_BYTES)
+        """Send a nonce, a fresh one unless one is given, and take the public key for it."""
+        nonce = os.urandom(NONCE_BYTES) if nonce is None else nonce
         link.send(peer, "nonce", nonce, round=round, step=step)
         data = await link.receive("cross-key", peer, round=round, step=step)
         with link.activity("keys"):

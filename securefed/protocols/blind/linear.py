@@ -29,6 +29,7 @@ from securefed.protocols.blind.precision import MATRIX_BITS, SCALAR_BITS, SHARE_
 from securefed.protocols.blind.products import Prepared, prepare
 from securefed.protocols.blind.rebase import rebase
 from securefed.protocols.blind.scoring import (
+    QUESTION_SEED,
     RELEASE_LIMIT,
     ModelPart,
     ScorePlan,
@@ -38,6 +39,7 @@ from securefed.protocols.blind.scoring import (
     release_bits,
     released,
     score_rows,
+    score_secret,
     seal,
 )
 from securefed.protocols.blind.statistics import Columns, PassPlan, Statistics, run_pass
@@ -100,6 +102,7 @@ class BlindLoop(PartyLoop):
         """By system and turn, at a holder."""
         self._vectors: list[Share] = []
         self._score_keys: Encryptor | Multiplier | None = None
+        self._score_secret: bytes | None = None
         self.part: ModelPart
         """This party's part of the finished model."""
 
@@ -113,7 +116,7 @@ class BlindLoop(PartyLoop):
     # Setup
 
     async def _begin(self, link: Link) -> None:
-        if self.first_round >= self._agreement.stopping.rounds:
+        if self.first_round >= self.last_round:
             return  # a run that only has to end needs no statistics
         statistics = await run_pass(link, self._plan, self._columns(), self._scheme, self._mapper)
         if self._agreement.warm_start and self.first_round == 0:
@@ -136,7 +139,7 @@ class BlindLoop(PartyLoop):
         agreement, plan = self._agreement, self._plan
         first = link.name == plan.label_party
         peer = plan.second if first else plan.label_party
-        rounds = [self._system(t) for t in range(self.first_round, agreement.stopping.rounds)]
+        rounds = [self._system(t) for t in range(self.first_round, self.last_round)]
         wanted: dict[tuple[int, int], tuple[Share, int]] = {}
         self._vectors = [statistics.vector(system) for system in range(len(plan.systems))]
         for system in dict.fromkeys(rounds):
@@ -213,10 +216,25 @@ class BlindLoop(PartyLoop):
         return {name: phi[:, self._plan.block(name)] for name in self._plan.names}
 
     async def _model(self, link: Link, t: int) -> tuple[ModelPart, Encryptor | Multiplier]:
+        plan, secret = self._score_plan, self._own_secret(link)
         if self._score_keys is None:
-            self._score_keys = await introduce(link, self._score_plan, self._scheme, self._mapper, t)
-        part = await seal(link, self._score_plan, self._score_keys, self._blocks(link), t)
+            self._score_keys = await introduce(link, plan, self._scheme, self._mapper, secret, t)
+        part = await seal(link, plan, self._score_keys, self._blocks(link), secret, t)
         return part, self._score_keys
+
+    def _own_secret(self, link: Link) -> bytes:
+        if self._score_secret is None:
+            self._score_secret = score_secret(link, self._score_plan, self._scheme)
+        return self._score_secret
+
+    async def _fix_question(self, link: Link, t: int) -> None:
+        self._own_secret(link)
+
+    def _question_state(self) -> State:
+        return {QUESTION_SEED: np.frombuffer(self._score_secret or b"", np.uint8)}
+
+    def _restore_question(self, state: State) -> None:
+        self._score_secret = checkpoint_array(state, QUESTION_SEED).tobytes()
 
     async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
         part, keys = await self._model(link, t)

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.interface import CrossScheme, Operand, Product
+from securefed.crypto.blind.interface import NONCE_BYTES, CrossScheme, Operand, Product
 from securefed.crypto.blind.shares import LIMBS, Floats, Share
 from securefed.crypto.errors import FormatError
 from securefed.crypto.scheme import Mapper
@@ -48,7 +48,7 @@ from securefed.protocols.blind.precision import (
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link
 
-__all__ = ["ModelPart", "ScorePlan", "introduce", "open_keys", "score_rows", "seal"]
+__all__ = ["ModelPart", "ScorePlan", "introduce", "open_keys", "score_rows", "score_secret", "seal"]
 
 Array = NDArray[np.float64]
 CHUNK = 1024
@@ -57,6 +57,9 @@ SEALED_ROWS = 128
 """Rows for which a kept [[phi_k^L]] serves at once."""
 ROW_SIZE_BITS = ROW_BITS + 8
 KEY_STEP, SEAL_STEP, SCORE_STEP = 0, 1, 2
+SECRET_BYTES = 32
+QUESTION_SEED = "question_seed"
+"""Name of a party's `score_secret` in its checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -202,16 +205,34 @@ def cut(share: Share, *, first: bool) -> Share:
 
 
 async def introduce(
-    link: Link, plan: ScorePlan, scheme: CrossScheme, mapper: Mapper, t: int
+    link: Link, plan: ScorePlan, scheme: CrossScheme, mapper: Mapper, secret: bytes, t: int
 ) -> Encryptor | Multiplier:
-    """The label party's scoring key, for everybody who multiplies."""
+    """Send the label party's scoring key to everybody who multiplies. `secret`: from `score_secret`."""
     if link.name == plan.label_party:
-        return await Encryptor.begin(link, scheme, plan.multipliers(), mapper, step=KEY_STEP, round=t)
-    return await Multiplier.begin(link, scheme, plan.label_party, mapper, step=KEY_STEP, round=t)
+        encryptor = Encryptor(link, scheme.load_key(secret), mapper)
+        for peer in plan.multipliers():
+            await encryptor.introduce(peer, step=KEY_STEP, round=t)
+        return encryptor
+    return await Multiplier.begin(
+        link, scheme, plan.label_party, mapper, step=KEY_STEP, round=t, nonce=secret[:NONCE_BYTES]
+    )
+
+
+def score_secret(link: Link, plan: ScorePlan, scheme: CrossScheme) -> bytes:
+    """Draw what a party's questions follow from: the label party's key, or a nonce and a helper's secret."""
+    if link.name == plan.label_party:
+        with link.activity("keys"):
+            return scheme.generate().to_bytes()
+    return os.urandom(NONCE_BYTES + SECRET_BYTES)
 
 
 async def seal(
-    link: Link, plan: ScorePlan, keys: Encryptor | Multiplier, blocks: Mapping[str, Share], t: int
+    link: Link,
+    plan: ScorePlan,
+    keys: Encryptor | Multiplier,
+    blocks: Mapping[str, Share],
+    secret: bytes,
+    t: int,
 ) -> ModelPart:
     """Bring everybody to where rows can be scored. `blocks`: a holder's shares of phi, cut, by party.
 
@@ -224,14 +245,16 @@ async def seal(
         part.blocks = dict(blocks)
         for name in plan.names[:-1]:
             share = blocks[name]
-            await keys.send(name, plan.sealed_product(name), _limbs(share), step=SEAL_STEP, round=t)
+            sealed = plan.sealed_product(name)
+            # The same model under the same key is the same question, after an interruption too.
+            await keys.send(name, sealed, _limbs(share), step=SEAL_STEP, round=t, repeatable=True)
         part.key = keys.key.to_bytes()
         return part
     part.key, part.nonce = keys.key_bytes, keys.nonce
     if link.name == helper:
         for name in plan.names[:-1]:
             link.send(name, "model-share", shares.to_bytes(blocks[name]), round=t, step=SEAL_STEP)
-        part.blocks, part.secret = {label_party: blocks[label_party]}, os.urandom(32)
+        part.blocks, part.secret = {label_party: blocks[label_party]}, secret[NONCE_BYTES:]
         return part
     if helper is None:
         part.blocks = {name: blocks[name] for name in plan.names}

@@ -48,7 +48,16 @@ from securefed.protocols.blind.precision import (
     PRODUCT_BITS,
     VALUE_BITS,
 )
-from securefed.protocols.blind.scoring import ModelPart, ScorePlan, cut, introduce, score_rows, seal
+from securefed.protocols.blind.scoring import (
+    QUESTION_SEED,
+    ModelPart,
+    ScorePlan,
+    cut,
+    introduce,
+    score_rows,
+    score_secret,
+    seal,
+)
 from securefed.protocols.blind.statistics import Columns, PassPlan
 from securefed.protocols.blind.transfer_algebra import OwnMaps, TransferPlan, TransferRows
 from securefed.protocols.blind.transfer_round import (
@@ -61,7 +70,7 @@ from securefed.protocols.blind.transfer_round import (
     constants_of,
     count_products,
 )
-from securefed.protocols.loop import PartyContext, PartyLoop, State, checkpoint_array
+from securefed.protocols.loop import PartyContext, PartyLoop, State, checkpoint_array, part_of
 from securefed.transport import Link
 
 __all__ = ["BlindTransferHelper", "BlindTransferParty", "transfer_score_plan", "transfer_wrap_bound"]
@@ -70,6 +79,7 @@ Array = NDArray[np.float64]
 KEY_STEP, PART_STEP, PASS_STEP = 0, 1, 2
 PREPARE_STEP = 1 << 16
 """Step of the messages that prepare products."""
+BLOCK = "scored."
 SCORE_TRIP = 1 << 16
 """Step of the differences for scores: beyond those of a round."""
 COUNT_BYTES = 4
@@ -143,6 +153,9 @@ class TransferLoop(PartyLoop):
         self._told: Share
         """This holder's share of c."""
         self._score_keys: Encryptor | Multiplier | None = None
+        self._score_secret: bytes | None = None
+        self._scored_blocks: dict[str, Share] | None = None
+        """Shares that the next scores are made of, by party."""
         self.part: ModelPart
         """This party's part of the finished model."""
 
@@ -170,7 +183,7 @@ class TransferLoop(PartyLoop):
             held["K",], held["K'",] = joint, _transposed(joint[:, :size])
             self._told = _transposed(joint[:, size:])
         agreement = self._agreement
-        left = range(self.first_round, agreement.stopping.rounds)
+        left = range(self.first_round, self.last_round)
         count = count_products(
             self._plan,
             self._constants,
@@ -259,11 +272,39 @@ class TransferLoop(PartyLoop):
         return {b: cut(v, first=self._is_first(link.name)), a: shares.zeros(1, self._plan.outputs)}
 
     async def _model(self, link: Link, t: int) -> tuple[ModelPart, Encryptor | Multiplier]:
-        blocks = await self._blocks(link, t)
+        await self._fix_question(link, t)
+        plan, secret, blocks = self._score_plan, self._own_secret(link), self._scored_blocks
+        self._scored_blocks = None
         if self._score_keys is None:
-            self._score_keys = await introduce(link, self._score_plan, self._scheme, self._mapper, t)
-        part = await seal(link, self._score_plan, self._score_keys, blocks, t)
+            self._score_keys = await introduce(link, plan, self._scheme, self._mapper, secret, t)
+        part = await seal(link, plan, self._score_keys, blocks or {}, secret, t)
         return part, self._score_keys
+
+    async def _fix_question(self, link: Link, t: int) -> None:
+        """Compute the shares that scores are made of once: doing it again would round them otherwise."""
+        self._own_secret(link)
+        if self._scored_blocks is None:
+            self._scored_blocks = await self._blocks(link, t)
+
+    def _own_secret(self, link: Link) -> bytes:
+        if self._score_secret is None:
+            self._score_secret = score_secret(link, self._score_plan, self._scheme)
+        return self._score_secret
+
+    def _question_state(self) -> State:
+        blocks = {
+            f"{BLOCK}{name}": np.frombuffer(shares.to_bytes(block), np.uint8)
+            for name, block in (self._scored_blocks or {}).items()
+        }
+        return {QUESTION_SEED: np.frombuffer(self._score_secret or b"", np.uint8), **blocks}
+
+    def _restore_question(self, state: State) -> None:
+        self._score_secret = checkpoint_array(state, QUESTION_SEED).tobytes()
+        plan = self._score_plan
+        self._scored_blocks = {
+            name: shares.from_bytes(block.tobytes(), (LIMBS, plan.size(name), plan.outputs))
+            for name, block in part_of(state, BLOCK).items()
+        }
 
     async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
         count = await self._rows_to_score(link, rows, t)

@@ -54,6 +54,7 @@ from securefed.protocols.own_gradient.prediction import scores, serve_scores
 from securefed.protocols.own_gradient.privacy import own_noise
 from securefed.protocols.own_gradient.sides import Side
 from securefed.protocols.schedules import proximal_pull
+from securefed.protocols.scoring.scorers import TransferScorer
 from securefed.protocols.steps import OwnSteps
 from securefed.transport import Link
 
@@ -61,6 +62,7 @@ __all__ = ["DataParty", "Evaluation", "KeyHolderParty", "Outcome", "Round"]
 
 Array = NDArray[np.float64]
 OPTIMISER = "optimiser."
+SEALED = "sealed"
 
 
 class DataParty(PartyLoop):
@@ -79,6 +81,8 @@ class DataParty(PartyLoop):
         self._side, self._optimiser, self._steps = side, optimiser, steps
         self._previous = side.parameters
         """At the start of the last round."""
+        self._sealed = b""
+        """The label party's model of a transfer run as it is asked with."""
         if agreement.scores_rows and context.evaluation is None:
             raise SettingError(
                 "evaluate_every: evaluations were agreed, and there are no rows to evaluate on"
@@ -191,8 +195,24 @@ class DataParty(PartyLoop):
             raise SettingError("exact: only possible where nothing is encrypted")
         return self._side.exact_gradient(held.encrypted.values, held.included)
 
+    async def _fix_question(self, link: Link, t: int) -> None:
+        """Encrypt the label party's model of a transfer run once: other bytes would be another question."""
+        scorer = self._side.scorer()
+        self._sealed = b""
+        if isinstance(scorer, TransferScorer) and scorer.phi is not None and self._keys.own is not None:
+            self._sealed = self._keys.own.encrypt(scorer.phi, scorer.fixed).to_bytes()
+
+    def _question_state(self) -> State:
+        return {SEALED: np.frombuffer(self._sealed, np.uint8)}
+
+    def _restore_question(self, state: State) -> None:
+        self._sealed = checkpoint_array(state, SEALED).tobytes()
+
     async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
-        return await scores(link, self._agreement, self._keys, self._side.scorer(), rows, t, self.guard)
+        scorer = self._side.scorer()
+        if isinstance(scorer, TransferScorer) and self._keys.own is not None and self._sealed:
+            scorer.sealed[self._keys.own.public.key_id] = self._sealed
+        return await scores(link, self._agreement, self._keys, scorer, rows, t, self.guard)
 
 
 class KeyHolderParty(PartyLoop):
