@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.bodies import CUT_BITS, KEPT_LIMBS, bodies_from_bytes, body_bytes
+from securefed.crypto.blind.bodies import FINE_BITS, bodies_from_bytes, body_bytes, kept_limbs
 from securefed.crypto.blind.interface import NONCE_BYTES, Operand, Product
 from securefed.crypto.blind.layout import layout
 from securefed.crypto.blind.rerandomise import PAIRS, Rerandomiser, nonce_polynomials
@@ -89,7 +89,7 @@ def honest_keys(key: RlweKey) -> Floats:
 
 def bodies(data: bytes) -> Share:
     """c1 of a reply with one response, at 70 bits: (4, 4096)."""
-    return bodies_from_bytes(data[: body_bytes(DEGREE)], (1, DEGREE))[:, 0]
+    return bodies_from_bytes(data[: body_bytes(DEGREE, FINE_BITS)], (1, DEGREE), FINE_BITS)[:, 0]
 
 
 def _shifted(keys: Floats, errors: dict[int, int]) -> Floats:
@@ -125,7 +125,7 @@ def _distance(data: bytes, right: int, seed: bytes, known: NDArray[np.int64]) ->
         residues[index] = reduce(total, prime)
     worst = 0
     for limbs, guess in zip(bodies(data)[:, :COMPARED].T, _integers(residues[:, :COMPARED]), strict=True):
-        seen = sum(int(limb) << (21 * (LIMBS - KEPT_LIMBS + i)) for i, limb in enumerate(limbs))
+        seen = sum(int(limb) << (21 * (LIMBS - kept_limbs(FINE_BITS) + i)) for i, limb in enumerate(limbs))
         far = (seen - (guess << WIDTH) // RING.modulus) % (1 << WIDTH)
         worst = max(worst, min(far, (1 << WIDTH) - far))
     return worst
@@ -151,7 +151,7 @@ def crafted_key(key: RlweKey, maker: Maker, secret: int) -> tuple[list[int], NDA
             found[i, place] = digit
             value -= digit << (LIFT + STEP * i)
     known = found[:1] if np.abs(found[0]).max() <= 1 else found
-    near = 1 << (CUT_BITS + 4)
+    near = 1 << (WIDTH - FINE_BITS + 4)
     guesses = range(secret - 4, secret + 4)
     fits = [guess for guess in guesses if _distance(data, guess, block[:SEED_BYTES], known) < near]
     return fits, found

@@ -27,7 +27,7 @@ from research.attacks.blind import (
 )
 from securefed.crypto.blind import evaluation as evaluation_module
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.bodies import KEPT_LIMBS
+from securefed.crypto.blind.bodies import FINE_BITS, kept_limbs
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.rerandomise import PAIRS, Rerandomiser, nonce_polynomials
 from securefed.crypto.blind.rlwe import RLWE, RlweKey
@@ -70,7 +70,7 @@ def test_replies_are_uniform_under_any_key(keys: str, right: float) -> None:
     data, _ = reply(WHOLE, [zero], np.array([[right]]), made)
     low, high = chi_square_range(16)
     whole = bodies(data)
-    for limb in range(KEPT_LIMBS):
+    for limb in range(kept_limbs(FINE_BITS)):
         for place in (0, 8, 17) if limb else (17,):
             assert low < chi_square((whole[limb] >> place) & 15, 16) < high
     masked = shares.from_bytes(data[-shares.size_in_bytes(DEGREE) :], (LIMBS, DEGREE, 1))
@@ -99,7 +99,7 @@ def test_crafted_seeds_are_as_good_as_any(seed: bytes) -> None:
     keys = np.zeros((len(PRIMES), PAIRS, DEGREE))
     first, second = (bodies(reply(WHOLE, [zero], np.array([[7.0]]), keys)[0]) for _ in range(2))
     low, high = chi_square_range(16)
-    for limb in range(KEPT_LIMBS):
+    for limb in range(kept_limbs(FINE_BITS)):
         assert low < chi_square(((first - second)[limb] >> 17) & 15, 16) < high
 
 

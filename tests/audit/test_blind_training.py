@@ -14,7 +14,7 @@ import pytest
 from research.attacks.blind_cheats import people, score_run
 from securefed.assembly.recipe import HELPER, LinearRecipe
 from securefed.crypto.blind import clear, shares
-from securefed.crypto.blind.bodies import KEPT_LIMBS, bodies_to_bytes
+from securefed.crypto.blind.bodies import bodies_to_bytes, kept_limbs
 from securefed.crypto.blind.encryption import Secret
 from securefed.crypto.blind.interface import Evaluation
 from securefed.crypto.blind.layout import Layout, layout
@@ -141,11 +141,12 @@ def test_what_a_release_shows_of_the_label_partys_key_is_bounded(size: int, monk
             return data, share
         plan: Layout = self._plan
         (panel,) = plan.panels
-        c1 = np.zeros((KEPT_LIMBS, panel.responses, DEGREE), dtype=np.int64)
-        c1[:, :, 0] = shares.from_integer(scale)[LIMBS - KEPT_LIMBS :, None]
+        kept = kept_limbs(plan.body_bits)
+        c1 = np.zeros((kept, panel.responses, DEGREE), dtype=np.int64)
+        c1[:, :, 0] = shares.from_integer(scale)[LIMBS - kept :, None]
         product = plan.product
         return (
-            bodies_to_bytes(c1) + shares.to_bytes(shares.zeros(product.left, product.right)),
+            bodies_to_bytes(c1, plan.body_bits) + shares.to_bytes(shares.zeros(product.left, product.right)),
             shares.zeros(product.left, product.right),
         )
 

@@ -7,13 +7,14 @@ party cannot send any other c1.
 
 from __future__ import annotations
 
+from math import prod
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind.bodies import KEPT_LIMBS, bodies_from_bytes
-from securefed.crypto.blind.layout import RESPONSE_BYTES, Chunk, Layout
+from securefed.crypto.blind.bodies import bodies_from_bytes, kept_limbs
+from securefed.crypto.blind.layout import Chunk, Layout
 from securefed.crypto.blind.rerandomise import PAIRS, nonce_polynomials
 from securefed.crypto.blind.shares import (
     LIMBS,
@@ -90,23 +91,23 @@ def encrypted(source: ByteSource, secret: Secret, plan: Layout, rows: Floats | S
     seed = source(SEED_BYTES)
     factor, parts, chunks = spectrum(secret), [seed], plan.chunks(rows.shape[-2])
     largest = max(chunk.total for chunk in chunks)
-    expanded, residues = np.empty(largest * DEGREE), np.empty((largest, DEGREE))
+    expanded, residues = np.empty(largest * DEGREE), np.empty(largest * DEGREE)
     for chunk in chunks:
         panel, total = chunk.panel, chunk.total
         own = rows[..., chunk.first : chunk.last, panel.first : panel.last]
         messages = _messages(own, chunk, plan.product.digits, plan.product.digit_size)
-        noise = errors(source, total * DEGREE).astype(np.float64).reshape(total, panel.rows, panel.span)
-        heads, words = residues[:total], np.zeros(chunk.size // 8, dtype="<i8")
-        arranged = heads.reshape(noise.shape, copy=False)
+        shape = (total, panel.rows, panel.sent)
+        heads, words = residues[: prod(shape)].reshape(shape), np.zeros(chunk.size // 8, dtype="<i8")
+        noise = errors(source, heads.size).astype(np.float64).reshape(shape)
         for index, prime in enumerate(RING.primes):
             values = expanded[: total * DEGREE]
             RING.expand(seed, chunk.label, index, total * DEGREE, values)
             values = values.reshape(panel.rows, total, panel.span)
             for start in range(0, total, BATCH):
                 batch = slice(start, start + BATCH)
-                products = _times_secret(factor, index, values[:, batch])
-                np.subtract(noise[batch], products, out=arranged[batch])
-                arranged[batch, :, : panel.width] += messages[index][batch]
+                products = _times_secret(factor, index, values[:, batch])[..., : panel.sent]
+                np.subtract(noise[batch], products, out=heads[batch])
+                heads[batch, :, : panel.width] += messages[index][batch]
                 reduce(heads[batch], prime)
             RING.pack(words, index, heads)
         parts.append(words.tobytes())
@@ -123,18 +124,19 @@ def _times_secret(factor: Spectra, index: int, values: Floats) -> Floats:
 def read(secret: Secret, plan: Layout, reply: bytes) -> Share:
     """Return c0 + c1 s at the places of U'V, modulo 2**105: (5, left, right). The reply's length is right."""
     product, factor, start = plan.product, spectrum(secret), 0
+    bits, kept = plan.body_bits, kept_limbs(plan.body_bits)
     at = len(reply) - size_in_bytes(product.left * product.right)
     share = from_bytes(reply[at:], (LIMBS, product.left, product.right))
     for panel in plan.panels:
-        found = np.empty((KEPT_LIMBS, panel.responses, panel.span), dtype=np.int64)
+        found = np.empty((kept, panel.responses, panel.sent), dtype=np.int64)
         for first in range(0, panel.responses, RESPONSES):
             last = min(first + RESPONSES, panel.responses)
-            end = start + (last - first) * RESPONSE_BYTES
-            kept = bodies_from_bytes(memoryview(reply)[start:end], (last - first, DEGREE))
-            products = multiply(kept.reshape(-1, DEGREE).astype(np.float64), factor, panel.span)
-            found[:, first:last] = products.reshape(KEPT_LIMBS, last - first, panel.span)
+            end = start + (last - first) * plan.response_bytes
+            bodies = bodies_from_bytes(memoryview(reply)[start:end], (last - first, DEGREE), bits)
+            products = multiply(bodies.reshape(-1, DEGREE).astype(np.float64), factor, panel.sent)
+            found[:, first:last] = products.reshape(kept, last - first, panel.sent)
             start = end
         places, groups = panel.places()
-        for limb in range(KEPT_LIMBS):
-            share[limb + LIMBS - KEPT_LIMBS, panel.first : panel.last] += found[limb][groups, places]
+        for limb in range(kept):
+            share[limb + LIMBS - kept, panel.first : panel.last] += found[limb][groups, places]
     return carry(share)

@@ -1,7 +1,7 @@
 """The multiplier's arithmetic: ciphertexts times V, added up, and the reply.
 
-For each panel the sums of c1 stay in the Y-domain, (5, t, G, D) for G responses. Of c0 only coefficients
-below D are needed, (5, G, D).
+For each panel the sums of c1 stay in the Y-domain, (5, t, G, D) for G responses. Of c0 only the coefficients
+of one row are needed, (5, G, `Panel.sent`).
 
 All sums are exact and are added up by block, in the order of blocks. They are the same numbers whoever
 computes them.
@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from securefed.crypto.blind.bodies import KEPT_LIMBS, bodies_to_bytes
+from securefed.crypto.blind.bodies import bodies_to_bytes, kept_limbs
 from securefed.crypto.blind.layout import Chunk, Layout, Panel
 from securefed.crypto.blind.rerandomise import BATCH, Rerandomiser
 from securefed.crypto.blind.shares import (
@@ -47,7 +47,7 @@ FLOAT_BITS = 51
 
 @dataclass(frozen=True)
 class Sums:
-    """The sums of one panel: c1 in the Y-domain, (5, t, G, D), and c0, (5, G, D)."""
+    """The sums of one panel: c1 in the Y-domain, (5, t, G, D), and c0, (5, G, sent)."""
 
     bodies: Floats
     heads: Floats
@@ -117,7 +117,7 @@ class _Products:
         self._panel, self._right = panel, panel.group * panel.responses
         primes, size = len(RING.primes), panel.rows * most * self._right
         self._bodies = np.empty((primes, panel.rows, panel.responses, panel.span))
-        self._heads = np.zeros((primes, panel.responses, panel.span))
+        self._heads = np.zeros((primes, panel.responses, panel.sent))
         self._terms = 0
         """Products of residues in each sum of `_bodies` that have not been reduced."""
         self._random = np.empty(most * DEGREE)
@@ -149,8 +149,9 @@ class _Products:
             RING.expand(seed, chunk.label, index, total * DEGREE, random)
             self._terms = before
             self._add_bodies(index, random.reshape(panel.rows, total, panel.span), values)
-            RING.unpack(heads, index, random)
-            self._add_heads(index, random.reshape(total, DEGREE), columns)
+            arrived = random[: total * panel.rows * panel.sent]
+            RING.unpack(heads, index, arrived)
+            self._add_heads(index, arrived.reshape(total, -1), columns)
 
     def _columns(self, factors: list[Floats], chunk: Chunk) -> Floats:
         """Arrange rows of V as ciphertexts are, and the columns by place: (t, ciphertexts, columns)."""
@@ -197,13 +198,13 @@ class _Products:
         self._terms += terms
 
     def _add_heads(self, index: int, heads: Floats, columns: Floats) -> None:
-        """Multiply c0, (ciphertexts, 4096), by V. Coefficients from 0 to D - 1 are needed."""
+        """Multiply c0, (ciphertexts, t sent), by V."""
         panel, sums, prime = self._panel, self._heads[index], RING.primes[index]
         rows, total, right = columns.shape
         turned = self._turned[: columns.size]
         if panel.group == 1:
             turned.reshape(total, rows, right)[...] = columns.transpose(1, 0, 2)
-            own, given = turned.reshape(-1, right), heads.reshape(-1, panel.span)
+            own, given = turned.reshape(-1, right), heads.reshape(-1, panel.sent)
             for start in range(0, total * rows, EXACT_TERMS):
                 terms = slice(start, start + EXACT_TERMS)
                 sums += own[terms].T @ given[terms]
@@ -253,9 +254,9 @@ def responded(
     The order matters. c1 is uniform after the first step, whatever the totals are. The mask comes last and
     once, so that c0 is uniform too.
     """
-    product, parts, entries = plan.product, [], []
+    product, bits, parts, entries = plan.product, plan.body_bits, [], []
     for panel, total in zip(plan.panels, totals, strict=True):
-        zeros = rerandomiser.zeros(source, panel.span)
+        zeros = rerandomiser.zeros(source, panel.sent)
         heads = np.empty_like(total.heads)
         for start in range(0, panel.responses, BATCH):
             batch = slice(start, min(start + BATCH, panel.responses))
@@ -270,7 +271,7 @@ def responded(
                 reduce(bodies[index], prime)
                 np.add(total.heads[index, batch], tops[index], out=heads[index, batch])
                 reduce(heads[index, batch], prime)
-            parts.append(bodies_to_bytes(RING.switched(bodies, KEPT_LIMBS)))
+            parts.append(bodies_to_bytes(RING.switched(bodies, kept_limbs(bits)), bits))
         places, groups = panel.places()
         entries.append(RING.switched(heads[:, groups, places]))
     mask = uniform_from(source, product.left, product.right)

@@ -5,9 +5,13 @@ offset s D, entry i at s D + i. The multiplier multiplies by sum_s V[s, j] X**(-
 0..I-1 of the sum are column j of U'V. The columns j in groups of g share a response: column j is shifted by
 (j mod g) I, so that D has to be at least g I.
 
+With g = 1 the multiplier shifts by multiples of D alone, so coefficients i and i' that differ modulo D never
+meet. c0 is then neither computed nor sent at the padding, places I..D-1 of a row. Which places are left out
+is public and the same for every message: the multiplier sees less of the same ciphertexts.
+
 A larger D means fewer responses and more ciphertexts. `choose` takes the D with the smallest cost in bytes,
-where the processor time of ciphertexts and responses counts as bytes too. 301 columns would be padded to 512:
-they become two panels, of 256 and 45 columns, if that costs less.
+where processor time counts as bytes too. c1 has padding even where c0 is not sent, and it takes time. So 301
+columns become two panels, of 256 and 45 columns, where that costs less.
 """
 
 from __future__ import annotations
@@ -18,26 +22,26 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind.bodies import body_bytes
+from securefed.crypto.blind.bodies import COARSE_BITS, FINE_BITS, body_bytes
 from securefed.crypto.blind.interface import Product
-from securefed.crypto.blind.shares import LIMBS, Floats, size_in_bytes
+from securefed.crypto.blind.shares import Floats, size_in_bytes
 from securefed.crypto.lattice.convolution import DEGREE
 from securefed.crypto.lattice.ring import EXACT_TERMS, PRIMES
 from securefed.crypto.lattice.sampling import SEED_BYTES
 
-__all__ = ["RESPONSE_BYTES", "Chunk", "Layout", "Panel", "layout"]
+__all__ = ["Chunk", "Layout", "Panel", "layout"]
 
 BLOCK_BYTES = 16 << 20
 """About the largest message of ciphertexts."""
 CHUNK = 64
 """Ciphertexts that are worked on at a time, at most."""
 CIPHERTEXT_BYTES = size_in_bytes(DEGREE, len(PRIMES))
-RESPONSE_BYTES = body_bytes(DEGREE)
-"""c1 of a response."""
 BYTES_PER_SECOND = 3e6
 """What a second of processor time counts for, in bytes."""
-CIPHERTEXT_COST = CIPHERTEXT_BYTES + 0.0009 * BYTES_PER_SECOND
-RESPONSE_COST = RESPONSE_BYTES + 0.0016 * BYTES_PER_SECOND
+CIPHERTEXT_SECONDS, COLUMN_SECONDS, RESPONSE_SECONDS = 0.0005, 8e-6, 0.0016
+"""A ciphertext, its product with a column of V, and a response, at both parties together."""
+COARSE_SIZE = 67
+"""Digits of so many bits bring more noise than rounding c1 to 42 bits does."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,11 @@ class Panel:
     def responses(self) -> int:
         return -(-self.right // self.group)
 
+    @property
+    def sent(self) -> int:
+        """Coefficients of c0 that a row has: with one column in a response, no padding."""
+        return self.width if self.group == 1 else self.span
+
     def ciphertexts(self, rows: int) -> int:
         return -(-rows // self.rows)
 
@@ -95,7 +104,7 @@ class Chunk:
     @property
     def size(self) -> int:
         """The bytes of c0."""
-        return size_in_bytes(self.total * DEGREE, len(PRIMES))
+        return size_in_bytes(self.total * self.panel.rows * self.panel.sent, len(PRIMES))
 
     @property
     def label(self) -> bytes:
@@ -122,6 +131,16 @@ class Layout:
     @property
     def responses(self) -> int:
         return sum(panel.responses for panel in self.panels)
+
+    @property
+    def body_bits(self) -> int:
+        """Bits of a coefficient of c1 in a reply."""
+        return COARSE_BITS if self.product.digit_size >= COARSE_SIZE else FINE_BITS
+
+    @property
+    def response_bytes(self) -> int:
+        """The length of c1 of a response."""
+        return body_bytes(DEGREE, self.body_bits)
 
     def blocks(self) -> list[tuple[int, int]]:
         """The inner rows (first, last) of each message: whole ciphertexts, about 16 MB at most."""
@@ -150,9 +169,7 @@ class Layout:
 
     def reply_bytes(self) -> int:
         """The length of a reply."""
-        return self.responses * RESPONSE_BYTES + (
-            size_in_bytes(self.product.left * self.product.right, LIMBS)
-        )
+        return self.responses * self.response_bytes + size_in_bytes(self.product.left * self.product.right)
 
 
 @cache
@@ -180,7 +197,11 @@ def _best(product: Product, first: int, last: int) -> tuple[float, Panel]:
     found = []
     for span in spans:
         panel = Panel(first, last, product.right, span)
-        cost = product.digits * panel.ciphertexts(product.inner) * CIPHERTEXT_COST
-        found.append((cost + panel.responses * RESPONSE_COST, -span, panel))
+        seconds = CIPHERTEXT_SECONDS + COLUMN_SECONDS * product.right
+        each = CIPHERTEXT_BYTES * panel.sent / span + seconds * BYTES_PER_SECOND
+        cost = product.digits * panel.ciphertexts(product.inner) * each
+        reply = Layout(product, ()).response_bytes + RESPONSE_SECONDS * BYTES_PER_SECOND
+        cost += panel.responses * reply
+        found.append((cost, -span, panel))
     cost, _, panel = min(found, key=lambda each: each[:2])
     return cost, panel

@@ -8,6 +8,7 @@ All numbers are in units of the last bit of U'V. An entry's error is a sum of ma
 | errors and rounding of ciphertexts, times V | 1.49 sqrt(10.5 + 1/4) |V| | 4.88 |V| |
 | re-randomisation: sum e_i x_i - x_0 s | 1.49 * 500,000 sqrt(4096 (7 * 10.5 + 2/3)) | 2**28.6 |
 | c1 rounded to 70 bits, times s | 2**35 sqrt(4096 * 2/3 / 12) | 2**38.9 |
+| c1 rounded to 42 bits, where digits have 67 bits or more | | 2**66.9 |
 | the rest of switching | below 4 | |
 
 |V| is the Euclidean norm of all numbers of V, in digits, that are multiplied into one response: the columns
@@ -28,7 +29,6 @@ from __future__ import annotations
 
 from math import log2, sqrt
 
-from securefed.crypto.blind.bodies import CUT_BITS
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import layout
 from securefed.crypto.blind.rerandomise import PAIRS
@@ -56,13 +56,14 @@ def deviation(product: Product, right_size: float | None = None) -> float:
         size = 2.0**product.digit_size / sqrt(12)
     else:
         size = 2.0**product.right_bits if right_size is None else right_size
-    group = max(panel.group for panel in layout(product).panels)
+    plan = layout(product)
+    group = max(panel.group for panel in plan.panels)
     norm = size * sqrt(product.inner * product.digits * group)
     unit = 2.0**WIDTH / RING.modulus
     products = unit * sqrt(ERROR_DEVIATION**2 + 1 / 4) * norm
     pairs = PAIRS * ERROR_DEVIATION**2 + TERNARY_VARIANCE
     fresh = unit * NORMAL_DEVIATION * sqrt(DEGREE * pairs)
-    rounded = 2.0**CUT_BITS * sqrt(DEGREE * TERNARY_VARIANCE / 12)
+    rounded = 2.0 ** (WIDTH - plan.body_bits) * sqrt(DEGREE * TERNARY_VARIANCE / 12)
     return sqrt(products**2 + fresh**2 + rounded**2) + 4
 
 

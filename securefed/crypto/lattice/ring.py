@@ -237,7 +237,7 @@ class Ring:
     def switched(self, residues: Floats, limbs: int = LIMBS) -> Share:
         """Return x 2**105 / q modulo 2**105 of x modulo q, rounded to a multiple of 2**(105 - 21 limbs).
 
-        The error before rounding is below 2**-20, or below 4 if fewer than five limbs are asked for.
+        The error before rounding is below 2**-20, or below 2**(86 - 21 limbs) for fewer than five limbs.
 
         Parameters
         ----------

@@ -58,8 +58,8 @@ def test_chunks_are_added_up_without_a_reduction(product: Product) -> None:
     assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
 
 
-def test_301_columns_do_not_become_512() -> None:
-    plan = layout(Product(10_000, 301, 300, 45, 26))
+def test_301_columns_do_not_become_512_where_there_are_many_rows() -> None:
+    plan = layout(Product(100_000, 301, 300, 45, 26))
     assert [panel.width for panel in plan.panels] == [256, 45]
     assert plan.panels[1].span < 256
 
@@ -67,6 +67,24 @@ def test_301_columns_do_not_become_512() -> None:
 def test_many_rows_are_packed_tightly() -> None:
     (panel,) = layout(Product(1_000_000, 51, 50, 45, 26)).panels
     assert (panel.span, panel.group) == (64, 1)
+
+
+def test_padding_is_not_sent_where_a_response_has_one_column() -> None:
+    """13 bytes a number of U, where the padding would take 16."""
+    product = Product(64_000, 52, 50, 51, 42, digit_bits=43)
+    plan = layout(product)
+    (panel,) = plan.panels
+    assert (panel.span, panel.group, panel.sent) == (64, 1, 52)
+    sent = sum(plan.block_bytes(last - first) for first, last in plan.blocks())
+    assert sent / (64_000 * 52) == pytest.approx(5 * 8 / 3, rel=0.001)
+    shared = layouts.Panel(0, 52, 50, 128)
+    assert (shared.group, shared.sent) == (2, 128)
+
+
+def test_scores_get_a_shorter_c1() -> None:
+    fine, coarse = layout(Product(50, 1, 128, 72, 60)), layout(Product(50, 1, 128, 72, 68, digit_bits=69))
+    assert (fine.body_bits, coarse.body_bits) == (70, 42)
+    assert coarse.response_bytes < 0.61 * fine.response_bytes
 
 
 def test_few_rows_share_responses() -> None:

@@ -12,7 +12,7 @@ import pytest
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.bodies import bodies_from_bytes
 from securefed.crypto.blind.interface import Product
-from securefed.crypto.blind.layout import RESPONSE_BYTES, layout
+from securefed.crypto.blind.layout import layout
 from securefed.crypto.blind.noise import convolution_error
 from securefed.crypto.blind.rerandomise import BATCH, PAIRS, Rerandomiser, Zeros, nonce_polynomials
 from securefed.crypto.blind.rlwe import RLWE
@@ -160,9 +160,9 @@ def uniform_by_chi_square(values: np.ndarray, bits: int) -> bool:
 
 
 def reply_parts(reply: bytes, product: Product) -> tuple[np.ndarray, np.ndarray]:
-    (panel,) = layout(product).panels
-    size = panel.responses * RESPONSE_BYTES
-    bodies = bodies_from_bytes(reply[:size], (panel.responses, DEGREE))
+    plan = layout(product)
+    size = plan.responses * plan.response_bytes
+    bodies = bodies_from_bytes(reply[:size], (plan.responses, DEGREE), plan.body_bits)
     return bodies, shares.from_bytes(reply[size:], (shares.LIMBS, product.left, product.right))
 
 

@@ -34,8 +34,8 @@ def canonical(residues: np.ndarray) -> Words:
 
 
 def test_seal_decrypts_what_ours_encrypts(peer: Peer) -> None:
-    product, secret = Product(4, 900, 1, 50, 10), ternary(key_stream(SEED), DEGREE)
-    u = whole(np.random.default_rng(0), 50, 4, 900)
+    product, secret = Product(4, 1024, 1, 50, 10), ternary(key_stream(SEED), DEGREE)
+    u = whole(np.random.default_rng(0), 50, 4, 1024)
     plan = layout(product)
     (panel,) = [each for each in plan.panels if each.first == 0]
     message = encrypted(key_stream(SEED, b"encrypt"), secret, plan, u)
