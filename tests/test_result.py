@@ -14,7 +14,7 @@ from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.own_gradient.training import Evaluation
 from securefed.protocols.schedules import FedBCD
 from tests.protocols import federation
-from tests.protocols.federation import KEY_HOLDER, KEYS, Recorder, blobs, shared_people, split
+from tests.protocols.federation import FULL_KEYS, KEY_HOLDER, Recorder, blobs, shared_people, split
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{LedgerWarning.__module__}.LedgerWarning")
 
@@ -26,7 +26,7 @@ def run(scheme: str = "plain", parties: int = 3, rounds: int = 2) -> tuple[RunRe
     made = federation.linear(
         blocks,
         labels,
-        KEYS,
+        FULL_KEYS,
         scheme=scheme,
         algorithm=FedBCD(2),
         rounds=rounds,
@@ -115,7 +115,7 @@ def test_every_party_has_a_path_and_the_longest_is_the_runs() -> None:
 
 
 def test_two_parties_ledgers_are_put_together() -> None:
-    made = federation.transfer(shared_people(), KEYS, rounds=1)
+    made = federation.transfer(shared_people(), FULL_KEYS, rounds=1)
     result = RunResult.of(made.agreement, made.run())
     assert {entry.party for entry in result.ledger} == {"A", "B"}
     ratios = [entry.ratio for entry in result.ledger if not entry.advisory]

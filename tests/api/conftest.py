@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from securefed.protocols.own_gradient.ledger import LedgerWarning
-from tests.protocols.federation import KEYS, Keys
+from tests.protocols.federation import FULL_KEYS, Keys
 
 
 @pytest.fixture(scope="session")
 def keys() -> Keys:
-    return KEYS
+    return FULL_KEYS
 
 
 @pytest.fixture(autouse=True)

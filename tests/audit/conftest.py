@@ -7,17 +7,17 @@ import pytest
 
 from securefed.crypto import KeyHolder
 from tests.audit.naive import paillier as naive
-from tests.protocols.federation import KEYS
+from tests.protocols.federation import FULL_KEYS
 
 
 @pytest.fixture(scope="session")
 def paillier() -> KeyHolder:
-    return KEYS.holder("paillier")
+    return FULL_KEYS.holder("paillier")
 
 
 @pytest.fixture(scope="session")
 def ckks() -> KeyHolder:
-    return KEYS.holder("ckks")
+    return FULL_KEYS.holder("ckks")
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import LocalRun, Program, Transcript, get_network, run_local
 from tests.protocols.federation import (
-    KEYS,
+    FULL_KEYS,
     MUCH,
     Federation,
     Keys,
@@ -46,7 +46,7 @@ ROWS, BATCH, ROUNDS = 24, 12, 2
 
 
 def keys() -> Keys:
-    return KEYS
+    return FULL_KEYS
 
 
 class Made:

@@ -11,7 +11,7 @@ from bench.scenes import LinearScene, linear_scene
 from research.attacks.first_exchange import labels_by_lattice, labels_if_rare, reduced
 from research.attacks.views import OpenedSums
 from securefed.protocols.own_gradient.ledger import LedgerEntry
-from tests.protocols.federation import KEYS
+from tests.protocols.federation import FULL_KEYS
 
 WEIGHT = -0.5
 
@@ -19,7 +19,7 @@ WEIGHT = -0.5
 @lru_cache(maxsize=8)
 def scene(scheme: str, rows: int, columns: int, rounds: int = 1, positive: float = 0.25) -> LinearScene:
     return linear_scene(
-        scheme, KEYS, rows=rows, batch=None, rounds=rounds, columns=(columns, 4), positive=positive
+        scheme, FULL_KEYS, rows=rows, batch=None, rounds=rounds, columns=(columns, 4), positive=positive
     )
 
 

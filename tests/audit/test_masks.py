@@ -23,7 +23,7 @@ from securefed.crypto.ckks.parameters import DATA_PRIMES
 from securefed.crypto.lattice.sampling import SEED_BYTES
 from tests.audit.naive.paillier import float_masked
 from tests.audit.views import masked_phase, paillier_factors, paillier_public
-from tests.protocols.federation import KEYS
+from tests.protocols.federation import FULL_KEYS
 
 OPENINGS = 2000
 FIXED = FixedPoint(bound=1.0, fraction_bits=32)
@@ -105,8 +105,8 @@ def test_shares_of_two_secrets_are_uniform_and_the_same() -> None:
 @pytest.mark.slow
 def test_what_the_key_holder_sees_is_independent_of_the_gradient(scheme: str) -> None:
     """A whole run: the key-holder's opened numbers beside the gradients that lie under them."""
-    scene = linear_scene(scheme, KEYS, rows=40, batch=10, rounds=40, columns=(4, 2))
-    holder = KEYS.holder(scheme, 1)
+    scene = linear_scene(scheme, FULL_KEYS, rows=40, batch=10, rounds=40, columns=(4, 2))
+    holder = FULL_KEYS.holder(scheme, 1)
     seen = []
     for message in scene.views["p1"].of("opening-request"):
         masked = holder.public.load_masked(message.payload)

@@ -29,14 +29,14 @@ from research.attacks.scores import Score, area, area_under_curve, proportion, r
 from research.attacks.transcripts import matching_data_sets, without_rerandomisation
 from research.attacks.views import plain_values
 from securefed.crypto.blind.clear import CLEAR
-from tests.protocols.federation import KEYS
+from tests.protocols.federation import FULL_KEYS
 
 ENCRYPTED = [pytest.param("paillier", marks=pytest.mark.slow), "ckks"]
 
 
 @lru_cache(maxsize=16)
 def scene(scheme: str, rows: int, batch: int | None, rounds: int, columns: int = 6) -> LinearScene:
-    return linear_scene(scheme, KEYS, rows=rows, batch=batch, rounds=rounds, columns=(columns, 4))
+    return linear_scene(scheme, FULL_KEYS, rows=rows, batch=batch, rounds=rounds, columns=(columns, 4))
 
 
 MANY = 96
@@ -125,7 +125,7 @@ def test_the_same_batch_again_gives_nothing_more() -> None:
 @pytest.mark.slow
 def test_batches_that_are_cut_once_give_little_more() -> None:
     """The same four batches in turn: 4 x 6 combinations for 72 labels, however many rounds. What helps."""
-    found = linear_scene("ckks", KEYS, rows=72, batch=18, rounds=24, columns=(6, 4), fixed=True)
+    found = linear_scene("ckks", FULL_KEYS, rows=72, batch=18, rounds=24, columns=(6, 4), fixed=True)
     labels = labels_over_rounds(found.views["p0"].opened, 72, -0.5)
     fresh = labels_over_rounds(scene("ckks", 72, 18, 24).views["p0"].opened, 72, -0.5)
     assert area(labels, found.labels > 0) < area(fresh, found.labels > 0) - 0.1
@@ -145,7 +145,7 @@ def test_a_person_alone_in_a_category_is_exposed_however_large_the_batch() -> No
         rare[5, 0] = rare[9, 1] = 1.0
         return np.column_stack([features[:, :2], rare])
 
-    found = linear_scene("ckks", KEYS, rows=60, batch=None, rounds=1, columns=(4, 4), shape=with_rare)
+    found = linear_scene("ckks", FULL_KEYS, rows=60, batch=None, rounds=1, columns=(4, 4), shape=with_rare)
     (opening,) = found.views["p0"].opened
     assert next(e for e in found.ledger if e.party == "p0").ratio < 0.1
     rows = exposed_rows(found.features["p0"][opening.batch])
@@ -191,7 +191,9 @@ def test_encrypted_messages_give_no_features(scheme: str) -> None:
 def test_membership_from_what_the_key_holder_opens(scheme: str, succeeds: bool) -> None:
     rows, columns, scores = 16, 200, []
     for seed in range(2):
-        found = linear_scene(scheme, KEYS, rows=rows, batch=None, rounds=3, columns=(columns, 2), seed=seed)
+        found = linear_scene(
+            scheme, FULL_KEYS, rows=rows, batch=None, rounds=3, columns=(columns, 2), seed=seed
+        )
         outsiders = np.random.default_rng(seed + 77).normal(size=(rows, columns))
         gradients = [plain_values(m).ravel()[:columns] for m in found.views["p1"].of("opening-request")]
         scores.append(membership_scores(np.vstack([found.features["p0"], outsiders]), gradients))
@@ -207,10 +209,10 @@ def test_the_key_holder_cannot_tell_data_sets_apart(scheme: str) -> None:
     for naive in (True, False):
         if naive:
             with without_rerandomisation():
-                found = linear_scene(scheme, KEYS, rows=40, batch=10, rounds=6, columns=(3, 3))
+                found = linear_scene(scheme, FULL_KEYS, rows=40, batch=10, rounds=6, columns=(3, 3))
         else:
-            found = linear_scene(scheme, KEYS, rows=40, batch=10, rounds=6, columns=(3, 3))
-        holder, generator = KEYS.holder(scheme, 1), np.random.default_rng(3)
+            found = linear_scene(scheme, FULL_KEYS, rows=40, batch=10, rounds=6, columns=(3, 3))
+        holder, generator = FULL_KEYS.holder(scheme, 1), np.random.default_rng(3)
         sent = [m for m in found.views["p1"].sent if m.kind == "contribution"]
         asked = found.views["p1"].of("opening-request")
         for opening, before, after in zip(found.views["p0"].opened, sent, asked, strict=True):

@@ -16,14 +16,14 @@ from research.attacks.scores import area, r_squared
 from research.attacks.transfer import labels_by_fitting, layers, solve_block
 from securefed.models import HiddenLayer
 from tests.audit.fate_style import PerSample
-from tests.protocols.federation import KEYS, shared_people, transfer
+from tests.protocols.federation import FULL_KEYS, shared_people, transfer
 
 
 @lru_cache(maxsize=8)
 def ours(scheme: str, rows: int, width: int, rounds: int, steps: int, columns: int = 6) -> TransferScene:
     return transfer_scene(
         scheme,
-        KEYS,
+        FULL_KEYS,
         rows=rows,
         width=width,
         rounds=rounds,
@@ -36,7 +36,7 @@ def ours(scheme: str, rows: int, width: int, rounds: int, steps: int, columns: i
 @lru_cache(maxsize=2)
 def single(scheme: str) -> TransferScene:
     return transfer_scene(
-        scheme, KEYS, rows=24, width=3, rounds=2, local_steps=2, columns=(6, 6), more=40, wrap=PerSample
+        scheme, FULL_KEYS, rows=24, width=3, rounds=2, local_steps=2, columns=(6, 6), more=40, wrap=PerSample
     )
 
 
@@ -46,7 +46,7 @@ def test_gradients_of_single_rows_train_the_same_model() -> None:
     people = shared_people(n=12)
     models = []
     for wrap in (lambda side: side, PerSample):
-        made = transfer(people, KEYS, width=3, rounds=3)
+        made = transfer(people, FULL_KEYS, width=3, rounds=3)
         made.sides = {name: wrap(side) for name, side in made.sides.items()}
         members = tuple(replace(m, parameters=made.sides[m.name].equations) for m in made.agreement.members)
         made.agreement = replace(made.agreement, members=members)

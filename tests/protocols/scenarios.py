@@ -23,6 +23,8 @@ from tests.protocols.federation import MUCH, RUN, Federation, Keys, blobs, share
 Array = NDArray[np.float64]
 Metric = Callable[[Array], float]
 ROUNDS, STEPS, ROWS = 2, 2, 5
+SCORING_BITS = 2048
+"""A prediction reads no smaller keys."""
 
 
 @dataclass
@@ -110,13 +112,14 @@ def prediction(made: Federation, features: Mapping[str, Array], *, start: int = 
 def linear_prediction(keys: Keys, scheme: str, parties: int) -> Scenario:
     features, labels = blobs(ROWS, 2 * parties, seed=6)
     blocks = split(features, parties)
-    made = federation.linear(blocks, labels, keys, scheme=scheme)
+    made = federation.linear(blocks, labels, keys, scheme=scheme, bits=SCORING_BITS)
     return prediction(made, {f"p{k}": block for k, block in enumerate(blocks)})
 
 
 def transfer_prediction(keys: Keys, scheme: str) -> Scenario:
     people = shared_people(n=6, seed=3)
-    return prediction(federation.transfer(people, keys, scheme=scheme, width=2), {"B": people.b[:ROWS]})
+    made = federation.transfer(people, keys, scheme=scheme, width=2, bits=SCORING_BITS)
+    return prediction(made, {"B": people.b[:ROWS]})
 
 
 SCENARIOS: dict[str, Callable[[Keys, str], Scenario]] = {

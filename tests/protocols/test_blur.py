@@ -14,12 +14,18 @@ from securefed.errors import SettingError
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard, blur, on_grid
 from tests.protocols import federation
-from tests.protocols.federation import Keys, Recorder, blobs, split
+from tests.protocols.federation import FULL_KEYS, Keys, Recorder, blobs, split
 from tests.protocols.scenarios import prediction
 
 Array = NDArray[np.float64]
 KEY = bytes(range(32))
 QUESTION: dict[str, Any] = {"key": KEY, "context": b"model", "precision_bits": 10, "fraction_bits": 76}
+
+
+@pytest.fixture
+def keys() -> Keys:
+    """Of full size: a prediction reads no others."""
+    return FULL_KEYS
 
 
 def rows(count: int, seed: int = 0) -> Array:

@@ -30,10 +30,12 @@ from securefed.crypto.errors import (
 from securefed.crypto.wire import HEADER, Frame, Kind
 from securefed.data.labels import auc
 from securefed.errors import DataError, SecurefedError, SettingError
+from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.transport import Message, OutOfOrder, WrongKind, WrongRound, WrongRun, WrongSender
-from tests.protocols.federation import KEYS, Keys, Recorder
-from tests.protocols.scenarios import SCENARIOS, Scenario, transfer_training
+from tests.protocols import federation
+from tests.protocols.federation import FULL_KEYS, KEYS, Keys, Recorder, blobs, split
+from tests.protocols.scenarios import SCENARIOS, Scenario, training, transfer_training
 
 Change = Callable[[Message], Message | None]
 
@@ -375,7 +377,7 @@ def test_a_key_of_another_scheme_does_not_turn_the_run_into_another(scenario: st
         ("plain", "paillier"),
     ):
         error = spoilt(
-            SCENARIOS[scenario](keys, scheme), 0, with_key(keys.holder(other, 7).public.to_bytes())
+            SCENARIOS[scenario](keys, scheme), 0, with_key(FULL_KEYS.holder(other, 7).public.to_bytes())
         )
         assert isinstance(error, SettingError)
         assert scheme in str(error) and other in str(error)
@@ -383,14 +385,18 @@ def test_a_key_of_another_scheme_does_not_turn_the_run_into_another(scenario: st
 
 def test_a_key_that_is_too_small_is_refused(keys: Keys) -> None:
     small = generate("paillier", key_bits=512, allow_small=True).public.to_bytes()
-    assert isinstance(spoilt(SCENARIOS["pair"](keys, "paillier"), 0, with_key(small)), BadKey)
+    features, labels = blobs(6, 2)
+    made = federation.linear(split(features, 2), labels, FULL_KEYS, scheme="paillier")
+    made.read_key = PartyContext().read_key  # as a party has it that was told nothing else
+    for scenario in (training(made), SCENARIOS["prediction, pair"](keys, "paillier")):
+        assert isinstance(spoilt(scenario, 0, with_key(small)), BadKey)
 
 
 @pytest.mark.parametrize("scheme", ["plain", "paillier", "ckks"])
 @pytest.mark.parametrize("scenario", ["pair", "star", "transfer", "prediction, star"])
 def test_somebody_elses_key_is_noticed(scheme: str, scenario: str, keys: Keys) -> None:
     """A good key of nobody in the run: what comes under the right one does not fit it."""
-    stranger = keys.holder(scheme, 7).public.to_bytes()
+    stranger = FULL_KEYS.holder(scheme, 7).public.to_bytes()
     assert isinstance(spoilt(SCENARIOS[scenario](keys, scheme), 0, with_key(stranger)), WrongKey)
 
 

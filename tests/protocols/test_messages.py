@@ -170,7 +170,7 @@ def test_transfer_sends_n_h_and_h_squared_paillier_ciphertexts_each_way(
 ) -> None:
     recorder = Recorder()
     made = federation.transfer(
-        shared_people(n=n), keys, scheme="paillier", width=width, algorithm=FedSGD(), rounds=1
+        shared_people(n=n), keys, scheme="paillier", bits=2048, width=width, algorithm=FedSGD(), rounds=1
     )
     made.run(tap=recorder)
     publics = {m.sender: load_public_key(m.payload) for m in recorder.of("public-key")}

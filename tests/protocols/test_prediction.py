@@ -20,10 +20,25 @@ from securefed.protocols.scoring.scorers import LinearScorer, TransferScorer
 from securefed.transport import LocalRun
 from tests.protocols import federation
 from tests.protocols.error_bounds import opening_error, power
-from tests.protocols.federation import KEY_HOLDER, Federation, Keys, Recorder, blobs, shared_people, split
+from tests.protocols.federation import (
+    FULL_KEYS,
+    KEY_HOLDER,
+    Federation,
+    Keys,
+    Recorder,
+    blobs,
+    shared_people,
+    split,
+)
 from tests.protocols.scenarios import KEY, prediction
 
 Array = NDArray[np.float64]
+
+
+@pytest.fixture
+def keys() -> Keys:
+    """Of full size: a prediction reads no others."""
+    return FULL_KEYS
 
 
 def score_error(scheme: str, *, rows: int, terms: int, bound: float) -> float:

@@ -15,11 +15,11 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.training import Evaluation
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, LocalRun, Message, Program, get_network, run_local
-from tests.protocols.federation import KEYS
+from tests.protocols.federation import FULL_KEYS
 
 
 def holder(kind: str, index: int) -> KeyHolder:
-    return KEYS.holder(kind, index)
+    return FULL_KEYS.holder(kind, index)
 
 
 class Counted:
