@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -20,11 +21,12 @@ from securefed.crypto.blind.interface import Evaluation
 from securefed.crypto.blind.layout import Layout, layout
 from securefed.crypto.blind.rlwe import RLWE, RlweEvaluation, RlweKey
 from securefed.crypto.blind.shares import LIMBS, WIDTH, Share
-from securefed.crypto.errors import FormatError
+from securefed.crypto.errors import FormatError, MaskError
 from securefed.crypto.lattice.convolution import DEGREE
 from securefed.crypto.lattice.sampling import key_stream
 from securefed.errors import SettingError
-from securefed.protocols.blind import products, statistics
+from securefed.protocols.blind import linear, statistics
+from securefed.protocols.blind.correlations import prepare_all
 from securefed.protocols.blind.precision import (
     MATRIX_BITS,
     PRODUCT_BITS,
@@ -53,7 +55,7 @@ def seeded_masks(patch: Patch) -> Iterator[None]:
         return shares.uniform_from(stream, *shape)
 
     patch.setattr(clear, "uniform", drawn)
-    patch.setattr(products.shares, "uniform", drawn)
+    patch.setattr(linear, "prepare_all", partial(prepare_all, draw=drawn))
     yield
 
 
@@ -93,7 +95,7 @@ def test_going_back_with_another_difference(naive: bool, monkeypatch: Patch) -> 
             else:
                 seen, done = differences_of_label_party(each, patch)
         found.append(shares.from_bytes(seen[1], (LIMBS, 5, 1)))
-    matrix = done.programs["L"]._prepared[0, 0]._share
+    matrix = done.programs["L"]._products._constants["M", 0, 0].share.astype(np.int64)
     moved = shares.times(
         shares.truncate(_times(matrix, shift), MATRIX_BITS, first=True),
         -round(done.programs["L"]._agreement.learning_rate(0) * 2**SCALAR_BITS),
@@ -348,7 +350,9 @@ def test_a_prepared_column_serves_once() -> None:
     """Asking for more rounds than were prepared is refused, whatever the peer wishes."""
     columns, labels = people(16, (3, 2))
     done = score_run(columns, labels, rounds=2, evaluate_every=0)
-    assert all(prepared.left == 0 for prepared in done.programs["L"]._prepared.values())
+    program = done.programs["L"]
+    with pytest.raises(MaskError, match="1 prepared columns are needed, 0 are left"):
+        program._products.times(("M", 0, 0), program._phi)
     assert not {"random", "products", "prepared"} & set(done.programs["L"].state())
 
 

@@ -3,16 +3,17 @@
 The two holders share numbers x = x_1 + x_2. Two kinds of products are prepared:
 
     constant    a matrix M that stays the same, times columns that change. For each column a random r_h at
-                each holder and shares of M_1 r_2 + M_2 r_1; then a holder sends v_h - r_h
-                (securefed.protocols.blind.products). Where one holder knows M, the other's share is 0: half
-                of the preparation and one of the two messages fall away.
+                each holder and shares K_h of M_1 r_2 + M_2 r_1; then a holder sends v_h - r_h and computes
+                M_h (v_h + the other's difference) + K_h. Where one holder knows M, the other's share is 0:
+                half of the preparation and one of the two messages fall away.
     pair        two matrices that both change. A triple (R, T, R T) of shared random numbers; then a holder
                 sends x_h - R_h and y_h - T_h, and x y = D E + D T + R E + R T with D = x - R, E = y - T.
                 Rows of x and columns of y may be opened one after the other, each once; any row serves with
                 any column.
 
 All products of a trip share one message each way. A random number masks one number and serves once. It comes
-from the operating system, and no checkpoint holds it. What travels is uniform.
+from the operating system, and no checkpoint holds it. What travels is uniform. A wrong difference tells its
+sender nothing: it shifts v, as another input would.
 
 `Count` has the same methods and computes nothing: with it a program finds out what it has to prepare.
 """
@@ -23,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -47,8 +49,10 @@ __all__ = [
     "Shape",
     "dry_run",
     "prepare_all",
+    "prepared_products",
     "side_by_side",
     "trip",
+    "trip_sizes",
 ]
 
 GROUP_COLUMNS = 4096
@@ -72,6 +76,10 @@ class Constant:
     """Which holder knows it; both: it is shared."""
     bits: int = WIDTH
     """The size of an entry of a share, with its sign."""
+
+    def knows(self, *, first: bool) -> bool:
+        """Whether that holder has a share of the matrix. The other one masks its columns then."""
+        return self.held in ("both", "first" if first else "second")
 
 
 @dataclass(frozen=True)
@@ -295,8 +303,11 @@ Pair3 = tuple[Share, Share, Share]
 class Blank(Request):
     """A product of which only the shape is known."""
 
-    def __init__(self, rows: int, columns: int) -> None:
-        self._shape, self.outgoing, self.incoming = (rows, columns), shares.zeros(0), 0
+    def __init__(self, constant: Constant, columns: int) -> None:
+        self._shape, self.outgoing, self.incoming = (constant.rows, columns), shares.zeros(0), 0
+        numbers = constant.inner * columns
+        self.sizes = (numbers * constant.knows(first=False), numbers * constant.knows(first=True))
+        """The differences that the first holder sends, and the second one."""
 
     def take(self, theirs: Share) -> Share:
         return shares.zeros(*self._shape)
@@ -319,7 +330,7 @@ class Count:
 
     def times(self, name: Name, vectors: Share) -> Request:
         self.columns[name] += vectors.shape[2]
-        return Blank(self._constants[name].rows, vectors.shape[2])
+        return Blank(self._constants[name], vectors.shape[2])
 
     def pair(self, shape: Shape, count: int) -> Pair:
         self.triples[shape] += count
@@ -333,9 +344,22 @@ class Count:
 
 def dry_run(move: Move) -> Any:
     """Run a program to its end with zeros; return what it returns."""
+    return _dry_run(move, [])
+
+
+def trip_sizes(move: Move) -> list[tuple[int, int]]:
+    """Count the numbers that the first and the second holder send in each trip of a program."""
+    sizes: list[tuple[int, int]] = []
+    _dry_run(move, sizes)
+    return sizes
+
+
+def _dry_run(move: Move, sizes: list[tuple[int, int]]) -> Any:
     try:
         wanted = next(move)
         while True:
+            each = [r.sizes if isinstance(r, Blank) else (r.outgoing.shape[1], r.incoming) for r in wanted]
+            sizes.append((sum(first for first, _ in each), sum(second for _, second in each)))
             wanted = move.send([request.take(shares.zeros(request.incoming)) for request in wanted])
     except StopIteration as end:
         return end.value
@@ -345,6 +369,18 @@ def dry_run(move: Move) -> Any:
 
 Job = tuple[Product, Operand]
 """An encrypted product, and this holder's factor of it."""
+
+
+def prepared_products(constants: Mapping[Name, Constant], count: Count) -> list[Product]:
+    """List the encrypted products that prepare all that was counted, as both holders make them."""
+    found = []
+    for names in _same(constants, count):
+        constant, columns = constants[names[0]], sum(count.columns[name] for name in names)
+        found += _constant_products(constant, len(names), columns)
+    for shape, total in count.triples.items():
+        for at in _groups(shape, total):
+            found += _triple_products(shape, at.stop - at.start)
+    return found
 
 
 async def prepare_all(
@@ -367,46 +403,87 @@ async def prepare_all(
     constants: every matrix by name, as both holders know it.
     held: this holder's shares (5, rows, inner); a matrix that the other one knows is not among them.
     """
-    jobs: list[Job] = []
+    factors: list[Share] = []
     randoms: dict[Name, Share | None] = {}
-    for name, columns in count.columns.items():
-        constant, theirs = constants[name], "second" if first else "first"
-        needed = constant.held in (theirs, "both")
-        randoms[name] = draw(constant.inner, columns) if needed else None
-        jobs += _constant_jobs(constant, columns, held.get(name), randoms[name], first=first)
-    factors = {
+    for names in _same(constants, count):
+        for name in names:
+            drawn = constants[name].knows(first=not first)
+            randoms[name] = draw(constants[name].inner, count.columns[name]) if drawn else None
+        factors += _constant_factors(constants[names[0]], names, held, randoms, first=first)
+    triples = {
         shape: (draw(total, shape.rows, shape.inner), draw(total, shape.inner, shape.columns))
         for shape, total in count.triples.items()
     }
-    for shape, (left, right) in factors.items():
-        jobs += _triple_jobs(shape, left, right, first=first)
+    for shape, (left, right) in triples.items():
+        factors += _triple_factors(shape, left, right, first=first)
+    jobs = list(zip(prepared_products(constants, count), map(_limbs, factors), strict=True))
     found = iter(await _products(link, peer, jobs, scheme, mapper, first=first, step=step))
     ready = {}
-    for name, columns in count.columns.items():
-        constant = constants[name]
-        products = shares.zeros(constant.rows, columns)
-        if constant.held != "first":
+    for names in _same(constants, count):
+        constant, sizes = constants[names[0]], [count.columns[name] for name in names]
+        products = shares.zeros(constant.rows, sum(sizes))
+        if constant.knows(first=False):
             products = shares.add(products, next(found).transpose(0, 2, 1))
-        if constant.held != "second":
+        if constant.knows(first=True):
             products = shares.add(products, next(found))
-        ready[name] = PreparedConstant(held.get(name), randoms[name], products)
-    triples = {shape: _read_triples(shape, *both, found) for shape, both in factors.items()}
-    return Correlations(ready, triples, first=first)
+        parts = np.split(products, np.cumsum(sizes)[:-1], axis=2)
+        for name, part in zip(names, parts, strict=True):
+            ready[name] = PreparedConstant(held.get(name), randoms[name], part)
+    read = {shape: _read_triples(shape, *both, found) for shape, both in triples.items()}
+    return Correlations(ready, read, first=first)
 
 
-def _constant_jobs(
-    constant: Constant, columns: int, share: Share | None, random: Share | None, *, first: bool
-) -> list[Job]:
+def _same(constants: Mapping[Name, Constant], count: Count) -> list[list[Name]]:
+    """Shared matrices of the same shape, one after the other, are prepared together.
+
+    They stand side by side, and their random columns in a block-diagonal matrix beside them. So the sum over
+    all inner rows gives each matrix times its own columns, and ciphertexts are fuller.
+    """
+    found: list[list[Name]] = []
+    for constant, names in groupby(count.columns, key=lambda name: constants[name]):
+        together = list(names)
+        found += [together] if constant.held == "both" else [[name] for name in together]
+    return found
+
+
+def _constant_products(constant: Constant, matrices: int, columns: int) -> list[Product]:
     """(M_2 r_1)' and M_1 r_2, as far as there are such shares."""
-    jobs: list[Job] = []
-    own = None if share is None else share.transpose(0, 2, 1)
-    if constant.held != "first":
-        product = Product(constant.inner, columns, constant.rows, WIDTH, constant.bits)
-        jobs.append((product, _limbs(random if first else own)))
-    if constant.held != "second":
-        product = Product(constant.inner, constant.rows, columns, constant.bits, WIDTH)
-        jobs.append((product, _limbs(own if first else random)))
-    return jobs
+    inner, rows, bits = matrices * constant.inner, constant.rows, constant.bits
+    forth = [Product(inner, columns, rows, WIDTH, bits)] if constant.knows(first=False) else []
+    return forth + ([Product(inner, rows, columns, bits, WIDTH)] if constant.knows(first=True) else [])
+
+
+def _constant_factors(
+    constant: Constant,
+    names: Sequence[Name],
+    held: Mapping[Name, Share],
+    randoms: Mapping[Name, Share | None],
+    *,
+    first: bool,
+) -> list[Share]:
+    """This holder's factors of those: its shares of the matrices, or its random columns."""
+    found = []
+    for owner_first in (False, True):
+        if not constant.knows(first=owner_first):
+            continue
+        if owner_first == first:
+            beside = np.concatenate([held[name] for name in names], axis=2)
+            found.append(beside.transpose(0, 2, 1))
+        else:
+            drawn = [random for name in names if (random := randoms[name]) is not None]
+            found.append(_block_diagonal(drawn))
+    return found
+
+
+def _block_diagonal(blocks: Sequence[Share]) -> Share:
+    """(5, inner, columns) each -> (5, inner of all, columns of all), with 0 away from the blocks."""
+    inner, columns = (sum(each.shape[axis] for each in blocks) for axis in (1, 2))
+    whole = shares.zeros(inner, columns)
+    row = column = 0
+    for each in blocks:
+        whole[:, row : row + each.shape[1], column : column + each.shape[2]] = each
+        row, column = row + each.shape[1], column + each.shape[2]
+    return whole
 
 
 def _groups(shape: Shape, count: int) -> list[slice]:
@@ -414,29 +491,25 @@ def _groups(shape: Shape, count: int) -> list[slice]:
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def _triple_jobs(shape: Shape, left: Share, right: Share, *, first: bool) -> list[Job]:
+def _triple_products(shape: Shape, count: int) -> list[Product]:
     """R_1 T_2 and (R_2 T_1)', some triples a product: the multiplier's factor is block diagonal."""
-    jobs: list[Job] = []
+    inner = count * shape.inner
+    return [
+        Product(inner, shape.rows, count * shape.columns),
+        Product(inner, shape.columns, count * shape.rows),
+    ]
+
+
+def _triple_factors(shape: Shape, left: Share, right: Share, *, first: bool) -> list[Share]:
+    """This holder's factors of those."""
+    found: list[Share] = []
     for at in _groups(shape, left.shape[1]):
         rows = np.ascontiguousarray(left[:, at].transpose(0, 1, 3, 2))
-        columns, count = right[:, at], rows.shape[1]
-        inner = count * shape.inner
-        stacked = (rows if first else columns, columns if first else rows)
-        forth, back = (
-            _limbs(part.reshape(LIMBS, inner, -1) if first else _diagonal(part)) for part in stacked
-        )
-        jobs.append((Product(inner, shape.rows, count * shape.columns), forth))
-        jobs.append((Product(inner, shape.columns, count * shape.rows), back))
-    return jobs
-
-
-def _diagonal(blocks: Share) -> Share:
-    """(5, count, inner, columns) -> (5, count inner, count columns), with 0 away from the blocks."""
-    _, count, inner, columns = blocks.shape
-    whole = shares.zeros(count, inner, count, columns)
-    places = np.arange(count)
-    whole[:, places, :, places] = blocks.transpose(1, 0, 2, 3)
-    return whole.reshape(LIMBS, count * inner, count * columns)
+        columns, inner = right[:, at], rows.shape[1] * shape.inner
+        for part in (rows, columns) if first else (columns, rows):
+            blocks = part.transpose(1, 0, 2, 3)
+            found.append(part.reshape(LIMBS, inner, -1) if first else _block_diagonal(list(blocks)))
+    return found
 
 
 def _read_triples(shape: Shape, left: Share, right: Share, found: Any) -> Pair3:
@@ -479,7 +552,5 @@ async def _products(
     return found
 
 
-def _limbs(whole: Share | None) -> Operand:
-    if whole is None:
-        raise MaskError("a holder has no factor of a product that needs one")
+def _limbs(whole: Share) -> Operand:
     return lambda first, last: np.ascontiguousarray(whole[:, first:last])

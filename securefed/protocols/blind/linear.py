@@ -14,7 +14,7 @@ run makes a pass and products of its own, under new keys; only phi goes on from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,9 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.shares import LIMBS, Share
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.blind.correlations import Constant, Correlations, Count, Name, prepare_all, trip
 from securefed.protocols.blind.cross import Encryptor, Multiplier
 from securefed.protocols.blind.precision import MATRIX_BITS, SCALAR_BITS, SHARE_BITS, check_wraps
-from securefed.protocols.blind.products import Prepared, prepare
 from securefed.protocols.blind.rebase import rebase
 from securefed.protocols.blind.scoring import (
     QUESTION_SEED,
@@ -49,7 +49,7 @@ from securefed.protocols.schedules import Automatic
 from securefed.protocols.steps import OwnSteps
 from securefed.transport import Link
 
-__all__ = ["BlindHelper", "BlindParty", "pass_plan", "score_plan"]
+__all__ = ["BlindHelper", "BlindParty", "pass_plan", "round_products", "score_plan"]
 
 Array = NDArray[np.float64]
 PREPARE_STEP = 1 << 16
@@ -78,6 +78,21 @@ def pass_plan(agreement: Agreement, loss: Loss) -> PassPlan:
     )
 
 
+def round_products(
+    plan: PassPlan, moving: Sequence[slice], systems: Sequence[int]
+) -> tuple[dict[Name, Constant], Count]:
+    """Return the rows of M that move in each turn, and how often rounds of these systems need them."""
+    constants: dict[Name, Constant] = {
+        ("M", system, turn): Constant(rows.stop - rows.start, plan.columns, "both", SHARE_BITS)
+        for system in dict.fromkeys(systems)
+        for turn, rows in enumerate(moving)
+    }
+    count = Count(constants)
+    for name in constants:
+        count.columns[name] = systems.count(name[1]) * plan.outputs
+    return constants, count
+
+
 def score_plan(agreement: Agreement) -> ScorePlan:
     """What is public about scores of a run's model."""
     sizes = tuple(member.parameters for member in agreement.members)
@@ -98,8 +113,8 @@ class BlindLoop(PartyLoop):
         self._phi: Share = shares.zeros(*shape)
         self._previous: Share = self._phi
         """phi of the round before."""
-        self._prepared: dict[tuple[int, int], Prepared] = {}
-        """By system and turn, at a holder."""
+        self._products: Correlations
+        """At a holder: prepared products by ("M", system, turn), and shares of c by system."""
         self._vectors: list[Share] = []
         self._score_keys: Encryptor | Multiplier | None = None
         self._score_secret: bytes | None = None
@@ -136,42 +151,39 @@ class BlindLoop(PartyLoop):
 
     async def _prepare(self, link: Link, statistics: Statistics) -> None:
         """Products for all rounds that are left: by system and turn."""
-        agreement, plan = self._agreement, self._plan
-        first = link.name == plan.label_party
-        peer = plan.second if first else plan.label_party
-        rounds = [self._system(t) for t in range(self.first_round, self.last_round)]
-        wanted: dict[tuple[int, int], tuple[Share, int]] = {}
+        plan = self._plan
+        systems = [self._system(t) for t in range(self.first_round, self.last_round)]
+        constants, count = round_products(plan, self._moving_blocks(), systems)
+        matrices = {system: statistics.matrix(system) for system in dict.fromkeys(systems)}
+        held = {
+            name: np.ascontiguousarray(matrices[name[1]][:, self._moving_blocks()[name[2]]])
+            for name in constants
+        }
         self._vectors = [statistics.vector(system) for system in range(len(plan.systems))]
-        for system in dict.fromkeys(rounds):
-            matrix = statistics.matrix(system)
-            for turn, active in enumerate(agreement.turns):
-                rows = self._moving(active)
-                wanted[system, turn] = (
-                    np.ascontiguousarray(matrix[:, rows]),
-                    rounds.count(system) * agreement.width,
-                )
-        ready = await prepare(
+        self._products = await prepare_all(
             link,
-            peer,
-            list(wanted.values()),
+            self._peer(link.name),
+            constants,
+            held,
+            count,
             self._scheme,
             self._mapper,
-            first=first,
+            first=link.name == plan.label_party,
             step=PREPARE_STEP,
-            matrix_bits=SHARE_BITS,
         )
-        self._prepared = dict(zip(wanted, ready, strict=True))
+
+    def _peer(self, name: str) -> str:
+        return self._plan.second if name == self._plan.label_party else self._plan.label_party
 
     def _system(self, t: int) -> int:
         batches = self._agreement.batches
         return int(batches.holdout_rows > 0 and t >= batches.holdout_until)
 
-    def _moving(self, active: tuple[str, ...]) -> slice:
-        """The parameters that move in a turn."""
-        if active == self._agreement.names:
-            return slice(0, self._plan.columns)
-        (name,) = active
-        return self._plan.block(name)
+    def _moving_blocks(self) -> list[slice]:
+        """The parameters that move in each turn."""
+        if len(self._agreement.turns) == 1:
+            return [slice(0, self._plan.columns)]
+        return [self._plan.block(name) for name in self._plan.names]
 
     # A round
 
@@ -192,9 +204,9 @@ class BlindLoop(PartyLoop):
         momentum = rate.momentum(t) if isinstance(rate, Automatic) else 0.0
         factor = rate(t) if isinstance(rate, Automatic) else rate(t) / rate(0)
         start, phi = self._phi, self._phi.copy()
-        for turn, active in enumerate(agreement.turns):
-            rows = self._moving(active)
-            product = await self._prepared[system, turn].times(phi, round=t, step=turn)
+        for turn, rows in enumerate(self._moving_blocks()):
+            request = self._products.times(("M", system, turn), phi)
+            (product,) = await trip(link, self._peer(link.name), [request], round=t, step=turn)
             with link.activity("rounds"):
                 excess = shares.subtract(product, self._vectors[system][:, rows])
                 gradient = shares.truncate(excess, MATRIX_BITS, first=first)
