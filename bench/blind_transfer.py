@@ -21,16 +21,16 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from bench.simulate import Finished, Look, OnLook, area, signs_of
+from research.data.vertical import TransferData
+from research.transfer_plain import PlainTransfer
 from securefed import Party
 from securefed.assembly.recipe import PartyContext
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.shares import Share
-from securefed.data.vertical import TransferData
 from securefed.protocols.blind.precision import VALUE_BITS
 from securefed.protocols.blind.transfer import BlindTransferParty
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
-from securefed.protocols.blind.transfer_plain import PlainTransfer
 from securefed.protocols.own_gradient.training import Evaluation
 from securefed.transport import Program
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bench import machine, memory
 from bench.bars import Bar
-from bench.packing import FIXED, HEADROOM
+from bench.packing import FIXED, encrypt_packed, slots_of
 from bench.rivals import Fate, Phe, TensealVector, fate_obstacle
 from bench.timing import Task, take_turns
 from securefed.crypto import KeyHolder, generate, load_public_key
@@ -106,9 +106,9 @@ def paillier_cases(size: Size, seed: int, with_fate: bool) -> Iterator[Case]:
     ours = Task(lambda: holder.encrypt(values, FIXED), len(values))
     yield Case("owner encryption, per ciphertext", "paillier-2048", ours, peers, size.repeats)
 
-    slots = secret.encrypt_packed(values[:1], FIXED, **HEADROOM).plan.slots
+    slots = slots_of(secret)
     many = rng.uniform(-1, 1, size.ciphertexts * slots)
-    ours = Task(lambda: secret.encrypt_packed(many, FIXED, **HEADROOM), len(many))
+    ours = Task(lambda: encrypt_packed(secret, many), len(many))
     yield Case(
         "owner encryption, packed, per value",
         "paillier-2048",
@@ -171,7 +171,7 @@ def opening_case(holder: KeyHolder, secret: PaillierSecretKey, phe: Phe, many: F
 
     def fresh() -> tuple[object, ...]:
         """A key-holder opens nothing twice."""
-        return secret.encrypt_packed(many, FIXED, **HEADROOM).mask()
+        return encrypt_packed(secret, many).mask()
 
     ours = Task(lambda masked, mask: mask.remove(holder.open(masked)), len(many), fresh)
     numbers = phe.encrypt(many[: size.ciphertexts])

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.packing import FIXED, HEADROOM
+from bench.packing import encrypt_packed
 from securefed.crypto import FixedPoint, generate
 from securefed.crypto.paillier import generate_secret_key
 from securefed.models import HiddenLayer
@@ -77,10 +77,10 @@ def main(count: int, seed: int) -> None:
     secret = generate_secret_key(2048)
     before = peak_rss_mib()
     begin = perf_counter()
-    encrypted = secret.encrypt_packed(values, FIXED, **HEADROOM)
+    encrypted = encrypt_packed(secret, values)
     result = {
         "values": count,
-        "ciphertexts": encrypted.ciphertexts,
+        "ciphertexts": len(encrypted.ciphertexts),
         "seconds": round(perf_counter() - begin, 2),
         "rss_before_mib": round(before, 1),
         "peak_rss_mib": round(peak_rss_mib(), 1),

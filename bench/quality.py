@@ -96,7 +96,7 @@ def _fate(name: str) -> Callable[[], tuple[Array, NDArray[Any]]]:
 
 
 def _credit() -> tuple[Array, NDArray[Any]]:
-    from securefed.data.credit import load_credit
+    from research.data.credit import load_credit
 
     found = load_credit()
     return np.hstack([found.parts["B"], found.parts["A"]]), found.labels

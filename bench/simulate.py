@@ -19,10 +19,10 @@ from sklearn.metrics import roc_auc_score
 
 from research.attacks.transfer import labels_by_fitting, layers
 from research.attacks.views import View, Watched
+from research.data.vertical import TransferData, VerticalData
 from securefed.assembly.recipe import KEY_HOLDER, LinearRecipe, PartyContext
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto import KeyHolder, Mapper, generate, key_kind, protects
-from securefed.data.vertical import TransferData, VerticalData
 from securefed.engine import get_engine
 from securefed.models import HiddenLayer, LocalModel
 from securefed.protocols.agreement import Agreement

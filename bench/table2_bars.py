@@ -10,7 +10,7 @@ from sklearn.model_selection import cross_val_score
 
 from bench.paper import TABLE2
 from bench.table2_rows import Bar, Cells, Row, median_interval
-from securefed.data import load_credit
+from research.data import load_credit
 from securefed.transport import Network
 
 __all__ = ["bars_of", "blind_bars", "boosting_auc"]

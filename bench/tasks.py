@@ -23,20 +23,21 @@ from typing import Any
 from bench.blind_transfer import BlindTransfer, BlindTransferData
 from bench.runs import Spec
 from bench.simulate import Linear, Task, Transfer
-from research.data import generated_mimic, generated_nus_wide, load_mimic, load_mnist, load_nus_wide
-from research.data.mimic import MIMIC
-from research.data.nus_wide import NUS_WIDE
-from securefed.assembly.recipe import LinearRecipe
-from securefed.assembly.transfer_recipe import TransferRecipe
-from securefed.data import (
-    TransferData,
-    VerticalData,
+from research.data import (
     credit_held_out,
     credit_overlap,
+    generated_mimic,
+    generated_nus_wide,
     load_credit,
-    standardise,
-    transfer,
+    load_mimic,
+    load_mnist,
+    load_nus_wide,
 )
+from research.data.mimic import MIMIC
+from research.data.nus_wide import NUS_WIDE
+from research.data.vertical import TransferData, VerticalData, standardise, transfer
+from securefed.assembly.recipe import LinearRecipe
+from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.errors import DataError, SettingError
 from securefed.protocols.schedules import InverseSqrt, InverseSqrtParties, LearningRate
 from securefed.protocols.scoring.blur import MOST_PRECISION

@@ -19,9 +19,9 @@ from sklearn.metrics import roc_auc_score
 from bench.arguments import seed_list
 from bench.blind_transfer import features_of
 from bench.simulate import signs_of
+from research.transfer_plain import PlainTransfer
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones
-from securefed.protocols.blind.transfer_plain import PlainTransfer
 
 __all__ = ["main", "reached"]
 

@@ -21,11 +21,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from research.transfer_plain import PlainTransfer
 from securefed import Party, TransferLearner
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.labels.classes import ClassModels
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
-from securefed.protocols.blind.transfer_plain import PlainTransfer
 
 __all__ = ["Halves", "digits_by_halves"]
 

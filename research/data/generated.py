@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from research.data.mimic import by_variable
 from research.data.mimic_features import PER_VARIABLE, VARIABLES
 from research.data.nus_wide import FEATURES, TAGS
+from research.data.vertical import VerticalData, standardise
 from securefed.checks import check_integer
-from securefed.data.vertical import VerticalData, standardise
 from securefed.errors import DataError
 
 __all__ = ["generated_mimic", "generated_nus_wide", "generated_vertical"]

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
+from research.data.vertical import VerticalData
 from securefed.data.sources import Source, check_sha256
 from securefed.data.tables import Table, as_integers, read_table
-from securefed.data.vertical import VerticalData
 from securefed.errors import DataError
 
 __all__ = ["load_breast", "load_breast_hetero", "load_vehicle"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import io
 from pathlib import Path
 
-from securefed.audit import command
+from securefed.audit.files import read_run
+from securefed.audit.page import whole_page
+from securefed.audit.report import audit
 from securefed.cli.terminal import Terminal
+from securefed.files import check_writable, write_atomically, write_json
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
@@ -35,11 +37,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    text = io.StringIO()
-    code = command.run(args.folder, args.json, text, args.html)
-    lines = text.getvalue().rstrip("\n").split("\n")
+    for name, path in (("json", args.json), ("html", args.html)):
+        if path is not None:
+            check_writable(name, path)
+    report = audit(*read_run(args.folder))
+    lines = report.to_text().rstrip("\n").split("\n")
     # Quiet: down to the first blank line, the whole of the verdict, which says what it leaves out.
     for line in lines[: lines.index("") if args.quiet else None]:
         colour = COLOURS.get(line.strip().partition("  ")[0], "red" if "FAIL" in line else None)
         terminal.result(line, colour=colour)
-    return code
+    if args.json is not None:
+        write_json(args.json, report.to_dict())
+    if args.html is not None:
+        write_atomically(args.html, whole_page(report).encode(), mode=0o644)
+    return 0 if report.passed else 1

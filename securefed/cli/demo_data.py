@@ -147,10 +147,10 @@ def demo_data(name: str, parties: int, objective: str, seed: int) -> DemoData:
 
 
 def _credit(seed: int) -> tuple[Array, NDArray[np.int64], list[str], list[int]]:
-    from securefed.data.credit import load_credit
+    from securefed.data.credit import read_credit
 
-    data = load_credit()
-    chosen = np.random.default_rng(seed).permutation(data.rows)[:CREDIT_ROWS]
-    bank, profile = data.parts["A"][chosen], data.parts["B"][chosen]
-    names = [*data.columns["A"], *data.columns["B"]]
-    return np.hstack([bank, profile]), data.labels[chosen], names, list(range(bank.shape[1]))
+    data = read_credit()
+    chosen = np.random.default_rng(seed).permutation(len(data.labels))[:CREDIT_ROWS]
+    table = np.hstack([data.payments, data.profile])[chosen]
+    names = [*data.payment_names, *data.profile_names]
+    return table, data.labels[chosen], names, list(range(len(data.payment_names)))

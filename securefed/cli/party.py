@@ -13,7 +13,7 @@ from securefed.cli.foreground import in_foreground, waiting_note
 from securefed.cli.terminal import Progress, Terminal
 from securefed.crypto import Mapper
 from securefed.data.columns import Columns
-from securefed.engine import WorkerDied
+from securefed.engine import WorkerDied, started_engine
 from securefed.files import StorageError, check_writable, only_process, write_json
 from securefed.process.attempts import (
     DIFFERENT,
@@ -30,7 +30,6 @@ from securefed.process.own_data import OwnData, load_data
 from securefed.process.party_run import DataSession, KeyHolderSession, Session
 from securefed.process.settings import PartyFile, read_party_file
 from securefed.process.transcripts import Events
-from securefed.process.workers import workers
 from securefed.protocols.objectives import trust_lines
 from securefed.report.page import REASONS, seconds, size
 from securefed.report.rundir import RunDirectory
@@ -89,7 +88,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     with (
         in_foreground(terminal),
         only_process(RunDirectory(party.run_folder, party.own.name).lock),
-        workers(party.own.engine, party.shared.scheme) as mapper,
+        started_engine(party.own.engine, party.shared.scheme) as mapper,
         Events(args.events) as events,
         ExitStack() as watching,
     ):

@@ -10,6 +10,7 @@ from typing import Any
 from securefed.checks import check_integer
 from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES, protects
+from securefed.engine import started_engine
 from securefed.errors import SettingError
 from securefed.files import write_json
 from securefed.plan.calibration import calibrate
@@ -19,7 +20,6 @@ from securefed.plan.scenario import Scenario
 from securefed.process.own_data import load_data
 from securefed.process.run_settings import RunSettings
 from securefed.process.settings import PartyFile, read_party_file
-from securefed.process.workers import workers
 from securefed.protocols.objectives import OBJECTIVES, needed_trust
 from securefed.protocols.schedules import held_out
 from securefed.report.page import seconds, size
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     known = dict[str, Costs]()
     refused: SettingError | None = None
     for title, variant in variants:
-        with workers(_engine(args.engine, party), variant.scheme) as mapper:
+        with started_engine(_engine(args.engine, party), variant.scheme) as mapper:
             scenario = _scenario(variant, columns, rows, args.key_bits)
             kind, own = scenario.cost_kind, int(variant.values["local_steps"])
             steps = (own,) if scenario.blind and variant.kit().free_steps else LOCAL_STEPS

@@ -13,6 +13,7 @@ from securefed.cli.terminal import Terminal
 from securefed.data.ids import normalise_ids
 from securefed.data.preparation import prepared
 from securefed.data.rows import read_rows
+from securefed.engine import started_engine
 from securefed.errors import SettingError
 from securefed.files import check_writable, only_process, write_json
 from securefed.process.attempts import ALL_KINDS
@@ -22,7 +23,6 @@ from securefed.process.score_file import score_guard
 from securefed.process.scoring import NewRows, Scored, Scoring, write_scores
 from securefed.process.settings import PartyFile, read_party_file
 from securefed.process.shards import Shard, read_shard
-from securefed.process.workers import workers
 from securefed.report.page import seconds
 from securefed.report.rundir import RunDirectory
 from securefed.transport.network import Endpoint, PeerGone
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     with (
         in_foreground(terminal),
         only_process(directory.lock),
-        workers(party.own.engine, party.shared.scheme) as mapper,
+        started_engine(party.own.engine, party.shared.scheme) as mapper,
     ):
         scoring = Scoring(
             party.shared,

@@ -1,23 +1,26 @@
 """Integers from the operating system's generator.
 
 Everything that protects something is drawn here: masks uniform mod n, units mod n, exponents, prime
-candidates. The functions with a public name read `os.urandom`; each is a thin wrapper around one that takes
-the byte source as an argument, which is what known-answer tests run. Uniform means uniform: candidates
-above the bound are rejected, never reduced.
+candidates, exact Gaussian noise. The uniform functions with a public name read `os.urandom`; each wraps one
+that takes the byte source as an argument, which is what known-answer tests run. Uniform means uniform:
+candidates above the bound are rejected, never reduced.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from secrets import randbelow
 
 import gmpy2
 from gmpy2 import mpz
 
 from securefed.crypto.errors import RangeError
+from securefed.errors import SettingError
 
 __all__ = [
     "ByteSource",
+    "discrete_gaussian",
     "uniform_below",
     "uniform_bits",
     "uniform_integers",
@@ -96,3 +99,50 @@ def _unit_from(source: ByteSource, modulus: mpz) -> mpz:
         value = _below_from(source, modulus)
         if gmpy2.gcd(value, modulus) == 1:
             return value
+
+
+def discrete_gaussian(deviation: int) -> int:
+    """Draw an integer x with probability proportional to exp(-x**2 / (2 deviation**2)), exactly.
+
+    (Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", 2020, algorithms 1 to 3.)
+    No floating point: noise that has only as many digits as a float leaves the last bits of an exact sum as
+    they are. Everything is decided by uniform integers.
+    """
+    if not isinstance(deviation, int) or isinstance(deviation, bool) or deviation < 1:
+        raise SettingError(f"deviation: {deviation!r} given, an integer of at least 1 is allowed")
+    scale, square = deviation + 1, deviation * deviation
+    while True:
+        found = _discrete_laplace(scale)
+        if _with_exp((abs(found) * scale - square) ** 2, 2 * square * scale * scale):
+            return found
+
+
+def _discrete_laplace(scale: int) -> int:
+    """x with probability proportional to exp(-|x| / scale)."""
+    while True:
+        low = randbelow(scale)
+        if not _with_exp(low, scale):
+            continue
+        high = 0
+        while _with_exp(1, 1):
+            high += 1
+        size, negative = low + scale * high, bool(randbelow(2))
+        if size or not negative:  # there is one 0
+            return -size if negative else size
+
+
+def _with_exp(numerator: int, denominator: int) -> bool:
+    """True with probability exp(-numerator / denominator)."""
+    while numerator > denominator:
+        if not _with_small_exp(1, 1):
+            return False
+        numerator -= denominator
+    return _with_small_exp(numerator, denominator)
+
+
+def _with_small_exp(numerator: int, denominator: int) -> bool:
+    """The same for at most 1: the parity of how often a chance of numerator / (denominator k) comes true."""
+    times = 1
+    while randbelow(denominator * times) < numerator:
+        times += 1
+    return times % 2 == 1

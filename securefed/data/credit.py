@@ -5,10 +5,6 @@ Yeh (2016), UCI Machine Learning Repository, CC BY 4.0. Three layouts of the one
 with 25 named columns, UCI's XLS file with its two header lines (X1 to X23 and Y, then names), and that file
 saved as CSV. The 23 features become 33 columns: SEX, EDUCATION and MARRIAGE one-hot (13), LIMIT_BAL, AGE,
 and the 18 of payments and bills.
-
-Table 2 of the paper does not say how the data were divided or on whom the AUC was measured.
-`credit_overlap` is the reading that matches its rounds, `credit_held_out` the one that measures
-generalisation.
 """
 
 from __future__ import annotations
@@ -17,20 +13,19 @@ import hashlib
 import io
 import struct
 import zipfile
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_choice
 from securefed.data.sources import Source
 from securefed.data.tables import Table, as_integers, read_lines
-from securefed.data.vertical import TransferData, VerticalData, transfer
 from securefed.errors import DataError
 from securefed.extras import require
 
-__all__ = ["CREDIT", "credit_held_out", "credit_overlap", "load_credit"]
+__all__ = ["CREDIT", "CreditTable", "read_credit"]
 
 CREDIT = Source(
     "Default-Credit",
@@ -57,19 +52,23 @@ _VALUES = "74f2df84887b26f183075d63d1672a5a54e04dee7d01d6e824d57a4b76acdaee"
 """sha256 of the columns as 64-bit integers, one after the other."""
 
 
-def load_credit(
-    path: str | PathLike[str] | None = None, *, label_columns: str = "payments", verify: bool = True
-) -> VerticalData:
-    """All rows, one-hot encoded and not standardised.
+@dataclass(frozen=True, eq=False)
+class CreditTable:
+    """The clients, one-hot encoded and not standardised."""
 
-    `label_columns`: what A, who has the labels, holds: "payments" (18 columns; B the 15 of the profile) or
-    "profile". `verify`: accept the 30,000 published rows only. Without, any table of this layout.
-    """
+    ids: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    payments: NDArray[np.float64]
+    payment_names: tuple[str, ...]
+    profile: NDArray[np.float64]
+    profile_names: tuple[str, ...]
+
+
+def read_credit(path: str | PathLike[str] | None = None, *, verify: bool = True) -> CreditTable:
+    """Read all rows. `verify`: accept the 30,000 published rows only; without, any table of this layout."""
     from sklearn.preprocessing import OneHotEncoder
 
-    check_choice("label_columns", label_columns, ("payments", "profile"))
-    found = CREDIT.find(path)
-    table = _read(found)
+    table = _read(CREDIT.find(path))
     values = table.numbers(_COLUMNS)
     whole = {name: as_integers(table.name, name, values[:, i]) for i, name in enumerate(_COLUMNS)}
     for name, allowed in {**_CODES, _LABEL: (0, 1)}.items():
@@ -84,44 +83,7 @@ def load_credit(
     names = [f"{name}_{level}" for name, all_ in zip(_CODES, levels, strict=True) for level in all_]
     profile = np.column_stack([encoder.fit_transform(codes), *(whole[name] for name in _PROFILE)])
     payments = np.column_stack([whole[name] for name in _PAYMENTS]).astype(np.float64)
-    sides = {"payments": (payments, _PAYMENTS), "profile": (profile, (*names, *_PROFILE))}
-    (a,) = (side for key, side in sides.items() if key == label_columns)
-    (b,) = (side for key, side in sides.items() if key != label_columns)
-    return VerticalData(
-        "Default-Credit", {"B": b[0], "A": a[0]}, {"B": b[1], "A": a[1]}, whole[_LABEL], "A", whole["ID"]
-    )
-
-
-def credit_overlap(
-    seed: int,
-    overlap: int = 100,
-    labelled: int = 1000,
-    *,
-    held_out: int = 7500,
-    path: str | PathLike[str] | None = None,
-) -> TransferData:
-    """Table 2, reading "overlap": A has the labels and the payments of `labelled` class-balanced people, B
-    the profiles of `overlap` of them and of others. The AUC is taken on the shared people: a training AUC,
-    and to be named so.
-    """
-    data = load_credit(path)
-    return transfer(data, overlap=overlap, labelled=labelled, held_out=held_out, seed=seed)
-
-
-def credit_held_out(
-    seed: int,
-    overlap: int = 2000,
-    labelled: int = 6000,
-    held_out: int = 7500,
-    *,
-    path: str | PathLike[str] | None = None,
-) -> TransferData:
-    """Table 2, reading "held-out": the columns are swapped, since B's people are scored by B's columns and
-    profiles alone say little: A has the labels and the profiles, B the payments. The AUC is taken on
-    `held_out` other people.
-    """
-    data = load_credit(path, label_columns="profile")
-    return transfer(data, overlap=overlap, labelled=labelled, held_out=held_out, seed=seed)
+    return CreditTable(whole["ID"], whole[_LABEL], payments, _PAYMENTS, profile, (*names, *_PROFILE))
 
 
 def _read(path: Path) -> Table:

@@ -22,9 +22,9 @@ import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 
+import gmpy2
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from securefed.crypto.residuosity import jacobi
 from securefed.errors import DataError
 
 __all__ = [
@@ -76,7 +76,7 @@ def _elligator(inverse: int) -> int:
     The denominator is never 0: -1/2 is not a square modulo this prime.
     """
     x = -_J * inverse % PRIME
-    return x if jacobi((x * x + _J * x + 1) * x % PRIME, PRIME) >= 0 else (-x - _J) % PRIME
+    return x if gmpy2.jacobi((x * x + _J * x + 1) * x % PRIME, PRIME) >= 0 else (-x - _J) % PRIME
 
 
 def _inverses(values: list[int]) -> list[int]:

@@ -16,19 +16,22 @@ party's own cluster is inside its walls. Under RLWE they carry no secret key at 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from securefed.checks import check_choice, check_integer
 from securefed.crypto import SCHEMES
 from securefed.engine.cluster import Ray
 from securefed.engine.local import Processes, SerialEngine, WorkerDied, cores
 from securefed.errors import SettingError
 
-__all__ = ["Engine", "Processes", "Ray", "SerialEngine", "WorkerDied", "get_engine"]
+__all__ = ["Engine", "Processes", "Ray", "SerialEngine", "WorkerDied", "get_engine", "started_engine"]
 
 Engine = SerialEngine | Processes | Ray
 
 
 def get_engine(value: object, scheme: str) -> Engine:
-    """The engine for a run; used as a context manager, so that its processes end with the run."""
+    """Return the engine for a run, a context manager: its processes end with the run."""
     if isinstance(value, SerialEngine | Processes | Ray):
         return value
     if value is None:
@@ -46,3 +49,16 @@ def get_engine(value: object, scheme: str) -> Engine:
         )
     workers = check_integer("engine", value, least=1)
     return Processes(workers) if workers > 1 else SerialEngine()
+
+
+@contextmanager
+def started_engine(value: object, scheme: str) -> Iterator[Engine]:
+    """Start the engine of a party process, with its worker processes.
+
+    A worker is a fork of this process. It starts before the network does, so that it has no socket and no
+    lock of it.
+    """
+    with get_engine(value, scheme) as engine:
+        if isinstance(engine, Processes):
+            engine.map(abs, range(engine.workers))
+        yield engine

@@ -31,9 +31,8 @@ from securefed.crypto.paillier.masking import horner
 from securefed.crypto.paillier.multiexp import Column, choose_plan, column_powers
 from securefed.engine.local import cores
 from securefed.errors import SettingError
-from securefed.plan.meter import EFFICIENCY, Costs, Operation
+from securefed.plan.meter import EFFICIENCY, Costs, Operation, timed
 from securefed.plan.rlwe_costs import RlweCosts
-from securefed.plan.stopwatch import timed
 
 __all__ = ["CkksCosts", "PaillierCosts", "PlainCosts", "calibrate"]
 

@@ -80,7 +80,7 @@ class PaillierFigures:
         return self.extent.fraction_bits
 
     def arrived(self) -> Self:
-        return replace(self, extent=Extent.from_numbers(self.extent.numbers())[0])
+        return replace(self, extent=Extent.from_numbers(self.extent.numbers()))
 
     def plus(self, other: Self) -> Self:
         bits = max(self.extent.fraction_bits, other.extent.fraction_bits)

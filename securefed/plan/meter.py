@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from statistics import median
+from time import thread_time
 from typing import Any, Protocol, TypeVar
 
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.errors import FormatError
 from securefed.crypto.wire import HEADER
 
-__all__ = ["EFFICIENCY", "WORD", "Costs", "Meter", "Operation", "ciphertexts_in"]
+__all__ = ["EFFICIENCY", "WORD", "Costs", "Meter", "Operation", "ciphertexts_in", "timed"]
 
 WORD = b"dry run\0"
 HEAD = struct.Struct("<8sQI")
@@ -117,3 +119,13 @@ class Meter:
 def ciphertexts_in(blob: bytes) -> int:
     """Ciphertexts that a message of a rehearsal stands for; 0 where it is no dry frame."""
     return int(HEAD.unpack_from(blob)[2]) if blob.startswith(WORD) else 0
+
+
+def timed(work: Callable[[], object], repeats: int = 3) -> float:
+    """Return the median of a few processor times of this thread."""
+    seconds = []
+    for _ in range(repeats):
+        begin = thread_time()
+        work()
+        seconds.append(thread_time() - begin)
+    return median(seconds)

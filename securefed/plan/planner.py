@@ -30,11 +30,11 @@ from typing import Any
 from securefed.checks import check_integer, check_number
 from securefed.errors import SettingError
 from securefed.plan.calibration import calibrate
-from securefed.plan.forecast import refusal
 from securefed.plan.limits import check_memory, peak_memory, too_large
 from securefed.plan.meter import Costs
 from securefed.plan.rehearsal import rehearse
 from securefed.plan.scenario import Scenario
+from securefed.protocols.own_gradient.openings import refusal
 from securefed.transport import Network, get_network
 
 __all__ = ["Estimate", "RoundsModel", "best", "estimate"]

@@ -21,8 +21,7 @@ from securefed.crypto.blind.shares import Floats, Share, from_integers
 from securefed.crypto.lattice.sampling import SEED_BYTES, secret_bytes
 from securefed.engine.local import cores
 from securefed.errors import SettingError
-from securefed.plan.meter import EFFICIENCY, Operation
-from securefed.plan.stopwatch import timed
+from securefed.plan.meter import EFFICIENCY, Operation, timed
 
 __all__ = ["RlweCosts"]
 

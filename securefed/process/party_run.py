@@ -34,7 +34,6 @@ from securefed.data.entropy import column_bits
 from securefed.data.ids import id_hint, id_shape
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.quality import Holdout
-from securefed.plan.forecast import ledger_after, refusal
 from securefed.process.alignment import Alignment, NothingInCommon, align, hear_count
 from securefed.process.building import Measured, agreement_of, build, make_model
 from securefed.process.checkpoints import Checkpoint, CheckpointStore
@@ -48,6 +47,7 @@ from securefed.process.shards import label_arrays, read_arrays, save_shard, take
 from securefed.process.transcripts import Events, FileTranscript, resume_transcript, start_transcript
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import PartyLoop
+from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.protocols.own_gradient.training import Outcome, Round
 from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard

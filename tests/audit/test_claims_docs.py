@@ -10,9 +10,9 @@ import pytest
 from bench.attack_variants import VARIANTS
 from bench.attacks import draw, line, table
 from research.attacks.scores import Score
-from securefed.audit.tables import TABLES, main, updated
 from securefed.errors import DataError
 from securefed.protocols.messages import KINDS
+from tests.audit.doc_tables import TABLES, main, updated
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -25,7 +25,7 @@ MINE = [DOCS / name for name in ("threat-model.md", "audit.md", "security.md")]
 def test_generated_tables_are_up_to_date(page: str, name: str) -> None:
     text = (DOCS / page).read_text()
     assert f"<!-- {name}: begin -->" in text
-    assert updated(text) == text, f"run python -m securefed.audit.tables docs/{page}"
+    assert updated(text) == text, f"run python -m tests.audit.doc_tables docs/{page}"
 
 
 def test_tables_are_written_between_their_marks(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -17,11 +16,11 @@ import numpy as np
 import pytest
 
 from securefed.audit import audit, compare, read_run, write_transcripts
-from securefed.audit.command import run as run_command
+from securefed.cli import main
 from securefed.crypto import KEY_KINDS, FixedPoint, generate
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.interface import Product
-from securefed.errors import DataError, SettingError
+from securefed.errors import DataError
 from securefed.protocols.schedules import FedBCD
 from securefed.transport import Message, Transcript
 from securefed.transport import Path as Clock
@@ -292,7 +291,9 @@ def test_a_stream_has_each_line_as_it_happens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["alter", "cut", "drop"])
-def test_a_tampered_file_fails_the_audit(folder: Path, damage: str) -> None:
+def test_a_tampered_file_fails_the_audit(
+    folder: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = folder / "transcript-p1.jsonl"
     lines = path.read_text().splitlines()
     if damage == "alter":
@@ -302,16 +303,14 @@ def test_a_tampered_file_fails_the_audit(folder: Path, damage: str) -> None:
     else:
         del lines[-3]
     path.write_text("\n".join(lines) + "\n")
-    out = io.StringIO()
-    assert run_command(folder, out=out) == 1
-    assert "FAIL  No transcript was altered after it was written." in out.getvalue()
+    assert main(["audit", str(folder)]) == 1
+    assert "FAIL  No transcript was altered after it was written." in capsys.readouterr().out
 
 
-def test_the_command(folder: Path, tmp_path: Path) -> None:
-    out = io.StringIO()
+def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     json_path, html_path = tmp_path / "audit.json", tmp_path / "audit.html"
-    assert run_command(folder, json_path, out, html_path) == 0
-    text = out.getvalue()
+    assert main(["audit", str(folder), "--json", str(json_path), "--html", str(html_path)]) == 0
+    text = capsys.readouterr().out
     assert "all claims hold" in text
     for name in ("p0", "p1", "p2", "C"):
         assert f"what {name} saw" in text
@@ -340,15 +339,15 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
 def test_what_the_user_got_wrong_is_said_in_a_line(folder: Path, change: Any, words: str) -> None:
     change(folder)
     with pytest.raises(DataError, match=re.escape(words)) as raised:
-        run_command(folder, out=io.StringIO())
+        read_run(folder)
     assert "\n" not in str(raised.value)
 
 
-def test_directories_that_are_not_there(folder: Path) -> None:
+def test_directories_that_are_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DataError, match="no such run directory"):
-        run_command(folder / "nowhere", out=io.StringIO())
-    with pytest.raises(SettingError, match="there is no directory"):
-        run_command(folder, folder / "nowhere" / "audit.json", out=io.StringIO())
+        read_run(folder / "nowhere")
+    assert main(["audit", str(folder), "--json", str(folder / "nowhere" / "audit.json")]) == 2
+    assert "cannot be written: No such file or directory" in capsys.readouterr().err
 
 
 def test_transcripts_of_two_runs_are_not_mixed() -> None:

@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bench import crypto
 from bench.__main__ import main
 from bench.crypto import Case, Row
+from bench.packing import encrypt_packed, slots_of
 from bench.timing import Task
+from securefed.crypto import KeyHolder
+from securefed.crypto.paillier import generate_secret_key
 
 ROOT = Path(__file__).parent.parent.parent
 COLUMNS = ["operation", "scheme", "ours_us", "peer", "peer_us", "ratio", "bar"]
@@ -88,3 +92,13 @@ def test_the_quick_bench_writes_the_contract(tmp_path: Path) -> None:
     assert found == expected
     assert report["memory"]["values"] == 100_000
     assert report["memory"]["peak_rss_mib"] < report["memory"]["limit_mib"] == 1024
+
+
+def test_packed_values_come_back_exactly() -> None:
+    """What the packed rows measure is right: 33 values in a ciphertext, opened under a mask."""
+    secret = generate_secret_key(2048)
+    values = np.random.default_rng(0).integers(-(2**24), 2**24, 50) / 2**24
+    packed = encrypt_packed(secret, values)
+    assert (slots_of(secret), len(packed.ciphertexts)) == (33, 2)
+    masked, mask = packed.mask()
+    assert mask.remove(KeyHolder(secret).open(masked)).tolist() == values.tolist()

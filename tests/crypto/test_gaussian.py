@@ -7,7 +7,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from securefed.crypto.gaussian import discrete_gaussian
+from securefed.crypto.randomness import discrete_gaussian
 from securefed.errors import SettingError
 
 DRAWS = 4000

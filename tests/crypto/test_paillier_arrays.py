@@ -112,8 +112,6 @@ class TestEncryption:
     ) -> None:
         with pytest.raises(error):
             public.encrypt(values, FIXED)
-        with pytest.raises(error):
-            public.encrypt_packed(values, FIXED)
 
     def test_a_range_that_the_key_cannot_hold(self) -> None:
         tiny = generate_secret_key(40, allow_small=True)
@@ -370,7 +368,6 @@ class TestBytes:
     ) -> None:
         for kind, read in (
             (Kind.ENCRYPTED, public.load),
-            (Kind.ENCRYPTED, public.load_packed),
             (Kind.MASKED, public.load_masked),
             (Kind.OPENED, public.load_opened),
         ):
@@ -378,16 +375,6 @@ class TestBytes:
                 read(public.frame(kind, payload, shape, numbers).to_bytes())
             except CryptoError:
                 continue
-
-    def test_adopting_whole_numbers(self, secret: PaillierSecretKey, public: PaillierPublicKey) -> None:
-        encrypted = secret.encrypt(np.array([1.0, -2.0]), FIXED)
-        adopted = public.adopt(encrypted.integers(), (2,), FIXED)
-        assert opened(secret, adopted).tolist() == [1.0, -2.0]
-        with pytest.raises(BadCiphertext):
-            public.adopt([0, 1], (2,), FIXED)
-        for shape in ((3,), (), (0,), (1, 2, 1)):
-            with pytest.raises(ShapeError):
-                public.adopt(encrypted.integers(), shape, FIXED)
 
 
 class InTurn:

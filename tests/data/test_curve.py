@@ -5,10 +5,7 @@ from __future__ import annotations
 import secrets
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from securefed.crypto.residuosity import jacobi
 from securefed.data import curve
 from securefed.data.curve import ORDER, PRIME
 from securefed.errors import DataError
@@ -76,13 +73,6 @@ def test_multiples_are_those_of_the_ladder() -> None:
     points = curve.hash_to_curve([b"a", b"b", b"c"], b"t")
     scalar = curve.draw_scalar()
     assert curve.multiply(scalar, points) == [ladder(scalar, point) for point in points]
-
-
-@settings(max_examples=25)
-@given(st.integers(0, PRIME - 1))
-def test_the_symbol_is_the_power(value: int) -> None:
-    power = pow(value, (PRIME - 1) // 2, PRIME)
-    assert jacobi(value, PRIME) % PRIME == power
 
 
 def test_scalars_have_the_form_that_x25519_takes_as_it_is() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from research.data import load_breast_hetero, load_mimic, load_mnist, load_nus_wide, load_vehicle
-from securefed.data import load_credit
+from research.data import load_breast_hetero, load_credit, load_mimic, load_mnist, load_nus_wide, load_vehicle
 from securefed.data.sources import Source, check_sha256, data_folders
 from securefed.errors import DataError
 

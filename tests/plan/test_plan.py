@@ -15,15 +15,15 @@ from securefed.assembly.recipe import LinearRecipe
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto.blind.interface import Product
 from securefed.errors import SettingError
-from securefed.plan import calibration, rlwe_costs, stopwatch
+from securefed.plan import calibration, meter, rlwe_costs
 from securefed.plan.calibration import CkksCosts, PaillierCosts, PlainCosts
-from securefed.plan.forecast import ledger_after, refusal
 from securefed.plan.limits import check_memory, peak_memory, too_large
 from securefed.plan.meter import Operation
 from securefed.plan.planner import Estimate, RoundsModel, best, estimate
 from securefed.plan.rlwe_costs import RlweCosts
 from securefed.plan.scenario import Scenario
 from securefed.protocols.own_gradient.ledger import LedgerWarning
+from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.protocols.schedules import FedBCD
 from securefed.transport import get_network
 from tests.report.runs import run
@@ -208,8 +208,8 @@ def test_a_busy_machine_is_not_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> No
     def work() -> None:
         now[0] += 2.0
 
-    monkeypatch.setattr(stopwatch, "thread_time", lambda: now[0])
-    assert stopwatch.timed(work) == 2.0
-    for module in (calibration, rlwe_costs, stopwatch):
+    monkeypatch.setattr(meter, "thread_time", lambda: now[0])
+    assert meter.timed(work) == 2.0
+    for module in (calibration, rlwe_costs, meter):
         assert module.__file__ is not None
         assert "perf_counter" not in FilePath(module.__file__).read_text()

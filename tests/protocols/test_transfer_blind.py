@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from research.transfer_plain import PlainTransfer
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto.blind import clear, shares
 from securefed.crypto.blind.clear import CLEAR
@@ -32,7 +33,6 @@ from securefed.protocols.blind.transfer_algebra import (
     with_ones,
     with_waves,
 )
-from securefed.protocols.blind.transfer_plain import PlainTransfer
 from securefed.protocols.blind.transfer_round import TransferRound, constants_of, count_products
 from securefed.protocols.loop import Evaluation, PartyContext
 from securefed.protocols.messages import KINDS

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from research.data.generated import generated_mimic, generated_nus_wide, generated_vertical
 from research.data.mimic_features import FEATURE_NAMES
-from securefed.data.vertical import VerticalData, transfer
+from research.data.vertical import VerticalData, transfer
 from securefed.errors import DataError, SettingError
 
 pytestmark = pytest.mark.slow

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from securefed.transport.network import generate, wire_pb2
+from securefed.transport.network import wire_pb2
 from securefed.transport.network.core import DELIVER, GREET, SERVICE
+from tests.transport.generate_wire import TARGET, generate
 
 
 def test_the_generated_files_are_up_to_date() -> None:
     pytest.importorskip("grpc_tools")
-    made = generate.generate()
+    made = generate()
     assert sorted(made) == ["wire_pb2.py", "wire_pb2.pyi"]
     for name, text in made.items():
-        assert (generate.HERE / name).read_text() == text, (
-            f"{name}: python -m securefed.transport.network.generate"
-        )
+        assert (TARGET / name).read_text() == text, f"{name}: python -m tests.transport.generate_wire"
 
 
 def test_every_message_carries_what_it_is_checked_by() -> None:
@@ -24,7 +23,7 @@ def test_every_message_carries_what_it_is_checked_by() -> None:
 
 
 def test_the_schema_names_the_calls_that_there_are() -> None:
-    text = (generate.HERE / "wire.proto").read_text()
+    text = (TARGET / "wire.proto").read_text()
     assert f"package {SERVICE.rpartition('.')[0]};" in text
     for path in (GREET, DELIVER):
         assert f"//   {path} " in text

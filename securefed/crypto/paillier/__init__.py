@@ -3,7 +3,7 @@
 keys        public.py (everybody), secret.py (the owner), primes.py (generation and checks),
             proof.py (that n and phi(n) have no factor in common)
 randomness  residues.py (r**n, and the owner's way to it)
-arrays      encrypted.py (one value a ciphertext), packed.py (many), extent.py (scale and bounds)
+arrays      encrypted.py (one value a ciphertext), extent.py (scale, bounds, packing)
 products    multiexp.py
 openings    masking.py
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.masking import PaillierMask, PaillierMasked, PaillierOpened
-from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.public import PaillierPublicKey, strong_parameters
 from securefed.crypto.paillier.secret import PaillierSecretKey, generate_secret_key
 
@@ -21,7 +20,6 @@ __all__ = [
     "PaillierMask",
     "PaillierMasked",
     "PaillierOpened",
-    "PaillierPacked",
     "PaillierPublicKey",
     "PaillierSecretKey",
     "generate_secret_key",

@@ -1,26 +1,42 @@
-"""What is public about the integers behind an array of ciphertexts: their scale and how large they can be.
+"""The integers behind ciphertexts: their scale, how large they can be, and how they lie in plaintexts.
 
 An extent follows from declared ranges and from operations, never from values, and it is checked against
 the key before anything is computed: integers reach at most (n - 1) / 2 in magnitude, so that signs survive
 and nothing wraps.
+
+Several integers share a plaintext, each in a slot of w bits: P = v_0 + v_1 * 2**w + v_2 * 2**(2 w) + ...
+P is signed, and taken mod n when it is encrypted. Unpacking goes from low to high, each slot centred around 0
+with its borrow handed on to the next.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import frexp, inf, isfinite, ldexp
 
+import gmpy2
 import numpy as np
+from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from securefed.crypto.errors import CapacityError, FormatError, RangeError
+from securefed.crypto.errors import CapacityError, FormatError, RangeError, ShapeError
 from securefed.crypto.fixed import PRIVATE_BITS, FixedPoint, exponent_for
 from securefed.crypto.multipliers import Multipliers
 from securefed.crypto.scheme import Floats
 
-__all__ = ["Extent", "MultiplierScale", "from_integers", "multiplier_scale", "to_integers"]
+__all__ = [
+    "Extent",
+    "MultiplierScale",
+    "from_integers",
+    "multiplier_scale",
+    "pack",
+    "slots_for",
+    "to_integers",
+    "unpack",
+]
 
 MOST_FRACTION_BITS = 8192
 MOST_MAGNITUDE_BITS = 1 << 15
@@ -58,21 +74,20 @@ class Extent:
         magnitude = self.magnitude * scale.limit * terms
         return Extent(self.fraction_bits + scale.fraction_bits, magnitude, self.bound * scale.bound * terms)
 
-    def numbers(self, width: int = 0) -> Numbers:
-        """The numbers of a frame. `width` is that of a packed block's slots, 0 for one value a ciphertext."""
+    def numbers(self) -> Numbers:
+        """Return the numbers of a frame."""
         low, high = struct.unpack("<2i", struct.pack("<d", self.bound))
-        return self.fraction_bits, self.magnitude.bit_length() | width << 16, low, high
+        return self.fraction_bits, self.magnitude.bit_length(), low, high
 
     @classmethod
-    def from_numbers(cls, numbers: Numbers) -> tuple[Extent, int]:
-        """The extent and slot width that a frame announces. Magnitudes come back rounded up to a full bit."""
-        fraction_bits, sizes, low, high = numbers
-        bits, width = sizes & 0xFFFF, sizes >> 16
+    def from_numbers(cls, numbers: Numbers) -> Extent:
+        """Return the extent that a frame announces. Magnitudes come back rounded up to a full bit."""
+        fraction_bits, bits, low, high = numbers
         bound = float(struct.unpack("<d", struct.pack("<2i", low, high))[0])
         if abs(fraction_bits) > MOST_FRACTION_BITS:
             raise FormatError(f"fraction bits: {fraction_bits} given, up to {MOST_FRACTION_BITS} are allowed")
-        if not 1 <= bits <= MOST_MAGNITUDE_BITS or width < 0:
-            raise FormatError(f"magnitude of {bits} bits in slots of {width} bits given: not an extent")
+        if not 1 <= bits <= MOST_MAGNITUDE_BITS:
+            raise FormatError(f"magnitude of {bits} bits given, 1 to {MOST_MAGNITUDE_BITS} are allowed")
         if not (isfinite(bound) and bound > 0):
             raise FormatError("bound: a finite number above 0 is allowed")
         extent = cls(fraction_bits, (1 << bits) - 1, bound)
@@ -81,7 +96,7 @@ class Extent:
             raise FormatError(
                 f"a bound of {bound:.3g} at {fraction_bits} fraction bits given for {bits} bits"
             )
-        return extent, width
+        return extent
 
 
 @dataclass(frozen=True)
@@ -144,3 +159,51 @@ def _largest(bound: float, fraction_bits: int) -> int:
     """The integer of largest magnitude that a number up to `bound` is encoded as."""
     top, bottom = bound.as_integer_ratio()
     return max(1, round(Fraction(top << max(0, fraction_bits), bottom << max(0, -fraction_bits))))
+
+
+def slots_for(modulus_bits: int, width: int) -> int:
+    """Return how many slots of this width a plaintext of that many bits has, sign included; at least one."""
+    return max(1, (modulus_bits - 2) // width)
+
+
+def pack(values: Sequence[int], width: int) -> mpz:
+    """Return the signed integer sum of values[j] * 2**(width * j).
+
+    Raises
+    ------
+    CapacityError unless every |value| is below 2**(width - 1): a slot that overflowed would run into its
+    neighbour and nobody would notice.
+    """
+    if not values:
+        raise ShapeError("nothing to pack: the list of values is empty")
+    if width < 2:
+        raise RangeError(f"width: {width} given, at least 2 is allowed")
+    half = mpz(1) << (width - 1)
+    shifted = [value + half for value in values]
+    if min(shifted) <= 0 or max(shifted) >= 2 * half:
+        raise CapacityError(
+            f"a value reaches {max(abs(v) for v in values)}, a slot of {width} bits holds less than {half}"
+        )
+    return gmpy2.pack(shifted, width) - _offset(width, len(values))
+
+
+def unpack(packed: int, width: int, count: int) -> list[int]:
+    """Return the `count` values of a packed integer; RangeError when it holds anything besides."""
+    if count < 1:
+        raise ShapeError(f"count: {count} given, at least 1 is allowed")
+    if width < 2:
+        raise RangeError(f"width: {width} given, at least 2 is allowed")
+    # Half a slot added everywhere turns the centred digits with their borrows into plain digits at once.
+    lifted = mpz(packed) + _offset(width, count)
+    if lifted < 0 or lifted.bit_length() > width * count:
+        raise RangeError(
+            f"a remainder is left above the last of {count} slots of {width} bits: another plan's plaintext"
+        )
+    half = 1 << (width - 1)
+    digits = [int(digit) - half for digit in gmpy2.unpack(lifted, width)]
+    return digits + [-half] * (count - len(digits))
+
+
+def _offset(width: int, count: int) -> mpz:
+    """Half a slot in each of `count` slots."""
+    return (mpz(1) << (width - 1)) * (((mpz(1) << (width * count)) - 1) // ((mpz(1) << width) - 1))

@@ -20,8 +20,14 @@ import gmpy2
 from gmpy2 import mpz
 
 from securefed.crypto.errors import FormatError, MaskError, RangeError, ShapeError, WrongKey
-from securefed.crypto.packing import pack, slots_for, unpack
-from securefed.crypto.paillier.extent import MOST_FRACTION_BITS, Extent, from_integers
+from securefed.crypto.paillier.extent import (
+    MOST_FRACTION_BITS,
+    Extent,
+    from_integers,
+    pack,
+    slots_for,
+    unpack,
+)
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.crypto.wire import Frame, Kind
 

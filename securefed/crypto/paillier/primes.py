@@ -18,7 +18,14 @@ from gmpy2 import mpz
 from securefed.crypto.errors import BadKey
 from securefed.crypto.randomness import ByteSource, _below_from, _bits_from
 
-__all__ = ["FactoredPrime", "PrimePair", "check_primes", "is_prime", "small_factor", "small_primes_below"]
+__all__ = [
+    "FactoredPrime",
+    "PrimePair",
+    "check_primes",
+    "is_prime",
+    "small_factor",
+    "small_primes_below",
+]
 
 ROUNDS = 40
 """GMP's count: a Baillie-PSW test, and Miller-Rabin rounds for what is above 24."""

@@ -14,15 +14,12 @@ from typing import ClassVar
 import gmpy2
 import numpy as np
 from gmpy2 import mpz
-from numpy.typing import ArrayLike
 
-from securefed.crypto.errors import BadCiphertext, BadKey, CapacityError, FormatError, ShapeError
-from securefed.crypto.fixed import FixedPoint, checked_array
-from securefed.crypto.packing import PackingPlan, pack
+from securefed.crypto.errors import BadCiphertext, BadKey, CapacityError, FormatError
+from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.extent import Extent
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, split_integers
-from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.primes import is_prime, small_factor
 from securefed.crypto.paillier.proof import roots_needed, verify
 from securefed.crypto.paillier.residues import PublicResidues, Residues
@@ -36,7 +33,6 @@ __all__ = [
     "PaillierPublicKey",
     "check_size",
     "encrypt_array",
-    "encrypt_array_packed",
     "strong_parameters",
 ]
 
@@ -135,12 +131,6 @@ class PaillierPublicKey(PublicKey):
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
         return encrypt_array(self, self, values, fixed)
 
-    def encrypt_packed(
-        self, values: ArrayLike, fixed: FixedPoint, *, terms: int = 1, multiplier: int = 1
-    ) -> PaillierPacked:
-        """Many values a ciphertext, with room for `terms` such arrays times integers up to `multiplier`."""
-        return encrypt_array_packed(self, self, values, fixed, terms, multiplier)
-
     def combine(self, plaintexts: Iterable[int], residues: Iterable[mpz]) -> list[mpz]:
         """(1 + n m) * residue mod n**2 of each: encryption, once the randomness is there; m is signed."""
         n, square = self.n, self.square
@@ -155,14 +145,6 @@ class PaillierPublicKey(PublicKey):
         return extent
 
     # What arrives
-
-    def adopt(self, integers: Sequence[int], shape: tuple[int, ...], fixed: FixedPoint) -> PaillierEncrypted:
-        """Ciphertexts of another implementation, as whole numbers row by row; validated like arrivals."""
-        entries = int(np.prod(shape)) if shape else 0
-        if len(shape) not in (1, 2) or entries < 1 or len(integers) != entries:
-            raise ShapeError(f"{len(integers)} ciphertexts for shape {shape} given: empty, or not that many")
-        extent = self.admit(Extent.fresh(fixed))
-        return PaillierEncrypted(self, shape, self.checked([mpz(c) for c in integers]), extent)
 
     def checked(self, ciphertexts: list[mpz]) -> list[mpz]:
         """The ciphertexts themselves, or BadCiphertext with the first index that is not a unit below n**2."""
@@ -180,36 +162,13 @@ class PaillierPublicKey(PublicKey):
         return self.checked(split_integers(payload, count, self.ciphertext_bytes))
 
     def _load(self, frame: Frame) -> PaillierEncrypted:
-        extent, width = self._announced(frame)
-        if width:
-            raise FormatError(
-                f"a packed block (slots of {width} bits) given, one value a ciphertext expected"
-            )
+        extent = Extent.from_numbers(frame.numbers)
+        if extent.magnitude.bit_length() > self.bits - 1:
+            raise FormatError(f"integers of {extent.magnitude.bit_length()} bits announced for {self!r}")
         shape = frame.expect_array()
         return PaillierEncrypted(
             self, shape, self.read_ciphertexts(frame.payload, int(np.prod(shape))), extent
         )
-
-    def load_packed(self, blob: bytes, shape: tuple[int, ...] | None = None) -> PaillierPacked:
-        """A packed block that arrived, with what room its slots have left."""
-        frame = self._frame(blob, Kind.ENCRYPTED)
-        found = frame.expect_array()
-        if shape is not None and found != shape:
-            raise ShapeError(f"ciphertexts of shape {found} given, {shape} expected")
-        extent, width = self._announced(frame)
-        if not extent.magnitude.bit_length() + 2 <= width <= self.bits:
-            raise FormatError(
-                f"slots of {width} bits announced for {extent.magnitude.bit_length()}-bit values"
-            )
-        plan = PackingPlan(self.bits, extent.magnitude, ((1 << (width - 2)) - 1) // extent.magnitude)
-        count = plan.ciphertexts(int(np.prod(found)))
-        return PaillierPacked(self, found, self.read_ciphertexts(frame.payload, count), extent, plan)
-
-    def _announced(self, frame: Frame) -> tuple[Extent, int]:
-        extent, width = Extent.from_numbers(frame.numbers)
-        if extent.magnitude.bit_length() > self.bits - 1:
-            raise FormatError(f"integers of {extent.magnitude.bit_length()} bits announced for {self!r}")
-        return extent, width
 
     def _load_masked(self, frame: Frame) -> PaillierMasked:
         return PaillierMasked.from_frame(self, frame)
@@ -242,31 +201,6 @@ def encrypt_array(
         block = integers[start : start + starts.step].tolist()
         ciphertexts += public.combine(block, residues.draw(len(block)))
     return PaillierEncrypted(public, values.shape, ciphertexts, extent)
-
-
-def encrypt_array_packed(
-    public: PaillierPublicKey,
-    residues: Residues,
-    values: ArrayLike,
-    fixed: FixedPoint,
-    terms: int,
-    multiplier: int,
-) -> PaillierPacked:
-    """Packed, in blocks: there is never more than one block of anything but the ciphertexts themselves."""
-    array = checked_array(values)
-    fixed.check(array)
-    extent = public.admit(Extent.fresh(fixed))
-    plan = PackingPlan(public.bits, extent.magnitude, terms, multiplier)
-    flat = array.ravel()
-    ciphertexts: list[mpz] = []
-    starts = range(0, flat.size, plan.slots * BLOCK * public.mapper.workers)
-    for start in progress(starts, "encrypting", len(starts)):
-        integers = fixed.encode(flat[start : start + starts.step]).tolist()
-        plaintexts = [
-            pack(integers[i : i + plan.slots], plan.width) for i in range(0, len(integers), plan.slots)
-        ]
-        ciphertexts += public.combine(plaintexts, residues.draw(len(plaintexts)))
-    return PaillierPacked(public, array.shape, ciphertexts, extent, plan)
 
 
 def _parameters(bits: int) -> bytes:

@@ -13,13 +13,11 @@ from functools import lru_cache
 
 import gmpy2
 from gmpy2 import mpz
-from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import BadKey, FormatError, OpeningRefused, WrongKey
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure
-from securefed.crypto.paillier.packed import PaillierPacked
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
 from securefed.crypto.paillier.proof import prove
 from securefed.crypto.paillier.public import (
@@ -28,7 +26,6 @@ from securefed.crypto.paillier.public import (
     check_size,
     cut,
     encrypt_array,
-    encrypt_array_packed,
 )
 from securefed.crypto.paillier.residues import OwnerResidues
 from securefed.crypto.scheme import Floats, SecretKey
@@ -68,12 +65,6 @@ class PaillierSecretKey(SecretKey):
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
         return encrypt_array(self.public, self, values, fixed)
-
-    def encrypt_packed(
-        self, values: ArrayLike, fixed: FixedPoint, *, terms: int = 1, multiplier: int = 1
-    ) -> PaillierPacked:
-        """As PaillierPublicKey.encrypt_packed, in the same distribution, faster for knowing the key."""
-        return encrypt_array_packed(self.public, self, values, fixed, terms, multiplier)
 
     def draw(self, count: int) -> list[mpz]:
         """n-th residues mod n**2, uniform: see residues.py."""

@@ -15,6 +15,7 @@ helps (docs/threat-model.md).
 
 from __future__ import annotations
 
+import warnings
 from math import prod
 
 import numpy as np
@@ -31,7 +32,7 @@ from securefed.protocols.evidence import row_by_row
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.objectives import get_objective
 from securefed.protocols.own_gradient.exchange import Held
-from securefed.protocols.own_gradient.ledger import Ledger
+from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry, LedgerWarning
 from securefed.protocols.own_gradient.privacy import noise_units
 from securefed.transport import Link
 
@@ -43,8 +44,10 @@ __all__ = [
     "check_room",
     "check_sums",
     "fix_ledger",
+    "ledger_after",
     "levelled",
     "normalised",
+    "refusal",
     "serve",
     "sums_width",
     "take",
@@ -214,3 +217,30 @@ def book(
         before = memory.count(f"{party}: {ALL_LABELS}", equations)
         rows = agreement.batches.rows
         ledger.count(party, ALL_LABELS, equations, rows, advisory=True, over_attempts=before)
+
+
+def ledger_after(agreement: Agreement, rounds: int) -> list[LedgerEntry]:
+    """Return the entries of all parties after so many rounds, the worst first; empty where nothing is opened.
+
+    Openings follow from the agreement alone. So a plan warns before a run, a party refuses before it starts,
+    and a resumed run knows what was opened before its interruption.
+    """
+    if agreement.reveal == "nothing" or agreement.exact or rounds < 1:
+        return []
+    ledger = Ledger(allow_determined=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LedgerWarning)
+        for _ in range(rounds):
+            for name in agreement.names:
+                fix_ledger(ledger, agreement, name)
+                for step in range(agreement.algorithm.local_steps):
+                    if agreement.opens_at(name, step):
+                        book(ledger, agreement, name)
+    return ledger.entries
+
+
+def refusal(agreement: Agreement) -> LedgerEntry | None:
+    """Return the entry for which the key-holder would refuse to open in the first round, or None."""
+    if agreement.allow_determined:
+        return None
+    return next((e for e in ledger_after(agreement, 1) if e.verdict == "determined"), None)

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.gaussian import discrete_gaussian
+from securefed.crypto.randomness import discrete_gaussian
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.schedules import Batches
 

@@ -1,4 +1,4 @@
-# Generated from wire.proto by `python -m securefed.transport.network.generate`. Do not edit.
+# Generated from wire.proto by `python -m tests.transport.generate_wire`. Do not edit.
 # ruff: noqa
 # fmt: off
 # mypy: ignore-errors

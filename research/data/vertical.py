@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.splits import equal_counts, share_counts, stratified_rows
+from research.data.splits import equal_counts, share_counts, stratified_rows
 from securefed.errors import DataError
 
 __all__ = ["PartyRows", "TransferData", "VerticalData", "standardise", "transfer"]

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from research.data.generated import generated_vertical
-from securefed.data.splits import balanced_rows, column_groups, share_counts, stratified_rows
-from securefed.data.vertical import PartyRows, TransferData, VerticalData, standardise, transfer
+from research.data.splits import balanced_rows, column_groups, share_counts, stratified_rows
+from research.data.vertical import PartyRows, TransferData, VerticalData, standardise, transfer
 from securefed.errors import DataError, SettingError
 
 

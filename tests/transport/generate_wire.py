@@ -1,4 +1,4 @@
-"""`python -m securefed.transport.network.generate`: wire_pb2.py and wire_pb2.pyi from wire.proto.
+"""`python -m tests.transport.generate_wire`: wire_pb2.py and wire_pb2.pyi from wire.proto.
 
 Needs grpcio-tools (the extra `dev`). What protoc writes is kept as it is between a header and a declaration
 of the public names; a test makes both files again and compares.
@@ -14,11 +14,11 @@ from securefed.extras import require
 
 __all__ = ["generate", "main"]
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+ROOT = Path(__file__).parents[2]
+TARGET = ROOT / "securefed/transport/network"
 SCHEMA = "securefed/transport/network/wire.proto"
 HEADER = """\
-# Generated from wire.proto by `python -m securefed.transport.network.generate`. Do not edit.
+# Generated from wire.proto by `python -m tests.transport.generate_wire`. Do not edit.
 # ruff: noqa
 # fmt: off
 # mypy: ignore-errors
@@ -43,7 +43,7 @@ def generate() -> dict[str, str]:
 
 def main() -> int:
     for name, text in generate().items():
-        (HERE / name).write_text(text)
+        (TARGET / name).write_text(text)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Packing: exact for everything that the plan admits, an error for everything else."""
+"""Packing: exact for everything that fits its slots, an error for everything else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto.errors import CapacityError, RangeError, ShapeError
-from securefed.crypto.packing import PackingPlan, pack, slots_for, unpack
+from securefed.crypto.paillier.extent import pack, slots_for, unpack
 
 
 def naive_pack(values: list[int], width: int) -> int:
@@ -81,55 +81,15 @@ def test_empty_and_senseless_arguments_are_refused() -> None:
         unpack(1, 0, 1)
 
 
-def test_the_plan_of_the_threat_notes() -> None:
-    """24-bit values times 24-bit multipliers, 1024 terms: 60-bit slots, 34 of them at 2048 and 51 at 3072."""
-    plan = PackingPlan(2048, (1 << 24) - 1, terms=1024, multiplier=(1 << 24) - 1)
-    assert (plan.value_bits, plan.width, plan.slots) == (58, 60, 34)
-    assert PackingPlan(3072, (1 << 24) - 1, 1024, (1 << 24) - 1).slots == 51
-    assert plan.ciphertexts(34) == 1 and plan.ciphertexts(35) == 2 and plan.ciphertexts(1) == 1
-
-
 @settings(deadline=None)
-@given(st.integers(64, 4096), st.integers(1, 1 << 40), st.integers(1, 100), st.integers(1, 1000))
-def test_full_slots_at_the_limit_stay_in_the_signed_plaintext_space(
-    bits: int, magnitude: int, terms: int, multiplier: int
-) -> None:
-    try:
-        plan = PackingPlan(bits, magnitude, terms, multiplier)
-    except CapacityError:
-        assert (magnitude * terms * multiplier).bit_length() > bits - 2
-        return
-    full = [plan.limit if place % 2 else -plan.limit for place in range(plan.slots)]
-    packed = pack(full, plan.width)
+@given(st.integers(64, 4096), st.integers(1, 1 << 60))
+def test_full_slots_stay_in_the_signed_plaintext_space(bits: int, limit: int) -> None:
+    width = limit.bit_length() + 2
+    slots = slots_for(bits, width)
+    full = [limit if place % 2 else -limit for place in range(slots)]
+    packed = pack(full, width)
     assert 2 * abs(packed) < 1 << (bits - 1)  # n is at least that
-    assert unpack(packed, plan.width, plan.slots) == full
-
-
-def test_a_plan_counts_terms_and_refuses_more() -> None:
-    plan = PackingPlan(2048, magnitude=1000, terms=3, multiplier=5)
-    assert plan.limit == 15_000
-    assert plan.terms_left(1000) == 14
-    assert plan.terms_left(15_000) == 0
-    assert plan.admit(15_000) == 15_000
-    with pytest.raises(CapacityError, match=r"15001.*up to 15000"):
-        plan.admit(15_001)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"modulus_bits": 0},
-        {"magnitude": 0},
-        {"terms": 0},
-        {"multiplier": -1},
-        {"terms": 2.5},
-        {"magnitude": True},
-    ],
-)
-def test_plans_refuse_bad_settings_by_name(bad: dict[str, int]) -> None:
-    settings_ = {"modulus_bits": 2048, "magnitude": 100} | bad
-    with pytest.raises(RangeError, match=next(iter(bad))):
-        PackingPlan(**settings_)
+    assert unpack(packed, width, slots) == full
 
 
 def test_there_is_always_one_slot() -> None:
