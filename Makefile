@@ -19,8 +19,11 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
-# One worker a core. BLAS gets one thread in each, so that the workers do not fight over the cores. A test that hangs is
-# named after ten minutes, with the stacks of its threads; none that ends takes that long.
+# One worker a core and one more, since tests of the network mostly wait. BLAS gets one thread in each, so that the workers
+# do not fight over the cores. A test that hangs is named after ten minutes, with the stacks of its threads; none that ends
+# takes that long.
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+export PYTEST_XDIST_AUTO_NUM_WORKERS ?= $(shell expr $(CORES) + 1)
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal --timeout 600 --durations 15
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
@@ -48,7 +51,7 @@ test-all: $(INSTALLED)
 
 # Most of the slow ones start processes and wait for them: two workers a core.
 test-slow: $(INSTALLED)
-	PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(getconf _NPROCESSORS_ONLN))) $(PYTEST) -m "slow and not nightly"
+	PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $(CORES))) $(PYTEST) -m "slow and not nightly"
 
 test-nightly: $(INSTALLED)
 	$(PYTEST) -m nightly

@@ -63,8 +63,8 @@ FULL = Size(
     blind_rounds=16,
 )
 QUICK = Size(
-    rows=96,
-    batch=32,
+    rows=112,
+    batch=56,
     rounds=20,
     full_rounds=12,
     shared=100,

@@ -51,8 +51,9 @@ TABLES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    ("name", "count"), [("breast", 2), ("breast", 5), ("odd digits", 3), ("imbalanced", 2), ("imbalanced", 5)]
+)
 def test_default_settings_are_as_good_as_the_joined_table(name: str, count: int) -> None:
     table, labels = TABLES[name]()
     train, test = train_test_split(np.arange(len(labels)), test_size=0.3, stratify=labels, random_state=0)
@@ -71,7 +72,7 @@ def test_default_settings_are_as_good_as_the_joined_table(name: str, count: int)
     assert abs(held.value - auc) < 0.06
 
 
-@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("count", [2, 5])
 def test_regression_in_any_unit_is_as_good_as_the_joined_table(count: int) -> None:
     table, labels = load_diabetes(return_X_y=True, scaled=False)
     labels = 1e6 + 1e4 * labels

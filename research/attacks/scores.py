@@ -5,7 +5,8 @@ attack *succeeds* if it lies five standard errors above chance and above what it
 (its own part of the trained model knows something about labels; that is what training is for). Of intervals
 alone one in forty lies above chance by luck, since masks are drawn anew in every run. Five standard errors
 are one run in three million, if the error is not too small. A bootstrap's is: of a lucky area on 24 rows it
-is so small that one run in 500 would succeed by luck. So an area's error is at least that of random scores.
+is so small that one run in 500 would succeed by luck. So beside chance an area's error is at least that of
+random scores.
 """
 
 from __future__ import annotations
@@ -73,8 +74,10 @@ class Score:
     @property
     def errors(self) -> float:
         """How far it lies above chance and design, in standard errors."""
-        base = max(self.chance, self.chance if self.by_design is None else self.by_design)
-        return (self.score - base) / max((self.high - self.low) / (2 * Z), self.least_error, 1e-9)
+        error = max((self.high - self.low) / (2 * Z), 1e-9)
+        above_luck = (self.score - self.chance) / max(error, self.least_error)
+        above_design = (self.score - (self.chance if self.by_design is None else self.by_design)) / error
+        return min(above_luck, above_design)
 
     @property
     def succeeded(self) -> bool:

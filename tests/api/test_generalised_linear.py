@@ -276,7 +276,7 @@ def test_plain_is_exact_unless_told_otherwise() -> None:
     assert not np.allclose(weights(exact), weights(taylor))
 
 
-@pytest.mark.parametrize("engine", [1, Processes(2)])
+@pytest.mark.parametrize("engine", [pytest.param(1, marks=pytest.mark.slow), Processes(2)])
 def test_engines_give_the_same_model(engine: Any, keys: Keys) -> None:
     settings = {"scheme": "paillier", "reveal": "own-gradient", "rounds": 2}
     given = {"p0": keys.holder("paillier", 0), "p1": keys.holder("paillier", 1)}

@@ -80,8 +80,9 @@ def test_it_shows_the_whole_way_in_plain(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings(
     "ignore::securefed.protocols.own_gradient.ledger.LedgerWarning"
 )  # plain opens what blind does not
-@pytest.mark.parametrize("data", ["breast", "generated"])
-@pytest.mark.parametrize("parties", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    ("data", "parties"), [("breast", 2), ("generated", 3), ("breast", 4), ("generated", 5)]
+)
 def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: int) -> None:
     """The demonstration's own settings on its own data, with the same arithmetic unencrypted in this
     process, beside a model of the joined table.

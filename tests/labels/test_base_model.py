@@ -85,7 +85,7 @@ def rare() -> tuple[Array, NDArray[np.intp]]:
     )
 
 
-@pytest.mark.parametrize("parties", [2, 4])
+@pytest.mark.parametrize("parties", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_balanced_classes_rank_rare_positives_better(rare: Any, parties: int) -> None:
     """As row-wise weights of the joined least squares would: most of what they gain is kept."""
     table, labels = rare

@@ -106,7 +106,13 @@ def dry(scenario: Scenario, costs: Costs | None = None, network: Network | None 
     return rehearse(scenario, costs or Costs(), network or get_network("lan"), timer=still)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+NIGHTLY = {"paillier star in turns", "paillier pairwise", "ckks pairwise in turns", "ckks star"}
+"""What differs from the others in a shape that "plain" has too: a matter of the whole table."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in NIGHTLY)) for name in SCENARIOS]
+)
 def test_messages_and_bytes_are_those_of_a_real_run(name: str) -> None:
     scenario = SCENARIOS[name]
     with warnings.catch_warnings():

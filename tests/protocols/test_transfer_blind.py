@@ -39,6 +39,7 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Message, get_network, run_local
+from tests.covering import all_pairs
 
 Array = NDArray[np.float64]
 HELPER = "S"
@@ -174,12 +175,13 @@ SCHEDULES: list[Algorithm] = [
 ]
 
 
-@pytest.mark.parametrize("helper", [None, HELPER])
-@pytest.mark.parametrize(("hidden", "outputs"), [(1, 1), (2, 3)])
-@pytest.mark.parametrize("algorithm", SCHEDULES, ids=repr)
+@pytest.mark.parametrize(
+    ("algorithm", "sizes", "helper"), all_pairs(SCHEDULES, [(1, 1), (2, 3)], [None, HELPER])
+)
 def test_the_maps_are_those_of_the_plain_rounds(
-    algorithm: Algorithm, hidden: int, outputs: int, helper: str | None
+    algorithm: Algorithm, sizes: tuple[int, int], helper: str | None
 ) -> None:
+    hidden, outputs = sizes
     run = Run(recipe(algorithm=algorithm, hidden=hidden, rounds=3), data(outputs=outputs), helper=helper)
     assert_as_plain(run, run.plain())
 
