@@ -31,7 +31,7 @@ from securefed.crypto.blind.shares import Share
 from securefed.protocols.blind.precision import VALUE_BITS
 from securefed.protocols.blind.transfer import BlindTransferParty
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
-from securefed.protocols.own_gradient.training import Evaluation
+from securefed.protocols.loop import EvaluationRows
 from securefed.transport import Program
 
 __all__ = ["BlindTransfer", "BlindTransferData", "features_of"]
@@ -120,13 +120,13 @@ class BlindTransfer:
         self._parties: dict[str, BlindTransferParty] = {}
         self._maps: tuple[Array, Array] | None = None
 
-    def evaluation(self, name: str) -> Evaluation | None:
+    def evaluation(self, name: str) -> EvaluationRows | None:
         if not self.agreement.evaluate_every:
             return None
         data = self._data
         features = data.test if self._held_out else data.b[data.rows_b]
         signs = data.test_signs if self._held_out else data.signs[data.rows_a]
-        return Evaluation(features, (lambda scores: area(signs, scores)) if name == "A" else None)
+        return EvaluationRows(features, (lambda scores: area(signs, scores)) if name == "A" else None)
 
     def program(self, name: str, context: PartyContext) -> Program:
         data = self._data

@@ -17,7 +17,7 @@ from securefed.crypto import FixedPoint
 from securefed.crypto.errors import CapacityError
 from securefed.crypto.paillier import PaillierMask, PaillierMasked, PaillierSecretKey
 from securefed.crypto.paillier.extent import Extent, pack, slots_for
-from securefed.crypto.paillier.masking import Layout, mask_packed
+from securefed.crypto.paillier.masking import PackedLayout, mask_packed
 from securefed.crypto.paillier.public import BLOCK
 from securefed.crypto.randomness import uniform_many_below
 
@@ -49,7 +49,7 @@ class Packed:
     def mask(self) -> tuple[PaillierMasked, PaillierMask]:
         """Re-randomise and hide the values under fresh uniform masks."""
         public, extent, count = self.secret.public, Extent.fresh(FIXED), len(self.ciphertexts)
-        layout = Layout.of(public.bits, (self.values,), extent, _width(extent.magnitude))
+        layout = PackedLayout.of(public.bits, (self.values,), extent, _width(extent.magnitude))
         masks = uniform_many_below(public.n, count)
         return mask_packed(public, self.ciphertexts, layout, masks, public.draw(count))
 

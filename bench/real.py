@@ -31,9 +31,9 @@ from securefed.assembly.recipe import PartyContext
 from securefed.crypto import generate
 from securefed.engine import get_engine
 from securefed.errors import SecurefedError
+from securefed.protocols.loop import Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerWarning
-from securefed.protocols.own_gradient.training import Round
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Path as Clock
 from securefed.transport import get_network

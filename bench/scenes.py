@@ -19,7 +19,7 @@ from research.attacks.views import Tape, View, Watched
 from securefed.assembly.recipe import LinearRecipe, PartyContext
 from securefed.crypto import KeyHolder, generate
 from securefed.crypto.blind.interface import CrossScheme
-from securefed.models import HiddenLayer, Linear
+from securefed.models import HiddenLayer, LinearModel
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.losses import get_loss
@@ -108,7 +108,7 @@ def linear_scene(
     loss = get_loss("logistic")
     sides = {
         name: LinearSide(
-            Linear(block.shape[1]),
+            LinearModel(block.shape[1]),
             block,
             labels if name == "p1" else None,
             loss,

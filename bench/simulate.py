@@ -26,9 +26,9 @@ from securefed.crypto import KeyHolder, Mapper, generate, key_kind, protects
 from securefed.engine import get_engine
 from securefed.models import HiddenLayer, LocalModel
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.loop import EvaluationRows, Outcome, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry, LedgerWarning
-from securefed.protocols.own_gradient.training import Evaluation, Outcome, Round
 from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, LocalRun, Program, get_network, run_local
@@ -119,11 +119,11 @@ class Transfer:
     def columns(self) -> dict[str, int]:
         return {name: layer.columns for name, layer in self.layers.items()}
 
-    def evaluation(self, name: str) -> Evaluation | None:
+    def evaluation(self, name: str) -> EvaluationRows | None:
         if not self.agreement.evaluate_every:
             return None
         features, signs = self._tests if self._held_out else self._shared[:2]
-        return Evaluation(None, _auc(signs)) if name == "A" else Evaluation(features)
+        return EvaluationRows(None, _auc(signs)) if name == "A" else EvaluationRows(features)
 
     def program(self, name: str, context: PartyContext) -> Program:
         side: Any = self.sides[name]
@@ -195,11 +195,11 @@ class Linear:
     def columns(self) -> dict[str, int]:
         return {name: features.shape[1] for name, features in self._columns.items()}
 
-    def evaluation(self, name: str) -> Evaluation | None:
+    def evaluation(self, name: str) -> EvaluationRows | None:
         if not self.agreement.evaluate_every:
             return None
         metric = _auc(self._test_signs) if name == self.agreement.label_party else None
-        return Evaluation(self._test.parts[name], metric)
+        return EvaluationRows(self._test.parts[name], metric)
 
     def program(self, name: str, context: PartyContext) -> Program:
         if name == KEY_HOLDER:
@@ -250,7 +250,7 @@ class Task(Protocol):
     @property
     def columns(self) -> dict[str, int]: ...
 
-    def evaluation(self, name: str) -> Evaluation | None: ...
+    def evaluation(self, name: str) -> EvaluationRows | None: ...
 
     def program(self, name: str, context: PartyContext) -> Program: ...
 

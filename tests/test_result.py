@@ -10,8 +10,8 @@ import pytest
 
 from securefed import GeneralisedLinear, Party
 from securefed.api.result import RunResult
+from securefed.protocols.loop import EvaluationRows
 from securefed.protocols.own_gradient.ledger import LedgerWarning
-from securefed.protocols.own_gradient.training import Evaluation
 from securefed.protocols.schedules import FedBCD
 from tests.protocols import federation
 from tests.protocols.federation import FULL_KEYS, KEY_HOLDER, Recorder, blobs, shared_people, split
@@ -32,7 +32,7 @@ def run(scheme: str = "plain", parties: int = 3, rounds: int = 2) -> tuple[RunRe
         rounds=rounds,
         evaluate_every=1,
         evaluations={
-            f"p{k}": Evaluation(block, (lambda s: float(np.mean(s))) if k == parties - 1 else None)
+            f"p{k}": EvaluationRows(block, (lambda s: float(np.mean(s))) if k == parties - 1 else None)
             for k, block in enumerate(blocks)
         },
     )

@@ -26,7 +26,7 @@ from securefed.protocols.blind.cross import Encryptor
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.precision import RANGE_BITS, SCORE_BITS
 from securefed.protocols.blind.scoring import SEAL_STEP
-from securefed.protocols.loop import Evaluation, PartyContext
+from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.scoring.blur import PRECISION, ScoreGuard
 from securefed.transport import LocalRun, get_network, run_local
@@ -155,7 +155,7 @@ def score_run(
         last = name == "L"
         rows = own if scored is None else scored[names.index(name)]
         context = PartyContext(
-            evaluation=Evaluation(rows, (lambda scores: float(np.mean(scores))) if last else None),
+            evaluation=EvaluationRows(rows, (lambda scores: float(np.mean(scores))) if last else None),
             guard=kept[name],
         )
         programs[name] = BlindParty(

@@ -24,7 +24,7 @@ from securefed.crypto.ckks.parameters import RING
 from securefed.crypto.lattice.seal_bridge import engine, read
 from securefed.crypto.paillier import PaillierMasked, PaillierPublicKey
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
-from securefed.crypto.paillier.masking import Layout, pack_ciphertexts
+from securefed.crypto.paillier.masking import PackedLayout, pack_ciphertexts
 from securefed.crypto.plain import PlainBlock, PlainEncrypted
 from securefed.crypto.scheme import Encrypted
 from securefed.protocols.own_gradient.openings import levelled
@@ -49,7 +49,7 @@ def _fits(computed: Encrypted, masked: Masked) -> bool:
     if isinstance(computed, PlainEncrypted) and isinstance(masked, PlainBlock):
         return bool(np.allclose(computed.values, masked.values))
     if isinstance(computed, PaillierEncrypted) and isinstance(masked, PaillierMasked):
-        layout = Layout.of(computed.public.bits, computed.shape, computed.extent)
+        layout = PackedLayout.of(computed.public.bits, computed.shape, computed.extent)
         packed = pack_ciphertexts(computed.public, computed._ciphertexts, layout)
         n = computed.public.n
         return [c % n for c in packed] == [mpz(c) % n for c in masked.integers()]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from securefed.api.party import Fitted
 from securefed.errors import DataError
 from securefed.labels.label_model import LabelModel
-from securefed.models import Linear
+from securefed.models import LinearModel
 
 __all__ = ["coefficients", "intercept"]
 
@@ -42,7 +42,7 @@ def intercept(shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: L
     return total
 
 
-def _parameters(name: str, model: Linear, shards: Mapping[str, Any], labels: LabelModel) -> Array:
+def _parameters(name: str, model: LinearModel, shards: Mapping[str, Any], labels: LabelModel) -> Array:
     """Of the model; at the label party, the last, with those of its own fit where there is one."""
     if labels.own is None:
         return model.parameters
@@ -54,10 +54,10 @@ def _parameters(name: str, model: Linear, shards: Mapping[str, Any], labels: Lab
     return found
 
 
-def linear(shards: Mapping[str, Any]) -> dict[str, Linear]:
+def linear(shards: Mapping[str, Any]) -> dict[str, LinearModel]:
     found = {}
     for name, shard in shards.items():
-        if not isinstance(shard, Linear):
+        if not isinstance(shard, LinearModel):
             raise DataError(f"coef_: {name} does not know its parameters; release=True opens them to it")
         found[name] = shard
     return found

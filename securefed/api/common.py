@@ -30,8 +30,8 @@ from securefed.data.labels import accuracy, auc, binary_labels
 from securefed.engine import Engine, get_engine
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.loop import Round
 from securefed.protocols.messages import KINDS
-from securefed.protocols.own_gradient.training import Round
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import MODES
 from securefed.transport import LocalRun, Program, get_network, run_local

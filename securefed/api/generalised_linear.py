@@ -52,10 +52,9 @@ from securefed.models import LocalModel
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.scoring import ModelPart, ScorePlan
-from securefed.protocols.loop import PartyLoop
+from securefed.protocols.loop import EvaluationRows, Outcome, PartyLoop
 from securefed.protocols.losses import get_loss
 from securefed.protocols.objectives import warn_of_trust
-from securefed.protocols.own_gradient.training import Evaluation, Outcome
 from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, automatic_rounds, held_out
 from securefed.protocols.scoring.prediction_run import blind_program, predict_programs
 from securefed.protocols.scoring.scorers import LinearScorer, Scorer
@@ -396,7 +395,7 @@ class GeneralisedLinear(Federated):
 
     def _evaluations(
         self, agreement: Agreement, rows: Sequence[Party], targets: Array
-    ) -> tuple[dict[str, Evaluation], HeldOut]:
+    ) -> tuple[dict[str, EvaluationRows], HeldOut]:
         """What each party brings to evaluations, and the label party's measure."""
         held = self._label_side.held_out(targets, rows[-1].features, rows[-1].offset)
         if agreement.evaluate_every and held.name == "accuracy":
@@ -404,7 +403,7 @@ class GeneralisedLinear(Federated):
             raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
         self._know(rows)
         last = agreement.label_party
-        evaluations = {p.name: Evaluation(p.features, held if p.name == last else None) for p in rows}
+        evaluations = {p.name: EvaluationRows(p.features, held if p.name == last else None) for p in rows}
         return evaluations if agreement.evaluate_every or agreement.holdout else {}, held
 
     def _judge(

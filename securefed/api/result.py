@@ -8,8 +8,8 @@ from typing import Any
 
 from securefed.labels.quality import Holdout
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.loop import Outcome
 from securefed.protocols.messages import KINDS
-from securefed.protocols.own_gradient.training import Outcome
 from securefed.report.summary import RunAccount, received_kinds, seconds_of
 from securefed.transport import LocalRun, Path, Transcript
 

@@ -48,9 +48,9 @@ from securefed.models import HiddenLayer
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.scoring import ModelPart, ScorePlan
 from securefed.protocols.blind.transfer_algebra import with_waves
+from securefed.protocols.loop import EvaluationRows, Outcome
 from securefed.protocols.losses import get_loss
 from securefed.protocols.objectives import warn_of_trust
-from securefed.protocols.own_gradient.training import Evaluation, Outcome
 from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, held_out
 from securefed.protocols.scoring.prediction_run import blind_program, predict_programs
 from securefed.protocols.scoring.scorers import Scorer
@@ -308,7 +308,7 @@ class TransferLearner(Federated):
         signs: Array,
         measured: tuple[NDArray[np.intp], NDArray[np.intp]],
         validation: Sequence[Party] | None,
-    ) -> tuple[dict[str, Evaluation], HeldOut]:
+    ) -> tuple[dict[str, EvaluationRows], HeldOut]:
         """B brings its columns, A the labels (with which it measures) and the number of rows."""
         targets, features = signs[measured[0]], b.features[measured[1]]
         if not agreement.scores_rows:
@@ -321,7 +321,10 @@ class TransferLearner(Federated):
         if agreement.evaluate_every and held.name == "accuracy":
             lacking = "are all of one class" if self._label_side.outputs == 1 else "lack a class"
             raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
-        return {a.name: Evaluation(np.zeros((len(features), 1)), held), b.name: Evaluation(features)}, held
+        return {
+            a.name: EvaluationRows(np.zeros((len(features), 1)), held),
+            b.name: EvaluationRows(features),
+        }, held
 
     def _validation(self, a: Party, b: Party, validation: Sequence[Party]) -> tuple[Array, Array]:
         """B's columns and A's labels of other people."""

@@ -13,7 +13,7 @@ from securefed import models
 from securefed.assembly.kit import SMALL, Model, ObjectiveKit, Part, Trained, unfit
 from securefed.assembly.recipe import LinearRecipe, PartyContext
 from securefed.errors import DataError
-from securefed.models import HiddenLayer, LocalModel, Network
+from securefed.models import HiddenLayer, LocalModel, NetworkModel
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.scoring import ModelPart, ScorePlan
@@ -54,8 +54,8 @@ class LinearKit(ObjectiveKit[LinearRecipe]):
     ) -> LocalModel:
         recipe = self.recipe
         model = recipe.model(name, columns, last=last, index=index)
-        if isinstance(model, Network) and seed is not None:
-            return Network(columns, tuple(recipe.hidden), recipe.activation, seed=seed)
+        if isinstance(model, NetworkModel) and seed is not None:
+            return NetworkModel(columns, tuple(recipe.hidden), recipe.activation, seed=seed)
         return model
 
     def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:

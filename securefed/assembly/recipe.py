@@ -21,10 +21,10 @@ from securefed.crypto import SCHEMES, cross_scheme, protects, schemes_that
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, SettingError
-from securefed.models import Linear, LocalModel, Network
+from securefed.models import LinearModel, LocalModel, NetworkModel
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
-from securefed.protocols.loop import Evaluation, Outcome, PartyContext
+from securefed.protocols.loop import EvaluationRows, Outcome, PartyContext
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.optimisers import SGD, get_optimiser
 from securefed.protocols.own_gradient.sides import LinearSide
@@ -185,7 +185,7 @@ class LinearRecipe(Recipe):
             allowed = schemes_that(lambda entry: entry.blind)
             raise SettingError(f"reveal: 'nothing' takes scheme {allowed}, {self.scheme!r} given{remedy}")
         words = [self.local_model] if isinstance(self.local_model, str) else list(self.local_model.values())
-        if any(word != "linear" and not isinstance(word, Linear) for word in words):
+        if any(word != "linear" and not isinstance(word, LinearModel) for word in words):
             raise SettingError(f"reveal: 'nothing' takes linear models, {self.local_model!r} given{remedy}")
         if type(get_optimiser(self.optimiser)).__name__ != "SGD":
             raise SettingError(f"reveal: 'nothing' takes optimiser 'sgd', {self.optimiser!r} given{remedy}")
@@ -226,8 +226,8 @@ class LinearRecipe(Recipe):
             return deepcopy(chosen)
         check_choice("local_model", chosen, ("linear", "network"))
         if chosen == "linear":
-            return Linear(columns, bias=bool(last and self.fit_intercept))
-        return Network(columns, self.hidden, self.activation, seed=self.seed * 1000 + index)
+            return LinearModel(columns, bias=bool(last and self.fit_intercept))
+        return NetworkModel(columns, self.hidden, self.activation, seed=self.seed * 1000 + index)
 
     def member(self, name: str, model: LocalModel) -> Member:
         """A party as the others know it."""
@@ -366,7 +366,7 @@ class LinearRecipe(Recipe):
         if self.blind and steps is not None:
             evaluation = context.evaluation
             if evaluation is not None and evaluation.features is not None:
-                evaluation = Evaluation(self.augmented(evaluation.features, last=last), evaluation.metric)
+                evaluation = EvaluationRows(self.augmented(evaluation.features, last=last), evaluation.metric)
             return BlindParty(
                 agreement,
                 self.loss_function,

@@ -13,7 +13,7 @@ from securefed.assembly.kit import Model, ObjectiveKit, Part, Trained, unfit
 from securefed.assembly.recipe import PartyContext
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto import DEFAULT_SCHEME
-from securefed.models import HiddenLayer, Linear
+from securefed.models import HiddenLayer, LinearModel
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.scoring import ModelPart, ScorePlan
 from securefed.protocols.blind.transfer import BlindTransferHelper, BlindTransferParty
@@ -61,7 +61,7 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
     def model(self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None) -> Model:
         recipe = self.recipe
         if recipe.blind:
-            return Linear(columns, bias=True)
+            return LinearModel(columns, bias=True)
         if seed is None:
             return recipe.layer(columns, index)
         return HiddenLayer(columns, recipe.width, recipe.activation, seed=seed)

@@ -18,8 +18,9 @@ from securefed.models import ACTIVATIONS, HiddenLayer
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind.transfer import BlindTransferHelper, BlindTransferParty
 from securefed.protocols.blind.transfer_algebra import TransferPlan, TransferRows, with_ones
+from securefed.protocols.loop import EvaluationRows
 from securefed.protocols.optimisers import get_optimiser
-from securefed.protocols.own_gradient.training import DataParty, Evaluation
+from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.schedules import Automatic, Constant, as_learning_rate
 from securefed.protocols.scoring.scorers import TransferScorer
@@ -197,7 +198,7 @@ class TransferRecipe(Recipe):
         name, evaluation = agreement.names[labels is not None], context.evaluation
         if evaluation is not None and evaluation.features is not None:
             seen = self.scored(evaluation.features, label_party=labels is not None)
-            evaluation = Evaluation(seen, evaluation.metric)
+            evaluation = EvaluationRows(seen, evaluation.metric)
         plan, rows = self.blind_plan(agreement), TransferRows(with_ones(features), overlap, labelled, labels)
         if not (plan.own_steps or self.allow_unstable):
             rows.check_rate(agreement.learning_rate(0), plan, name)

@@ -1,6 +1,6 @@
 """Local models: what a party computes from its own columns, and its derivatives.
 
-`Linear` and `Network` give the scalar H^k of the generalised linear objective, `HiddenLayer` the
+`LinearModel` and `NetworkModel` give the scalar H^k of the generalised linear objective, `HiddenLayer` the
 representation u of federated transfer learning; `securefed.models.torch` wraps torch modules for the scheme
 "plain". A model belongs to one party and stays there.
 """
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from securefed.errors import DataError
 from securefed.models.activations import ACTIVATIONS
 from securefed.models.hidden import HiddenLayer
-from securefed.models.linear import Linear
+from securefed.models.linear import LinearModel
 from securefed.models.local import LocalModel, take_word
-from securefed.models.network import Network
+from securefed.models.network import NetworkModel
 
-__all__ = ["ACTIVATIONS", "HiddenLayer", "Linear", "LocalModel", "Network", "from_arrays"]
+__all__ = ["ACTIVATIONS", "HiddenLayer", "LinearModel", "LocalModel", "NetworkModel", "from_arrays"]
 
 
-def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> Linear | Network | HiddenLayer:
+def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> LinearModel | NetworkModel | HiddenLayer:
     """The model that a shard's arrays (`to_arrays`) hold, whichever of the numpy models it is."""
     kind = take_word(arrays, "model")
-    for model in (Linear, Network, HiddenLayer):
+    for model in (LinearModel, NetworkModel, HiddenLayer):
         if model.kind == kind:
             return model.from_arrays(arrays)
     raise DataError(

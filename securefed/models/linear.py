@@ -16,10 +16,10 @@ from securefed.checks import check_flag, check_integer
 from securefed.errors import DataError
 from securefed.models.local import Array, as_parameters, as_residual, as_rows, take_array, take_word
 
-__all__ = ["Linear"]
+__all__ = ["LinearModel"]
 
 
-class Linear:
+class LinearModel:
     """x theta (+ bias), starting at zero: any start will do for a convex loss, and zero tells nobody a
     thing.
     """
@@ -32,7 +32,7 @@ class Linear:
         self._theta: Array = np.zeros(self._columns + int(self._bias))
 
     def __repr__(self) -> str:
-        return f"Linear(d={self._columns}, bias={self._bias})"
+        return f"LinearModel(d={self._columns}, bias={self._bias})"
 
     @property
     def columns(self) -> int:

@@ -2,7 +2,7 @@
 
 Its Jacobian gives one plaintext multiplier per parameter and row, which is what encrypted training needs:
 the gradient of a party's parameters is `jacobian(X) @ residual` with the residual encrypted. The Jacobian
-depends on the parameters, so unlike `Linear` each local step opens one aggregated gradient.
+depends on the parameters, so unlike `LinearModel` each local step opens one aggregated gradient.
 
 Flat order of the parameters: layer by layer, each layer's weights (inputs x outputs, row by row), then its
 biases.
@@ -22,7 +22,7 @@ from securefed.errors import DataError, SettingError
 from securefed.models.activations import get_activation
 from securefed.models.local import Array, as_parameters, as_residual, as_rows, take_array, take_word
 
-__all__ = ["Network", "glorot"]
+__all__ = ["NetworkModel", "glorot"]
 
 
 def glorot(inputs: int, outputs: int, generator: np.random.Generator) -> Array:
@@ -31,7 +31,7 @@ def glorot(inputs: int, outputs: int, generator: np.random.Generator) -> Array:
     return generator.uniform(-limit, limit, size=(inputs, outputs))
 
 
-class Network:
+class NetworkModel:
     """Dense layers d -> hidden... -> 1 with one activation between them and a plain sum at the end.
 
     The start is drawn from `seed`; None draws a fresh one. Parties must not share a seed: whoever knows a
@@ -57,7 +57,7 @@ class Network:
         ]
 
     def __repr__(self) -> str:
-        return f"Network(d={self.columns}, hidden={self.hidden}, activation={self.activation!r})"
+        return f"NetworkModel(d={self.columns}, hidden={self.hidden}, activation={self.activation!r})"
 
     @property
     def columns(self) -> int:

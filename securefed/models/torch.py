@@ -94,7 +94,7 @@ class TorchModel:
 
     def jacobian(self, X: ArrayLike) -> NoReturn:
         raise SettingError(
-            'torch modules run only in scheme "plain"; encrypted schemes need Linear or Network'
+            'torch modules run only in scheme "plain"; encrypted schemes need linear models or networks'
         )
 
     def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:

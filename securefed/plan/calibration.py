@@ -28,7 +28,7 @@ from securefed.crypto.blind.paillier import (
 from securefed.crypto.fixed import PRIVATE_BITS
 from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey
 from securefed.crypto.paillier.masking import horner
-from securefed.crypto.paillier.multiexp import Column, choose_plan, column_powers
+from securefed.crypto.paillier.multiexp import ExponentColumn, choose_plan, column_powers
 from securefed.engine.local import cores
 from securefed.errors import SettingError
 from securefed.plan.meter import EFFICIENCY, Costs, Operation, timed
@@ -88,7 +88,7 @@ class PaillierCosts:
         self.squaring = timed(lambda: horner((public.square, width, group))) / (width * (len(group) - 1))
         exponents = rng.integers(-(1 << 24), 1 << 24, (8, 48))
         bases = [group[i % len(group)] * (i + 2) % public.square for i in range(48)]
-        column = Column(public.n, bases, exponents)
+        column = ExponentColumn(public.n, bases, exponents)
         units = choose_plan(exponents.shape, exponents.size, 24, self._bytes).cost
         self.multiplication = timed(lambda: column_powers(column)) / units
 

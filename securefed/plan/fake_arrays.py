@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from securefed.crypto.ckks.encrypted import encrypted_bytes
-from securefed.crypto.ckks.form import Form, added, fresh_form, plain_added, product_form
-from securefed.crypto.ckks.layout import Rows
+from securefed.crypto.ckks.form import ArrayForm, added, fresh_form, plain_added, product_form
+from securefed.crypto.ckks.layout import RowLayout
 from securefed.crypto.ckks.opening import answer_bytes, masked_bytes
 from securefed.crypto.errors import BadKey, CapacityError
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.multipliers import Multipliers
 from securefed.crypto.paillier.extent import Extent, multiplier_scale
-from securefed.crypto.paillier.masking import Layout
+from securefed.crypto.paillier.masking import PackedLayout
 from securefed.crypto.scheme import FLOAT_BITS, Encrypted, Floats, Mask, Masked, Opened
 from securefed.plan.meter import WORD
 
@@ -96,7 +96,7 @@ class PaillierFigures:
         return replace(self, shape=shape, extent=extent, inner=rows)
 
     def masked(self, width: int | None) -> Block:
-        layout = Layout.of(self.key_bits, self.shape, self.extent, width)
+        layout = PackedLayout.of(self.key_bits, self.shape, self.extent, width)
         opened = layout.ciphertexts * self.plaintext_bytes
         return Block(self.shape, layout.ciphertexts, 2 * opened, opened, self.inner, width=layout.width)
 
@@ -105,7 +105,7 @@ class PaillierFigures:
 class CkksFigures:
     """Thousands of values a ciphertext; an owner's fresh ones travel in half the bytes."""
 
-    form: Form
+    form: ArrayForm
     seeded: bool = False
     inner: int = 0
 
@@ -143,7 +143,7 @@ class CkksFigures:
 
     def contracted(self, multipliers: Multipliers, fixed: FixedPoint | None) -> Self:
         _, outputs, count = multipliers.shape
-        rows = Rows(self.shape)
+        rows = RowLayout(self.shape)
         largest = float(multipliers.largest.max())
         form, _ = product_form(self.form, rows.contracted(outputs), largest, fixed, rows.ciphertexts, count)
         return replace(self, form=form, seeded=False, inner=count)

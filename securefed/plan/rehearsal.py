@@ -32,7 +32,7 @@ from securefed.plan.meter import Costs, Meter, ciphertexts_in
 from securefed.plan.scenario import Scenario
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.statistics import Columns
-from securefed.protocols.loop import Evaluation, PartyLoop, Round
+from securefed.protocols.loop import EvaluationRows, PartyLoop, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.objectives import get_objective
 from securefed.protocols.own_gradient.ledger import LedgerWarning
@@ -196,7 +196,7 @@ def _programs(
         scored = features[np.arange(seen) % rows] if scenario.blind else features
         context = PartyContext(
             None if keys is None or not agreement.mutual else keys.holder(),
-            evaluation=Evaluation(scored, (lambda scores: 0.0) if last else None),
+            evaluation=EvaluationRows(scored, (lambda scores: 0.0) if last else None),
             on_round=on_round,
             # Random columns need no protection.
             guard=ScoreGuard(party=name, mode="off", column_bits=0.0 if scenario.blind else None),

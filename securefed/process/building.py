@@ -25,7 +25,7 @@ from securefed.process.own_data import OwnData
 from securefed.process.resumption import ResumeState
 from securefed.process.run_settings import RunSettings
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.loop import Evaluation
+from securefed.protocols.loop import EvaluationRows
 from securefed.protocols.schedules import held_out
 
 __all__ = ["Measured", "agreement_of", "build", "divided", "make_model"]
@@ -104,7 +104,7 @@ def build(
             if len(held):
                 own = (take_rows(features, train) if again else columns), targets[train], seen
                 measured = Measured(found, own if everybody else _without_columns(aimed, len(rows)))
-        context = replace(context, evaluation=Evaluation(seen, metric))
+        context = replace(context, evaluation=EvaluationRows(seen, metric))
     if everybody:
         learning = np.arange(len(learning))
     wanted = labelled if again else labelled[kept]

@@ -46,9 +46,8 @@ from securefed.process.settings import PartyFile
 from securefed.process.shards import label_arrays, read_arrays, save_shard, take_labels, write_arrays
 from securefed.process.transcripts import Events, FileTranscript, resume_transcript, start_transcript
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.loop import PartyLoop
+from securefed.protocols.loop import Outcome, PartyLoop, Round
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
-from securefed.protocols.own_gradient.training import Outcome, Round
 from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.report.rundir import RunDirectory

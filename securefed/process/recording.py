@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from securefed.errors import DataError
 from securefed.process.checkpoints import Checkpoint, CheckpointStore
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.own_gradient.training import Round
+from securefed.protocols.loop import Round
 from securefed.protocols.schedules import Reason
 from securefed.report.timeline import RoundPoint, Timeline
 from securefed.transport import Link, Path

@@ -28,19 +28,18 @@ from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link
 
-__all__ = ["Evaluation", "Outcome", "PartyContext", "PartyLoop", "Round", "checkpoint_round"]
+__all__ = ["EvaluationRows", "Outcome", "PartyContext", "PartyLoop", "Round", "checkpoint_round"]
 
 Array = NDArray[np.float64]
 State = dict[str, NDArray[np.generic]]
 TRACKER = "stopping."
-QUESTION = "question"
 BEST = "best."
 QUESTION = "question"
 """Marks a checkpoint that was taken before the evaluation of its round."""
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationRows:
     """Rows that the label party scores during training: each party's features, and the metric where the
     labels are.
     """
@@ -66,7 +65,7 @@ class PartyContext:
 
     holder: KeyHolder | None = None
     mapper: Mapper | None = None
-    evaluation: Evaluation | None = None
+    evaluation: EvaluationRows | None = None
     on_round: Callable[[Round], None] | None = None
     guard: ScoreGuard | None = None
     """Of a party that is scored; a fresh one where none is given."""

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from securefed.errors import DataError
-from securefed.protocols.own_gradient.training import Round
+from securefed.protocols.loop import Round
 from securefed.transport import Path, Transcript
 
 __all__ = ["RoundPoint", "Timeline", "bytes_by_kind"]

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from securefed import FedBCD, FedSGD, GeneralisedLinear, InverseSqrt, Party
 from securefed.engine import Processes
-from securefed.models import Linear
+from securefed.models import LinearModel
 from securefed.protocols.own_gradient.ledger import LedgerRefusal
 from tests.api.cases import columns, parties, plain, raw
 from tests.protocols.federation import Keys
@@ -55,7 +55,7 @@ def test_a_clone_is_not_fitted_and_learns_the_same() -> None:
 
 
 def test_fit_returns_the_estimator_and_changes_no_parameter() -> None:
-    mine = Linear(3)
+    mine = LinearModel(3)
     model = plain(local_model={"p0": mine}, hidden=[4])
     before = model.get_params()
     assert model.fit(parties()) is model
@@ -66,7 +66,7 @@ def test_fit_returns_the_estimator_and_changes_no_parameter() -> None:
 
 
 def test_a_model_of_ones_own_is_where_training_starts() -> None:
-    mine = Linear(3)
+    mine = LinearModel(3)
     mine.parameters = np.array([1.0, -2.0, 0.5])
     model = plain(local_model={"p0": mine}, rounds=1, learning_rate=1e-9, l2=0.0).fit(parties())
     assert np.abs(model.shards_["p0"].parameters - mine.parameters).max() < 1e-6

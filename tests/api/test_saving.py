@@ -13,7 +13,7 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 from securefed import DataError, GeneralisedLinear, Party, SettingError, TransferLearner
-from securefed.models import Linear, Network
+from securefed.models import LinearModel, NetworkModel
 from tests.api.cases import columns, parties, plain
 
 
@@ -115,7 +115,7 @@ def test_a_shard_has_its_partys_parameters_and_nobody_elses(local: str, tmp_path
         fitted = {each for each in arrays if each.startswith(("fitted.", "label."))}
         assert any(each.startswith("label.") for each in fitted) == (name == model.parties_[-1])
         assert set(arrays) - fitted == {*own.to_arrays(), "public", *scored}
-        kind = Linear if local == "linear" else Network
+        kind = LinearModel if local == "linear" else NetworkModel
         assert np.array_equal(kind.from_arrays(arrays).parameters, own.parameters)
         everything = (tmp_path / f"shard-{name}.npz").read_bytes()
         for other in model.parties_:

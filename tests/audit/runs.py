@@ -18,7 +18,7 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.paillier import paillier_scheme
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
-from securefed.protocols.loop import Evaluation, PartyContext
+from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -80,7 +80,7 @@ def generalised(parties: int, exchange: str, local: str) -> Callable[[str, Algor
         blocks = split(features, parties)
         names = [f"p{k}" for k in range(parties)]
         evaluations = {
-            name: Evaluation(block[:6], mean if name == names[-1] else None)
+            name: EvaluationRows(block[:6], mean if name == names[-1] else None)
             for name, block in zip(names, blocks, strict=True)
         }
         settings = {
@@ -112,7 +112,7 @@ def generalised(parties: int, exchange: str, local: str) -> Callable[[str, Algor
 def transferred(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
     people = shared_people(n=10, seed=changes.pop("data", 0))
     rows = people.b[people.rows_b][:5]
-    evaluations = {"A": Evaluation(None, mean), "B": Evaluation(rows)}
+    evaluations = {"A": EvaluationRows(None, mean), "B": EvaluationRows(rows)}
     settings = {"rounds": ROUNDS, "width": 2, "evaluate_every": 2, "allow_determined": False, **changes}
     return _made(
         transfer(people, keys(), scheme=scheme, algorithm=algorithm, evaluations=evaluations, **settings)
@@ -138,7 +138,7 @@ def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
             last = k == parties - 1
             seen = block[:held] if held else block
             context = PartyContext(
-                evaluation=Evaluation(seen, mean if last else None),
+                evaluation=EvaluationRows(seen, mean if last else None),
                 guard=ScoreGuard(party=name, column_bits=MUCH),
             )
             sides[name] = BlindParty(

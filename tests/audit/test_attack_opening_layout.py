@@ -17,7 +17,7 @@ from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto import FixedPoint, KeyHolder
 from securefed.crypto.errors import ShapeError
 from securefed.crypto.paillier import PaillierEncrypted, PaillierMasked
-from securefed.crypto.paillier.masking import Layout as PaillierLayout
+from securefed.crypto.paillier.masking import PackedLayout as PaillierLayout
 from securefed.crypto.paillier.masking import horner, mask_packed
 from securefed.crypto.randomness import uniform_many_below
 from securefed.protocols.agreement import Agreement, Member

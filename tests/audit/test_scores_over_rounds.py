@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from research.attacks.linear import features_from_span
 from research.attacks.scores import r_squared
 from securefed.assembly.recipe import LinearRecipe
-from securefed.models import Linear
+from securefed.models import LinearModel
 from securefed.protocols.agreement import Member
-from securefed.protocols.loop import Evaluation, PartyContext
+from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -60,11 +60,11 @@ def seen_scores(scheme: str, blind: bool, rounds: int, ledger: str = "off") -> t
         holder = None if blind else keys().holder(scheme, index)
         context = PartyContext(
             holder,
-            evaluation=Evaluation(block, watch if last else None),
+            evaluation=EvaluationRows(block, watch if last else None),
             guard=ScoreGuard(party=name, mode=ledger),
         )
         truth = (labels[:, None] if blind else labels) if last else None
-        model = Linear(block.shape[1])
+        model = LinearModel(block.shape[1])
         programs[name] = replace(recipe, fit_intercept=False).party(
             agreement, name, model, block, truth, context
         ).run  # fmt: skip

@@ -14,7 +14,7 @@ from securefed.crypto.ckks import (
     CkksSecretKey,
     generate_secret_key,
 )
-from securefed.crypto.ckks.layout import Rows, Sums
+from securefed.crypto.ckks.layout import RowLayout, SumLayout
 from securefed.crypto.ckks.noise import flood_deviation
 from securefed.crypto.ckks.parameters import DATA_BITS, RING
 from securefed.crypto.lattice.word_ring import Words, subtract
@@ -70,12 +70,12 @@ def tolerance(encrypted: CkksEncrypted, terms: int = 1, data_bound: float = 1.0)
     """
     form, layout = encrypted.form, encrypted.form.layout
     flood = flood_deviation(form.noise, layout.coefficients, layout.units, layout.levels)
-    spread = layout.stride * sqrt(layout.groups) if isinstance(layout, Sums) else sqrt(RING)
+    spread = layout.stride * sqrt(layout.groups) if isinstance(layout, SumLayout) else sqrt(RING)
     error = DEVIATIONS * 1.001 * flood * spread * 2.0**-form.scale
     exact = 2.0**-48 * encrypted.bound
     if form.product:
         power = int(np.ceil(np.log2(data_bound)))
         multiplier_scale = form.scale - (DATA_BITS - power)
         error += DEVIATIONS * sqrt(terms * RING / 24) * 2.0**-multiplier_scale * data_bound
-    assert isinstance(layout, Rows | Sums)
+    assert isinstance(layout, RowLayout | SumLayout)
     return float(error + exact)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securefed.crypto.ckks.embedding import coefficients
-from securefed.crypto.ckks.layout import Rows, Sums, layout_of
+from securefed.crypto.ckks.layout import RowLayout, SumLayout, layout_of
 from securefed.crypto.ckks.merging import merges_of
 from securefed.crypto.ckks.parameters import LEAST_STRIDE, RING, SLOTS
 from securefed.crypto.errors import CapacityError, FormatError
@@ -22,7 +22,7 @@ shapes = st.one_of(
 
 @given(shapes)
 def test_rows_keep_every_value(shape: tuple[int, ...]) -> None:
-    layout = Rows(shape)
+    layout = RowLayout(shape)
     values = np.random.default_rng(0).normal(size=shape)
     slots = layout.slots(values)
     assert slots.shape == (layout.ciphertexts, SLOTS)
@@ -49,19 +49,19 @@ def test_rows_keep_every_value(shape: tuple[int, ...]) -> None:
     ],
 )
 def test_sizes(shape: tuple[int, ...], ciphertexts: int, copies: int) -> None:
-    assert (Rows(shape).ciphertexts, Rows(shape).copies) == (ciphertexts, copies)
+    assert (RowLayout(shape).ciphertexts, RowLayout(shape).copies) == (ciphertexts, copies)
 
 
 def test_too_many_columns() -> None:
     with pytest.raises(CapacityError, match="4097 columns given, at most 4096"):
-        Rows((2, 4097))
+        RowLayout((2, 4097))
     with pytest.raises(CapacityError):
         layout_of((2, 4097), 3)
 
 
 @given(st.integers(1, 5000), st.integers(1, 70), st.integers(1, 300))
 def test_sums_lie_apart_and_come_back(rows: int, columns: int, outputs: int) -> None:
-    layout = Rows((rows, columns)).contracted(outputs)
+    layout = RowLayout((rows, columns)).contracted(outputs)
     assert layout == layout_of(layout.shape, layout.code)
     assert [len(places) for places in layout.places] == [
         2 * layout.groups * len(layout.members(i)) for i in range(layout.ciphertexts)
@@ -80,11 +80,11 @@ def test_sums_lie_apart_and_come_back(rows: int, columns: int, outputs: int) -> 
 
 
 def test_the_layouts_of_the_protocols() -> None:
-    transfer = Rows((1032, 32)).contracted(19)
+    transfer = RowLayout((1032, 32)).contracted(19)
     assert (transfer.units, transfer.ciphertexts, transfer.coefficients) == (10, 1, 640)
-    linear = Rows((4096,)).contracted(50)
+    linear = RowLayout((4096,)).contracted(50)
     assert (linear.units, linear.ciphertexts, linear.coefficients) == (25, 1, 50)
-    scores = Rows((32,)).contracted(1000)
+    scores = RowLayout((32,)).contracted(1000)
     assert (scores.copies, scores.units, scores.coefficients) == (128, 4, 1024)
 
 
@@ -95,7 +95,7 @@ def test_layouts_that_return_too_much_or_too_little_are_refused(shape: tuple[int
 
 
 def test_a_full_ciphertext_of_units() -> None:
-    layout = Sums((20_000,), 1)
+    layout = SumLayout((20_000,), 1)
     assert layout.units_each == SLOTS // LEAST_STRIDE
     assert layout.ciphertexts == -(-10_000 // 1024)
     assert [len(layout.members(i)) for i in (0, 9)] == [1024, 10_000 - 9 * 1024]

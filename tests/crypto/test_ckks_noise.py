@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from securefed.crypto.ckks import CkksEncrypted
-from securefed.crypto.ckks.layout import Rows, Sums
+from securefed.crypto.ckks.layout import RowLayout, SumLayout
 from securefed.crypto.ckks.merging import merge
 from securefed.crypto.ckks.noise import (
     FRESH_DEVIATION,
@@ -101,7 +101,7 @@ def test_merging_adds_what_was_said_and_changes_nothing_else(desk: Desk, outputs
     result = matrix @ desk.holder.encrypt(values, ONE)
     assert isinstance(result, CkksEncrypted)
     layout = result.form.layout
-    assert isinstance(layout, Sums)
+    assert isinstance(layout, SumLayout)
     chosen = range(min(layout.units, 40))
     held = [result._seal[unit] for unit in chosen]
     alone = np.concatenate(
@@ -109,7 +109,7 @@ def test_merging_adds_what_was_said_and_changes_nothing_else(desk: Desk, outputs
         axis=1,
     )
     merged_item = merge(held, layout.stride, desk.public.galois)
-    part = Sums((len(held) * 2 * layout.copies,), layout.groups)
+    part = SumLayout((len(held) * 2 * layout.copies,), layout.groups)
     merged = _unmerged(desk, merged_item)[:, part.places[0]]
     difference = centred(subtract(merged, alone))
     levels = (len(held) - 1).bit_length()
@@ -137,7 +137,7 @@ def test_the_flood_of_an_opening_is_there(desk: Desk) -> None:
     zero = desk.public.encrypt(np.zeros(4096), ONE)
     masked, mask = zero.mask()
     opened = desk.secret.open(desk.public.load_masked(masked.to_bytes()))
-    layout = Rows((4096,))
+    layout = RowLayout((4096,))
     deviation = flood_deviation(Noise(), layout.coefficients, 1, 0)
     seen = centred(subtract(opened.residues, mask._residues))
     assert 0.9 * deviation < seen.std() < 1.1 * deviation

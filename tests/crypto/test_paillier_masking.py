@@ -32,7 +32,7 @@ from securefed.crypto.paillier import (
     generate_secret_key,
 )
 from securefed.crypto.paillier.extent import from_integers
-from securefed.crypto.paillier.masking import Layout
+from securefed.crypto.paillier.masking import PackedLayout
 from securefed.crypto.wire import Frame, Kind
 
 P = 0xC57665EF6AE364F4555607AB86494D25
@@ -55,7 +55,7 @@ def test_masking_has_a_known_answer(secret: PaillierSecretKey) -> None:
     """Seven values of 23 bits in slots of 25: all in one plaintext, under one mask and one r**n."""
     values = np.array([0.5, -1.0, 4.0, -4.0, 0.0, 0.25, -0.125])
     encrypted = secret.encrypt(values, FIXED)
-    layout = Layout.of(256, (7,), encrypted.extent)
+    layout = PackedLayout.of(256, (7,), encrypted.extent)
     assert (layout.width, layout.slots, layout.ciphertexts) == (25, 10, 1)
     residue, number = pow(3, N, N * N), 1234567890123456789
     masked, mask = encrypted._mask_with(layout, [mpz(number)], [mpz(residue)])
@@ -89,7 +89,7 @@ def test_what_the_key_holder_opens_is_uniform() -> None:
     seen = []
     for value in (-1.0, 1.0):
         encrypted = secret.encrypt(np.array([value]), FixedPoint(1.0, 10))
-        layout = Layout.of(16, (1,), encrypted.extent)
+        layout = PackedLayout.of(16, (1,), encrypted.extent)
         replies = []
         for number in range(n):
             masked, _ = encrypted._mask_with(layout, [mpz(number)], [mpz(1)])

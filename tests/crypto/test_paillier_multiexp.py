@@ -12,7 +12,7 @@ from securefed.crypto.paillier.multiexp import (
     METHODS,
     PIPPENGER_WINDOWS,
     STRAUS_WINDOWS,
-    Column,
+    ExponentColumn,
     choose_plan,
     column_powers,
     powers,
@@ -74,7 +74,7 @@ def test_direct_products() -> None:
 def test_a_column_is_the_same_piece_of_work() -> None:
     bases = [mpz(3), mpz(5)]
     exponents = np.array([[123456, -654321]])
-    assert column_powers(Column(N, bases, exponents)) == naive(bases, exponents)
+    assert column_powers(ExponentColumn(N, bases, exponents)) == naive(bases, exponents)
 
 
 def test_zeros_everywhere_cost_nothing_and_give_one() -> None:

@@ -22,7 +22,7 @@ from securefed.assembly.kit import Model
 from securefed.assembly.recipe import PartyContext, Recipe
 from securefed.checks import check_number
 from securefed.crypto import FixedPoint
-from securefed.models import Linear
+from securefed.models import LinearModel
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.objectives import Objective
@@ -47,7 +47,7 @@ class WeightedSide:
     is_linear, exact = True, False
 
     def __init__(self, features: Array, weights: Array, labels: Array | None) -> None:
-        self.model = Linear(features.shape[1], bias=False)
+        self.model = LinearModel(features.shape[1], bias=False)
         self._features, self._weights, self._labels = features, weights, labels
         self.begin(np.arange(len(features)))
 
@@ -121,8 +121,10 @@ class WeightedKit(ObjectiveKit[WeightedRecipe]):
     recipe_class = WeightedRecipe
     estimator = "weighted"
 
-    def model(self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None) -> Linear:
-        return Linear(columns, bias=False)
+    def model(
+        self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None
+    ) -> LinearModel:
+        return LinearModel(columns, bias=False)
 
     def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
         recipe = self.recipe
@@ -166,4 +168,4 @@ class WeightedKit(ObjectiveKit[WeightedRecipe]):
     def load(
         self, public: Mapping[str, Any], arrays: dict[str, Any], parties: Sequence[str], outputs: int = 1
     ) -> LinearScorer:
-        return LinearScorer(Linear.from_arrays(arrays), BOUND)
+        return LinearScorer(LinearModel.from_arrays(arrays), BOUND)

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.models import HiddenLayer, Linear, LocalModel, Network, from_arrays
+from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel, from_arrays
 from securefed.models.activations import ACTIVATIONS, get_activation, sigmoid
 
 Array = NDArray[np.float64]
@@ -19,17 +19,17 @@ Check = Callable[[Array, Callable[[Array], Array], Array], None]
 
 ROWS, COLUMNS = 11, 4
 
-MODELS: dict[str, Callable[[], Linear | Network]] = {
-    "linear": lambda: Linear(COLUMNS),
-    "linear-bias": lambda: Linear(COLUMNS, bias=True),
-    "tanh": lambda: Network(COLUMNS, hidden=(5,), activation="tanh", seed=1),
-    "sigmoid-deep": lambda: Network(COLUMNS, hidden=(5, 3, 2), activation="sigmoid", seed=2),
-    "relu": lambda: Network(COLUMNS, hidden=(6, 3), activation="relu", seed=3),
+MODELS: dict[str, Callable[[], LinearModel | NetworkModel]] = {
+    "linear": lambda: LinearModel(COLUMNS),
+    "linear-bias": lambda: LinearModel(COLUMNS, bias=True),
+    "tanh": lambda: NetworkModel(COLUMNS, hidden=(5,), activation="tanh", seed=1),
+    "sigmoid-deep": lambda: NetworkModel(COLUMNS, hidden=(5, 3, 2), activation="sigmoid", seed=2),
+    "relu": lambda: NetworkModel(COLUMNS, hidden=(6, 3), activation="relu", seed=3),
 }
 
 
 @pytest.fixture(params=sorted(MODELS))
-def model(request: pytest.FixtureRequest) -> Linear | Network:
+def model(request: pytest.FixtureRequest) -> LinearModel | NetworkModel:
     model = MODELS[request.param]()
     model.parameters = np.random.default_rng(7).normal(size=model.size)
     return model
@@ -51,17 +51,19 @@ def at(model: LocalModel, X: Array) -> Callable[[Array], Array]:
     return output
 
 
-def test_is_a_local_model(model: Linear | Network) -> None:
+def test_is_a_local_model(model: LinearModel | NetworkModel) -> None:
     assert isinstance(model, LocalModel)
-    assert model.is_linear == isinstance(model, Linear)
+    assert model.is_linear == isinstance(model, LinearModel)
 
 
-def test_jacobian_against_differences(model: Linear | Network, X: Array, assert_derivative: Check) -> None:
+def test_jacobian_against_differences(
+    model: LinearModel | NetworkModel, X: Array, assert_derivative: Check
+) -> None:
     assert model.jacobian(X).shape == (model.size, ROWS)
     assert_derivative(model.jacobian(X), at(model, X), model.parameters)
 
 
-def test_vjp_is_the_jacobian_times_the_residual(model: Linear | Network, X: Array) -> None:
+def test_vjp_is_the_jacobian_times_the_residual(model: LinearModel | NetworkModel, X: Array) -> None:
     residual = np.random.default_rng(9).normal(size=ROWS)
     jacobian = model.jacobian(X)
     # Two orders of summing ROWS products, or of the layers' products within each: a few roundings per term.
@@ -69,23 +71,25 @@ def test_vjp_is_the_jacobian_times_the_residual(model: Linear | Network, X: Arra
     assert (np.abs(model.vjp(X, residual) - jacobian @ residual) <= tolerance).all()
 
 
-def test_jacobian_depends_on_parameters_only_if_not_linear(model: Linear | Network, X: Array) -> None:
+def test_jacobian_depends_on_parameters_only_if_not_linear(
+    model: LinearModel | NetworkModel, X: Array
+) -> None:
     before = model.jacobian(X)
     model.parameters = model.parameters + 0.5
     assert np.array_equal(before, model.jacobian(X)) == model.is_linear
 
 
 def test_linear_is_the_product_with_the_bias_last(X: Array) -> None:
-    model = Linear(COLUMNS, bias=True)
+    model = LinearModel(COLUMNS, bias=True)
     assert not model.parameters.any()
     model.parameters = np.array([1.0, -2.0, 0.5, 3.0, 10.0])
     assert model.forward(X) == pytest.approx(X @ [1.0, -2.0, 0.5, 3.0] + 10.0, abs=1e-13)
     assert np.array_equal(model.jacobian(X), np.vstack([X.T, np.ones(ROWS)]))
-    assert np.array_equal(Linear(COLUMNS).jacobian(X), X.T)
+    assert np.array_equal(LinearModel(COLUMNS).jacobian(X), X.T)
 
 
 def test_network_by_hand() -> None:
-    model = Network(2, hidden=(2,), activation="relu", seed=0)
+    model = NetworkModel(2, hidden=(2,), activation="relu", seed=0)
     #                          W1 (2x2), b1,          W2,         b2
     model.parameters = np.array([1, -1, 2, 1, 0.5, 0.5, 3.0, 4.0, 0.25])
     # z = (1*1 + 2*3 + .5, -1*1 + 1*3 + .5) = (7.5, 2.5); H = 22.5 + 10 + .25
@@ -95,7 +99,7 @@ def test_network_by_hand() -> None:
 
 
 def test_network_start_is_glorot_and_from_the_seed() -> None:
-    first, again, other = (Network(30, hidden=(20,), seed=seed).parameters for seed in (5, 5, 6))
+    first, again, other = (NetworkModel(30, hidden=(20,), seed=seed).parameters for seed in (5, 5, 6))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     weights, biases = first[:600], first[600:620]
@@ -104,10 +108,10 @@ def test_network_start_is_glorot_and_from_the_seed() -> None:
     assert np.abs(weights).max() <= limit
     # Uniform on +-limit: variance limit^2/3; the sample's standard error is limit^2 * sqrt(4/45/600).
     assert abs(weights.var() - limit**2 / 3) < 5 * limit**2 * np.sqrt(4 / 45 / 600)
-    assert not np.array_equal(Network(30, seed=None).parameters, Network(30, seed=None).parameters)
+    assert not np.array_equal(NetworkModel(30, seed=None).parameters, NetworkModel(30, seed=None).parameters)
 
 
-def test_parameters_are_copies(model: Linear | Network, X: Array) -> None:
+def test_parameters_are_copies(model: LinearModel | NetworkModel, X: Array) -> None:
     given = model.parameters
     given += 1.0
     assert not np.array_equal(given, model.parameters)
@@ -118,7 +122,7 @@ def test_parameters_are_copies(model: Linear | Network, X: Array) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_parameters_must_be_finite_and_fit(model: Linear | Network, bad: float) -> None:
+def test_parameters_must_be_finite_and_fit(model: LinearModel | NetworkModel, bad: float) -> None:
     values = model.parameters
     values[-1] = bad
     with pytest.raises(DataError, match=f"finite, but 1 of {model.size}"):
@@ -127,7 +131,7 @@ def test_parameters_must_be_finite_and_fit(model: Linear | Network, bad: float) 
         model.parameters = values[:-1]
 
 
-def test_wrong_shapes_are_refused(model: Linear | Network, X: Array) -> None:
+def test_wrong_shapes_are_refused(model: LinearModel | NetworkModel, X: Array) -> None:
     for call in (model.forward, model.jacobian):
         with pytest.raises(DataError, match=rf"\(rows, {COLUMNS}\), not \({ROWS}, {COLUMNS - 1}\)"):
             call(X[:, :-1])
@@ -139,7 +143,7 @@ def test_wrong_shapes_are_refused(model: Linear | Network, X: Array) -> None:
         model.vjp(X, np.ones((ROWS, 1)))
 
 
-def test_shard_through_a_file_without_pickle(model: Linear | Network, X: Array) -> None:
+def test_shard_through_a_file_without_pickle(model: LinearModel | NetworkModel, X: Array) -> None:
     file = io.BytesIO()
     shard: dict[str, Any] = dict(model.to_arrays())
     np.savez(file, **shard)
@@ -152,7 +156,7 @@ def test_shard_through_a_file_without_pickle(model: Linear | Network, X: Array) 
 
 
 def test_bad_shards_are_refused() -> None:
-    good = Network(3, hidden=(2,), seed=0).to_arrays()
+    good = NetworkModel(3, hidden=(2,), seed=0).to_arrays()
     missing_bias = {name: array for name, array in good.items() if name != "bias_1"}
     for bad, message in [
         ({}, "no entry 'model'"),
@@ -163,11 +167,11 @@ def test_bad_shards_are_refused() -> None:
         (good | {"weights_1": np.zeros((2, 2)), "bias_1": np.zeros(2)}, "do not form a network"),
         (good | {"weights_0": np.full((3, 2), np.nan)}, "finite"),
         (good | {"weights_0": np.full((3, 2), "x")}, "must hold numbers"),
-        (Linear(2).to_arrays() | {"bias": np.zeros(2)}, "at most one number"),
+        (LinearModel(2).to_arrays() | {"bias": np.zeros(2)}, "at most one number"),
     ]:
         with pytest.raises(DataError, match=message):
             from_arrays(bad)
-    for wrong in (Linear, HiddenLayer):
+    for wrong in (LinearModel, HiddenLayer):
         with pytest.raises(DataError, match="holds a 'network' model"):
             wrong.from_arrays(good)
     with pytest.raises(SettingError, match="activation must be one of"):
@@ -176,18 +180,18 @@ def test_bad_shards_are_refused() -> None:
 
 def test_bad_settings_are_one_line_by_name() -> None:
     calls: list[tuple[Callable[[], object], str]] = [
-        (lambda: Linear(0), "d must be an integer of at least 1, not 0"),
-        (lambda: Linear(2.0), "d must be an integer of at least 1, not 2.0"),  # type: ignore[arg-type]
-        (lambda: Linear(True), "d must be an integer"),
-        (lambda: Linear(2, bias=1), "bias must be True or False, not 1"),  # type: ignore[arg-type]
-        (lambda: Network(2, hidden=()), r"hidden must be a non-empty sequence .*, not \(\)"),
-        (lambda: Network(2, hidden=16), "hidden must be a non-empty sequence"),  # type: ignore[arg-type]
-        (lambda: Network(2, hidden=(4, 0)), "hidden must be an integer of at least 1, not 0"),
+        (lambda: LinearModel(0), "d must be an integer of at least 1, not 0"),
+        (lambda: LinearModel(2.0), "d must be an integer of at least 1, not 2.0"),  # type: ignore[arg-type]
+        (lambda: LinearModel(True), "d must be an integer"),
+        (lambda: LinearModel(2, bias=1), "bias must be True or False, not 1"),  # type: ignore[arg-type]
+        (lambda: NetworkModel(2, hidden=()), r"hidden must be a non-empty sequence .*, not \(\)"),
+        (lambda: NetworkModel(2, hidden=16), "hidden must be a non-empty sequence"),  # type: ignore[arg-type]
+        (lambda: NetworkModel(2, hidden=(4, 0)), "hidden must be an integer of at least 1, not 0"),
         (
-            lambda: Network(2, activation="gelu"),
+            lambda: NetworkModel(2, activation="gelu"),
             "activation must be one of 'tanh', 'sigmoid', 'relu', not 'gelu'",
         ),
-        (lambda: Network(2, seed=-1), "seed must be an integer of at least 0, not -1"),
+        (lambda: NetworkModel(2, seed=-1), "seed must be an integer of at least 0, not -1"),
     ]
     for call, message in calls:
         with pytest.raises(SettingError, match=message) as caught:

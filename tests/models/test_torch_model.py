@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, MissingExtra, SettingError
-from securefed.models import LocalModel, Network, from_arrays
+from securefed.models import LocalModel, NetworkModel, from_arrays
 from securefed.models.torch import TorchModel, half_image_cnn
 
 Array = NDArray[np.float64]
@@ -27,7 +27,7 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
-def twin(torch: Any, network: Network) -> TorchModel:
+def twin(torch: Any, network: NetworkModel) -> TorchModel:
     """The same network as a float64 torch module."""
     widths = (network.columns, *network.hidden, 1)
     layers: list[Any] = []
@@ -53,7 +53,7 @@ def test_without_torch_the_hint_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_equals_the_numpy_network(torch: Any) -> None:
-    network = Network(5, hidden=(4, 3), activation="tanh", seed=3)
+    network = NetworkModel(5, hidden=(4, 3), activation="tanh", seed=3)
     model = twin(torch, network)
     generator = np.random.default_rng(4)
     X, residual = generator.normal(size=(7, 5)), generator.normal(size=7)
@@ -65,7 +65,7 @@ def test_equals_the_numpy_network(torch: Any) -> None:
 
 
 def test_vjp_against_differences(torch: Any, assert_derivative: Check) -> None:
-    model = twin(torch, Network(3, hidden=(4,), activation="tanh", seed=5))
+    model = twin(torch, NetworkModel(3, hidden=(4,), activation="tanh", seed=5))
     generator = np.random.default_rng(6)
     X, residual = generator.normal(size=(6, 3)), generator.normal(size=6)
 

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper, generate, load_public_key
-from securefed.models import HiddenLayer, Linear, LocalModel, Network
+from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.loop import PartyContext
+from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD, Optimiser
 from securefed.protocols.own_gradient.sides import LinearSide, Side
-from securefed.protocols.own_gradient.training import DataParty, Evaluation, KeyHolderParty
+from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty
 from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedSGD, LearningRate, Stopping
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -71,7 +71,7 @@ class Federation:
     sides: dict[str, Any]
     holders: dict[str, KeyHolder]
     optimisers: dict[str, Optimiser]
-    evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    evaluations: dict[str, EvaluationRows] = field(default_factory=dict)
     mapper: Mapper | None = None
     on_round: dict[str, Any] = field(default_factory=dict)
     read_key: Any = READ_ANY
@@ -154,7 +154,7 @@ def linear(
     target: float | None = None,
     patience: int | None = None,
     evaluate_every: int = 0,
-    evaluations: Mapping[str, Evaluation] | None = None,
+    evaluations: Mapping[str, EvaluationRows] | None = None,
     allow_determined: bool = True,
     margin_bound: float = 16.0,
     score_precision: int = 10,
@@ -166,8 +166,8 @@ def linear(
     def model(k: int) -> LocalModel:
         columns = blocks[k].shape[1]
         if local == "network":
-            return Network(columns, hidden, "tanh", seed=10 + k)
-        return Linear(columns, bias=bias and k == len(blocks) - 1)
+            return NetworkModel(columns, hidden, "tanh", seed=10 + k)
+        return LinearModel(columns, bias=bias and k == len(blocks) - 1)
 
     sides = {
         name: LinearSide(
@@ -260,7 +260,7 @@ def transfer(
     target: float | None = None,
     patience: int | None = None,
     evaluate_every: int = 0,
-    evaluations: Mapping[str, Evaluation] | None = None,
+    evaluations: Mapping[str, EvaluationRows] | None = None,
     allow_determined: bool = True,
 ) -> Federation:
     """The transfer objective: B without labels, then A with them."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Serial
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.loop import EvaluationRows
 from securefed.protocols.messages import KINDS
-from securefed.protocols.own_gradient.training import Evaluation
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.prediction_run import predict_programs
@@ -64,7 +64,7 @@ def linear_training(keys: Keys, scheme: str, parties: int, exchange: str, order:
             target=1e9,
             evaluate_every=1,
             evaluations={
-                f"p{k}": Evaluation(block[:ROWS], mean_score if k == last else None)
+                f"p{k}": EvaluationRows(block[:ROWS], mean_score if k == last else None)
                 for k, block in enumerate(blocks)
             },
         )
@@ -73,7 +73,7 @@ def linear_training(keys: Keys, scheme: str, parties: int, exchange: str, order:
 
 def transfer_training(keys: Keys, scheme: str, order: Any, metric: Metric = mean_score) -> Scenario:
     people = shared_people(n=6, more_a=1, more_b=1, unlabelled=1, seed=3)
-    evaluations = {"B": Evaluation(people.b[:ROWS]), "A": Evaluation(None, metric)}
+    evaluations = {"B": EvaluationRows(people.b[:ROWS]), "A": EvaluationRows(None, metric)}
     return training(
         federation.transfer(
             people,

@@ -17,7 +17,7 @@ from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.precision import VALUE_BITS
-from securefed.protocols.loop import Evaluation, PartyContext
+from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Automatic, FedBCD, FedSGD, held_out
 from securefed.transport import get_network, run_local
@@ -59,7 +59,7 @@ class Run:
         for name, own in zip(self.names, columns, strict=True):
             last = name == "labels"
             seen = None if rows is None else rows[self.names.index(name)]
-            evaluation = None if seen is None else Evaluation(seen, self._metric if last else None)
+            evaluation = None if seen is None else EvaluationRows(seen, self._metric if last else None)
             steps = recipe.steps(self.agreement, own)
             context = PartyContext(evaluation=evaluation).guarding(name, own)
             context.guard.ledger.mode = "off"  # type: ignore[union-attr]

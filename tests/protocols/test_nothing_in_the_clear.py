@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from securefed.protocols.own_gradient.training import Evaluation
+from securefed.protocols.loop import EvaluationRows
 from securefed.protocols.schedules import FedBCD
 from tests.protocols import federation
 from tests.protocols.error_bounds import Observed, observe
@@ -103,7 +103,8 @@ def linear(
         hidden=(2,),
         evaluate_every=1,
         evaluations={
-            f"p{k}": Evaluation(part, metric if k == parties - 1 else None) for k, part in enumerate(parts)
+            f"p{k}": EvaluationRows(part, metric if k == parties - 1 else None)
+            for k, part in enumerate(parts)
         },
     )
     return made, labels
@@ -119,7 +120,7 @@ def transfer(keys: Keys, scheme: str, metric: Any) -> tuple[Federation, Array]:
         algorithm=FedBCD(2),
         rounds=2,
         evaluate_every=1,
-        evaluations={"B": Evaluation(people.b), "A": Evaluation(None, metric)},
+        evaluations={"B": EvaluationRows(people.b), "A": EvaluationRows(None, metric)},
     )
     return made, people.labels
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from securefed.api.result import RunResult
 from securefed.engine import Processes
 from securefed.errors import DataError, SettingError
+from securefed.protocols.loop import EvaluationRows, Round
 from securefed.protocols.optimisers import SGD, Adam
-from securefed.protocols.own_gradient.training import DataParty, Evaluation, KeyHolderParty, Round
+from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.transport import Network
 from tests.protocols import federation
@@ -46,11 +47,12 @@ class Metric:
 def linear(
     keys: Keys, metric: Callable[[Array], float] | None, parties: int = 2, **options: Any
 ) -> Federation:
-    """Evaluation on the last four of twelve rows."""
+    """EvaluationRows on the last four of twelve rows."""
     features, labels = blobs(12, 2 * parties, seed=8)
     parts = split(features, parties)
     evaluations = {
-        f"p{k}": Evaluation(part[8:], metric if k == parties - 1 else None) for k, part in enumerate(parts)
+        f"p{k}": EvaluationRows(part[8:], metric if k == parties - 1 else None)
+        for k, part in enumerate(parts)
     }
     return federation.linear(
         [part[:8] for part in parts],

@@ -34,7 +34,7 @@ from securefed.protocols.blind.transfer_algebra import (
     with_waves,
 )
 from securefed.protocols.blind.transfer_round import TransferRound, constants_of, count_products
-from securefed.protocols.loop import Evaluation, PartyContext
+from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -90,7 +90,7 @@ class Run:
         self.programs: dict[str, Any] = {}
         for name, columns, known in (("B", features_b, None), ("A", features_a, labels)):
             metric = self._metric if known is not None else None
-            evaluation = Evaluation(columns[shared][labelled], metric) if evaluated else None
+            evaluation = EvaluationRows(columns[shared][labelled], metric) if evaluated else None
             guard = ScoreGuard(party=name, column_bits=1e6, mode="off")
             context = PartyContext(evaluation=evaluation, guard=guard)
             self.programs[name] = made.blind_party(

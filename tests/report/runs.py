@@ -11,8 +11,8 @@ import numpy as np
 from securefed.assembly.recipe import PartyContext
 from securefed.crypto import KeyHolder, key_kind, load_public_key
 from securefed.plan.scenario import Scenario
+from securefed.protocols.loop import EvaluationRows
 from securefed.protocols.messages import KINDS
-from securefed.protocols.own_gradient.training import Evaluation
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, LocalRun, Message, Program, get_network, run_local
 from tests.protocols.federation import FULL_KEYS
@@ -82,7 +82,7 @@ def run(
         targets = signs if name == last else None
         guard = ScoreGuard(party=name, mode="off")
         scored = features[: agreement.holdout or rows]
-        seen = Evaluation(scored, (lambda scores: 0.5) if name == last else None)
+        seen = EvaluationRows(scored, (lambda scores: 0.5) if name == last else None)
         context = PartyContext(holders.get(name), evaluation=seen, guard=guard)
         programs[name] = scenario.program(name, features, targets, context).run
     if not agreement.mutual:

@@ -11,7 +11,7 @@ import pytest
 from securefed.assembly.recipe import LinearRecipe
 from securefed.errors import DataError
 from securefed.plan.scenario import Scenario
-from securefed.protocols.own_gradient.training import Round
+from securefed.protocols.loop import Round
 from securefed.protocols.schedules import FedBCD
 from securefed.report import RunDirectory, Timeline
 from securefed.report.page import render, seconds, size

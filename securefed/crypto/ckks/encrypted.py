@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from securefed.crypto.ckks.embedding import Complex, coefficients, seal_order
-from securefed.crypto.ckks.form import MOST_SCALE, Form, added, plain_added, product_form
-from securefed.crypto.ckks.layout import Layout, Rows, Sums, layout_of
+from securefed.crypto.ckks.form import MOST_SCALE, ArrayForm, added, plain_added, product_form
+from securefed.crypto.ckks.layout import CkksLayout, RowLayout, SumLayout, layout_of
 from securefed.crypto.ckks.merging import constant, merge
 from securefed.crypto.ckks.noise import Noise
 from securefed.crypto.ckks.opening import CkksMask, CkksMasked, repeated
@@ -44,7 +44,7 @@ __all__ = ["CkksEncrypted", "Seeded", "encrypted_bytes"]
 _HEAD = struct.Struct("<ddBB6x")
 
 
-def encrypted_bytes(layout: Layout, seeded: bool) -> int:
+def encrypted_bytes(layout: CkksLayout, seeded: bool) -> int:
     """The payload of an array; `seeded`: fresh from its key-holder."""
     words = layout.units * RING * 2 * (1 if seeded else 2)
     return _HEAD.size + (SEED_BYTES if seeded else 0) + 8 * words
@@ -66,7 +66,7 @@ class CkksEncrypted(Encrypted):
     def __init__(
         self,
         public: CkksPublicKey,
-        form: Form,
+        form: ArrayForm,
         *,
         held: Sequence[Any] | None = None,
         words: Words | None = None,
@@ -105,7 +105,7 @@ class CkksEncrypted(Encrypted):
             return 0  # c1 of each is another part of the seed's stream
         return repeated(self.residues()[:, 1])
 
-    def _make(self, form: Form, held: Sequence[Any]) -> CkksEncrypted:
+    def _make(self, form: ArrayForm, held: Sequence[Any]) -> CkksEncrypted:
         return CkksEncrypted(self.public, form, held=held)
 
     # Sums
@@ -146,7 +146,9 @@ class CkksEncrypted(Encrypted):
     def _add_plain(self, values: Floats) -> CkksEncrypted:
         form, layout = plain_added(self.form), self.form.layout
         polynomials = (
-            coefficients(layout.slots(values)) if isinstance(layout, Rows) else layout.polynomials(values)
+            coefficients(layout.slots(values))
+            if isinstance(layout, RowLayout)
+            else layout.polynomials(values)
         )
         addends = to_ntt(from_floats(polynomials, self.form.scale), structured=True)
         held = [
@@ -161,7 +163,7 @@ class CkksEncrypted(Encrypted):
         layout = self.form.layout
         form, scale = product_form(self.form, layout, float(np.max(np.abs(factors))), fixed, 1, 1)
         scaled = _scaled(factors, scale)
-        slots = layout.slots(scaled) if isinstance(layout, Rows) else scaled
+        slots = layout.slots(scaled) if isinstance(layout, RowLayout) else scaled
         held = [
             self.public.zero() if product is None else product
             for product in map(_times, self._seal, _encoded(slots))
@@ -170,7 +172,7 @@ class CkksEncrypted(Encrypted):
 
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> CkksEncrypted:
         layout = self.form.layout
-        rows = layout if isinstance(layout, Rows) else Rows(layout.shape)
+        rows = layout if isinstance(layout, RowLayout) else RowLayout(layout.shape)
         target = rows.contracted(multipliers.shape[1])
         largest = float(multipliers.largest.max())
         form, scale = product_form(self.form, target, largest, fixed, rows.ciphertexts, self.rows)
@@ -181,7 +183,7 @@ class CkksEncrypted(Encrypted):
         held = [self._unit(target, rows, _scaled(multipliers.block(EVERY, each), scale)) for each in outputs]
         return self._make(form, held)
 
-    def _unit(self, target: Sums, rows: Rows, multipliers: Floats) -> Any:
+    def _unit(self, target: SumLayout, rows: RowLayout, multipliers: Floats) -> Any:
         """The sum over the blocks of ciphertext times multipliers, for the outputs of one unit."""
         slots = _unit_slots(target, rows, multipliers)
         total: Any = None
@@ -221,7 +223,7 @@ class CkksEncrypted(Encrypted):
 
     def _merged(self) -> Sequence[Any]:
         layout = self.form.layout
-        if isinstance(layout, Rows):
+        if isinstance(layout, RowLayout):
             return self._seal
         return [
             merge([self._seal[unit] for unit in layout.members(i)], layout.stride, self.public.galois)
@@ -250,9 +252,9 @@ class CkksEncrypted(Encrypted):
             )
         product, private, aligned, seeded = (bool(flags >> bit & 1) for bit in range(4))
         noise, layout = Noise(terms, multiplier_bits, blocks), layout_of(frame.shape, code)
-        if isinstance(layout, Sums) and not product:
+        if isinstance(layout, SumLayout) and not product:
             raise FormatError("sums that are not products given")
-        form = Form(layout, bound, scale, magnitude, noise, product, private, aligned)
+        form = ArrayForm(layout, bound, scale, magnitude, noise, product, private, aligned)
         body = memoryview(frame.payload)[_HEAD.size :]
         start = SEED_BYTES if seeded else 0
         if len(frame.payload) != (expected := encrypted_bytes(layout, seeded)):
@@ -268,7 +270,7 @@ class CkksEncrypted(Encrypted):
         return cls(public, form, words=residues)
 
 
-def _unit_slots(target: Sums, rows: Rows, multipliers: Floats) -> Complex:
+def _unit_slots(target: SumLayout, rows: RowLayout, multipliers: Floats) -> Complex:
     """(blocks, slots) complex multipliers of one unit, from (columns, outputs, rows)."""
     size = 2 * target.copies
     chosen = multipliers.transpose(1, 2, 0)

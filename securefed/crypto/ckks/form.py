@@ -11,7 +11,7 @@ from math import frexp, isfinite, log2
 
 import numpy as np
 
-from securefed.crypto.ckks.layout import Layout, Rows
+from securefed.crypto.ckks.layout import CkksLayout, RowLayout
 from securefed.crypto.ckks.noise import FRESH, MOST_MULTIPLIER_BITS, MOST_TERMS, Noise
 from securefed.crypto.ckks.parameters import (
     ALIGNMENT_BITS,
@@ -23,15 +23,15 @@ from securefed.crypto.ckks.parameters import (
 from securefed.crypto.errors import CapacityError
 from securefed.crypto.fixed import FixedPoint
 
-__all__ = ["MOST_SCALE", "Form", "added", "fresh_form", "plain_added", "product_form"]
+__all__ = ["MOST_SCALE", "ArrayForm", "added", "fresh_form", "plain_added", "product_form"]
 
 MOST_SCALE = 1200
 _LEAST_POWER, _MOST_POWER = -512, 1000
 
 
 @dataclass(frozen=True)
-class Form:
-    layout: Layout
+class ArrayForm:
+    layout: CkksLayout
     bound: float
     """Every |value| is at most this."""
     scale: int
@@ -64,17 +64,17 @@ def power_above(number: float) -> int:
     return max(exponent - (mantissa == 0.5), _LEAST_POWER)
 
 
-def fresh_form(shape: tuple[int, ...], fixed: FixedPoint) -> Form:
+def fresh_form(shape: tuple[int, ...], fixed: FixedPoint) -> ArrayForm:
     power = power_above(fixed.bound)
-    return Form(Rows(shape), fixed.bound, DATA_BITS - power, DATA_BITS + log2(fixed.bound) - power)
+    return ArrayForm(RowLayout(shape), fixed.bound, DATA_BITS - power, DATA_BITS + log2(fixed.bound) - power)
 
 
-def plain_added(form: Form) -> Form:
+def plain_added(form: ArrayForm) -> ArrayForm:
     """Of a sum with plain numbers no larger than the bound."""
     return replace(form, bound=2 * form.bound, magnitude=form.magnitude + 1)
 
 
-def added(low: Form, high: Form) -> tuple[Form, int]:
+def added(low: ArrayForm, high: ArrayForm) -> tuple[ArrayForm, int]:
     """The form of a sum, and by which power of two the array of lower scale has to be multiplied for it.
 
     Public scales are aligned exactly. Where one is private, the lift is private too: the form declares
@@ -102,7 +102,7 @@ def added(low: Form, high: Form) -> tuple[Form, int]:
         raise CapacityError(f"a sum of {terms} encryptions given, at most {MOST_TERMS} are allowed")
     noise = Noise(terms, max(bits), max(low.noise.blocks, high.noise.blocks))
     return (
-        Form(
+        ArrayForm(
             low.layout,
             low.bound + high.bound,
             high.scale,
@@ -118,8 +118,8 @@ def added(low: Form, high: Form) -> tuple[Form, int]:
 
 
 def product_form(
-    form: Form, layout: Layout, largest: float, fixed: FixedPoint | None, blocks: int, terms: int
-) -> tuple[Form, int]:
+    form: ArrayForm, layout: CkksLayout, largest: float, fixed: FixedPoint | None, blocks: int, terms: int
+) -> tuple[ArrayForm, int]:
     """The form of a product, and the power of two that the multipliers are scaled by.
 
     The multipliers are divided by a power of two not below the largest (or the bound of `fixed`) and take as
@@ -140,7 +140,7 @@ def product_form(
         raise CapacityError(f"multipliers above 2^{_MOST_POWER} given: declare smaller ones")
     limit = fixed.bound if fixed else 2.0**power
     scale = bits - power
-    result = Form(
+    result = ArrayForm(
         layout,
         form.bound * limit * terms,
         form.scale + scale,

@@ -23,7 +23,7 @@ import numpy as np
 from securefed.crypto.ckks.embedding import coefficients
 from securefed.crypto.ckks.encrypted import CkksEncrypted, Seeded
 from securefed.crypto.ckks.form import MOST_SCALE, fresh_form
-from securefed.crypto.ckks.layout import Rows
+from securefed.crypto.ckks.layout import RowLayout
 from securefed.crypto.ckks.opening import CkksMasked, CkksOpened, decode, flood, read_answer
 from securefed.crypto.ckks.parameters import (
     DATA_PRIMES,
@@ -167,7 +167,7 @@ class CkksPublicKey(PublicKey):
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         form = fresh_form(values.shape, fixed)
         held: list[Any] = []
-        slots = Rows(values.shape).slots(values)
+        slots = RowLayout(values.shape).slots(values)
         for block in progress(slots, "encrypting", len(slots)):
             message = to_ntt(from_floats(coefficients(block), form.scale)[None], structured=True)[0]
             held.append(encrypt(self._key, plaintext(message)))
@@ -208,7 +208,7 @@ class CkksSecretKey(SecretKey):
     def encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         """c1 from a fresh public seed, c0 = m + e - c1 s: less noise, and half the bytes."""
         form, seed = fresh_form(values.shape, fixed), os.urandom(SEED_BYTES)
-        slots = Rows(values.shape).slots(values)
+        slots = RowLayout(values.shape).slots(values)
         c0 = np.empty((len(slots), 2, RING), dtype=np.uint64)
         starts = range(0, len(slots), _CHUNK)
         for start in progress(starts, "encrypting", len(starts)):

@@ -26,7 +26,7 @@ from securefed.crypto.ckks.embedding import Complex, Floats, real_slots, sum_coe
 from securefed.crypto.ckks.parameters import LEAST_STRIDE, RING, SLOTS
 from securefed.crypto.errors import CapacityError, FormatError
 
-__all__ = ["Layout", "Rows", "Sums", "layout_of", "power_of_two"]
+__all__ = ["CkksLayout", "RowLayout", "SumLayout", "layout_of", "power_of_two"]
 
 
 def power_of_two(number: int) -> int:
@@ -41,7 +41,7 @@ def _width(columns: int) -> int:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowLayout:
     """One value a slot."""
 
     shape: tuple[int, ...]
@@ -105,14 +105,14 @@ class Rows:
         table = slots.reshape(shape).mean(axis=1)[: self.rows, : self.columns]
         return np.ascontiguousarray(table).reshape(self.shape)
 
-    def contracted(self, outputs: int) -> Sums:
+    def contracted(self, outputs: int) -> SumLayout:
         """Where the sums over the rows will lie."""
         shape = (outputs, self.columns) if len(self.shape) == 2 else (outputs,)
-        return Sums(shape, self.width * min(self.copies, power_of_two((outputs + 1) // 2)))
+        return SumLayout(shape, self.width * min(self.copies, power_of_two((outputs + 1) // 2)))
 
 
 @dataclass(frozen=True)
-class Sums:
+class SumLayout:
     """Sums over slots, waiting to be merged and opened."""
 
     shape: tuple[int, ...]
@@ -207,15 +207,15 @@ class Sums:
         return result
 
 
-Layout = Rows | Sums
+CkksLayout = RowLayout | SumLayout
 
 
-def layout_of(shape: tuple[int, ...], code: int) -> Layout:
+def layout_of(shape: tuple[int, ...], code: int) -> CkksLayout:
     """The layout that a frame announces; one that returns more than its shape needs is refused."""
     if code == 0:
-        return Rows(shape)
+        return RowLayout(shape)
     width, outputs = _width(shape[1] if len(shape) == 2 else 1), shape[0]
     groups = 1 << (code - 1) if 0 < code <= SLOTS.bit_length() else 0
     if not width <= groups <= width * power_of_two((outputs + 1) // 2):
         raise FormatError(f"layout {code} is not one of an array of shape {shape}")
-    return Sums(shape, groups)
+    return SumLayout(shape, groups)

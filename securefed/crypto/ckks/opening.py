@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from securefed.crypto.ckks.layout import Layout, Rows, layout_of
+from securefed.crypto.ckks.layout import CkksLayout, RowLayout, layout_of
 from securefed.crypto.ckks.noise import Noise, flood_deviation
 from securefed.crypto.ckks.parameters import RING
 from securefed.crypto.errors import FormatError, MaskError, ShapeError
@@ -53,23 +53,23 @@ __all__ = [
 _DIGEST_BYTES = 16
 
 
-def masked_bytes(layout: Layout) -> int:
+def masked_bytes(layout: CkksLayout) -> int:
     """The payload of a masked block."""
     return 8 * 2 * (layout.ciphertexts * RING + layout.coefficients)
 
 
-def answer_bytes(layout: Layout) -> int:
+def answer_bytes(layout: CkksLayout) -> int:
     """The payload of an opening or a disclosure."""
     return _DIGEST_BYTES + 8 * 2 * layout.coefficients
 
 
-def flood(layout: Layout, noise: Noise) -> Words:
+def flood(layout: CkksLayout, noise: Noise) -> Words:
     """Gaussian residues for the returned coefficients of one opening."""
     count = layout.coefficients
     return gaussian(secret_bytes(), count, flood_deviation(noise, count, layout.units, layout.levels))
 
 
-def decode(layout: Layout, residues: Words, scale: int) -> Floats:
+def decode(layout: CkksLayout, residues: Words, scale: int) -> Floats:
     """Unmasked residues of the returned coefficients to values."""
     return layout.values(np.ldexp(centred(residues), -scale))
 
@@ -84,7 +84,7 @@ class CkksMasked(Masked):
 
     public: CkksPublicKey
 
-    def __init__(self, public: CkksPublicKey, layout: Layout, noise: Noise, c0: Words, c1: Words) -> None:
+    def __init__(self, public: CkksPublicKey, layout: CkksLayout, noise: Noise, c0: Words, c1: Words) -> None:
         self.public = public
         self.layout = layout
         self.shape = layout.shape
@@ -101,7 +101,7 @@ class CkksMasked(Masked):
 
     def check_sums(self, held: tuple[int, ...], outputs: int) -> None:
         super().check_sums(held, outputs)
-        if self.layout != Rows(held).contracted(outputs):
+        if self.layout != RowLayout(held).contracted(outputs):
             raise ShapeError(f"a request for coefficients that its {prod(self.shape)} sums do not lie in")
 
     def _payload(self) -> bytes:
@@ -135,7 +135,7 @@ class CkksOpened(Opened):
 
     public: CkksPublicKey
 
-    def __init__(self, public: CkksPublicKey, layout: Layout, digest: bytes, residues: Words) -> None:
+    def __init__(self, public: CkksPublicKey, layout: CkksLayout, digest: bytes, residues: Words) -> None:
         self.public = public
         self.layout = layout
         self.shape = layout.shape
@@ -152,7 +152,7 @@ class CkksOpened(Opened):
         return cls(public, layout, *read_answer(frame, layout))
 
 
-def read_answer(frame: Frame, layout: Layout) -> tuple[bytes, Words]:
+def read_answer(frame: Frame, layout: CkksLayout) -> tuple[bytes, Words]:
     """The digest and the residues of an opening or a disclosure."""
     expected = answer_bytes(layout)
     if len(frame.payload) != expected:

@@ -23,7 +23,7 @@ from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.multipliers import BLOCK_ENTRIES, EVERY, Multipliers, as_multipliers
 from securefed.crypto.paillier.extent import Extent, MultiplierScale, multiplier_scale, to_integers
 from securefed.crypto.paillier.masking import (
-    Layout,
+    PackedLayout,
     PaillierMask,
     PaillierMasked,
     join_integers,
@@ -31,7 +31,7 @@ from securefed.crypto.paillier.masking import (
     pack_ciphertexts,
     repeated,
 )
-from securefed.crypto.paillier.multiexp import Column, column_powers
+from securefed.crypto.paillier.multiexp import ExponentColumn, column_powers
 from securefed.crypto.paillier.residues import invert_all
 from securefed.crypto.progress import progress
 from securefed.crypto.randomness import uniform_many_below
@@ -100,7 +100,7 @@ class PaillierEncrypted(Encrypted):
         """`width`: slots of that many bits and not the tightest, where both sides have to know them."""
         if width is not None and width < self.extent.magnitude.bit_length() + 2:
             raise CapacityError(f"slots of {width} bits given, these values take more")
-        layout = Layout.of(self.public.bits, self.shape, self.extent, width)
+        layout = PackedLayout.of(self.public.bits, self.shape, self.extent, width)
         count = layout.ciphertexts
         return self._mask_with(layout, uniform_many_below(self.public.n, count), self.public.draw(count))
 
@@ -108,7 +108,7 @@ class PaillierEncrypted(Encrypted):
         return self.mask(width)
 
     def _mask_with(
-        self, layout: Layout, masks: Sequence[mpz], residues: Sequence[mpz]
+        self, layout: PackedLayout, masks: Sequence[mpz], residues: Sequence[mpz]
     ) -> tuple[PaillierMasked, PaillierMask]:
         return mask_packed(
             self.public, pack_ciphertexts(self.public, self._ciphertexts, layout), layout, masks, residues
@@ -180,13 +180,15 @@ class PaillierEncrypted(Encrypted):
         shape = (outputs, columns) if len(self.shape) == 2 else (outputs,)
         return PaillierEncrypted(self.public, shape, by_row, extent)
 
-    def _pieces(self, multipliers: Multipliers, scale: MultiplierScale, size: int) -> Iterator[Column]:
+    def _pieces(
+        self, multipliers: Multipliers, scale: MultiplierScale, size: int
+    ) -> Iterator[ExponentColumn]:
         """Column by column, `size` outputs each."""
         columns, outputs, _ = multipliers.shape
         for j in range(columns):
             (integers,) = scale.integers(multipliers.block(slice(j, j + 1), EVERY))
             for i in range(0, outputs, size):
-                yield Column(self.public.n, self._ciphertexts[j::columns], integers[i : i + size])
+                yield ExponentColumn(self.public.n, self._ciphertexts[j::columns], integers[i : i + size])
 
 
 def each_power(item: tuple[mpz, list[mpz], list[int]]) -> list[mpz]:

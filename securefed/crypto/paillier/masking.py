@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from securefed.crypto.paillier.public import PaillierPublicKey
 
 __all__ = [
-    "Layout",
+    "PackedLayout",
     "PaillierMask",
     "PaillierMasked",
     "PaillierOpened",
@@ -52,7 +52,7 @@ SHORT = 64
 
 
 @dataclass(frozen=True)
-class Layout:
+class PackedLayout:
     """How values lie in the plaintexts of a masked block: the requester's business, not the key-holder's."""
 
     modulus_bits: int
@@ -64,7 +64,7 @@ class Layout:
     @classmethod
     def of(
         cls, modulus_bits: int, shape: tuple[int, ...], extent: Extent, width: int | None = None
-    ) -> Layout:
+    ) -> PackedLayout:
         """The tightest one for an extent, or the one with that slot width."""
         tight = extent.magnitude.bit_length() + 2
         return cls(modulus_bits, shape, width or tight, extent.fraction_bits, extent.magnitude)
@@ -109,7 +109,9 @@ def horner(item: tuple[mpz, int, list[mpz]]) -> mpz:
     return packed
 
 
-def pack_ciphertexts(public: PaillierPublicKey, ciphertexts: Sequence[mpz], layout: Layout) -> list[mpz]:
+def pack_ciphertexts(
+    public: PaillierPublicKey, ciphertexts: Sequence[mpz], layout: PackedLayout
+) -> list[mpz]:
     slots = layout.slots
     groups = [list(ciphertexts[i : i + slots]) for i in range(0, len(ciphertexts), slots)]
     return public.mapper.map(horner, [(public.square, layout.width, group) for group in groups])
@@ -118,7 +120,7 @@ def pack_ciphertexts(public: PaillierPublicKey, ciphertexts: Sequence[mpz], layo
 def mask_packed(
     public: PaillierPublicKey,
     packed: Sequence[mpz],
-    layout: Layout,
+    layout: PackedLayout,
     masks: Sequence[mpz],
     residues: Sequence[mpz],
 ) -> tuple[PaillierMasked, PaillierMask]:
@@ -216,7 +218,7 @@ class PaillierOpened(Opened):
 class PaillierMask(Mask):
     """The integers that hide one block, and how to read what is under them."""
 
-    def __init__(self, public: PaillierPublicKey, layout: Layout, masks: Sequence[mpz]) -> None:
+    def __init__(self, public: PaillierPublicKey, layout: PackedLayout, masks: Sequence[mpz]) -> None:
         super().__init__()
         self._public = public
         self._layout = layout
@@ -255,7 +257,7 @@ def read_disclosure(masked: PaillierMasked, disclosure: bytes) -> PaillierMask:
     fraction_bits, width, bits, spare = frame.numbers
     if abs(fraction_bits) > MOST_FRACTION_BITS or not 1 <= bits <= min(width - 2, public.bits - 1) or spare:
         raise FormatError(f"a disclosure with layout {frame.numbers} given: not one of this key")
-    layout = Layout(public.bits, shape, width, fraction_bits, (1 << bits) - 1)
+    layout = PackedLayout(public.bits, shape, width, fraction_bits, (1 << bits) - 1)
     masks = _read_plaintexts(public, frame.payload, _block_count(frame, public.plaintext_bytes))
     if shape != masked.shape or not len(masks) == masked.ciphertexts == layout.ciphertexts:
         raise MaskError(

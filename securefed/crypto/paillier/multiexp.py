@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from securefed.crypto.paillier.residues import invert_all
 
-__all__ = ["Column", "Plan", "choose_plan", "column_powers", "powers"]
+__all__ = ["ExponentColumn", "Plan", "choose_plan", "column_powers", "powers"]
 
 Integers = NDArray[np.int64]
 
@@ -69,7 +69,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Column:
+class ExponentColumn:
     """One piece of work: a column's bases and the exponents of some outputs, picklable."""
 
     n: mpz
@@ -78,7 +78,7 @@ class Column:
     """(outputs, rows)"""
 
 
-def column_powers(column: Column) -> list[mpz]:
+def column_powers(column: ExponentColumn) -> list[mpz]:
     """The piece of work itself; a top-level function, for other processes."""
     return powers(column.bases, column.exponents, column.n)
 

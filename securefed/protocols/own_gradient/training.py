@@ -28,11 +28,8 @@ from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
 from securefed.protocols.keyring import Keyring, distribute_keys
 from securefed.protocols.loop import (
-    Evaluation,
-    Outcome,
     PartyContext,
     PartyLoop,
-    Round,
     State,
     checkpoint_array,
     part_of,
@@ -58,7 +55,7 @@ from securefed.protocols.scoring.scorers import TransferScorer
 from securefed.protocols.steps import OwnSteps
 from securefed.transport import Link
 
-__all__ = ["DataParty", "Evaluation", "KeyHolderParty", "Outcome", "Round"]
+__all__ = ["DataParty", "KeyHolderParty"]
 
 Array = NDArray[np.float64]
 OPTIMISER = "optimiser."
