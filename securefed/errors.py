@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-__all__ = ["DataError", "MissingExtra", "Problems", "SecurefedError", "SettingError"]
+__all__ = ["DataError", "MissingExtra", "Problems", "SecurefedError", "SettingError", "plain_text"]
 
 MOST_SHOWN = 20
+MOST_CHARACTERS = 300
 
 
 class SecurefedError(Exception):
@@ -34,6 +35,17 @@ class DataError(SecurefedError, ValueError):
     def __init__(self, text: str, problems: Sequence[str] = ()) -> None:
         super().__init__(text)
         self.problems = tuple(problems) or (text,)
+
+
+def plain_text(value: object, most: int = MOST_CHARACTERS) -> str:
+    """Return what somebody else said as one bounded line without control characters.
+
+    Everything that a peer says passes through here before it is logged, shown or put into an error: terminal
+    escapes, line breaks and text of any length come out as harmless words.
+    """
+    text = str(value)[: 4 * most]
+    line = " ".join("".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text).split())
+    return line if len(line) <= most and len(text) == len(str(value)) else f"{line[: most - 3]}..."
 
 
 class Problems:

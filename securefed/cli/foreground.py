@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from securefed.cli.terminal import Terminal, clock
-from securefed.process.endpoint import trouble_in_words
+from securefed.cli.terminal import MOST_LINE, Terminal, clock
+from securefed.errors import plain_text
 from securefed.report.page import size
 from securefed.transport.network import Waiting
 
@@ -26,7 +28,7 @@ class _LogLines(logging.Handler):
         self._terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = " ".join(record.getMessage().split())
+        text = plain_text(record.getMessage(), MOST_LINE)
         if record.levelno >= logging.WARNING:
             self._terminal.warn(text)
         else:
@@ -41,7 +43,7 @@ def in_foreground(terminal: Terminal) -> Iterator[None]:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    with warnings.catch_warnings(), interruptible():
+    with warnings.catch_warnings(), interruptible(), _threads_that_die(terminal):
         warnings.simplefilter("once")
         warnings.showwarning = lambda message, *_: terminal.warn(str(message))
         try:
@@ -50,6 +52,24 @@ def in_foreground(terminal: Terminal) -> Iterator[None]:
             logger.removeHandler(handler)
             logger.setLevel(level)
             logger.propagate = propagate
+
+
+@contextmanager
+def _threads_that_die(terminal: Terminal) -> Iterator[None]:
+    """End the process, with a line, when one of its threads dies: it would live on and answer nobody."""
+
+    def died(arguments: threading.ExceptHookArgs) -> None:
+        if arguments.exc_type is SystemExit:
+            return
+        name = arguments.thread.name if arguments.thread is not None else "unknown"
+        terminal.error(f"thread {name} failed ({plain_text(arguments.exc_value)}); this party stops")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before, threading.excepthook = threading.excepthook, died
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 @contextmanager
@@ -73,4 +93,5 @@ def waiting_note(waiting: Waiting) -> str:
         way = f"to {waiting.peer}" if waiting.outgoing else f"from {waiting.peer}"
         return f"{size(part)} of {size(whole)} {way}"
     left = clock(max(0.0, waiting.left))
-    return f"waiting for {waiting.peer}, {left} left{trouble_in_words(waiting.trouble)}"
+    trouble = f" ({waiting.trouble})" if waiting.trouble else ""
+    return f"waiting for {waiting.peer}, {left} left{trouble}"

@@ -16,7 +16,7 @@ from securefed.data.rows import read_rows
 from securefed.engine import started_engine
 from securefed.errors import SettingError
 from securefed.files import check_writable, only_process, write_json
-from securefed.process.attempts import ALL_KINDS
+from securefed.process.attempts import ALL_KINDS, Attempts
 from securefed.process.endpoint import load_keys, may_return, open_endpoint, why_it_ended
 from securefed.process.own_data import row_numbers
 from securefed.process.score_file import score_guard
@@ -128,6 +128,7 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal
 def _meet(
     endpoint: Endpoint, scoring: Scoring, party: PartyFile, instance: str, terminal: Terminal
 ) -> Scored:
+    attempts = Attempts(party.own.wait)
     with closing(terminal.progress(1, f"{party.own.name}: scores")) as progress:
         while True:
             try:
@@ -142,6 +143,7 @@ def _meet(
             except PeerGone as gone:
                 if not scoring.begun or not may_return(gone):
                     raise
+                attempts.interrupted(gone, None)
                 terminal.warn(f"{why_it_ended(gone)}; beginning again and waiting for it")
             else:
                 if scoring.refused is not None:

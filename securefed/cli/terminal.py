@@ -20,6 +20,8 @@ COLOURS = {"bold": "1", "soft": "2", "red": "31", "green": "32", "yellow": "33",
 PLAIN_EVERY = 10.0
 """Seconds between two lines of progress where there is no terminal."""
 TICK = 0.5
+MOST_LINE = 2000
+"""Characters of a line; what others say comes through, and must not fill a disk."""
 
 
 class Terminal:
@@ -52,30 +54,32 @@ class Terminal:
     def result(self, text: str, *, colour: str | None = None) -> None:
         """What the command was for: to stdout, quiet or not."""
         with self._lock, self._clear():
-            print(self.paint(text, colour, self._out) if colour else text, file=self._out, flush=True)
+            shown = _harmless(text)
+            print(self.paint(shown, colour, self._out) if colour else shown, file=self._out, flush=True)
 
     def say(self, text: str, *, colour: str | None = None) -> None:
         """What happens: to stderr, unless quiet."""
         if not self.quiet:
-            self._write(self.paint(text, colour) if colour else text)
+            self._write(text, colour)
 
     def detail(self, text: str) -> None:
         """More of it: with --verbose."""
         if self.verbose:
-            self._write(self.paint(text, "soft"))
+            self._write(text, "soft")
 
     def warn(self, text: str) -> None:
-        self._write(f"{self.paint('note:', 'yellow')} {text}")
+        self._write(f"note: {text}", "yellow")
 
     def error(self, text: str) -> None:
         """The last word; what was in progress is over."""
         if self._progress is not None:
             self._progress.close()
-        self._write(self.paint(text, "red"))
+        self._write(text, "red")
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, colour: str | None = None) -> None:
+        shown = _harmless(text)
         with self._lock, self._clear():
-            print(text, file=self._err, flush=True)
+            print(self.paint(shown, colour) if colour else shown, file=self._err, flush=True)
 
     def _clear(self) -> Any:
         """Out of the way of the line of progress, and back again."""
@@ -94,6 +98,12 @@ class Terminal:
             self._progress.close()
         with suppress(BrokenPipeError, ValueError):
             self._out.flush()
+
+
+def _harmless(text: str) -> str:
+    """Return the text without terminal escapes, each line bounded: file names and peers' words are in it."""
+    lines = ("".join(c if c.isprintable() else "?" for c in line[:MOST_LINE]) for line in text.split("\n"))
+    return "\n".join(lines)
 
 
 class _Nothing:

@@ -7,6 +7,7 @@ will be the same next time (its data, a diverging training) ends it at once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,14 +24,26 @@ from securefed.protocols.messages import KINDS
 from securefed.report.page import render
 from securefed.report.summary import PartyAccount
 from securefed.transport import Link, TransportError, WrongRun
-from securefed.transport.network import Endpoint, NetworkLink, PeerGone, Waiting
+from securefed.transport.network import Endpoint, NetworkLink, PeerGone, PeerLost, Waiting
 
-__all__ = ["ALL_KINDS", "DIFFERENT", "check_folder", "close_run", "run_session", "throw_away", "write_run"]
+__all__ = [
+    "ALL_KINDS",
+    "DIFFERENT",
+    "Attempts",
+    "check_folder",
+    "close_run",
+    "run_session",
+    "throw_away",
+    "write_run",
+]
 
 ALL_KINDS = {**dict.fromkeys(ALIGNMENT_KINDS), **KINDS}
 CLOSING_SECONDS = 60.0
 """How long the others have to write their results before transcripts go uncompared."""
 DIFFERENT = "DIFFER"
+FEWEST_ATTEMPTS = 3
+MOST_SECONDS = 1e10
+"""More than any run takes."""
 DONE_SECONDS = 60.0
 """How long a party that is done waits for others who may not be."""
 
@@ -60,6 +73,28 @@ def throw_away(session: Session) -> None:
     session.directory.result.unlink(missing_ok=True)
 
 
+class Attempts:
+    """Bounds attempts that get nowhere: greetings may pass where messages do not, again and again."""
+
+    def __init__(self, wait: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._wait, self._now = wait, now
+        self._position: object = None
+        self._failed, self._since = 0, 0.0
+
+    def interrupted(self, gone: PeerGone, position: object) -> None:
+        """Note that an attempt ended at `position`; PeerLost if several got no further in the whole wait."""
+        if self._failed == 0 or position != self._position:
+            self._position, self._failed, self._since = position, 0, self._now()
+        self._failed += 1
+        elapsed = self._now() - self._since
+        if self._failed >= FEWEST_ATTEMPTS and elapsed >= self._wait:
+            raise PeerLost(
+                gone.peer,
+                f"{self._failed} attempts in {elapsed:.0f} s came no further; the last one: {gone}; "
+                "something between the parties lets greetings pass and stops messages",
+            )
+
+
 def run_session(
     session: Session,
     endpoint: Endpoint,
@@ -67,12 +102,16 @@ def run_session(
     tell: Callable[[str], None],
     on_wait: Callable[[Waiting], None],
     events: Events,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[PartyAccount, bool]:
-    """Until the run is over; `tell` gets a line for each interruption. The second value says whether it is
-    known to be over for all. A party that is done itself stays until then, since others may need it to repeat
-    their last round, and is content after a while if nobody comes.
+    """Make attempts until the run is over, or nothing moves for as long as this party waits for others.
+
+    `tell` gets a line for each interruption, and `check` may refuse to go on after one. The second value says
+    whether the run is known to be over for all. A party that is done itself stays until then, since others
+    may need it to repeat their last round, and is content after a while if nobody comes.
     """
     normal = endpoint.timeouts
+    attempts = Attempts(normal.join)
     while True:
         done = session.finished_before()
         endpoint.timeouts = normal if done is None else replace(normal, join=min(normal.join, DONE_SECONDS))
@@ -94,6 +133,8 @@ def run_session(
                 return done, False
             if not session.begun or not may_return(gone):
                 raise
+            check()
+            attempts.interrupted(gone, (session.store.aligned, session.last_round))
             tell(f"{why_it_ended(gone)}; going back to round {session.last_round} and waiting for it")
             events.tell("interrupted", peer=gone.peer, reason=str(gone), last_round=session.last_round)
         else:
@@ -168,10 +209,14 @@ def _compared(account: PartyAccount, peer: str, facts: Mapping[str, Any] | None)
 
 
 def _timing(value: object) -> dict[str, float] | None:
+    """Return a peer's times, if they are numbers that a run can take."""
     keys = ("computation_seconds", "communication_seconds", "total_seconds")
-    if not isinstance(value, dict) or not all(isinstance(value.get(key), int | float) for key in keys):
+    if not isinstance(value, dict):
         return None
-    return {key: float(value[key]) for key in keys}
+    found = {key: value.get(key) for key in keys}
+    if not all(isinstance(each, int | float) and 0 <= each < MOST_SECONDS for each in found.values()):
+        return None
+    return {key: float(each) for key, each in found.items() if each is not None}
 
 
 def _audit_section(folder: Path) -> tuple[str, str]:

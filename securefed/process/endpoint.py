@@ -1,6 +1,4 @@
-"""A party's place on the network: its keys, its address, certificates that are still good; and what
-is said when a peer goes: whether it may come back, and why it went, in a few words.
-"""
+"""A party's keys and address on the network, the days of certificates, and whether a lost peer may return."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from securefed.errors import SettingError
+from securefed.errors import SettingError, plain_text
 from securefed.process.keys import PartyKeys
 from securefed.process.settings import PartyFile
 from securefed.transport.network import Certificate, Endpoint, PeerGone, PeerLeft, Timeouts
@@ -19,18 +17,9 @@ __all__ = [
     "load_keys",
     "may_return",
     "open_endpoint",
-    "trouble_in_words",
     "why_it_ended",
 ]
 
-REASONS = {
-    "Connection refused": "nobody listens there",
-    "DNS resolution failed": "its address is unknown",
-    "Deadline Exceeded": "no answer",
-    "timed out": "no answer",
-    "Socket closed": "it ends the connection: not ready yet, or our certificate is unknown there",
-    "onnection reset": "it ends the connection: not ready yet, or our certificate is unknown there",
-}
 TEMPORARY = frozenset(
     {
         "",
@@ -47,7 +36,6 @@ TEMPORARY = frozenset(
     }
 )
 """Why a peer may leave and come back."""
-MOST_WORDS = 60
 SOON = timedelta(days=30)
 """Before its end, a certificate is mentioned."""
 
@@ -97,23 +85,12 @@ def check_certificates(party: PartyFile, own: Certificate, now: datetime | None 
 
 def may_return(gone: PeerGone) -> bool:
     """Whether it is worth waiting for the peer to come back."""
-    return not isinstance(gone, PeerLeft) or gone.reason in TEMPORARY
+    return not isinstance(gone, PeerLeft) or gone.reason.partition(" ")[0] in TEMPORARY
 
 
 def why_it_ended(error: BaseException) -> str:
-    """Why an attempt ended, without what the network library says at length."""
-    text = " ".join(str(error).split())
+    """Why an attempt ended, on one line."""
+    text = plain_text(error)
     if isinstance(error, PeerLeft) and not may_return(error):
-        return f"{text} (its own last line says more, and it will be the same next time)"
-    head, found, trouble = text.partition(" (last: ")
-    return f"{head}{trouble_in_words(trouble.removesuffix(')'))}" if found else text
-
-
-def trouble_in_words(trouble: str) -> str:
-    """What the network said, in a few words."""
-    trouble = trouble.rpartition("last error: ")[2]  # grpc begins with what it always says
-    for said, word in REASONS.items():
-        if said in trouble:
-            return f" ({word})"
-    short = trouble if len(trouble) <= MOST_WORDS else trouble[: MOST_WORDS - 3] + "..."
-    return f" ({short})" if trouble else ""
+        return f"{text} ({error.peer}'s own last line says more, and it will be the same next time)"
+    return text

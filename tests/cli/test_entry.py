@@ -205,7 +205,7 @@ def test_nobody_there_is_a_failed_run_that_says_how_to_go_on(
     assert main(["party", file]) == 1
     last = capsys.readouterr().err.strip().split("\n")[-1]
     assert (
-        "shop could not be reached" in last
+        "(nobody listens there) could not be reached" in last
         and "(nobody listens there)" in last
         and f"securefed party {file}" in last
     )

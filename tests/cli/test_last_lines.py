@@ -114,13 +114,13 @@ ROWS: dict[str, Callable[[Case], int]] = {
         WrongRun("bank is in run 'trial', shop is in run 'other'", "other")
     ),
     "a peer is away for too long": lambda case: case.meeting(
-        PeerLost("shop", "shop could not be reached for 600 s (last: unavailable: Connection refused)")
+        PeerLost("shop", "shop at h:7 (nobody listens there) could not be reached for 600 s")
     ),
     "a peer ended over something of its own": lambda case: case.meeting(
-        PeerLeft("shop", "shop left the run: DataError", "DataError")
+        PeerLeft("shop", "shop left the run: its data cannot be used", "DataError")
     ),
     "a peer refused what this party sent": lambda case: case.meeting(
-        PeerRefused("shop refused: WrongKind: bank sent 'gossip'", "WrongKind")
+        PeerRefused("shop refused: bank sent 'gossip'", "WrongKind")
     ),
     "somebody else answers at a peer's address": lambda case: case.meeting(
         WrongCertificate(

@@ -23,7 +23,7 @@ from securefed.transport.network.host import Host
 from securefed.transport.network.peer_channel import Line
 from securefed.transport.network.rpc_handlers import Reception
 from securefed.transport.network.run import Driver
-from securefed.transport.network.tls_proxy import Doorman
+from securefed.transport.network.tls_proxy import TlsProxy
 from tests.transport.network import IDENTITIES, KINDS, SETTINGS
 
 LOG = logging.getLogger("tests.simulated")
@@ -398,7 +398,7 @@ class Process(Host):
         self.door = Door()
         others = [other for other in world.names if other != name]
         peers = {other: Peer("127.0.0.1:1", IDENTITIES[other].certificate) for other in others}
-        self.reception = Reception(name, peers, cast(Doorman, self.door), timeouts, LOG, self)
+        self.reception = Reception(name, peers, cast(TlsProxy, self.door), timeouts, LOG, self)
         self._limits = Limits()
         self._lines = {
             other: line(other, other, lambda to=other: Channel(world, self, to), self._limits, timeouts, self)  # type: ignore[misc]

@@ -191,7 +191,6 @@ def test_an_envelope_out_of_bounds_is_malformed(change: dict[str, Any], text: st
         ({"sessions": {str(i): b"" for i in range(257)}}, "257 sessions"),
         ({"clock": math.nan}, "a clock that is not a number"),
         ({"reason": "a\x1b[31mred"}, "a reason that is too long or not printable"),
-        ({"refusal": "a\x1b[31mred"}, "a refusal that is too long or not printable"),
         ({"settings": b"{"}, "settings of a hello are not JSON"),
         ({"settings": b"[1]"}, "settings of a hello are not a JSON object"),
         ({"facts": b"[" * 100_000}, "facts of a hello are not JSON"),
@@ -202,6 +201,17 @@ def test_an_envelope_out_of_bounds_is_malformed(change: dict[str, Any], text: st
 def test_a_hello_out_of_bounds_is_malformed(change: dict[str, Any], text: str) -> None:
     with pytest.raises(Malformed, match=text):
         decode_hello(encode_hello(replace(HELLO, **change)))
+
+
+def test_a_refusal_is_cleaned_by_who_sends_it_and_checked_by_who_reads_it() -> None:
+    said = replace(HELLO, refusal="a\x1b[31mred\nline " + "x" * 1000)
+    found = decode_hello(encode_hello(said)).refusal
+    assert found.startswith("a?[31mred line xxx") and len(found) == 300
+    raw = wire_pb2.Hello.FromString(encode_hello(HELLO))
+    for bad in ("a\x1b[31mred", "x" * 301):
+        raw.refusal = bad
+        with pytest.raises(Malformed, match="a refusal that is too long or not printable"):
+            decode_hello(raw.SerializeToString())
 
 
 def test_another_protocol_and_an_unknown_state_are_named() -> None:

@@ -163,7 +163,8 @@ def test_what_no_honest_peer_sends_ends_the_run_by_name_at_both_ends(
         assert isinstance(found, IllegalMessage)
         assert text in str(found)
         assert refusal(caught.value) == type(found).__name__
-        assert caught.value.details() == f"{type(found).__name__}: {found}"
+        assert caught.value.details() == str(found)
+        assert "shop" in str(found), "who sent it"
 
 
 def test_another_round_is_refused_when_the_program_takes_it() -> None:
@@ -185,7 +186,8 @@ def test_another_round_is_refused_when_the_program_takes_it() -> None:
 def test_a_message_of_another_attempt_is_refused_and_the_run_goes_on(
     fields: dict[str, Any], name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A recording of an earlier attempt, played back."""
+    """A recording of an earlier attempt, played back. It is no warning: honest peers reconnect."""
+    caplog.set_level("INFO", "securefed.transport")
     with robbed() as (shop, bank):
         for send in (shop.send, shop.post):
             with pytest.raises(grpc.RpcError) as caught:
@@ -194,8 +196,8 @@ def test_a_message_of_another_attempt_is_refused_and_the_run_goes_on(
         for number in range(3):
             shop.send(number, bytes([number]))
         assert finish(shop, bank) == [b"\x00", b"\x01", b"\x02"]
-    refused = [r.getMessage() for r in caplog.records if "refused a call of shop" in r.getMessage()]
-    assert len(refused) == 2
+    refused = [r.levelname for r in caplog.records if "refused a call of shop" in r.getMessage()]
+    assert refused == ["INFO", "INFO"]
 
 
 def test_an_old_message_once_more_is_refused_and_the_run_goes_on() -> None:
@@ -230,7 +232,7 @@ def test_a_message_that_stops_in_the_middle_is_given_up() -> None:
                 time.sleep(0.05)
         stop.set()
         assert isinstance(bank.exception(10), PeerLost)
-        assert str(bank.exception()) == "shop stopped after 4 of 10 bytes of a message"
+        assert "(it stopped after 4 of 10 bytes of 'number') could" in str(bank.exception())
         call.cancel()
 
 
@@ -257,7 +259,7 @@ def test_a_second_try_of_a_message_takes_the_place_of_the_first() -> None:
 def test_a_peer_that_leaves_or_comes_back_ends_the_attempt() -> None:
     with robbed() as (shop, bank):
         shop.greet(shop.hello(state=LEFT, reason="OutOfOrder"))
-        assert str(bank.exception(10)) == "shop left the run: OutOfOrder"
+        assert str(bank.exception(10)) == "shop left the run: an error ended it"
     with robbed() as (shop, bank):
         shop.session = secrets.token_bytes(16)
         shop.greet(shop.hello())
@@ -284,13 +286,11 @@ def test_arbitrary_bytes_to_a_live_party_end_in_named_errors_only(parts: list[by
 def test_who_is_refused_hears_why_also_from_the_farewell() -> None:
     """The other side's farewell can be here before its answer to the call."""
     with robbed() as (shop, bank):
-        shop.greet(
-            shop.hello(state=LEFT, reason="LimitExceeded", refusal="LimitExceeded: 9 bytes, at most 8")
-        )
+        shop.greet(shop.hello(state=LEFT, reason="LimitExceeded", refusal="9 bytes, at most 8"))
         error = bank.exception(10)
         assert isinstance(error, PeerRefused)
         assert error.reason == "LimitExceeded"
-        assert str(error) == "shop refused: LimitExceeded: 9 bytes, at most 8"
+        assert str(error) == "shop refused: 9 bytes, at most 8"
 
 
 def test_the_sender_hears_why_its_message_was_refused() -> None:
@@ -310,9 +310,7 @@ def test_the_sender_hears_why_its_message_was_refused() -> None:
     error = bank.exception(10)
     assert isinstance(error, PeerRefused)
     assert error.reason == "LimitExceeded"
-    assert str(error) == (
-        "shop refused: LimitExceeded: bank sent 'number' of 101 bytes, at most 100 are allowed"
-    )
+    assert str(error) == ("shop refused: bank sent 'number' of 101 bytes, at most 100 are allowed")
 
 
 # Proxies between bank (who sends) and shop.

@@ -171,7 +171,7 @@ def test_a_line_on_which_nothing_moves_is_a_lost_peer() -> None:
         for name, other in (("bank", "shop"), ("shop", "bank")):
             gone = pair.found[name]
             assert isinstance(gone, PeerLost)
-            assert str(gone).startswith(f"{other} could not be reached for 3")
+            assert str(gone).startswith(f"{other} (no answer) could not be reached for 3")
         left = [waiting.left for waiting in pair.seen["bank"] if waiting.moved is None]
         assert left
         assert left == sorted(left, reverse=True)

@@ -12,16 +12,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from securefed.transport.message import TransportError
 from securefed.transport.network import Endpoint, Identity, Limits, Peer, Timeouts, codec
 from securefed.transport.network import endpoint as endpoint_module
 from securefed.transport.network.codec import ABSENT
 from securefed.transport.network.core import DELIVER, grpc
-from securefed.transport.network.tls_proxy import Connection, Doorman, _crowding, _origin
+from securefed.transport.network.tls_proxy import Connection, TlsProxy, _crowding, _origin
 from tests.transport.authority import Authority
 from tests.transport.network import (
     IDENTITIES,
@@ -122,7 +124,7 @@ def test_a_known_peer_finds_no_other_methods(bank: Endpoint, caplog: pytest.LogC
 def test_a_greeting_for_somebody_else_is_refused(bank: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     with Puppet("bank", bank.address, IDENTITIES["shop"]) as puppet, pytest.raises(grpc.RpcError) as caught:
         puppet.greet(puppet.hello(receiver="mill"))
-    assert caught.value.details() == "WrongSender: this is bank, the greeting is for 'mill'"
+    assert caught.value.details() == "this is bank, the greeting is for 'mill'"
     assert "refused a call of shop from 127.0.0.1:" in one_line(caplog)
 
 
@@ -169,7 +171,7 @@ def idle_callers(endpoint: Endpoint, count: int, addresses: int) -> list[socket.
     ]
 
 
-class NaiveDoorman(Doorman):
+class NaiveProxy(TlsProxy):
     """Who is there stays, whoever comes."""
 
     def _receive(self, outer: socket.socket, remote: str) -> None:
@@ -186,7 +188,7 @@ class NaiveDoorman(Doorman):
 def test_idle_callers_keep_nobody_out(addresses: int, naive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty silent sockets, twice as many as there are places. They are not timed out during the test."""
     if naive:
-        monkeypatch.setattr(endpoint_module, "Doorman", NaiveDoorman)
+        monkeypatch.setattr(endpoint_module, "TlsProxy", NaiveProxy)
     limits = Limits(callers_per_address=1000 if naive else 8)
     peers = {"shop": Peer(place(), IDENTITIES["shop"].certificate)}
     timeouts = Timeouts(handshake=3600.0)
@@ -237,9 +239,50 @@ def test_callers_that_say_nothing_are_sent_away(caplog: pytest.LogCaptureFixture
 def test_a_flood_of_callers_is_not_a_flood_of_lines(bank: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
     host, _, port = bank.address.partition(":")
     for _ in range(80):
-        socket.create_connection((host, int(port))).close()
+        with socket.create_connection((host, int(port))) as caller:
+            caller.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            caller.settimeout(5)
+            with suppress(ConnectionError):
+                while caller.recv(100):
+                    pass
     time.sleep(1.0)
     assert 0 < len(lines(caplog)) <= 60
+
+
+def test_a_caller_that_leaves_by_itself_is_no_alarm(bank: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+    """A load balancer's probe, a port scan, a peer that was killed while it connected."""
+    caplog.set_level("INFO", "securefed.transport")
+    host, _, port = bank.address.partition(":")
+    socket.create_connection((host, int(port))).close()
+    assert one_line(caplog).endswith("connected and left before it showed who it is")
+    assert caplog.records[0].levelname == "INFO"
+
+
+def test_callers_need_no_threads(bank: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread for each caller was a way to make a party deaf: a thread that cannot start ends a server."""
+
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = threading.active_count()
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    callers = idle_callers(bank, 40, 3)
+    monkeypatch.undo()
+    with Puppet("bank", bank.address, IDENTITIES["shop"]) as puppet:
+        assert puppet.greet().sender == "bank"
+    assert threading.active_count() <= before + 1, "and the puppet's own"
+    for caller in callers:
+        caller.close()
+
+
+def test_an_endpoint_that_gets_no_threads_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    peers = {"shop": Peer(place(), IDENTITIES["shop"].certificate)}
+    with pytest.raises(TransportError, match="cannot start another thread; raise the limit"):
+        Endpoint(IDENTITIES["bank"], listen="127.0.0.1:0", peers=peers)
 
 
 # openssl.
@@ -339,7 +382,7 @@ def test_a_party_does_not_talk_to_an_unpinned_server(tmp_path: Path) -> None:
     address, happened = answering(tmp_path, STRANGER, ssl.TLSVersion.TLSv1_3)
     town = Town("bank", "shop")
     town.reach("bank", "shop", address)
-    with pytest.raises(Exception, match="does not show the certificate that is pinned for shop"):
+    with pytest.raises(Exception, match="did not show shop's certificate"):
         town.alone("bank", idle)
     assert "TLSv1.3" not in happened
 
@@ -357,6 +400,7 @@ server = grpc.server(ThreadPoolExecutor(1))
 pair = (me.key_pem(), me.certificate.pem)
 server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
 server.start()
+from securefed.transport.message import TransportError
 from securefed.transport.network import Endpoint, WeakTransport
 from securefed.transport.network.endpoint import _speaks_tls_1_2
 peers = {"shop": Peer("127.0.0.1:9", other.certificate)}
@@ -450,4 +494,4 @@ def test_a_delivery_needs_an_admitted_caller_before_anything_is_read(bank: Endpo
     with Puppet("bank", bank.address, IDENTITIES["shop"]) as puppet:
         with pytest.raises(grpc.RpcError) as caught:
             puppet._channel.stream_unary(DELIVER)(iter([codec.encode_data(b"no envelope")]), timeout=5)
-        assert caught.value.details() == "Malformed: shop sent no envelope"
+        assert caught.value.details() == "shop sent no envelope"

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from securefed.transport.message import IllegalMessage, TransportError, WrongKind, WrongRun, WrongSender
@@ -39,6 +40,7 @@ from securefed.transport.network.errors import (
     PeerRefused,
     PeerRestarted,
     SettingsDiffer,
+    left_because,
 )
 from securefed.transport.network.host import Host
 from securefed.transport.network.inbox import Inbox
@@ -108,13 +110,14 @@ class Attempt:
         done: Collection[str] = (),
         host: Host | None = None,
         arrivals: Arrivals = lambda _: (0, 0.0),
+        addresses: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`done`: the runs that this process has been through. Who still greets for one of them may come."""
         self.name, self.run, self.kinds, self.limits = name, run, frozenset(kinds), limits
         self.settings = codec.to_json("settings", settings)
         self.settings_digest = hashlib.sha256(self.settings).digest()
         self._host = host or Host()
-        self._arrivals = arrivals
+        self._arrivals, self._addresses = arrivals, addresses
         self.changed = self._host.condition()
         self.ended = [self.changed]
         """Who is to be told when this is over: conditions beside `changed`."""
@@ -206,6 +209,7 @@ class Attempt:
             hello.state == ABSENT or (hello.state, hello.session) == (LEFT, known.session)
         ):
             other.hello = None  # it was here, and is not any more
+            other.trouble = f"it left: {left_because(hello.reason)}"
             self.changed.notify_all()
         if hello.state == ABSENT:
             return
@@ -248,7 +252,7 @@ class Attempt:
         if elsewhere and (other.state == FINISHED or not answered):
             return  # what a finished party does next is its own business; coming back to this run is not
         if hello.state == ABSENT:
-            self.fail(PeerLeft(other.name, f"{other.name} ended its part of the run", "ABSENT"))
+            self._left(other.name, "ABSENT")
         elif elsewhere:
             text = f"{other.name} has started again, and is in run {hello.run!r}"
             self.fail(PeerRestarted(other.name, text))
@@ -259,12 +263,14 @@ class Attempt:
         elif hello.state == LEFT and hello.refusal:
             self.fail(PeerRefused(f"{other.name} refused: {hello.refusal}", hello.reason))
         elif hello.state == LEFT:
-            why = hello.reason or "no reason given"
-            self.fail(PeerLeft(other.name, f"{other.name} left the run: {why}", hello.reason))
+            self._left(other.name, hello.reason)
         elif hello.state >= before.state:
             short = hello.is_short
             other.hello = replace(hello, settings=before.settings, facts=before.facts) if short else hello
             self.changed.notify_all()
+
+    def _left(self, name: str, reason: str) -> None:
+        self.fail(PeerLeft(name, f"{name} left the run: {left_because(reason)}", reason))
 
     def knew(self, hello: Hello) -> bool:
         """Whether that party took part in this attempt."""
@@ -344,13 +350,17 @@ class Attempt:
         farewell, whichever comes first.
         """
         with self.changed:
-            self._refusals.setdefault(peer, f"{type(error).__name__}: {error}")
+            self._refusals.setdefault(peer, str(error))
             self.fail(error)
 
-    def lose(self, peer: str, seconds: float) -> None:
-        trouble = self.others[peer].trouble
-        last = f" (last: {trouble})" if trouble else ""
-        self.fail(PeerLost(peer, f"{peer} could not be reached for {seconds:.0f} s{last}"))
+    def lose(self, seconds: float, *peers: str) -> None:
+        """End the attempt because of these peers; the text names each with its address and what was wrong."""
+        lost = []
+        for peer in peers:
+            place = f" at {self._addresses[peer]}" if peer in self._addresses else ""
+            trouble = self.others[peer].trouble
+            lost.append(f"{peer}{place}" + (f" ({trouble})" if trouble else ""))
+        self.fail(PeerLost(peers[0], f"{' and '.join(lost)} could not be reached for {seconds:.0f} s"))
 
     def finish(self) -> None:
         with self.changed:

@@ -15,7 +15,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from securefed.errors import SettingError
+from securefed.errors import SettingError, plain_text
 from securefed.transport.clock import Path
 from securefed.transport.message import Message
 from securefed.transport.network import wire_pb2
@@ -52,6 +52,7 @@ SESSION_BYTES = 16
 DIGEST_BYTES = 32
 MOST_NAME = 128
 MOST_PARTIES = 256
+MOST_DIFFERENCES = 10
 MOST_SEQUENCE = 1 << 62
 
 ABSENT, GREETING, RUNNING, FINISHED, LEFT = range(5)
@@ -159,18 +160,18 @@ def differences(name: str, mine: bytes, peer: str, theirs: bytes) -> str | None:
     for key in sorted({*own, *others}):
         # As text, because the digests are over text: 1 and 1.0 are not the same setting.
         if len({json.dumps(values[key], sort_keys=True) if key in values else "" for _, values in sides}) > 1:
+            shown = plain_text(key, 40)
             found.append(
                 ", ".join(
-                    f"{who} runs {key}={_short(values[key])}" if key in values else f"{who} has no {key}"
+                    f"{who} runs {shown}={_short(values[key])}" if key in values else f"{who} has no {shown}"
                     for who, values in sides
                 )
             )
-    return "; ".join(found) or None
+    return "; ".join(found[:MOST_DIFFERENCES]) or None
 
 
 def _short(value: object) -> str:
-    text = json.dumps(value) if not isinstance(value, str) else value
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return plain_text(json.dumps(value) if not isinstance(value, str) else value, 80)
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -186,7 +187,7 @@ def encode_hello(hello: Hello) -> bytes:
         sessions=dict(hello.sessions),
         clock=hello.clock,
         reason=hello.reason,
-        refusal=" ".join(hello.refusal.split())[:MOST_REFUSAL],
+        refusal=plain_text(hello.refusal, MOST_REFUSAL),
         heard=wire_pb2.State.Name(hello.heard),
         arrived=hello.arrived,
         holding=hello.holding,

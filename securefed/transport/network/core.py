@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from securefed.errors import plain_text
 from securefed.transport.message import TransportError
 from securefed.transport.network.errors import PeerRefused, WrongCertificate
 from securefed.transport.network.limits import MOST_REFUSAL
@@ -60,6 +61,17 @@ DELIVER = f"/{SERVICE}/Deliver"
 ERROR_KEY = "securefed-error"
 """Trailing metadata: the name of our error, which tells a refusal of ours from a failure of the network."""
 
+REASONS = {
+    "Connection refused": "nobody listens there",
+    "DNS resolution failed": "the host name cannot be resolved",
+    "Deadline Exceeded": "no answer",
+    "timed out": "no answer",
+    "Socket closed": "the connection is closed at once: not ready yet, or our certificate is unknown there",
+    "onnection reset": "the connection is closed at once: not ready yet, or our certificate is unknown there",
+}
+"""What the network library says, and what it means."""
+MOST_WORDS = 80
+
 Options = list[tuple[str, int | str]]
 DAY_MS = 86_400_000
 
@@ -101,13 +113,17 @@ def channel_options(most_bytes: int, name: str) -> Options:
 
 def translate(error: grpc.RpcError, peer: str, address: str) -> TransportError | str:
     """A named error that ends the attempt, or, for what a new try may mend, a few words on what was wrong."""
-    details = " ".join(str(error.details() or "").split())[:MOST_REFUSAL]
+    details = plain_text(error.details() or "", MOST_REFUSAL)
     named = dict(error.trailing_metadata() or ()).get(ERROR_KEY)
     if named is not None:
         return PeerRefused(f"{peer} refused: {details}", str(named))
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification Check failed" in details:
         return WrongCertificate(
-            f"who answers at {address} does not show the certificate that is pinned for {peer}, "
-            "or it has expired"
+            f"the machine at {address} did not show {peer}'s certificate, or that certificate has expired; "
+            f"ask {peer} for its current certificate and compare fingerprints"
         )
-    return f"{error.code().name.lower().replace('_', ' ')}: {details}"
+    for said, word in REASONS.items():
+        if said in details:
+            return word
+    details = details.rpartition("last error: ")[2]  # grpc begins with what it always says
+    return plain_text(f"{error.code().name.lower().replace('_', ' ')}: {details}", MOST_WORDS)

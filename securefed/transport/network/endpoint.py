@@ -26,12 +26,12 @@ from securefed.transport.network.core import DELIVER, GREET, POST, grpc, server_
 from securefed.transport.network.errors import (
     WeakTransport,
 )
-from securefed.transport.network.host import Host
+from securefed.transport.network.host import Host, too_many_threads
 from securefed.transport.network.limits import Limits, Timeouts
 from securefed.transport.network.peer_channel import Line, connector
 from securefed.transport.network.rpc_handlers import Reception
 from securefed.transport.network.run import Driver, NetworkRun, Waiting
-from securefed.transport.network.tls_proxy import Doorman
+from securefed.transport.network.tls_proxy import TlsProxy
 
 __all__ = ["Endpoint", "run_network"]
 
@@ -71,7 +71,7 @@ class Endpoint:
         self._identity, self._log = identity, log
         host, port = parse_address(listen)
         room = HANDSHAKES * len(peers)  # they may all come at once, and from one machine
-        self._door = Doorman(
+        self._door = TlsProxy(
             host,
             port,
             callers=self.limits.callers + room,
@@ -89,7 +89,7 @@ class Endpoint:
             self._door.close()
             raise
         self._inner_port = inner_port
-        self._door.open(inner_port)
+        self._door.open(inner_port, self._host)
         self._lines = {
             name: Line(
                 name,
@@ -104,7 +104,7 @@ class Endpoint:
 
     def _serve(self) -> tuple[Any, int]:
         workers = 4 * len(self._peers) + 4
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="securefed-call")
+        self._pool = _started_pool(workers)
         server = grpc.server(
             self._pool,
             options=server_options(self.limits.wire_bytes),
@@ -178,6 +178,7 @@ class Endpoint:
             done={*after, *self._register.done},
             host=self._host,
             arrivals=self._door.arrived,
+            addresses={name: peer.address for name, peer in self._peers.items()},
         )
         self._register.begin(attempt)
         try:
@@ -213,6 +214,20 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
         if details.method == DELIVER:
             return grpc.stream_unary_rpc_method_handler(reception.deliver)
         return None
+
+
+def _started_pool(workers: int) -> ThreadPoolExecutor:
+    """Return a pool whose threads run already: one that cannot be started later would stop the server."""
+    pool, ready = ThreadPoolExecutor(workers, thread_name_prefix="securefed-call"), threading.Barrier(workers)
+    try:
+        waiting = [pool.submit(ready.wait) for _ in range(workers)]
+    except RuntimeError:
+        ready.abort()
+        pool.shutdown()
+        raise too_many_threads() from None
+    for each in waiting:
+        each.result()
+    return pool
 
 
 def _speaks_tls_1_2(port: int) -> bool:

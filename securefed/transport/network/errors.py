@@ -57,13 +57,43 @@ class PeerRestarted(PeerGone):
     """It is in another attempt than we are."""
 
 
+LEFT_BECAUSE = {
+    "": "it gave no reason",
+    "ABSENT": "it is in no run any more",
+    "DataError": "its data cannot be used",
+    "Deadlock": "it waited for a message that nobody sends",
+    "Diverged": "its training diverged",
+    "KeyboardInterrupt": "its operator stopped it",
+    "LedgerRefusal": "its ledger refuses to show more",
+    "MemoryError": "it ran out of memory",
+    "PeerLeft": "another party left it",
+    "PeerLost": "it lost another party",
+    "PeerRefused": "another party refused what it sent",
+    "PeerRestarted": "another party started again",
+    "ScoreRefusal": "its score ledger refuses more scores",
+    "SettingError": "one of its settings is wrong",
+    "SettingsDiffer": "its settings differ from another party's",
+    "StorageError": "its disk cannot be written",
+    "SystemExit": "its process was ended",
+    "WorkerDied": "one of its worker processes died",
+}
+"""Why a party may leave, by the name of the error that ended it there."""
+
+
+def left_because(reason: str) -> str:
+    """Return the reason in words; a party that refused a message names an error that is not in the list."""
+    name, _, about = reason.partition(" ")
+    words = LEFT_BECAUSE.get(name, "an error ended it")
+    return f"{words} ({about})" if about else words
+
+
 class PeerLeft(PeerGone):
     """Its program ended, and not well."""
 
     def __init__(self, peer: str, text: str, reason: str) -> None:
         super().__init__(peer, text)
         self.reason = reason
-        """The name of the error that ended it there."""
+        """The name of the error that ended it there, and the party that it is about, if any."""
 
 
 class SettingsDiffer(TransportError, SettingError):

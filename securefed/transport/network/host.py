@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from securefed.transport.message import TransportError
+
 __all__ = ["Host"]
 
 
@@ -32,5 +34,15 @@ class Host:
     def start(self, work: Callable[[], None], name: str) -> threading.Thread:
         """Do that beside everything else; `join` waits for its end."""
         thread = threading.Thread(target=work, name=name, daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            raise too_many_threads() from None
         return thread
+
+
+def too_many_threads() -> TransportError:
+    return TransportError(
+        "this process cannot start another thread; raise the limit of its user or container "
+        "(ulimit -u, TasksMax in systemd, --pids-limit)"
+    )

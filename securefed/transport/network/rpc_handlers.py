@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
+from securefed.errors import plain_text
 from securefed.transport.identity import Certificate, Peer
 from securefed.transport.message import IllegalMessage, TransportError, WrongRun, WrongSender
 from securefed.transport.network import codec
@@ -28,7 +29,7 @@ from securefed.transport.network.errors import Malformed, OtherAttempt, Repeated
 from securefed.transport.network.host import Host
 from securefed.transport.network.inbox import Parcel
 from securefed.transport.network.limits import Timeouts
-from securefed.transport.network.tls_proxy import Doorman
+from securefed.transport.network.tls_proxy import TlsProxy
 
 __all__ = ["Reception"]
 
@@ -54,7 +55,7 @@ class Reception:
         self,
         name: str,
         peers: Mapping[str, Peer],
-        door: Doorman,
+        door: TlsProxy,
         timeouts: Timeouts,
         log: logging.Logger,
         host: Host,
@@ -72,7 +73,8 @@ class Reception:
         try:
             hello = codec.decode_hello(data)
         except Malformed as error:
-            self._refuse(context, caller, grpc.StatusCode.INVALID_ARGUMENT, error)
+            wrong = Malformed(f"{caller} sent {error}")
+            self._refuse(context, caller, grpc.StatusCode.INVALID_ARGUMENT, wrong)
         self._check_claim(context, caller, hello.sender)
         if hello.receiver != self.name:
             wrong = WrongSender(f"this is {self.name}, the greeting is for {hello.receiver!r}")
@@ -121,7 +123,10 @@ class Reception:
     def _take_in(self, opened: Opened, context: Any, caller: str, lost: float) -> bytes:
         attempt = self.register.attempt
         try:
-            envelope, pieces = opened()
+            try:
+                envelope, pieces = opened()
+            except Malformed as error:
+                raise Malformed(f"{caller} sent {error}") from None
             if not isinstance(envelope, Envelope):
                 raise Malformed(f"{caller} sent no envelope")
             self._check_claim(context, caller, envelope.sender)
@@ -210,12 +215,12 @@ class Reception:
             _abort(context, grpc.StatusCode.PERMISSION_DENIED, "refused")
 
     def _refuse(self, context: Any, caller: str, code: Any, error: TransportError) -> NoReturn:
-        self._log.warning(
-            "refused a call of %s from %s: %s", caller, self._door.remote(context.peer()), error
-        )
-        name = type(error).__name__
-        context.set_trailing_metadata(((ERROR_KEY, name),))
-        _abort(context, code, f"{name}: {error}")
+        # What belongs to an attempt that is over comes late, from honest peers that reconnect.
+        level = logging.INFO if isinstance(error, STRAY) else logging.WARNING
+        remote, text = self._door.remote(context.peer()), plain_text(error)
+        self._log.log(level, "refused a call of %s from %s: %s", caller, remote, text)
+        context.set_trailing_metadata(((ERROR_KEY, type(error).__name__),))
+        _abort(context, code, text)
 
 
 def _is_gone(context: Any) -> bool:

@@ -26,7 +26,7 @@ from securefed.transport.message import Deadlock, Message, WrongSender
 from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.codec import FINISHED
-from securefed.transport.network.errors import LimitExceeded, PeerLost
+from securefed.transport.network.errors import LimitExceeded, PeerGone, PeerLost
 from securefed.transport.network.host import Host
 from securefed.transport.network.limits import Limits, Timeouts
 from securefed.transport.network.peer_channel import Line
@@ -159,8 +159,7 @@ class Driver:
             return NetworkRun(outcome, link)
         finally:
             if not finished:
-                error = sys.exception()
-                self._attempt.leave(type(error).__name__ if error is not None else "")
+                self._attempt.leave(_reason(sys.exception()))
             for sender in self._senders.values():
                 sender.close()
             if not finished:
@@ -220,11 +219,15 @@ class Driver:
             attempt.changed.wait_for(moved, seconds)
 
     def _check_join(self, begun: float) -> None:
-        waited = self._host.now() - begun
-        for name, other in self._attempt.others.items():
-            if waited > self._timeouts.join and not self._attempt.agrees(name):
-                self._attempt.lose(name, waited)
-            elif other.hello is None or other.trouble:
+        waited, others = self._host.now() - begun, self._attempt.others
+        if waited > self._timeouts.join:
+            # A peer that is here and waits for a third one is not the one that is missing.
+            missing = [name for name, other in others.items() if other.hello is None]
+            missing = missing or [name for name in others if not self._attempt.agrees(name)]
+            if missing:
+                self._attempt.lose(waited, *missing)
+        for name, other in others.items():
+            if other.hello is None or other.trouble:
                 self._show(Waiting(name, waited, self._timeouts.join - waited, other.trouble))
 
     def _drive(self, program: Program, link: NetworkLink) -> Any:
@@ -348,15 +351,16 @@ class Driver:
         self._ask(peer, timeouts.beat)  # also one that was heard: it may be waiting for a sign of us
         quiet = now - max(attempt.quiet_since(peer), since)
         if quiet > timeouts.patience:
-            attempt.lose(peer, quiet)
+            attempt.lose(quiet, peer)
         elif other.trouble or quiet > 2 * timeouts.beat + timeouts.answer:
             self._show(Waiting(peer, quiet, timeouts.patience - quiet, other.trouble))
         parcel = other.inbox.current
         if parcel is not None and parcel.moved is not None:
             last = max(parcel.moved, attempt.arrived(peer)[1])
             if now - last > timeouts.patience:
-                text = f"{peer} stopped after {parcel.size} of {parcel.envelope.size} bytes of a message"
-                attempt.fail(PeerLost(peer, text))
+                part = f"{parcel.size} of {parcel.envelope.size} bytes of {parcel.envelope.kind!r}"
+                attempt.others[peer].trouble = f"it stopped after {part}"
+                attempt.lose(now - last, peer)
             elif now - since > SHOWN_EVERY:
                 moved = (parcel.arrived(attempt.arrived(peer)[0]), parcel.envelope.size)
                 self._show(Waiting(peer, now - last, timeouts.patience - (now - last), "", moved))
@@ -400,3 +404,10 @@ class Driver:
     def forget(self, era: int) -> None:
         for sender in self._senders.values():
             sender.forget(era)
+
+
+def _reason(error: BaseException | None) -> str:
+    """Return what the others are told: the name of the error, and the party that is missing."""
+    if isinstance(error, PeerGone) and error.peer:
+        return f"{type(error).__name__} {error.peer}"
+    return "" if error is None else type(error).__name__

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from securefed.transport.clock import Path
-from securefed.transport.message import Message
+from securefed.transport.message import Message, TransportError
 from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.codec import Envelope
@@ -88,6 +88,13 @@ class Sender:
         return self._closing or self._attempt.over
 
     def _run(self) -> None:
+        try:
+            self._send_all()
+        except Exception as error:  # nobody else would hear of it, and the party would wait for ever
+            self._attempt.fail(TransportError(f"messages to {self._line.name} cannot be sent: {error}"))
+            raise
+
+    def _send_all(self) -> None:
         changed = self._attempt.changed
         while True:
             with changed:
@@ -140,7 +147,7 @@ class Sender:
             with attempt.changed:
                 other.trouble = trouble
                 if self._host.now() - failing > self._timeouts.patience:
-                    attempt.lose(self._line.name, self._host.now() - failing)
+                    attempt.lose(self._host.now() - failing, self._line.name)
                 # Not all parties at the same moment.
                 jitter = 1 + self._host.chance() / 2
                 self._work.wait_for(lambda: self._stopped, timeout=delay * jitter)

@@ -1,10 +1,16 @@
 """The public port: who connects, how many, for how long, and a line in the log for everybody who is refused.
 
 grpc does the TLS handshake itself and tells nobody when it fails. So the port that the world sees is this
-one: each connection is passed on, unopened, to grpc's own server on a loopback port, where TLS ends. The
-bytes stay encrypted here, and on Linux they are spliced and never enter Python. What a caller has shown in
-its handshake is known when its first call arrives (`admit`); a connection that ends, or gets too old, without
-one was refused, and is logged once with its address.
+one: each connection is passed on, unopened, to grpc's own server on a loopback port, where TLS ends. What a
+caller has shown in its handshake is known when its first call arrives (`admit`).
+
+One thread serves all connections, so callers cannot use up this process's threads. A connection that is not
+admitted ends in one of these ways:
+
+    grpc's server ends it             refused: the handshake failed
+    it takes too long, or crowds out  refused
+    the caller ends it                an information, not a refusal: a port scan, a health probe of a load
+                                      balancer, or a peer that reconnects or is killed; it was shown nothing
 
 A newcomer never waits for callers that say nothing: where they are too many, from one address or in all, the
 one that has had the longest time goes, first of those from the address that has most. Who opens connections
@@ -18,30 +24,31 @@ party does not hold its port.
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
+import selectors
 import socket
 import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_network
 
 from securefed.transport.network.errors import AddressError
+from securefed.transport.network.host import Host
 
-__all__ = ["Doorman"]
+__all__ = ["TlsProxy"]
 
-PIPE_BYTES = 1 << 20
+BUFFER_BYTES = 1 << 20
 LINES_A_MINUTE = 60
+TICK = 0.2
 
-_OPEN: weakref.WeakSet[Doorman] = weakref.WeakSet()
+_OPEN: weakref.WeakSet[TlsProxy] = weakref.WeakSet()
 
 
 class Connection:
-    """One caller: the socket towards it and the one towards grpc."""
+    """One caller: the socket towards it (outer) and the one towards grpc (inner)."""
 
     def __init__(self, outer: socket.socket, inner: socket.socket, remote: str) -> None:
         self.outer, self.inner, self.remote = outer, inner, remote
@@ -53,17 +60,11 @@ class Connection:
         self.carrier = ""
         """The party that sends messages on it; greetings have connections of their own."""
         self.logged = False
-        self.ended = False
-        self.pumps = 2
-
-    def end(self) -> None:
-        self.ended = True
-        for end in (self.outer, self.inner):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        self.inward, self.outward = b"", b""
+        """Bytes that were read at one end and that the other has not taken yet."""
 
 
-class Doorman:
+class TlsProxy:
     """Listens at `host`:`port` (0: any free one) and passes on to 127.0.0.1:`inner_port`."""
 
     def __init__(
@@ -81,63 +82,67 @@ class Doorman:
         self._handshake, self._log = handshake, log
         self._lock = threading.Lock()
         self._connections: dict[int, Connection] = {}
+        self._selector = selectors.DefaultSelector()
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._closing = threading.Event()
         self._lines: list[float] = []
         self._unsaid = 0
         self._inner_port = 0
         self._arrived: dict[str, tuple[int, float]] = {}
+        self._thread: threading.Thread | None = None
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             self._listener = socket.create_server((host, port), family=family, backlog=64)
         except OSError as error:
+            self._selector.close()
             word = (
                 "is in use"
                 if error.errno == errno.EADDRINUSE
                 else f"cannot be used: {error.strerror or error}"
             )
             raise AddressError(f"listen: {host}:{port} {word}") from None
-        self._listener.settimeout(0.2)
+        self._listener.setblocking(False)
         self.port = int(self._listener.getsockname()[1])
-        self._thread = threading.Thread(target=self._accept, name="securefed-door", daemon=True)
         _OPEN.add(self)
 
-    def open(self, inner_port: int) -> None:
+    def open(self, inner_port: int, host: Host) -> None:
         self._inner_port = inner_port
-        self._thread.start()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._thread = host.start(self._serve, "securefed-door")
 
     def close(self) -> None:
         self._closing.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join()
         self._listener.close()
-        with self._lock:
-            left = list(self._connections.values())
-        for connection in left:
-            connection.end()
+        for connection in list(self._connections.values()):
+            self._end(connection)
+        self._selector.close()
         _OPEN.discard(self)
 
     # What the calls tell us. `peer` is grpc's name of the inner connection, "ipv4:127.0.0.1:PORT".
 
     def admit(self, peer: str) -> None:
-        """This caller has shown a certificate that is known here."""
+        """Note that this caller has shown a certificate that is known here."""
         if (connection := self._find(peer)) is not None:
             connection.admitted = True
 
     def carries(self, peer: str, name: str) -> None:
-        """This connection is one on which the party of that name sends messages, and nothing else."""
+        """Note that the party of that name sends messages on this connection, and nothing else."""
         if (connection := self._find(peer)) is not None and not connection.greets:
             connection.carrier = name
 
     def greets(self, peer: str) -> None:
-        """A greeting came on this connection: its bytes say nothing of messages."""
+        """Note that a greeting came on this connection: its bytes say nothing of messages."""
         if (connection := self._find(peer)) is not None:
             connection.greets, connection.carrier = True, ""
 
     def arrived(self, name: str) -> tuple[int, float]:
-        """How many bytes have come on such connections, and when the last did: that a large message moves on
-        a slow line is seen here first.
+        """Return how many bytes of messages have come from a party, and when the last did.
+
+        That a large message moves on a slow line is seen here first.
         """
         with self._lock:
             return self._arrived.get(name, (0, 0.0))
@@ -147,9 +152,8 @@ class Doorman:
         connection = self._find(peer)
         if connection is None:
             self._say(f"refused {peer}: {why}")
-        elif not connection.logged:
-            connection.logged = True
-            self._say(f"refused {connection.remote}: {why}")
+        else:
+            self._refuse(connection, why)
 
     def remote(self, peer: str) -> str:
         connection = self._find(peer)
@@ -160,8 +164,13 @@ class Doorman:
         with self._lock:
             return self._connections.get(int(port)) if port.isdigit() else None
 
+    def _refuse(self, connection: Connection, why: str) -> None:
+        if not connection.logged:
+            connection.logged = True
+            self._say(f"refused {connection.remote}: {why}")
+
     def _say(self, line: str) -> None:
-        """A flood of callers must not become a flood of lines."""
+        """Log a warning; a flood of callers must not become a flood of lines."""
         now = time.monotonic()
         with self._lock:
             self._lines = [moment for moment in self._lines if now - moment < 60.0]
@@ -172,54 +181,52 @@ class Doorman:
             unsaid, self._unsaid = self._unsaid, 0
         self._log.warning("%s%s", line, f" ({unsaid} more were refused before)" if unsaid else "")
 
-    def _accept(self) -> None:
+    # The thread.
+
+    def _serve(self) -> None:
         while not self._closing.is_set():
+            for key, ready in self._selector.select(TICK):
+                if key.data is None:
+                    self._accept()
+                elif key.data.port in self._connections:  # it may have ended a moment ago
+                    self._move(key.data, key.fileobj, ready)
             self._send_away_the_slow()
-            try:
-                outer, address = self._listener.accept()
-            except TimeoutError:
-                continue
-            except OSError as error:
-                # Out of descriptors, or the caller is gone already. Neither is a reason to close the door.
-                if self._closing.is_set():
-                    return
+
+    def _accept(self) -> None:
+        try:
+            outer, address = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            # Out of descriptors, or the caller is gone already. Neither is a reason to close the door.
+            if not self._closing.is_set():
                 self._log.warning("a caller could not be let in: %s", error.strerror)
-                time.sleep(0.1)
-                continue
-            self._receive(outer, f"{address[0]}:{address[1]}")
+                self._closing.wait(0.1)
+            return
+        self._receive(outer, f"{address[0]}:{address[1]}")
 
     def _send_away_the_slow(self) -> None:
         now = time.monotonic()
-        with self._lock:
-            slow = [
-                c for c in self._connections.values() if not c.admitted and now - c.begun > self._handshake
-            ]
-        for connection in slow:
-            if not connection.logged:
-                connection.logged = True
-                self._say(f"refused {connection.remote}: it did not show who it is in {self._handshake:g} s")
-            connection.end()
+        for connection in list(self._connections.values()):
+            if not connection.admitted and now - connection.begun > self._handshake:
+                self._refuse(connection, f"it did not show who it is in {self._handshake:g} s")
+                self._end(connection)
 
     def _receive(self, outer: socket.socket, remote: str) -> None:
-        with self._lock:
-            known = list(self._connections.values())
-        if len(known) >= 2 * self._callers + self._most:  # those that were sent away are not gone yet
+        known = list(self._connections.values())
+        if len(known) >= self._callers + self._most:
             outer.close()
             self._say(f"refused {remote}: too many connections")
             return
-        waiting = [c for c in known if not (c.admitted or c.ended)]
+        waiting = [c for c in known if not c.admitted]
         for connection in _crowding(waiting, _origin(remote), self._callers, self._each):
-            if not connection.logged:
-                connection.logged = True
-                self._say(f"refused {connection.remote}: it did not show who it is, and others wait")
-            connection.end()
+            self._refuse(connection, "it did not show who it is, and others wait")
+            self._end(connection)
         try:
             inner = socket.create_connection(("127.0.0.1", self._inner_port), timeout=5.0)
         except OSError:
             outer.close()
             return
-        inner.settimeout(None)
-        outer.setblocking(True)
         with suppress(OSError):  # the caller may be gone already, and is noticed below
             outer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for end in (outer, inner):
@@ -227,37 +234,85 @@ class Doorman:
         connection = Connection(outer, inner, remote)
         with self._lock:
             self._connections[connection.port] = connection
-        for source, target in ((outer, inner), (inner, outer)):
-            threading.Thread(
-                target=self._pump, args=(connection, source, target), name="securefed-pump", daemon=True
-            ).start()
+        for end in (outer, inner):
+            end.setblocking(False)
+            self._selector.register(end, selectors.EVENT_READ, connection)
 
-    def _pump(self, connection: Connection, source: socket.socket, target: socket.socket) -> None:
-        incoming = source is connection.outer
+    def _move(self, connection: Connection, end: object, ready: int) -> None:
+        """Pass on what one end of a connection is ready for."""
+        outer, inner = connection.outer, connection.inner
+        try:
+            if ready & selectors.EVENT_WRITE:
+                if end is inner:
+                    connection.inward = self._send(inner, connection.inward)
+                else:
+                    connection.outward = self._send(outer, connection.outward)
+            if ready & selectors.EVENT_READ:
+                source, target = (outer, inner) if end is outer else (inner, outer)
+                rest = self._pass_on(connection, source, target)
+                if end is outer:
+                    connection.inward = rest
+                else:
+                    connection.outward = rest
+        except BlockingIOError:
+            return
+        except (OSError, EOFError):
+            self._over(connection, by_caller=end is outer)
+            return
+        # An end whose bytes are still on their way to the other one is not read.
+        self._watch(outer, connection, read=not connection.inward, write=bool(connection.outward))
+        self._watch(inner, connection, read=not connection.outward, write=bool(connection.inward))
 
-        def count(size: int) -> None:
-            if incoming and connection.carrier:
-                with self._lock:
-                    before = self._arrived.get(connection.carrier, (0, 0.0))[0]
-                    self._arrived[connection.carrier] = (before + size, time.monotonic())
+    def _pass_on(self, connection: Connection, source: socket.socket, target: socket.socket) -> bytes:
+        """Read once and send at once; return what the target did not take."""
+        count = source.recv_into(self._buffer)
+        if count == 0:
+            raise EOFError
+        if source is connection.outer and connection.carrier:
+            with self._lock:
+                before = self._arrived.get(connection.carrier, (0, 0.0))[0]
+                self._arrived[connection.carrier] = (before + count, time.monotonic())
+        return self._send(target, self._buffer[:count])
 
-        with suppress(OSError):  # either end may vanish at any time; grpc and the peer notice themselves
-            _carry(source, target, count)
-        # HTTP/2 has no use for a connection that is closed on one side.
-        connection.end()
+    def _send(self, target: socket.socket, data: bytes | memoryview) -> bytes:
+        try:
+            sent = target.send(data)
+        except BlockingIOError:
+            sent = 0
+        return bytes(data[sent:])
+
+    def _watch(self, end: socket.socket, connection: Connection, *, read: bool, write: bool) -> None:
+        wanted = read * selectors.EVENT_READ | write * selectors.EVENT_WRITE
+        key = self._selector.get_map().get(end)
+        if key is None and wanted:
+            self._selector.register(end, wanted, connection)
+        elif key is not None and not wanted:
+            self._selector.unregister(end)
+        elif key is not None and key.events != wanted:
+            self._selector.modify(end, wanted, connection)
+
+    def _over(self, connection: Connection, *, by_caller: bool) -> None:
+        """End a connection that one end has ended. HTTP/2 has no use for one that is closed on one side."""
+        if by_caller and _has_ended(connection.inner):
+            by_caller = False  # both at once: the caller left because it was refused
+        self._end(connection)
+        if connection.admitted or connection.logged or self._closing.is_set():
+            return
+        if by_caller:
+            self._log.info("%s connected and left before it showed who it is", connection.remote)
+        else:
+            why = "no TLS 1.3 handshake with a certificate that is known here and valid"
+            self._refuse(connection, why)
+
+    def _end(self, connection: Connection) -> None:
         with self._lock:
-            connection.pumps -= 1
-            last = connection.pumps == 0
-            if last:
-                self._connections.pop(connection.port, None)
-        if last:
-            connection.outer.close()
-            connection.inner.close()
-            if not (connection.admitted or connection.logged or self._closing.is_set()):
-                self._say(
-                    f"refused {connection.remote}: no TLS 1.3 handshake with a certificate that is "
-                    "known here and valid"
-                )
+            self._connections.pop(connection.port, None)
+        for end in (connection.outer, connection.inner):
+            with suppress(KeyError, ValueError):
+                self._selector.unregister(end)
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
     def _close_in_child(self) -> None:
         """After a fork, without locks: a thread that held one does not exist here."""
@@ -267,6 +322,16 @@ class Doorman:
         ):
             with suppress(OSError):
                 end.close()
+
+
+def _has_ended(end: socket.socket) -> bool:
+    """Whether the other side of this socket has closed it."""
+    try:
+        return end.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _origin(remote: str) -> str:
@@ -285,30 +350,9 @@ def _crowding(waiting: list[Connection], newcomer: str, callers: int, each: int)
     return []
 
 
-def _carry(source: socket.socket, target: socket.socket, tell: Callable[[int], None]) -> None:
-    """Pass on everything until the end, and tell of each piece."""
-    if not hasattr(os, "splice"):
-        buffer = memoryview(bytearray(1 << 18))
-        while count := source.recv_into(buffer):
-            tell(count)
-            target.sendall(buffer[:count])
-        return
-    reading, writing = os.pipe()
-    try:
-        with suppress(OSError):  # a larger pipe is faster, and a small one works
-            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        while count := os.splice(source.fileno(), writing, PIPE_BYTES):
-            tell(count)
-            while count:
-                count -= os.splice(reading, target.fileno(), count)
-    finally:
-        os.close(reading)
-        os.close(writing)
-
-
 def _close_all_in_child() -> None:
-    for doorman in list(_OPEN):
-        doorman._close_in_child()
+    for proxy in list(_OPEN):
+        proxy._close_in_child()
 
 
 os.register_at_fork(after_in_child=_close_all_in_child)
