@@ -73,8 +73,8 @@ class Reception:
         try:
             hello = codec.decode_hello(data)
         except Malformed as error:
-            wrong = Malformed(f"{caller} sent {error}")
-            self._refuse(context, caller, grpc.StatusCode.INVALID_ARGUMENT, wrong)
+            named = Malformed(f"{caller} sent {error}")
+            self._refuse(context, caller, grpc.StatusCode.INVALID_ARGUMENT, named)
         self._check_claim(context, caller, hello.sender)
         if hello.receiver != self.name:
             wrong = WrongSender(f"this is {self.name}, the greeting is for {hello.receiver!r}")
