@@ -115,7 +115,7 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
         recipe = LinearRecipe(**settings)
     columns = {name: kit_of(recipe).columns(count) for name, count in case.columns.items()}
     held = len(held_out(rows, case.holdout, seed)[1])
-    scenario = Scenario(recipe, columns, rows, key_bits, HELPER if blind else KEY_HOLDER, held=held)
+    scenario = Scenario(recipe, columns, rows, key_bits, HELPER if blind else KEY_HOLDER, holdout_rows=held)
     with get_engine(engine, recipe.scheme) as mapper:
         costs = calibrate(scenario.cost_kind, key_bits, mapper)
         planned = estimate(

@@ -211,7 +211,7 @@ def _mimic_rows(parties: int, path: str | None) -> tuple[VerticalData, VerticalD
 
 
 def _mnist(spec: Spec, given: dict[str, Any]) -> Task:
-    from securefed.models.torch import half_image_cnn
+    from research.half_image_cnn import half_image_cnn
 
     train, test = _parts(_mnist_rows(given["data"]), given["split"], spec.seed)
     recipe = LinearRecipe(

@@ -31,13 +31,13 @@ class PlainTransfer:
     @property
     def score_map(self) -> Array:
         """v: a row of B's has the score f'v; a column for each output if there are several."""
-        found: Array = self.w_b @ self._phi(self.w_a).T
-        return found[:, 0] if self._plan.outputs == 1 else found
+        score_map: Array = self.w_b @ self._phi(self.w_a).T
+        return score_map[:, 0] if self._plan.outputs == 1 else score_map
 
     def _phi(self, w_a: Array) -> Array:
         """Of all outputs, (outputs, width)."""
-        found: Array = self._plan.blocks * (self._a.pull.T @ w_a)
-        return found
+        phi: Array = self._plan.blocks * (self._a.pull.T @ w_a)
+        return phi
 
     def round(self, rate: float) -> None:
         if self._plan.sequential:

@@ -50,13 +50,13 @@ COMPARED = 64
 def numbers_of(payload: bytes, count: int, fraction_bits: int = 0) -> Floats:
     """The first `count` numbers of a message, as if they were shares, and 0 where there are fewer."""
     words = len(payload) // 8
-    held = 3 * words // LIMBS
-    used = payload[: shares.size_in_bytes(held)]
+    numbers = 3 * words // LIMBS
+    used = payload[: shares.size_in_bytes(numbers)]
     data = np.frombuffer(used, dtype="<u8") & np.uint64((1 << 63) - 1)
-    share = shares.from_bytes(data.tobytes(), (LIMBS, held))[:, :count]
-    found = np.zeros(count)
-    found[: share.shape[1]] = shares.to_floats(share, fraction_bits)
-    return found
+    share = shares.from_bytes(data.tobytes(), (LIMBS, numbers))[:, :count]
+    values = np.zeros(count)
+    values[: share.shape[1]] = shares.to_floats(share, fraction_bits)
+    return values
 
 
 def columns_from_cross(own: Floats, cross: Floats) -> Floats:
@@ -106,8 +106,8 @@ def _integers(residues: Floats) -> list[int]:
     """Centred numbers modulo q from residues."""
     q = RING.modulus
     factors = [q // p * pow(q // p, -1, p) for p in PRIMES]
-    found = [sum(int(r) * f for r, f in zip(each, factors, strict=True)) % q for each in residues.T]
-    return [v - q if v > q // 2 else v for v in found]
+    sums = [sum(int(r) * f for r, f in zip(each, factors, strict=True)) % q for each in residues.T]
+    return [v - q if v > q // 2 else v for v in sums]
 
 
 def _distance(data: bytes, right: int, seed: bytes, known: NDArray[np.int64]) -> int:
@@ -142,19 +142,19 @@ def crafted_key(key: RlweKey, maker: Maker, secret: int) -> tuple[list[int], NDA
     right = np.array([[float(secret)]])
     data, share = reply(WHOLE, [block], right, _shifted(honest_keys(key), crafted), maker)
     read = shares.to_integers(shares.add(key.read(WHOLE, data), share)[:, :, 0])
-    found = np.zeros((PAIRS_READ, DEGREE), dtype=np.int64)
+    digits = np.zeros((PAIRS_READ, DEGREE), dtype=np.int64)
     for place, number in enumerate(read):
         value = ((number if number < 1 << (WIDTH - 1) else number - (1 << WIDTH)) * RING.modulus) >> WIDTH
         for i in range(PAIRS_READ):
             whole = (value + (1 << (LIFT - 1))) >> LIFT
             digit = ((whole >> (STEP * i)) + (1 << (STEP - 1))) % (1 << STEP) - (1 << (STEP - 1))
-            found[i, place] = digit
+            digits[i, place] = digit
             value -= digit << (LIFT + STEP * i)
-    known = found[:1] if np.abs(found[0]).max() <= 1 else found
+    known = digits[:1] if np.abs(digits[0]).max() <= 1 else digits
     near = 1 << (WIDTH - FINE_BITS + 4)
     guesses = range(secret - 4, secret + 4)
     fits = [guess for guess in guesses if _distance(data, guess, block[:SEED_BYTES], known) < near]
-    return fits, found
+    return fits, digits
 
 
 def large_operand(key: RlweKey, secret: int) -> set[int]:

@@ -109,16 +109,16 @@ def replayed_model() -> Iterator[None]:
     sent: dict[tuple[int, str], list[bytes]] = {}
     send = Encryptor.send
 
-    async def replaying(self: Encryptor, peer: str, *given: Any, step: int, **more: Any) -> None:
+    async def replaying(self: Encryptor, peer: str, *arguments: Any, step: int, **more: Any) -> None:
         if step != SEAL_STEP:
-            return await send(self, peer, *given, step=step, **more)
+            return await send(self, peer, *arguments, step=step, **more)
         kept = sent.setdefault((id(self.key), peer), [])
         if kept:
             for block in kept:
                 self.link.send(peer, "operand", block, round=more["round"], step=step)
             return None
         before = len(self.link.outbox)
-        await send(self, peer, *given, step=step, **more)
+        await send(self, peer, *arguments, step=step, **more)
         kept += [message.payload for message in self.link.outbox[before:] if message.kind == "operand"]
         return None
 

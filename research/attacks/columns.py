@@ -55,8 +55,10 @@ class Found:
         """How many of the columns were found, up to sign and to multiples of what is known."""
         if self.columns is None:
             return 0
-        found = {tuple(_nearest(sign * column, self.known)) for column in self.columns.T for sign in (1, -1)}
-        return sum(tuple(_nearest(column, self.known)) in found for column in columns.T)
+        nearest = {
+            tuple(_nearest(sign * column, self.known)) for column in self.columns.T for sign in (1, -1)
+        }
+        return sum(tuple(_nearest(column, self.known)) in nearest for column in columns.T)
 
 
 def in_units_of_noise(scores: Sequence[Array], precision_bits: int) -> list[list[int]]:
@@ -101,13 +103,13 @@ def _short(sums: NDArray[Any], count: int, exact: bool, modulus: int | None) -> 
         values = combinations.astype(np.int64).astype(object) @ sums.T
         values[:, :turns] += wraps
         cut = np.array([[float(int(value) >> shift) for value in row] for row in values])
-        made = reduced(np.hstack([combinations, cut * (weights if shift == 0 else 1.0)]))
-        combinations = np.rint(made[:, :people])
+        basis_and_sums = reduced(np.hstack([combinations, cut * (weights if shift == 0 else 1.0)]))
+        combinations = np.rint(basis_and_sums[:, :people])
         if turns:  # what the reduction took of the modulus follows from what it took of people
             values = combinations.astype(np.int64).astype(object) @ sums.T[:, :turns]
             wraps = -((values + modulus // 2) // modulus) * modulus  # type: ignore[operator]  # has turns
         if shift == 0:
-            lengths = (made**2).sum(axis=1)
+            lengths = (basis_and_sums**2).sum(axis=1)
             order = np.argsort(lengths, kind="stable")
             nonzero = [place for place in order if combinations[place].any()]
             return np.asarray(combinations[nonzero])
@@ -124,8 +126,8 @@ def _annulled(relations: Whole, dimension: int, known: Array) -> Whole | None:
         for _ in range(8):
             if np.count_nonzero(sums) <= 1:
                 break
-            made = reduced(np.hstack([basis, (weight * sums)[:, None]]))
-            basis = np.rint(made[:, :people])
+            basis_and_sums = reduced(np.hstack([basis, (weight * sums)[:, None]]))
+            basis = np.rint(basis_and_sums[:, :people])
             sums, weight = basis @ relation, weight * 64.0
         if np.count_nonzero(sums) > 1 or len(basis) <= dimension - 1:
             return None

@@ -85,8 +85,8 @@ def labels_over_rounds(
         blocks.append(block)
         right.append(opening.sums)
     stacked = label_weight * np.vstack(blocks)
-    found = np.linalg.lstsq(stacked, np.concatenate(right), rcond=tolerance)[0]
-    return np.asarray(found, dtype=np.float64)
+    solution = np.linalg.lstsq(stacked, np.concatenate(right), rcond=tolerance)[0]
+    return np.asarray(solution, dtype=np.float64)
 
 
 def norm_scores(gradients: Array) -> Array:

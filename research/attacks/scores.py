@@ -109,16 +109,16 @@ def area_under_curve(scores: Array, positive: NDArray[np.bool_], seed: int = 0) 
     return replace(interval, least_error=sqrt((total + 1) / (12 * count * (total - count))))
 
 
-def r_squared(found: Array, truth: Array, seed: int = 0) -> Interval:
+def r_squared(estimate: Array, truth: Array, seed: int = 0) -> Interval:
     """The share of the truth's variance (over rows, column by column) that is explained; at least 0.
 
     A guess that knows nothing but the columns' means has 0.
     """
-    found, truth = found.reshape(len(found), -1), truth.reshape(len(truth), -1)
+    estimate, truth = estimate.reshape(len(estimate), -1), truth.reshape(len(truth), -1)
 
     def share(rows: NDArray[np.intp]) -> float:
         spread = ((truth[rows] - truth[rows].mean(axis=0)) ** 2).sum()
-        return max(0.0, 1.0 - float(((found[rows] - truth[rows]) ** 2).sum() / (spread or 1.0)))
+        return max(0.0, 1.0 - float(((estimate[rows] - truth[rows]) ** 2).sum() / (spread or 1.0)))
 
     return _bootstrap(share, len(truth), seed)
 

@@ -59,10 +59,10 @@ def _fits(computed: Encrypted, masked: Masked) -> bool:
     return False
 
 
-def _coefficients(public: CkksPublicKey, held: object) -> NDArray[np.uint64]:
+def _coefficients(public: CkksPublicKey, ciphertext: object) -> NDArray[np.uint64]:
     """As CkksPublicKey.blinded, without the encryption of zero."""
     copied = seal.Ciphertext()
-    engine().evaluator.transform_from_ntt(held, copied)
+    engine().evaluator.transform_from_ntt(ciphertext, copied)
     return read(copied, copied.dyn_array()).reshape(2, 2, RING)
 
 

@@ -63,10 +63,10 @@ def solve_block(openings: Sequence[OpenedSums], prior: float = 0.0) -> Block:
     return Block(table[:n], table[n:], determined)
 
 
-def similarity(found: Array, truth: Array) -> float:
+def similarity(estimate: Array, truth: Array) -> float:
     """The cosine of two matrices, as vectors: 1 where they agree up to a positive factor."""
-    size = float(np.linalg.norm(found) * np.linalg.norm(truth))
-    return float((found * truth).sum() / size) if size else 0.0
+    size = float(np.linalg.norm(estimate) * np.linalg.norm(truth))
+    return float((estimate * truth).sum() / size) if size else 0.0
 
 
 def curvature_from_steps(hidden: Sequence[Array], gradients: Sequence[Array]) -> Array:
@@ -94,14 +94,14 @@ class Layer:
 def layers(openings: Sequence[OpenedSums], model: HiddenLayer, features: Array) -> list[Layer]:
     """B's openings with B's own layer as it was at each of them. `features`: of the shared rows."""
     replica = HiddenLayer(model.columns, model.width, model.activation, seed=0)
-    found = []
+    layers = []
     for opening in openings:
         replica.parameters = opening.parameters
         rows = features[opening.batch]
         slope, hidden = replica.derivative(rows), replica.forward(rows)
         inputs = replica.augmented(rows)
-        found.append(Layer(opening.round, opening.batch, inputs, slope, hidden, opening.sums))
-    return found
+        layers.append(Layer(opening.round, opening.batch, inputs, slope, hidden, opening.sums))
+    return layers
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,9 @@ def labels_by_fitting(
     generator = np.random.default_rng(seed)
     best = _fitted(openings, rows, _first_guess(openings, rows), iterations)
     for _ in range(restarts):
-        found = _fitted(openings, rows, np.sign(generator.normal(size=rows)), iterations)
-        if found.misfit < best.misfit:
-            best = found
+        fit = _fitted(openings, rows, np.sign(generator.normal(size=rows)), iterations)
+        if fit.misfit < best.misfit:
+            best = fit
     return best
 
 
@@ -140,9 +140,13 @@ def _first_guess(openings: Sequence[Layer], rows: int) -> Array:
         level = opening.inputs.sum(axis=0)
         bare = opening.sums - np.outer(level, level @ opening.sums) / float(level @ level)
         direction = np.linalg.svd(bare)[0][:, 0]
-        found = opening.inputs @ np.linalg.lstsq(opening.inputs.T @ opening.inputs, direction, rcond=1e-9)[0]
-        sign = np.sign(found @ guess[opening.batch]) or 1.0
-        guess[opening.batch] += sign * found / max(float(np.linalg.norm(found)), 1e-300)
+        direction_of_rows = (
+            opening.inputs @ np.linalg.lstsq(opening.inputs.T @ opening.inputs, direction, rcond=1e-9)[0]
+        )
+        sign = np.sign(direction_of_rows @ guess[opening.batch]) or 1.0
+        guess[opening.batch] += (
+            sign * direction_of_rows / max(float(np.linalg.norm(direction_of_rows)), 1e-300)
+        )
     length = float(np.sqrt(rows)) / max(float(np.linalg.norm(guess)), 1e-300)
     return guess * length
 
@@ -173,23 +177,23 @@ class _Fit:
         return unknowns
 
     def residuals(self, unknowns: Array) -> list[Array]:
-        found = []
+        residuals = []
         for o in self._openings:
             phi, common = self._round(unknowns, o.round)
             pull = -0.5 * unknowns[o.batch] + 0.25 * (o.hidden @ phi)
-            found.append(o.inputs.T @ (o.slope * (np.outer(pull, phi) + common)) - o.sums)
-        return found
+            residuals.append(o.inputs.T @ (o.slope * (np.outer(pull, phi) + common)) - o.sums)
+        return residuals
 
     def forward(self, unknowns: Array, change: Array) -> list[Array]:
         """The derivative of the residuals in a direction."""
-        found = []
+        derivatives = []
         for o in self._openings:
             (phi, _), (d_phi, d_common) = self._round(unknowns, o.round), self._round(change, o.round)
             pull = -0.5 * unknowns[o.batch] + 0.25 * (o.hidden @ phi)
             d_pull = -0.5 * change[o.batch] + 0.25 * (o.hidden @ d_phi)
             inner = np.outer(d_pull, phi) + np.outer(pull, d_phi) + d_common
-            found.append(o.inputs.T @ (o.slope * inner))
-        return found
+            derivatives.append(o.inputs.T @ (o.slope * inner))
+        return derivatives
 
     def backward(self, unknowns: Array, residuals: Sequence[Array]) -> Array:
         """Its transpose."""

@@ -31,11 +31,11 @@ def read_npz(path: Path, required: Sequence[str]) -> dict[str, NDArray[np.generi
     """All arrays of the file, which has the required ones."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
+            content = {name: arrays[name] for name in arrays.files}
     except _DAMAGED as error:
         line = str(error).split("\n")[0]
         raise DataError(f"{path.name}: not an NPZ file that can be read ({line})") from None
-    missing = [name for name in required if name not in found]
+    missing = [name for name in required if name not in content]
     if missing:
         raise DataError(f"{path.name}: no array {', '.join(missing)}; {', '.join(required)} are expected")
-    return found
+    return content

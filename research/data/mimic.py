@@ -135,11 +135,11 @@ def _read_part(folder: Path, mapper: Mapper) -> Part:
 
 
 def _read_npz(path: Path) -> tuple[Part, Part]:
-    found = read_npz(path, ("train_X", "train_y", "test_X", "test_y"))
+    arrays = read_npz(path, ("train_X", "train_y", "test_X", "test_y"))
     parts: list[Part] = []
     for part in ("train", "test"):
-        features, labels = found[f"{part}_X"], found[f"{part}_y"]
-        stays = found.get(f"{part}_stays", np.array([f"{part}-{row}" for row in range(labels.size)]))
+        features, labels = arrays[f"{part}_X"], arrays[f"{part}_y"]
+        stays = arrays.get(f"{part}_stays", np.array([f"{part}-{row}" for row in range(labels.size)]))
         parts.append(_checked(path.name, part, features, labels, stays))
     train, test = parts
     return train, test

@@ -102,11 +102,11 @@ def _variable(file: str, hours: Array, name: str, fields: list[str]) -> Array:
     values = np.array([_value(file, name, fields[row].strip()) for row in known])
     times = hours[known]
     begin, end = times[0], times[-1]
-    found = []
+    statistics = []
     for _, low, high in _PARTS:
         start, stop = begin + (end - begin) * low / 100, begin + (end - begin) * high / 100
-        found.append(_statistics(values[(times > start - _CLOSE) & (times < stop + _CLOSE)]))
-    return np.concatenate(found)
+        statistics.append(_statistics(values[(times > start - _CLOSE) & (times < stop + _CLOSE)]))
+    return np.concatenate(statistics)
 
 
 def _value(file: str, name: str, text: str) -> float:
@@ -119,12 +119,12 @@ def _value(file: str, name: str, text: str) -> float:
             raise DataError(f"{file}: {name} is {text!r}, which is not a word of that scale")
         return float(value)
     try:
-        found = float(text)
+        measured = float(text)
     except ValueError:
-        found = np.nan
-    if not np.isfinite(found):
+        measured = np.nan
+    if not np.isfinite(measured):
         raise DataError(f"{file}: {name} is {text!r}, a number is expected")
-    return found
+    return measured
 
 
 def _statistics(values: Array) -> Array:

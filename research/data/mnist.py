@@ -60,10 +60,10 @@ def load_mnist(
 
 def _idx_folder(path: str | PathLike[str] | None) -> Path | None:
     folders = data_folders() if path is None else [Path(path)]
-    found = [f for f in folders if f.is_dir() and any(f.glob("train-images?idx3-ubyte*"))]
-    if path is not None and folders[0].is_dir() and not found:
+    present = [f for f in folders if f.is_dir() and any(f.glob("train-images?idx3-ubyte*"))]
+    if path is not None and folders[0].is_dir() and not present:
         raise DataError(f"MNIST: no train-images-idx3-ubyte in {path}; get it from {MNIST.where}")
-    return found[0] if found else None
+    return present[0] if present else None
 
 
 def _divide(images: Bytes, labels: Bytes, digits: tuple[int, int]) -> VerticalData:
@@ -125,8 +125,8 @@ def _read_idx(path: Path, axes: int) -> Bytes:
 
 
 def _read_npz(path: Path) -> tuple[Bytes, Bytes]:
-    found = read_npz(path, ("images", "labels"))
-    images, labels = found["images"], found["labels"]
+    arrays = read_npz(path, ("images", "labels"))
+    images, labels = arrays["images"], arrays["labels"]
     if images.dtype != np.uint8 or labels.dtype.kind not in "iu" or not np.isin(labels, np.arange(10)).all():
         raise DataError(
             f"{path.name}: images are {images.dtype} and labels {labels.dtype}; bytes and 0 to 9 are expected"

@@ -130,7 +130,7 @@ def _numbers(path: Path, width: int, chosen: NDArray[np.intp], count: int) -> ND
     """The chosen lines of a file that has to have `count` lines of `width` numbers, separated by blanks."""
     wanted = np.zeros(count, dtype=bool)
     wanted[chosen] = True
-    found = np.empty((len(chosen), width))
+    table = np.empty((len(chosen), width))
     place = total = 0
     for line, text in _lines(path):
         total = line
@@ -142,12 +142,12 @@ def _numbers(path: Path, width: int, chosen: NDArray[np.intp], count: int) -> ND
                 f"{path.name}: line {line} has {len(fields)} fields between blanks, {width} are expected"
             )
         try:
-            found[place] = [float(field) for field in fields]
+            table[place] = [float(field) for field in fields]
         except ValueError:
             raise DataError(f"{path.name}: line {line} has something that is not a number") from None
         place += 1
     if total != count:
         raise DataError(f"{path.name}: {total} lines, {count} are expected, as many as labels")
-    if not np.isfinite(found).all():
+    if not np.isfinite(table).all():
         raise DataError(f"{path.name}: a number is not finite")
-    return found
+    return table

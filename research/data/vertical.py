@@ -201,7 +201,7 @@ def transfer(
     rows_a, rows_b = rng.permutation(np.concatenate(of_a)), rng.permutation(np.concatenate(shared + others))
     rows_out = rng.permutation(np.concatenate(test))
     second, first = data.parties()
-    a, b, held = first.take(rows_a), second.take(rows_b), second.take(rows_out)
+    a, b, unseen = first.take(rows_a), second.take(rows_b), second.take(rows_out)
     from sklearn.preprocessing import StandardScaler
 
     scale_a, scale_b = StandardScaler().fit(a.features), StandardScaler().fit(b.features)
@@ -209,6 +209,6 @@ def transfer(
         data.name if name is None else name,
         replace(a, features=scale_a.transform(a.features)),
         replace(b, features=scale_b.transform(b.features)),
-        replace(held, features=scale_b.transform(held.features), labels=data.labels[rows_out]),
+        replace(unseen, features=scale_b.transform(unseen.features), labels=data.labels[rows_out]),
         data.generated,
     )

@@ -66,17 +66,17 @@ __all__ = [
 
 def generate(kind: str, *, key_bits: int = 3072, allow_small: bool = False) -> KeyHolder:
     """A key-holder with a fresh key. `key_bits` and `allow_small` (for tests) concern Paillier alone."""
-    found = find_kind(kind)
-    make = found.load("generate_secret_key")
-    return KeyHolder(make(key_bits, allow_small=allow_small) if found.sized else make())
+    entry = find_kind(kind)
+    make = entry.load("generate_secret_key")
+    return KeyHolder(make(key_bits, allow_small=allow_small) if entry.sized else make())
 
 
 def load_public_key(blob: bytes, *, allow_small: bool = False) -> PublicKey:
     """A public key that arrived; refused when it is malformed, too small or weak."""
     frame = Frame.from_bytes(blob, Kind.PUBLIC_KEY)
-    found = find_kind(frame.scheme.name)
-    options = {"allow_small": allow_small} if found.sized else {}
-    key: PublicKey = found.load(found.public).from_frame(frame, **options)
+    entry = find_kind(frame.scheme.name)
+    options = {"allow_small": allow_small} if entry.sized else {}
+    key: PublicKey = entry.load(entry.public).from_frame(frame, **options)
     return key
 
 
@@ -91,6 +91,6 @@ def save_key(
 def load_key(path: str | PathLike[str], passphrase: str | bytes, *, allow_small: bool = False) -> KeyHolder:
     """The key-holder whose key `save_key` wrote."""
     frame = Frame.from_bytes(read_key_file(path, passphrase).secret, Kind.SECRET_KEY)
-    found = find_kind(frame.scheme.name)
-    options = {"allow_small": allow_small} if found.sized else {}
-    return KeyHolder(found.load(found.secret).from_frame(frame, **options))
+    entry = find_kind(frame.scheme.name)
+    options = {"allow_small": allow_small} if entry.sized else {}
+    return KeyHolder(entry.load(entry.secret).from_frame(frame, **options))

@@ -4,7 +4,6 @@
     |-- RangeError        a value is not finite, or outside the declared range      (also a ValueError)
     |-- ShapeError        arrays that do not fit together                           (also a ValueError)
     |-- CapacityError     a sum or product would leave the plaintext space
-    |   `-- Diverged      encrypted values have left their declared range
     |-- FormatError       bytes that are not what they announce                     (also a ValueError)
     |-- BadKey            a key that is malformed, too small or weak                (also a ValueError)
     |-- BadCiphertext     a ciphertext that no honest party makes                   (also a ValueError)
@@ -33,7 +32,6 @@ __all__ = [
     "CapacityError",
     "CryptoError",
     "DamagedKeyFile",
-    "Diverged",
     "FormatError",
     "KeyFileError",
     "MaskError",
@@ -61,10 +59,6 @@ class ShapeError(CryptoError, ValueError):
 
 class CapacityError(CryptoError):
     """The result would not fit the plaintext space; nothing was computed."""
-
-
-class Diverged(CapacityError):
-    """Values that stay encrypted have grown out of their declared range."""
 
 
 class FormatError(CryptoError, ValueError):

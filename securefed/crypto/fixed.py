@@ -4,9 +4,8 @@ A real number v becomes the integer round(v * 2**fraction_bits). The scale belon
 is public, so a ciphertext says nothing about the magnitude of its value (a per-number exponent, as in phe,
 does). Values outside the declared range raise; nothing is clipped and nothing wraps.
 
-Multipliers are plaintext numbers of one party; `quantise` gives them as many significant bits as asked
-for, relative to the largest of them. Its exponent stays with that party unless it chooses a public
-`FixedPoint` instead.
+Multipliers are plaintext numbers of one party. They get a number of significant bits relative to the largest
+of them (`exponent_for`). The exponent stays with that party unless it chooses a public `FixedPoint`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from securefed.crypto.errors import RangeError, ShapeError
 
-__all__ = ["PRIVATE_BITS", "FixedPoint", "checked_addend", "checked_array", "exponent_for", "quantise"]
+__all__ = ["PRIVATE_BITS", "FixedPoint", "checked_addend", "checked_array", "exponent_for"]
 
 # Encoded values are held in int64 arrays; one bit for the sign and one to spare.
 MOST_BITS = 62
@@ -101,21 +100,8 @@ class FixedPoint:
         return np.asarray(integers).astype(np.float64) / self.scale
 
 
-def quantise(multipliers: NDArray[np.float64], bits: int = 24) -> tuple[NDArray[np.int64], int]:
-    """Integers t and an exponent e with multipliers ~ t * 2**-e and |t| < 2**bits, e as large as that allows.
-
-    The rounding error of each is at most 2**-(e + 1), that is, 2**-bits of the largest multiplier.
-    """
-    if not 1 <= bits <= MOST_BITS - 1:
-        raise RangeError(f"bits: {bits} given, 1 to {MOST_BITS - 1} are allowed")
-    if not np.isfinite(multipliers).all():
-        raise RangeError("multipliers: NaN or infinite entries; only finite numbers are allowed")
-    exponent = exponent_for(float(np.max(np.abs(multipliers), initial=0.0)), bits)
-    return np.rint(np.ldexp(multipliers, exponent)).astype(np.int64), exponent
-
-
 def exponent_for(largest: float, bits: int) -> int:
-    """The e of `quantise`, from the largest magnitude alone; 0 where all are 0."""
+    """Return the largest e with rint(largest * 2**e) < 2**bits; 0 for 0."""
     if largest == 0.0:
         return 0
     exponent = bits - frexp(largest)[1]

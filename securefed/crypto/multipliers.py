@@ -46,10 +46,10 @@ class Multipliers(ABC):
     @cached_property
     def largest(self) -> Floats:
         """(columns, outputs): the largest magnitude among the rows; not finite where one of them is not."""
-        found = np.zeros(self.shape[:2])
+        largest = np.zeros(self.shape[:2])
         for j, a, block in self.blocks():
-            found[j, a] = np.abs(block).max(axis=2)
-        return found
+            largest[j, a] = np.abs(block).max(axis=2)
+        return largest
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.generic]:
         """The whole tensor, for those who look at it."""
@@ -70,17 +70,17 @@ class Whole(Multipliers):
 class Scaled(Multipliers):
     """Every output's multipliers times a power of two of its own."""
 
-    def __init__(self, given: Multipliers, powers: Floats) -> None:
-        self.shape, self._given, self._powers = given.shape, given, powers
+    def __init__(self, multipliers: Multipliers, powers: Floats) -> None:
+        self.shape, self._multipliers, self._powers = multipliers.shape, multipliers, powers
 
     def block(self, columns: slice, outputs: slice) -> Floats:
-        found: Floats = self._given.block(columns, outputs) * self._powers[columns, outputs, None]
-        return found
+        block: Floats = self._multipliers.block(columns, outputs) * self._powers[columns, outputs, None]
+        return block
 
     @cached_property
     def largest(self) -> Floats:
-        found: Floats = self._given.largest * self._powers
-        return found
+        largest: Floats = self._multipliers.largest * self._powers
+        return largest
 
 
 def as_multipliers(values: ArrayLike | Multipliers) -> Multipliers:

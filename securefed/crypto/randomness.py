@@ -21,11 +21,7 @@ from securefed.errors import SettingError
 __all__ = [
     "ByteSource",
     "discrete_gaussian",
-    "uniform_below",
-    "uniform_bits",
-    "uniform_integers",
     "uniform_many_below",
-    "uniform_unit",
     "uniform_units",
 ]
 
@@ -33,30 +29,10 @@ ByteSource = Callable[[int], bytes]
 """count -> that many bytes; `os.urandom` except in known-answer tests."""
 
 
-def uniform_bits(bits: int) -> mpz:
-    """Uniform in [0, 2**bits)."""
-    return _bits_from(os.urandom, bits)
-
-
-def uniform_integers(count: int, bits: int) -> list[int]:
-    """Independent draws, each uniform in [0, 2**bits)."""
-    return _integers_from(os.urandom, count, bits)
-
-
-def uniform_below(bound: int) -> mpz:
-    """Uniform in [0, bound)."""
-    return _below_from(os.urandom, mpz(bound))
-
-
 def uniform_many_below(bound: int, count: int) -> list[mpz]:
     """Independent draws, each uniform in [0, bound)."""
     limit = mpz(bound)
     return [_below_from(os.urandom, limit) for _ in range(count)]
-
-
-def uniform_unit(modulus: int) -> mpz:
-    """Uniform among the residues coprime to the modulus."""
-    return _unit_from(os.urandom, mpz(modulus))
 
 
 def uniform_units(modulus: int, count: int) -> list[mpz]:
@@ -70,14 +46,6 @@ def _bits_from(source: ByteSource, bits: int) -> mpz:
         raise RangeError(f"bits: {bits} given, at least 1 is allowed")
     size = (bits + 7) // 8
     return mpz.from_bytes(source(size), "big") >> (8 * size - bits)
-
-
-def _integers_from(source: ByteSource, count: int, bits: int) -> list[int]:
-    if bits < 1:
-        raise RangeError(f"bits: {bits} given, at least 1 is allowed")
-    size = (bits + 7) // 8
-    drawn, spare = source(count * size), 8 * size - bits
-    return [int.from_bytes(drawn[i : i + size], "big") >> spare for i in range(0, count * size, size)]
 
 
 def _below_from(source: ByteSource, bound: mpz) -> mpz:
@@ -112,9 +80,9 @@ def discrete_gaussian(deviation: int) -> int:
         raise SettingError(f"deviation: {deviation!r} given, an integer of at least 1 is allowed")
     scale, square = deviation + 1, deviation * deviation
     while True:
-        found = _discrete_laplace(scale)
-        if _with_exp((abs(found) * scale - square) ** 2, 2 * square * scale * scale):
-            return found
+        number = _discrete_laplace(scale)
+        if _with_exp((abs(number) * scale - square) ** 2, 2 * square * scale * scale):
+            return number
 
 
 def _discrete_laplace(scale: int) -> int:

@@ -131,9 +131,9 @@ def register(name: str, entry: SchemeEntry, kinds: dict[str, KeyKind], numbers: 
     taken = [each for each in (name, *kinds) if each in SCHEMES or each in KEY_KINDS]
     if taken or any(not 128 <= numbers.get(kind, 0) < 256 for kind in kinds):
         raise BadKey(f"scheme: {name!r} given; names are new, and each kind has a number from 128 to 255")
-    for kind, made in kinds.items():
+    for kind, entry_ in kinds.items():
         Scheme.register(numbers[kind], kind)
-        KEY_KINDS[kind] = made
+        KEY_KINDS[kind] = entry_
     if entry.opens not in KEY_KINDS:
         raise BadKey(f"scheme: {name!r} given, and its keys of kind {entry.opens} are not registered")
     SCHEMES[name] = entry
@@ -152,15 +152,15 @@ def cross_scheme(scheme: str, *, key_bits: int = 3072) -> CrossScheme:
     entry = SCHEMES.get(scheme)
     if entry is None or entry.blind is None:
         raise BadKey(f"scheme: {scheme!r} given, it has no encrypted product for reveal='nothing'")
-    made: CrossScheme = import_module(entry.blind).cross_scheme(key_bits)
-    return made
+    product: CrossScheme = import_module(entry.blind).cross_scheme(key_bits)
+    return product
 
 
 def find_kind(name: str) -> KeyKind:
-    found = KEY_KINDS.get(name)
-    if found is None:
+    entry = KEY_KINDS.get(name)
+    if entry is None:
         raise BadKey(f"scheme: {name!r} given, one of {', '.join(KEY_KINDS)} is allowed")
-    return found
+    return entry
 
 
 def protects(scheme: str) -> bool:

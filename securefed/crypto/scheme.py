@@ -136,9 +136,9 @@ class PublicKey(ABC):
     def load(self, blob: bytes, shape: tuple[int, ...] | None = None) -> Encrypted:
         """Ciphertexts that arrived. Each is validated before use; `shape` is what the receiver expects."""
         frame = self._frame(blob, Kind.ENCRYPTED)
-        found = frame.expect_array()
-        if shape is not None and found != shape:
-            raise ShapeError(f"ciphertexts of shape {found} given, {shape} expected")
+        announced = frame.expect_array()
+        if shape is not None and announced != shape:
+            raise ShapeError(f"ciphertexts of shape {announced} given, {shape} expected")
         encrypted = self._load(frame)
         encrypted.origin = "arrived"
         return encrypted
@@ -267,17 +267,17 @@ class Encrypted(ABC):
         multipliers are given 24 significant bits relative to the largest, and their scale stays with the
         caller as long as the result is only masked. Of `Multipliers` only blocks are held at a time.
         """
-        given = as_multipliers(multipliers)
-        columns, outputs, rows = given.shape
+        checked = as_multipliers(multipliers)
+        columns, outputs, rows = checked.shape
         if columns != self.columns or rows != self.rows or outputs == 0:
             raise ShapeError(
-                f"multipliers: shape {given.shape} given, ({self.columns}, any, {self.rows}) expected"
+                f"multipliers: shape {checked.shape} given, ({self.columns}, any, {self.rows}) expected"
             )
-        if not np.isfinite(given.largest).all():
+        if not np.isfinite(checked.largest).all():
             raise RangeError("multipliers: NaN or infinite entries; only finite numbers are allowed")
         if fixed is not None:
-            fixed.check(given.largest, "multipliers")
-        return self._contract(given, fixed)
+            fixed.check(checked.largest, "multipliers")
+        return self._contract(checked, fixed)
 
     def sum(self) -> Encrypted:
         """Sum over the rows: shape (1, columns), or (1,) for a vector."""
@@ -374,12 +374,12 @@ class Masked(ABC):
         if self.ciphertexts > prod(self.shape):
             raise ShapeError(f"{self.ciphertexts} ciphertexts to open for {prod(self.shape)} values")
 
-    def check_sums(self, held: tuple[int, ...], outputs: int) -> None:
+    def check_sums(self, operand: tuple[int, ...], outputs: int) -> None:
         """Raise ShapeError unless it is laid out as `outputs` sums over the rows of an array of that shape.
         A scheme whose requests say which coefficients are opened looks at those too.
         """
-        if self.shape != (outputs, *held[1:]):
-            raise ShapeError(f"sums of shape {self.shape} to open, {(outputs, *held[1:])} expected")
+        if self.shape != (outputs, *operand[1:]):
+            raise ShapeError(f"sums of shape {self.shape} to open, {(outputs, *operand[1:])} expected")
 
     @abstractmethod
     def to_bytes(self) -> bytes:

@@ -104,7 +104,7 @@ class Frame:
         if len(blob) < HEADER.size:
             raise FormatError(f"cut short: {len(blob)} bytes given, a frame has at least {HEADER.size}")
         fields = HEADER.unpack_from(blob)
-        magic, version, found, scheme, ndim, rows, columns, *numbers, parameters, key, length, checksum = (
+        magic, version, stated, scheme, ndim, rows, columns, *numbers, parameters, key, length, checksum = (
             fields
         )
         if magic != MAGIC:
@@ -118,10 +118,10 @@ class Frame:
         digest.update(memoryview(blob)[HEADER.size :])
         if digest.digest()[:16] != checksum:
             raise FormatError("damaged: the checksum does not fit the bytes")
-        if found != kind:
+        if stated != kind:
             names = {int(k): k.name.lower() for k in Kind}
             raise FormatError(
-                f"a frame of kind {names.get(found, found)} given, {kind.name.lower()} expected"
+                f"a frame of kind {names.get(stated, stated)} given, {kind.name.lower()} expected"
             )
         if scheme not in Scheme.known:
             raise FormatError(f"scheme number {scheme} given, {[*Scheme.known]} are allowed")

@@ -43,8 +43,8 @@ class _Stored:
     def load(self) -> Array:
         import ray
 
-        found: Array = ray.get(self.reference)
-        return found
+        array: Array = ray.get(self.reference)
+        return array
 
 
 class Ray:
@@ -155,10 +155,10 @@ def _unreached(address: str | None, error: Exception) -> SettingError:
 
 def _request(asked: str) -> dict[str, Any]:
     """What one piece asks the cluster for, from the end of an address."""
-    found: dict[str, Any] = {"num_cpus": 1.0}
+    options: dict[str, Any] = {"num_cpus": 1.0}
     for name, value in parse_qsl(asked, keep_blank_values=True):
         if name == "resource":
-            found["resources"] = {value: 0.001}  # present on the nodes that may work for this party
+            options["resources"] = {value: 0.001}  # present on the nodes that may work for this party
             continue
         try:
             number = float(value)
@@ -167,7 +167,7 @@ def _request(asked: str) -> dict[str, Any]:
         if name not in ("cpus", "memory_gib") or not 0 < number < 1e6:
             raise SettingError(f"engine: {name}={value} given behind the address, {REQUESTS}")
         if name == "cpus":
-            found["num_cpus"] = number
+            options["num_cpus"] = number
         else:
-            found["memory"] = int(number * 2**30)
-    return found
+            options["memory"] = int(number * 2**30)
+    return options

@@ -119,27 +119,27 @@ class Processes:
         """All that is not done yet; False if a worker died over it."""
         left = [place for place in range(len(pieces)) if place not in done]
         homes = [deque(p for p in left if p % self.workers == worker) for worker in range(self.workers)]
-        given: dict[Future[R], tuple[int, int]] = {}
+        running: dict[Future[R], tuple[int, int]] = {}
 
         def give(worker: int) -> None:
             """The next piece of its own, or the last of whoever has most left."""
             own, longest = homes[worker], max(homes, key=len)
             if longest:
                 place = own.popleft() if own else longest.pop()
-                given[self._submit(self._started()[worker], function, pieces[place])] = worker, place
+                running[self._submit(self._started()[worker], function, pieces[place])] = worker, place
 
         try:
             for worker in AHEAD * list(range(self.workers)):
                 give(worker)
-            while given:
-                for future in wait(given, return_when=FIRST_COMPLETED).done:
-                    worker, place = given[future]
+            while running:
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    worker, place = running[future]
                     done[place] = future.result()
-                    del given[future]
+                    del running[future]
                     give(worker)
         except BrokenProcessPool:
             self.close()
-            for future, (_, place) in given.items():
+            for future, (_, place) in running.items():
                 if not future.cancelled() and future.exception() is None:
                     done[place] = future.result()
             return False

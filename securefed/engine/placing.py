@@ -59,11 +59,11 @@ class ArrayFile:
     """What tells two files of memory with one path apart."""
 
     def load(self) -> Array:
-        found = _loaded.get((self.path, self.token, self.offset, self.shape))
-        if found is None:
-            found = np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
-            _loaded[self.path, self.token, self.offset, self.shape] = found
-        return found
+        array = _loaded.get((self.path, self.token, self.offset, self.shape))
+        if array is None:
+            array = np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+            _loaded[self.path, self.token, self.offset, self.shape] = array
+        return array
 
 
 class Placed(Shared[T]):
@@ -88,8 +88,8 @@ class Placed(Shared[T]):
             while len(_values) > MOST_VALUES:
                 _values.popitem(last=False)
         _values.move_to_end(self.token)
-        found: T = _values[self.token]
-        return found
+        value: T = _values[self.token]
+        return value
 
 
 class _Pickler(pickle.Pickler):
@@ -129,11 +129,11 @@ class Places:
         if known is not None and known[0]() is array:
             return known[1]
         path, release = _written(array)
-        made = ArrayFile(path, array.dtype.str, array.shape, token=os.urandom(16))
-        self._known[id(array)] = weakref.ref(array), made
+        file = ArrayFile(path, array.dtype.str, array.shape, token=os.urandom(16))
+        self._known[id(array)] = weakref.ref(array), file
         self._open[id(array)] = release
         weakref.finalize(array, self._forget, id(array))
-        return made
+        return file
 
     def _forget(self, name: int) -> None:
         release = self._open.pop(name, None)

@@ -100,20 +100,20 @@ def take_array(arrays: Mapping[str, NDArray[np.generic]], name: str, dimensions:
     """The finite float64 array of that name in a shard."""
     if name not in arrays:
         raise DataError(f"shard has no array {name!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
-    found = np.asarray(arrays[name])
-    if found.dtype.kind not in "fiu" or found.ndim != dimensions:
+    array = np.asarray(arrays[name])
+    if array.dtype.kind not in "fiu" or array.ndim != dimensions:
         raise DataError(
             f"shard array {name!r} must hold numbers in {dimensions} dimensions,"
-            f" not {found.dtype} in {found.ndim}"
+            f" not {array.dtype} in {array.ndim}"
         )
-    return as_parameters(found.astype(np.float64), found.shape)
+    return as_parameters(array.astype(np.float64), array.shape)
 
 
 def take_word(arrays: Mapping[str, NDArray[np.generic]], name: str) -> str:
     """The single word stored under that name in a shard."""
     if name not in arrays:
         raise DataError(f"shard has no entry {name!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
-    found = np.asarray(arrays[name])
-    if found.dtype.kind != "U" or found.size != 1:
-        raise DataError(f"shard entry {name!r} must be one word, not {found.dtype} of size {found.size}")
-    return str(found.reshape(-1)[0])
+    array = np.asarray(arrays[name])
+    if array.dtype.kind != "U" or array.size != 1:
+        raise DataError(f"shard entry {name!r} must be one word, not {array.dtype} of size {array.size}")
+    return str(array.reshape(-1)[0])

@@ -54,21 +54,21 @@ class PaillierCosts:
     def __init__(self, key_bits: int, workers: int = 1, *, allow_small: bool = False) -> None:
         self.workers, self.bits, self._bytes = workers, key_bits, key_bits // 4
         self.efficiency = EFFICIENCY * min(1.0, cores() / workers) if workers > 1 else 1.0
-        scheme, nonce, made = (
+        scheme, nonce, keys = (
             paillier_scheme(key_bits, allow_small),
             bytes(NONCE_BYTES),
             list[PaillierCrossKey](),
         )
-        self.keys = {"generate": timed(lambda: made.append(scheme.generate()), 2)}  # type: ignore[arg-type]
-        blob = made[0].public(nonce)
-        self.keys["public"] = timed(lambda: made[0].public(nonce), 1)
+        self.keys = {"generate": timed(lambda: keys.append(scheme.generate()), 2)}  # type: ignore[arg-type]
+        blob = keys[0].public(nonce)
+        self.keys["public"] = timed(lambda: keys[0].public(nonce), 1)
         self.keys["load public"] = timed(lambda: scheme.load_public(blob, nonce), 1)
-        residues, powers = made[0]._secret.residues, made[0]._secret.powers
+        residues, powers = keys[0]._secret.residues, keys[0]._secret.powers
         self.tables = timed(lambda: residues.draw(1), 1)
         """Of the owner, once a key."""
         self.power = timed(lambda: powers.draw(2)) / 2
         """An owner's r**n without tables."""
-        holder = KeyHolder(PaillierSecretKey(made[0]._secret.primes, allow_small=allow_small))
+        holder = KeyHolder(PaillierSecretKey(keys[0]._secret.primes, allow_small=allow_small))
         public = holder.public
         if not isinstance(public, PaillierPublicKey):
             raise SettingError("calibration: not a Paillier key")
@@ -219,8 +219,8 @@ class CkksCosts:
     def _chain(self, shape: tuple[int, ...], inner: int) -> None:
         """Products, masking, opening and unmasking of one gradient; without products where `inner` is 0."""
         public, rng = self._holder.public, np.random.default_rng(0)
-        held = (inner, *shape[1:]) if inner else shape
-        encrypted = public.load(self._holder.encrypt(np.zeros(held), FIXED).to_bytes())
+        operand = (inner, *shape[1:]) if inner else shape
+        encrypted = public.load(self._holder.encrypt(np.zeros(operand), FIXED).to_bytes())
         multipliers = rng.normal(size=((*shape, 1)[1], shape[0], inner))
         marks = dict.fromkeys(("contract", "mask", "open", "unmask"), float("inf"))
         for _ in range(2):

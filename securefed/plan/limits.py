@@ -71,18 +71,18 @@ def check_memory(agreement: Agreement, memory: int | None = None) -> None:
 
 def too_large(agreement: Agreement, seconds: float, memory: int | None = None) -> list[str]:
     """Return what there is to warn of in a blind run that takes so many seconds."""
-    found, (due, there, columns) = [], _figures(agreement, memory)
+    lines, (due, there, columns) = [], _figures(agreement, memory)
     if due > there / 2:
-        found.append(
+        lines.append(
             f"{columns:,} columns in all take {due / 1e9:.1f} GB at each of two parties, more than half of"
             f" this machine's {there / 1e9:.1f} GB"
         )
     if columns > PRACTICAL_COLUMNS or seconds > MOST_SECONDS:
-        found.append(
+        lines.append(
             f"{columns:,} columns in all and {agreement.common_rows:,} rows take about"
             f" {seconds / 60:,.0f} minutes; up to {PRACTICAL_COLUMNS:,} columns are practical on two cores"
         )
-    return found
+    return lines
 
 
 def _figures(agreement: Agreement, memory: int | None) -> tuple[int, int, int]:

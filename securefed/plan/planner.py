@@ -161,33 +161,33 @@ def estimate(
         check_memory(agreement)
     costs = costs or calibrate(due.cost_kind, due.key_bits)
     if due.blind:
-        found = _rehearsed(due, costs, network)
-        warnings = too_large(agreement, found.total)
-        return replace(found, memory=peak_memory(agreement), warnings=tuple(warnings))
+        plan = _rehearsed(due, costs, network)
+        warnings = too_large(agreement, plan.total)
+        return replace(plan, memory=peak_memory(agreement), warnings=tuple(warnings))
     if (entry := refusal(agreement)) is not None:
         refused = f"{entry.party} would hold {entry.equations} equations for {entry.unknowns} unknowns"
     if steps > MANY and any(agreement.opens_at(name, 1) for name in agreement.names):
         few, many = (_rehearsed(due.with_steps(q), costs, network) for q in (FEW, MANY))
-        found = _beyond(few, many, steps)
+        plan = _beyond(few, many, steps)
     else:
-        found = _rehearsed(due, costs, network)
-    return replace(found, refused=refused)
+        plan = _rehearsed(due, costs, network)
+    return replace(plan, refused=refused)
 
 
 def _rehearsed(scenario: Scenario, costs: Costs, network: Network) -> Estimate:
-    found, agreement = rehearse(scenario, costs, network), scenario.agreement
+    rehearsal, agreement = rehearse(scenario, costs, network), scenario.agreement
     return Estimate(
         scheme=agreement.scheme,
         reveal=agreement.reveal,
         local_steps=agreement.algorithm.local_steps,
         rounds=agreement.stopping.rounds,
-        ciphertexts=sum(found.ciphertexts.values()),
-        bytes=sum(found.traffic().values()),
-        computation=found.round.computation,
-        communication=found.round.communication,
-        setup=found.once.computation,
-        setup_communication=found.once.communication,
-        setup_bytes=found.bytes_once,
+        ciphertexts=sum(rehearsal.ciphertexts.values()),
+        bytes=sum(rehearsal.traffic().values()),
+        computation=rehearsal.round.computation,
+        communication=rehearsal.round.communication,
+        setup=rehearsal.once.computation,
+        setup_communication=rehearsal.once.communication,
+        setup_bytes=rehearsal.bytes_once,
     )
 
 

@@ -65,9 +65,9 @@ class Rehearsal:
     def round(self) -> Path:
         """What a round takes once all are under way; of a blind run on average."""
         before = self.first_round if self.blind and self.last_round > 0 else self.last_round - 1
-        found = self._paths[self.last_round].since(self._paths.get(before, Path()))
+        spent = self._paths[self.last_round].since(self._paths.get(before, Path()))
         rounds = self.last_round - before
-        return Path(max(0.0, found.computation) / rounds, max(0.0, found.communication) / rounds)
+        return Path(max(0.0, spent.computation) / rounds, max(0.0, spent.communication) / rounds)
 
     @property
     def once(self) -> Path:
@@ -126,9 +126,9 @@ class SampledColumns(Columns):
 
 def with_scheme(recipe: R, scheme: CrossScheme) -> R:
     """Return the same settings, whose blind programs take that encrypted product."""
-    made = copy(recipe)
-    object.__setattr__(made, "cross_scheme", lambda: scheme)
-    return made
+    changed = copy(recipe)
+    object.__setattr__(changed, "cross_scheme", lambda: scheme)
+    return changed
 
 
 def rehearse(

@@ -36,7 +36,7 @@ class Scenario:
     """Columns of the labels, in blind runs."""
     third: bool = False
     """Two parties have a party without data too, where nothing is revealed."""
-    held: int = 0
+    holdout_rows: int = 0
     """Rows that are held out."""
 
     @cached_property
@@ -44,9 +44,9 @@ class Scenario:
         names, kit = list(self.columns), kit_of(self.recipe)
         models = [(name, self._model(name)) for name in names]
         members = tuple(Member(name, model.size, model.is_linear) for name, model in models)
-        agreement = kit.agreement(members, self.rows, self.outputs, self.held)
-        held = len(names) > 2 or (self.third and self.blind)
-        return replace(agreement, key_holder=self.key_holder if held else None)
+        agreement = kit.agreement(members, self.rows, self.outputs, self.holdout_rows)
+        has_holder = len(names) > 2 or (self.third and self.blind)
+        return replace(agreement, key_holder=self.key_holder if has_holder else None)
 
     def _model(self, name: str) -> Model:
         names = list(self.columns)

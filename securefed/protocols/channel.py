@@ -76,9 +76,9 @@ class Channel:
         """The next message, as `load` makes of it, which makes the checks that are named."""
         blob = await self.hear(kind)
         with self._during(activity):
-            found = load(blob)
+            content = load(blob)
         self.checked(kind, *checks)
-        return found
+        return content
 
     async def hear(self, kind: str) -> bytes:
         """Its bytes."""

@@ -71,8 +71,8 @@ def _note_spent(
 
 def checked(link: Link, kind: str, peer: str, round_: int, step: int, *checks: str) -> None:
     """Note that an arrival was validated. The frame's checksum, scheme, parameter set and key always are."""
-    made = ["frame", "scheme", "parameters", "key", *checks]
-    link.transcript.note("checked", kind, peer, round_, step, link.phase, checks=made)
+    passed = ["frame", "scheme", "parameters", "key", *checks]
+    link.transcript.note("checked", kind, peer, round_, step, link.phase, checks=passed)
 
 
 def row_by_row(multipliers: Multipliers, rows: int) -> bool:

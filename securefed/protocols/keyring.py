@@ -104,9 +104,9 @@ def note_agreement(link: Link, agreement: Agreement) -> None:
 
 def _check_scheme(public: PublicKey, agreement: Agreement, sender: str) -> None:
     """A plain 'key' from a peer must not turn an encrypted run into a plain one."""
-    found, due = public.scheme.name, key_kind(agreement.scheme, agreement.reveal)
-    if found != due:
-        raise SettingError(f"{sender} sent a {found} key, this run takes {due}")
+    kind, due = public.scheme.name, key_kind(agreement.scheme, agreement.reveal)
+    if kind != due:
+        raise SettingError(f"{sender} sent a {kind} key, this run takes {due}")
 
 
 def _check_other(public: PublicKey, own: KeyHolder, agreement: Agreement, sender: str) -> None:

@@ -218,10 +218,10 @@ class PartyLoop(ABC):
 
     async def _metric(self, link: Link, t: int) -> float | None:
         evaluation = self._evaluation
-        found = await self._scores(link, None if evaluation is None else evaluation.features, t)
-        if found is None or evaluation is None or evaluation.metric is None:
+        scores = await self._scores(link, None if evaluation is None else evaluation.features, t)
+        if scores is None or evaluation is None or evaluation.metric is None:
             return None
-        return float(evaluation.metric(found))
+        return float(evaluation.metric(scores))
 
     async def _verdict(self, link: Link, t: int, metric: float | None) -> tuple[Reason | None, bool]:
         """The label party says whether to go on, and whether this model is the best so far, where the run may
@@ -287,10 +287,10 @@ def part_of(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
 
 def checkpoint_round(state: Mapping[str, NDArray[np.generic]]) -> int:
     """The round to go on with."""
-    found = np.asarray(checkpoint_array(state, "round"))
-    if found.shape != () or found.dtype.kind not in "iu" or int(found) < 0:
-        raise DataError(f"checkpoint's 'round' must be one integer of at least 0, not {found!r}")
-    return int(found)
+    number = np.asarray(checkpoint_array(state, "round"))
+    if number.shape != () or number.dtype.kind not in "iu" or int(number) < 0:
+        raise DataError(f"checkpoint's 'round' must be one integer of at least 0, not {number!r}")
+    return int(number)
 
 
 def checkpoint_array(state: Mapping[str, NDArray[np.generic]], name: str) -> NDArray[np.generic]:

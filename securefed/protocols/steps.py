@@ -41,8 +41,6 @@ from securefed.protocols.schedules import Automatic
 __all__ = [
     "LocalProblem",
     "OwnSteps",
-    "margin_range",
-    "parameter_range",
     "stable",
 ]
 
@@ -253,20 +251,3 @@ def floored(rate: float) -> str:
     """Three digits that are not more than the number."""
     digits = 10.0 ** (2 - math.floor(math.log10(rate)))
     return f"{math.floor(rate * digits) / digits:g}"
-
-
-def margin_range(loss: Loss, labels: float = 1.0) -> float:
-    """The root mean square that H can reach with the full batch and automatic steps from 0: 2 |a| L / b,
-    where L is the root mean square of the labels.
-
-    The loss has not risen above that of H = 0: mean(a y H + b H^2 / 2) <= 0, and Cauchy's inequality.
-    """
-    return 2.0 * abs(loss.label_weight) / loss.margin_weight * labels
-
-
-def parameter_range(loss: Loss, l2: float, labels: float = 1.0) -> float:
-    """The length that all parameters together can reach likewise: |a| L / sqrt(b l2).
-
-    a y H + b H^2 / 2 is at least -(a y)^2 / (2 b), so l2/2 |theta|^2 is at most a^2 L^2 / (2 b).
-    """
-    return math.inf if l2 <= 0 else abs(loss.label_weight) * labels / math.sqrt(loss.margin_weight * l2)

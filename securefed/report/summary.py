@@ -197,14 +197,14 @@ def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
         elif entry.kind == "scores":
             (shape,) = [part.shape for part in entry.parts if part.frame == "masked"] or [(0,)]
             scores += shape[0] if shape else 0
-    found = []
+    sights = []
     if gradients:
-        found.append(f"its own gradients ({len(gradients)} openings of {max(gradients):,} numbers)")
+        sights.append(f"its own gradients ({len(gradients)} openings of {max(gradients):,} numbers)")
     if released:
-        found.append(f"its own {released:,} parameters at the end")
+        sights.append(f"its own {released:,} parameters at the end")
     if scores:
-        found.append(f"{scores:,} scores")
-    return f"{' and '.join(found)}; else {nothing}" if found else nothing
+        sights.append(f"{scores:,} scores")
+    return f"{' and '.join(sights)}; else {nothing}" if sights else nothing
 
 
 def _shared_numbers(size: int) -> int:

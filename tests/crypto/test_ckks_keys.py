@@ -57,7 +57,7 @@ def test_we_open_what_seal_encrypts(desk: Desk) -> None:
     seal.Encryptor(engine().context, desk.public._key).encrypt(plain, held)
     encrypted = desk.public.encrypt(values, ONE)
     assert isinstance(encrypted, CkksEncrypted)
-    theirs = CkksEncrypted(desk.public, encrypted.form, held=[held])
+    theirs = CkksEncrypted(desk.public, encrypted.form, ciphertexts=[held])
     assert np.abs(desk.open(theirs) - values).max() < 1e-6
 
 

@@ -23,11 +23,11 @@ from securefed.crypto.errors import (
     ShapeError,
     WrongKey,
 )
-from securefed.crypto.fixed import quantise
 from securefed.crypto.multipliers import Multipliers
 from securefed.crypto.paillier.encrypted import PaillierEncrypted
 from securefed.crypto.scheme import Encrypted, Masked, Opened, PublicKey
 from securefed.crypto.wire import HEADER
+from tests.crypto.quantising import quantise
 
 FIXED = FixedPoint(bound=4.0, fraction_bits=32)
 

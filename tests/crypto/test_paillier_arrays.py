@@ -22,7 +22,6 @@ from securefed.crypto.errors import (
     ShapeError,
     WrongKey,
 )
-from securefed.crypto.fixed import quantise
 from securefed.crypto.paillier import (
     PaillierEncrypted,
     PaillierPublicKey,
@@ -30,6 +29,7 @@ from securefed.crypto.paillier import (
     generate_secret_key,
 )
 from securefed.crypto.wire import Frame, Kind
+from tests.crypto.quantising import quantise
 
 FIXED = FixedPoint(bound=4.0, fraction_bits=20)
 

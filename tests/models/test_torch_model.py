@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from research.half_image_cnn import half_image_cnn
 from securefed.errors import DataError, MissingExtra, SettingError
 from securefed.models import LocalModel, NetworkModel, from_arrays
-from securefed.models.torch import TorchModel, half_image_cnn
+from securefed.models.torch import TorchModel
 
 Array = NDArray[np.float64]
 Check = Callable[[Array, Callable[[Array], Array], Array], None]

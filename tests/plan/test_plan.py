@@ -125,7 +125,9 @@ def test_workers_share_the_work() -> None:
 @pytest.mark.parametrize("scheme", ["ckks", "paillier"])
 def test_a_blind_run_is_forecast_for_the_rounds_that_it_will_have(scheme: str) -> None:
     costs = RlweCosts() if scheme == "ckks" else PaillierCosts(512, allow_small=True)
-    scenario = Scenario(LinearRecipe(scheme=scheme, rounds=4), {"shop": 3, "bank": 2}, 60, 512, held=12)
+    scenario = Scenario(
+        LinearRecipe(scheme=scheme, rounds=4), {"shop": 3, "bank": 2}, 60, 512, holdout_rows=12
+    )
     rows = [estimate(scenario.with_steps(q), costs, get_network("lan"), RoundsModel(10)) for q in (1, 20)]
     assert [row.rounds for row in rows] == [10, 2]
     for row in rows:
@@ -188,7 +190,7 @@ def test_tables_that_are_too_wide_are_refused_with_figures() -> None:
     assert "about 120 minutes; up to 2,000 columns are practical" in slow
     narrow = Scenario(LinearRecipe(scheme="ckks"), {"shop": 30, "bank": 30}, 100).agreement
     assert too_large(narrow, 10.0) == []
-    held = Scenario(LinearRecipe(scheme="ckks"), {"shop": 3000, "bank": 2999}, 100, held=20).agreement
+    held = Scenario(LinearRecipe(scheme="ckks"), {"shop": 3000, "bank": 2999}, 100, holdout_rows=20).agreement
     assert peak_memory(held) > due, "all rows and the training rows have a matrix each"
 
 

@@ -105,7 +105,7 @@ def compare(scenario: Scenario) -> Rehearsal:
 @pytest.mark.parametrize("scheme", ["ckks", "paillier"])
 @pytest.mark.parametrize("columns", [TWO, THREE])
 def test_messages_and_bytes_are_those_of_a_real_run(scheme: str, columns: dict[str, int]) -> None:
-    compare(Scenario(blind(scheme), columns, 40, held=10))
+    compare(Scenario(blind(scheme), columns, 40, holdout_rows=10))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_messages_and_bytes_are_those_of_a_real_run(scheme: str, columns: dict[s
 def test_so_are_other_settings(
     scheme: str, columns: dict[str, int], settings: dict[str, Any], outputs: int
 ) -> None:
-    compare(Scenario(blind(scheme, **settings), columns, 40, outputs=outputs, held=10))
+    compare(Scenario(blind(scheme, **settings), columns, 40, outputs=outputs, holdout_rows=10))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_and_tables_of_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """More rows than are sampled, and more blocks than are under way at once."""
     monkeypatch.setattr(layout, "BLOCK_BYTES", 1 << 18)
     found = compare(
-        Scenario(blind("ckks"), {"shop": 2, "bank": 40}, 4 * SAMPLE_ROWS + 1, held=SAMPLE_ROWS + 5)
+        Scenario(blind("ckks"), {"shop": 2, "bank": 40}, 4 * SAMPLE_ROWS + 1, holdout_rows=SAMPLE_ROWS + 5)
     )
     assert any(line[1] == "received" for line in lines(found.done.links["bank"]))
 

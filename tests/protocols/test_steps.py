@@ -34,9 +34,26 @@ from securefed.protocols.schedules import (
     automatic_rounds,
     held_out,
 )
-from securefed.protocols.steps import LocalProblem, OwnSteps, margin_range, parameter_range, stable
+from securefed.protocols.steps import LocalProblem, OwnSteps, stable
 
 Array = NDArray[np.float64]
+
+
+def margin_range(loss: Loss, labels: float = 1.0) -> float:
+    """The root mean square that H can reach with the full batch and automatic steps from 0: 2 |a| L / b,
+    where L is the root mean square of the labels.
+
+    The loss has not risen above that of H = 0: mean(a y H + b H^2 / 2) <= 0, and Cauchy's inequality.
+    """
+    return 2.0 * abs(loss.label_weight) / loss.margin_weight * labels
+
+
+def parameter_range(loss: Loss, l2: float, labels: float = 1.0) -> float:
+    """The length that all parameters together can reach likewise: |a| L / sqrt(b l2).
+
+    a y H + b H^2 / 2 is at least -(a y)^2 / (2 b), so l2/2 |theta|^2 is at most a^2 L^2 / (2 b).
+    """
+    return math.inf if l2 <= 0 else abs(loss.label_weight) * labels / math.sqrt(loss.margin_weight * l2)
 
 
 def value(loss: Loss, blocks: list[Array], y: Array, theta: list[Array], l2: float) -> float:

@@ -68,7 +68,7 @@ class CkksEncrypted(Encrypted):
         public: CkksPublicKey,
         form: ArrayForm,
         *,
-        held: Sequence[Any] | None = None,
+        ciphertexts: Sequence[Any] | None = None,
         words: Words | None = None,
         seeded: Seeded | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class CkksEncrypted(Encrypted):
         self.form = form
         self.shape = form.layout.shape
         self.bound = form.bound
-        self._held = held
+        self._held = ciphertexts
         self._words = words
         self._seeded = seeded
 
@@ -97,16 +97,16 @@ class CkksEncrypted(Encrypted):
             return np.stack([self._seeded.c0, expand(self._seeded.seed, len(self._seeded.c0))], axis=1)
         if self._words is not None:
             return self._words
-        held = self._held or ()
-        return np.stack([read(item, item.dyn_array()).reshape(2, 2, RING) for item in held])
+        ciphertexts = self._held or ()
+        return np.stack([read(item, item.dyn_array()).reshape(2, 2, RING) for item in ciphertexts])
 
     def repeated(self) -> int:
         if self._seeded is not None:
             return 0  # c1 of each is another part of the seed's stream
         return repeated(self.residues()[:, 1])
 
-    def _make(self, form: ArrayForm, held: Sequence[Any]) -> CkksEncrypted:
-        return CkksEncrypted(self.public, form, held=held)
+    def _make(self, form: ArrayForm, ciphertexts: Sequence[Any]) -> CkksEncrypted:
+        return CkksEncrypted(self.public, form, ciphertexts=ciphertexts)
 
     # Sums
 
@@ -151,11 +151,11 @@ class CkksEncrypted(Encrypted):
             else layout.polynomials(values)
         )
         addends = to_ntt(from_floats(polynomials, self.form.scale), structured=True)
-        held = [
+        products = [
             apply("add_plain", item, plaintext(addend))
             for item, addend in zip(self._seal, addends, strict=True)
         ]
-        return self._make(form, held)
+        return self._make(form, products)
 
     # Products
 
@@ -164,11 +164,11 @@ class CkksEncrypted(Encrypted):
         form, scale = product_form(self.form, layout, float(np.max(np.abs(factors))), fixed, 1, 1)
         scaled = _scaled(factors, scale)
         slots = layout.slots(scaled) if isinstance(layout, RowLayout) else scaled
-        held = [
+        products = [
             self.public.zero() if product is None else product
             for product in map(_times, self._seal, _encoded(slots))
         ]
-        return self._make(form, held)
+        return self._make(form, products)
 
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> CkksEncrypted:
         layout = self.form.layout
@@ -180,8 +180,8 @@ class CkksEncrypted(Encrypted):
         form = replace(form, scale=form.scale + (rows.copies // target.copies).bit_length() - 1)
         size = 2 * target.copies
         outputs = (slice(start, start + size) for start in range(0, target.outputs, size))
-        held = [self._unit(target, rows, _scaled(multipliers.block(EVERY, each), scale)) for each in outputs]
-        return self._make(form, held)
+        units = [self._unit(target, rows, _scaled(multipliers.block(EVERY, each), scale)) for each in outputs]
+        return self._make(form, units)
 
     def _unit(self, target: SumLayout, rows: RowLayout, multipliers: Floats) -> Any:
         """The sum over the blocks of ciphertext times multipliers, for the outputs of one unit."""
@@ -299,5 +299,5 @@ def _encoded(slots: Floats | Complex) -> Iterator[Any]:
         yield encode(arranged.tolist())
 
 
-def _times(held: Any, multiplier: Any) -> Any:
-    return None if multiplier is None else apply("multiply_plain", held, multiplier)
+def _times(block: Any, multiplier: Any) -> Any:
+    return None if multiplier is None else apply("multiply_plain", block, multiplier)

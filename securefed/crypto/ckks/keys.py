@@ -166,20 +166,20 @@ class CkksPublicKey(PublicKey):
 
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         form = fresh_form(values.shape, fixed)
-        held: list[Any] = []
+        ciphertexts: list[Any] = []
         slots = RowLayout(values.shape).slots(values)
         for block in progress(slots, "encrypting", len(slots)):
             message = to_ntt(from_floats(coefficients(block), form.scale)[None], structured=True)[0]
-            held.append(encrypt(self._key, plaintext(message)))
-        return CkksEncrypted(self, form, held=held)
+            ciphertexts.append(encrypt(self._key, plaintext(message)))
+        return CkksEncrypted(self, form, ciphertexts=ciphertexts)
 
     def zero(self) -> Any:
         """A fresh encryption of zero."""
         return encrypt(self._key)
 
-    def blinded(self, held: Any) -> Words:
+    def blinded(self, ciphertext: Any) -> Words:
         """(2, 2, N) coefficients of a ciphertext with an encryption of zero added."""
-        total = apply("add", held, self.zero())
+        total = apply("add", ciphertext, self.zero())
         engine().evaluator.transform_from_ntt_inplace(total)
         return read(total, total.dyn_array()).reshape(2, 2, RING)
 
@@ -265,8 +265,8 @@ class CkksSecretKey(SecretKey):
         start = _COUNTER.size + RING
         if len(frame.payload) != start + PUBLIC_BYTES:
             raise BadKey(f"secret key: {len(frame.payload)} bytes given, {start + PUBLIC_BYTES} expected")
-        found = np.frombuffer(frame.payload, dtype=np.int8, count=RING, offset=_COUNTER.size)
-        secret = found.astype(np.int64)
+        digits = np.frombuffer(frame.payload, dtype=np.int8, count=RING, offset=_COUNTER.size)
+        secret = digits.astype(np.int64)
         if np.abs(secret).max() > 1:
             raise BadKey("secret key: a coefficient is not -1, 0 or 1")
         public = CkksPublicKey.from_payload(frame.payload[start:])

@@ -185,8 +185,8 @@ class SumLayout:
 
     def values(self, opened: Floats) -> Floats:
         """Returned coefficients to sums."""
-        found = sums(opened.reshape(self.units, 2 * self.groups), self.stride)
-        pairs = found.reshape(self.units, self.copies, self.width)
+        results = sums(opened.reshape(self.units, 2 * self.groups), self.stride)
+        pairs = results.reshape(self.units, self.copies, self.width)
         table = np.stack([pairs.real, pairs.imag], axis=1).reshape(-1, self.width)
         return np.ascontiguousarray(table[: self.outputs, : self.columns]).reshape(self.shape)
 

@@ -99,9 +99,9 @@ class CkksMasked(Masked):
     def repeated(self) -> int:
         return repeated(self.c1)
 
-    def check_sums(self, held: tuple[int, ...], outputs: int) -> None:
-        super().check_sums(held, outputs)
-        if self.layout != RowLayout(held).contracted(outputs):
+    def check_sums(self, operand: tuple[int, ...], outputs: int) -> None:
+        super().check_sums(operand, outputs)
+        if self.layout != RowLayout(operand).contracted(outputs):
             raise ShapeError(f"a request for coefficients that its {prod(self.shape)} sums do not lie in")
 
     def _payload(self) -> bytes:

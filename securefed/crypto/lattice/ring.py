@@ -161,8 +161,8 @@ class YDomain:
             values = reduce(np.matmul(second, values.reshape(outer, inner, -1)), self.prime)
             values *= twiddles[:, :, None]
             reduce(values, self.prime)
-        found: Floats = first @ values.reshape(outer, -1)
-        return found.reshape(self.count, *rest)
+        coefficients: Floats = first @ values.reshape(outer, -1)
+        return coefficients.reshape(self.count, *rest)
 
 
 class Ring:
@@ -200,10 +200,10 @@ class Ring:
         return self._from_limbs(wide)
 
     def _from_limbs(self, limbs: Floats) -> Floats:
-        found = self._limb_residues[:, : len(limbs)] @ limbs.reshape(len(limbs), -1)
+        residues = self._limb_residues[:, : len(limbs)] @ limbs.reshape(len(limbs), -1)
         for index, prime in enumerate(self.primes):
-            reduce(found[index], prime)
-        return found.reshape(-1, *limbs.shape[1:])
+            reduce(residues[index], prime)
+        return residues.reshape(-1, *limbs.shape[1:])
 
     def lifted(self, share: Share) -> Floats:
         """Return the residues of floor(q m / 2**105 + 1/2), (k, ...), of m modulo 2**105.
@@ -217,12 +217,12 @@ class Ring:
             lower[limb, : limb + 1] = factors[limb::-1]
         rest = (lower @ share.reshape(LIMBS, -1).astype(np.float64)).astype(np.int64)
         rest[LIMBS - 1] += 1 << (LIMB_BITS - 1)
-        found = self.residues(carry(rest))
+        lifted = self.residues(carry(rest))
         for index, prime in enumerate(self.primes):
-            found[index] *= _centred(-pow(2, -WIDTH, prime), prime)
-            found[index] += _centred(pow(2, -1, prime), prime)
-            reduce(found[index], prime)
-        return found.reshape(-1, *share.shape[1:])
+            lifted[index] *= _centred(-pow(2, -WIDTH, prime), prime)
+            lifted[index] += _centred(pow(2, -1, prime), prime)
+            reduce(lifted[index], prime)
+        return lifted.reshape(-1, *share.shape[1:])
 
     @cached_property
     def _switch_limbs(self) -> Floats:
@@ -253,12 +253,12 @@ class Ring:
             flat[index] *= _centred(pow(self.modulus // prime, -1, prime), prime)
             reduce(flat[index], prime)
         lowest = 0 if limbs == LIMBS else LIMBS + SPARE_LIMBS - limbs - 2
-        found = (self._switch_limbs[lowest:] @ flat).astype(np.int64)
-        drop = len(found) - limbs
-        found[drop - 1] += 1 << (LIMB_BITS - 1)
-        for limb in range(len(found) - 1):
-            found[limb + 1] += found[limb] >> LIMB_BITS
-        kept = found[drop:]
+        sums = (self._switch_limbs[lowest:] @ flat).astype(np.int64)
+        drop = len(sums) - limbs
+        sums[drop - 1] += 1 << (LIMB_BITS - 1)
+        for limb in range(len(sums) - 1):
+            sums[limb + 1] += sums[limb] >> LIMB_BITS
+        kept = sums[drop:]
         kept &= (1 << LIMB_BITS) - 1
         return kept.reshape(limbs, *residues.shape[1:])
 

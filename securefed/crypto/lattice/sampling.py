@@ -83,22 +83,22 @@ def secret_bytes() -> ByteSource:
 
 def errors(source: ByteSource, count: int) -> NDArray[np.int8]:
     """Draw centred binomials: the number of ones among 42 bits, less 21."""
-    found = np.empty(count, dtype=np.int8)
+    drawn = np.empty(count, dtype=np.int8)
     for start in range(0, count, PIECE):
-        piece = found[start : start + PIECE]
+        piece = drawn[start : start + PIECE]
         words = np.frombuffer(source(8 * len(piece)), dtype="<u8") & np.uint64((1 << ERROR_BITS) - 1)
         np.bitwise_count(words, out=piece.view(np.uint8))
         piece -= ERROR_BITS // 2
-    return found
+    return drawn
 
 
 def ternary(source: ByteSource, count: int) -> NDArray[np.int8]:
     """Draw from -1, 0 and 1 uniformly. Two bits of each byte count; three of their four values are taken."""
-    found: list[NDArray[np.int8]] = []
-    while sum(map(len, found)) < count:
+    drawn: list[NDArray[np.int8]] = []
+    while sum(map(len, drawn)) < count:
         digits = np.frombuffer(source(count + count // 2), dtype=np.int8) & np.int8(3)
-        found.append(digits[digits < 3])
-    return np.concatenate(found)[:count] - np.int8(1)
+        drawn.append(digits[digits < 3])
+    return np.concatenate(drawn)[:count] - np.int8(1)
 
 
 @cache
@@ -127,7 +127,7 @@ def normals(source: ByteSource, count: int, out: Floats | None = None) -> Floats
     out: where to put them, contiguous.
     """
     pairs = count // 2
-    found = np.empty(count) if out is None else out.reshape(-1, copy=False)
+    drawn = np.empty(count) if out is None else out.reshape(-1, copy=False)
     cosines, sines = _circle()
     size = min(pairs, NORMAL_PIECE)
     scratch, whole_scratch = np.empty((5, size)), np.empty(size, dtype=np.int64)
@@ -157,7 +157,7 @@ def normals(source: ByteSource, count: int, out: Floats | None = None) -> Floats
         rests *= radii
         spare *= -0.5
         spare += 1.0
-        first, second = found[start : start + many], found[pairs + start : pairs + start + many]
+        first, second = drawn[start : start + many], drawn[pairs + start : pairs + start + many]
         np.multiply(along, spare, out=first)
         np.multiply(across, rests, out=radii)
         first -= radii
@@ -166,7 +166,7 @@ def normals(source: ByteSource, count: int, out: Floats | None = None) -> Floats
         second += radii
         np.rint(first, out=first)
         np.rint(second, out=second)
-    return found
+    return drawn
 
 
 def standard_normals(source: ByteSource, count: int) -> Floats:

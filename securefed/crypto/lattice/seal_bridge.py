@@ -185,11 +185,11 @@ def read(saved: Any, words: Any) -> Words:
     except RuntimeError as error:
         raise _no_room(8 * words.size()) from error
     size = os.fstat(handle).st_size
-    found = _uncompressed(os.pread(handle, size, 0))
+    content = _uncompressed(os.pread(handle, size, 0))
     os.ftruncate(handle, 0)
-    if found is None:
+    if content is None:
         return np.fromiter((words.at(i) for i in range(words.size())), dtype=np.uint64, count=words.size())
-    return found
+    return content
 
 
 def _uncompressed(blob: bytes) -> Words | None:
@@ -282,10 +282,10 @@ def galois_keys(keys: Mapping[int, Words]) -> Any:
     parts: list[bytes | memoryview] = [_identity(engine().key_id) + struct.pack("<Q", count)]
     by_index = {(element - 1) // 2: residues for element, residues in keys.items()}
     for index in range(count):
-        found = by_index.get(index)
-        parts.append(struct.pack("<Q", 0 if found is None else len(found)))
-        if found is not None:
-            for digit in found:
+        digits = by_index.get(index)
+        parts.append(struct.pack("<Q", 0 if digits is None else len(digits)))
+        if digits is not None:
+            for digit in digits:
                 parts.extend(_ciphertext_parts(digit, True, engine().key_id))
     joined = b"".join(parts)
     return _load(seal.GaloisKeys(), [_header(len(joined)), joined], engine().context)
@@ -317,9 +317,9 @@ def _transform(polynomials: Words, forward: bool) -> Words:
         chunk = polynomials[start : start + _MOST_POLYNOMIALS - 1]
         # SEAL takes two polynomials at least, and refuses to work when all but the first are zero.
         padded = chunk if chunk[1:].any() else np.concatenate([chunk, _padding(primes)])
-        held = ciphertext(padded, ntt=not forward)
-        change(held)
-        results.append(read(held, held.dyn_array()).reshape(padded.shape)[: len(chunk)])
+        block = ciphertext(padded, ntt=not forward)
+        change(block)
+        results.append(read(block, block.dyn_array()).reshape(padded.shape)[: len(chunk)])
     return np.concatenate(results) if len(results) > 1 else results[0]
 
 

@@ -170,11 +170,12 @@ class PaillierEncrypted(Encrypted):
         # A column's outputs share work, so a column is cut only when there are fewer columns than workers.
         slices = min(outputs, -(-mapper.workers // columns))
         size = -(-outputs // slices)
-        made = progress(self._pieces(multipliers, scale, size), "multiplying", columns * -(-outputs // size))
+        total = columns * -(-outputs // size)
+        work = progress(self._pieces(multipliers, scale, size), "multiplying", total)
         # Enough for every worker, and else no more than a block: engines take what they are given at once.
         at_once = max(mapper.workers, BLOCK_ENTRIES // (size * rows))
         flat: list[mpz] = []
-        while pieces := list(islice(made, at_once)):
+        while pieces := list(islice(work, at_once)):
             flat += chain.from_iterable(mapper.map(column_powers, pieces))
         by_row = [flat[j * outputs + a] for a in range(outputs) for j in range(columns)]
         shape = (outputs, columns) if len(self.shape) == 2 else (outputs,)

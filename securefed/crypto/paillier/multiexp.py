@@ -273,15 +273,15 @@ def _buckets(halves: _Halves, places: list[int], digits: list[int], square: mpz)
     buckets: list[mpz | None] = [None] * (max(max(digits), -min(digits)) + 1)
     for i, digit in zip(places, digits, strict=True):
         if digit > 0:
-            held = buckets[digit]
-            buckets[digit] = r[i] if held is None else held * r[i] % square
+            bucket = buckets[digit]
+            buckets[digit] = r[i] if bucket is None else bucket * r[i] % square
         else:
-            held = buckets[-digit]
-            buckets[-digit] = s[i] if held is None else held * s[i] % square
+            bucket = buckets[-digit]
+            buckets[-digit] = s[i] if bucket is None else bucket * s[i] % square
     running = total = mpz(1)
-    for held in reversed(buckets[1:]):
-        if held is not None:
-            running = running * held % square
+    for bucket in reversed(buckets[1:]):
+        if bucket is not None:
+            running = running * bucket % square
         total = total * running % square
     return total
 

@@ -55,18 +55,18 @@ def roots_needed(bits: int) -> int:
 def challenges(n: mpz, context: bytes = b"") -> list[mpz]:
     """Uniform in Z_n*, from n and the context alone: SHAKE-256, anew for what is not a unit below n."""
     size, bits = (n.bit_length() + 7) // 8, n.bit_length()
-    found: list[mpz] = []
+    candidates: list[mpz] = []
     attempt = 0
-    while len(found) < roots_needed(bits):
+    while len(candidates) < roots_needed(bits):
         hashed = hashlib.shake_256(DOMAIN)
         if context:
             hashed.update(CONTEXT + len(context).to_bytes(4, "big") + context)
         hashed.update(size.to_bytes(4, "big") + n.to_bytes(size, "big") + attempt.to_bytes(4, "big"))
         candidate = mpz.from_bytes(hashed.digest(size), "big") >> (8 * size - bits)
         if 0 < candidate < n and gmpy2.gcd(candidate, n) == 1:
-            found.append(candidate)
+            candidates.append(candidate)
         attempt += 1
-    return found
+    return candidates
 
 
 def prove(p: mpz, q: mpz, context: bytes = b"") -> tuple[mpz, ...]:

@@ -100,26 +100,26 @@ class Ledger:
         key = (party, block)
         total = self._current.get(key, 0) + equations
         entry = LedgerEntry(party, block, total, unknowns, advisory)
-        held = LedgerEntry(party, block, max(total, over_attempts), unknowns, advisory)
-        again = " over several attempts at this round" if held.equations > total else ""
-        if held.ratio >= 1.0 and not advisory and not self.allow_determined:
+        overall = LedgerEntry(party, block, max(total, over_attempts), unknowns, advisory)
+        again = " over several attempts at this round" if overall.equations > total else ""
+        if overall.ratio >= 1.0 and not advisory and not self.allow_determined:
             remedy = (
                 "a new run, which all operators agree on, counts anew"
                 if entry.ratio < 1.0
                 else "larger batches, fewer local steps or a linear model stay below this line"
             )
             raise LedgerRefusal(
-                f"{party} would hold {held.equations} equations{again} for {unknowns} unknowns ({block}),"
+                f"{party} would hold {overall.equations} equations{again} for {unknowns} unknowns ({block}),"
                 f" which determines them; {remedy}, and allow_determined=True crosses it"
             )
         self._current[key] = total
         worst = self._worst.get(key)
         if worst is None or entry.ratio > worst.ratio:
             self._worst[key] = entry
-        if held.ratio >= NEAR and key not in self._warned:
+        if overall.ratio >= NEAR and key not in self._warned:
             self._warned.add(key)
             kind = "an estimate, not linear" if advisory else "linear"
-            message = f"{party} holds {held.equations} equations{again} ({kind}) for {unknowns} unknowns"
+            message = f"{party} holds {overall.equations} equations{again} ({kind}) for {unknowns} unknowns"
             warnings.warn(f"{message} ({block})", LedgerWarning, stacklevel=3)
 
     @property

@@ -66,9 +66,9 @@ def levelled(multipliers: Floats | Multipliers) -> tuple[Multipliers, Floats]:
     Schemes give all multipliers of a request one scale, by the largest of all: of columns of very different
     sizes the small ones would have few bits left, or none. The powers are the party's own and are not sent.
     """
-    given = as_multipliers(multipliers)
-    powers = np.clip(np.frexp(given.largest)[1], -1000, 1000)
-    return Scaled(given, np.ldexp(1.0, -powers)), np.ldexp(1.0, powers).T
+    checked = as_multipliers(multipliers)
+    powers = np.clip(np.frexp(checked.largest)[1], -1000, 1000)
+    return Scaled(checked, np.ldexp(1.0, -powers)), np.ldexp(1.0, powers).T
 
 
 def normalised(multipliers: Floats) -> tuple[Floats, float]:
@@ -83,7 +83,7 @@ def normalised(multipliers: Floats) -> tuple[Floats, float]:
 def ask_sums(
     link: Link,
     keys: Keyring,
-    held: Held,
+    operand: Held,
     multipliers: Floats | Multipliers,
     batch: int,
     round_: int,
@@ -94,7 +94,7 @@ def ask_sums(
     public scale and in slots of that many bits, where the key-holder adds noise.
     """
     with link.activity("products"):
-        sums = held.encrypted.contract(multipliers, None if width is None else PUBLIC_SCALE)
+        sums = operand.encrypted.contract(multipliers, None if width is None else PUBLIC_SCALE)
     single = row_by_row(as_multipliers(multipliers), batch)
     return ask(link, keys, sums, round_, step, single=single, width=width)
 

@@ -108,9 +108,9 @@ class DataParty(PartyLoop):
         agreement, keys = self._agreement, self._keys
         self._side.begin(agreement.batches.trained(t))
         if agreement.algorithm.order == "parallel":
-            held = await self._exchange.all(t)
+            operand = await self._exchange.all(t)
             link.mark("exchange", t)
-            await self._local_steps(link, keys, self.ledger, held, t, agreement.names)
+            await self._local_steps(link, keys, self.ledger, operand, t, agreement.names)
         else:
             await self._turns(link, keys, self.ledger, self._exchange, t)
 
@@ -118,12 +118,12 @@ class DataParty(PartyLoop):
         """FedBCD-s (Algorithm 3)."""
         await exchange.before_turns(t)
         for turn in self._agreement.names:
-            held = await exchange.for_turn(t, turn)
-            await self._local_steps(link, keys, ledger, held, t, (turn,))
+            operand = await exchange.for_turn(t, turn)
+            await self._local_steps(link, keys, ledger, operand, t, (turn,))
             await exchange.after_turn(t, turn)
 
     async def _local_steps(
-        self, link: Link, keys: Keyring, ledger: Ledger, held: Held | None, t: int, active: tuple[str, ...]
+        self, link: Link, keys: Keyring, ledger: Ledger, operand: Held | None, t: int, active: tuple[str, ...]
     ) -> None:
         """Q local steps of the `active` parties; the others open for them if they are their key-holders."""
         agreement, side = self._agreement, self._side
@@ -134,12 +134,12 @@ class DataParty(PartyLoop):
         sums: Array | None = None
         for q in range(agreement.algorithm.local_steps):
             mask = None
-            if held is not None and agreement.opens_at(link.name, q):
-                mask, powers, norm = self._ask(link, keys, held, t, q)
+            if operand is not None and agreement.opens_at(link.name, q):
+                mask, powers, norm = self._ask(link, keys, operand, t, q)
             for name in peers:
                 if keys.own is not None and agreement.opens_at(name, q):
                     await serve(link, agreement, keys.own, ledger, name, t, q)
-            if held is None:
+            if operand is None:
                 continue
             if mask is not None:
                 sums = await take(link, keys, mask, t, q)
@@ -149,7 +149,7 @@ class DataParty(PartyLoop):
                     change = agreement.label_change * norm
                     sums = sums + own_noise(agreement.dp_noise, change, sums.size).reshape(sums.shape)
             with link.activity("local model"):
-                gradient = self._gradient(held, sums)
+                gradient = self._gradient(operand, sums)
                 if self._steps is not None and sums is not None:
                     # All Q steps at once; nothing that was opened changes during them.
                     again = self._steps.momentum(t) * (start - self._previous)
@@ -160,21 +160,21 @@ class DataParty(PartyLoop):
                 rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)
                 side.parameters = self._optimiser.step(side.parameters, gradient, rate)
 
-    def _ask(self, link: Link, keys: Keyring, held: Held, t: int, q: int) -> tuple[Mask, Array, float]:
+    def _ask(self, link: Link, keys: Keyring, operand: Held, t: int, q: int) -> tuple[Mask, Array, float]:
         """Ask for the sums; also what they have to be multiplied by again, and the longest row."""
         agreement, side = self._agreement, self._side
         # Of the class itself: what stands around a side to watch its multipliers is not passed by.
         direct = getattr(type(side), "sums", None)
-        if direct is not None and isinstance(held.encrypted, Bare) and not agreement.dp_noise:
+        if direct is not None and isinstance(operand.encrypted, Bare) and not agreement.dp_noise:
             with link.activity("products"):
-                sums: Array = direct(side, held.encrypted.values)
+                sums: Array = direct(side, operand.encrypted.values)
                 fixed = FixedPoint(max(1.0, float(np.abs(sums).max())), FRACTION_BITS)
-                asked = held.encrypted.public.encrypt(sums, fixed)
+                asked = operand.encrypted.public.encrypt(sums, fixed)
             return ask(link, keys, asked, t, q), np.ones(sums.shape), 1.0
         with link.activity("local model"):
             multipliers, powers, norm = self._scaled()
         width = sums_width(agreement) if agreement.dp_noise else None
-        mask = ask_sums(link, keys, held, multipliers, agreement.batches.effective_size, t, q, width)
+        mask = ask_sums(link, keys, operand, multipliers, agreement.batches.effective_size, t, q, width)
         return mask, powers, norm
 
     def _scaled(self) -> tuple[Array | Multipliers, Array, float]:
@@ -185,12 +185,12 @@ class DataParty(PartyLoop):
         scaled, norm = normalised(np.asarray(multipliers))
         return scaled, np.full(multipliers.shape[:2], norm).T, norm
 
-    def _gradient(self, held: Held, sums: Array | None) -> Array:
+    def _gradient(self, operand: Held, sums: Array | None) -> Array:
         if sums is not None:
-            return self._side.gradient(sums, held.included)
-        if not isinstance(held.encrypted, Bare):
+            return self._side.gradient(sums, operand.included)
+        if not isinstance(operand.encrypted, Bare):
             raise SettingError("exact: only possible where nothing is encrypted")
-        return self._side.exact_gradient(held.encrypted.values, held.included)
+        return self._side.exact_gradient(operand.encrypted.values, operand.included)
 
     async def _fix_question(self, link: Link, t: int) -> None:
         """Encrypt the label party's model of a transfer run once: other bytes would be another question."""

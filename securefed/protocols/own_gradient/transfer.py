@@ -59,9 +59,9 @@ class MultipliersOfA(Multipliers):
         self.shape = (slope.shape[1], inputs.shape[1], len(pulled))
 
     def block(self, columns: slice, outputs: slice) -> Array:
-        found = self._pull.T[columns, outputs, None] * self._pulled
-        found[:, :, : len(self._inputs)] += self._slope.T[columns, None] * self._inputs.T[outputs]
-        return found
+        block = self._pull.T[columns, outputs, None] * self._pulled
+        block[:, :, : len(self._inputs)] += self._slope.T[columns, None] * self._inputs.T[outputs]
+        return block
 
 
 class TransferSide:

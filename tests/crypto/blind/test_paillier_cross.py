@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import secrets
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -31,7 +32,7 @@ from securefed.crypto.paillier.multiexp import _Halves
 from securefed.crypto.paillier.primes import PrimePair
 from securefed.crypto.paillier.proof import challenges, prove, roots_needed, verify
 from securefed.crypto.paillier.public import PaillierPublicKey
-from securefed.crypto.randomness import uniform_integers, uniform_many_below, uniform_units
+from securefed.crypto.randomness import uniform_many_below, uniform_units
 from securefed.crypto.scheme import SERIAL, Mapper, Shared
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 from tests.crypto.blind.paillier_case import PAILLIER_SMALL, SMALL_BITS
@@ -234,7 +235,9 @@ def test_shares_of_slots_by_brute_force(product: Product) -> None:
     one = Slots(count, 1, slots.offset_bits, slots.width, slots.room)
     assert one.replies == 1 and 1 << (one.width * one.room) <= n >> 40
     edges = [[most] * count, [-most] * count, [0] * count, [most, -most] * count, [-most, most] * count]
-    drawn = [[x % (2 * most + 1) - most for x in uniform_integers(count, 300)] for _ in range(60)]
+    drawn = [
+        [x % (2 * most + 1) - most for x in (secrets.randbits(300) for _ in range(count))] for _ in range(60)
+    ]
     off = total = 0
     for sums in [numbers[:count] for numbers in edges] + drawn:
         packed = int(one.pack(sums) + one.offset)
@@ -320,7 +323,7 @@ def test_digits_and_powers_are_those_of_plain_integers() -> None:
     bases = uniform_units(int(n * n), rows)
     for bits in (3, 20, 104, 105):
         most = 1 << (bits - 2) if bits < 105 else MODULUS
-        drawn = [x % (2 * most + 1) - most for x in uniform_integers(rows * outputs, 120)]
+        drawn = [x % (2 * most + 1) - most for x in (secrets.randbits(120) for _ in range(rows * outputs))]
         drawn[0], drawn[-1] = most, -most
         exponents = np.stack([shares.from_integer(x) for x in drawn], axis=1).reshape(-1, rows, outputs)
         for cut in [Cut(straus, window, bits) for straus in (True, False) for window in (2, 5, 7)]:
