@@ -1,7 +1,7 @@
-"""What all HTML pages have in common: one file that needs nothing else, light and dark, phone and paper.
+"""The frame of all HTML pages: one file that needs nothing else, for light and dark, phone and paper.
 
-No script, no style sheet, no font and no picture from elsewhere. Colours are CSS variables, chosen so that
-text has a contrast of 4.5 or more on its ground in both themes (WCAG AA; a test computes it in a browser).
+Nothing is loaded from elsewhere: no script, style sheet, font or picture. Colours are CSS variables. Text has
+a contrast of 4.5 or more on its ground in both themes (WCAG AA; a test computes it in a browser).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-__all__ = ["GLOSSARY", "badge", "glossary", "page", "table", "term"]
+__all__ = ["GLOSSARY", "badge", "fold", "glossary", "page", "table", "term"]
 
 LIGHT = """--ink:#1d2433;--soft:#525c70;--line:#d9dee8;--page:#fff;--card:#f4f6fa;--link:#1f5fc4;
 --c0:#2f6fde;--c1:#c96f12;--c2:#2f8561;--good:#18693f;--part:#7a4f00;--bad:#a8201a;--on:#fff;
@@ -22,11 +22,12 @@ DARK = """--ink:#e6e9f0;--soft:#a3adc0;--line:#353e51;--page:#141821;--card:#1c2
 STYLE = f"""
 :root{{color-scheme:light dark;{LIGHT}}}
 @media(prefers-color-scheme:dark){{:root{{{DARK}}}}}
+.pair{{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(300px,100%),1fr));gap:0 28px}}
 @media print{{:root{{color-scheme:light;{LIGHT}}}body{{max-width:none;padding:0}}h2{{break-after:avoid}}
 .plot,tr,.card{{break-inside:avoid}}nav{{display:none}}}}
 *{{box-sizing:border-box}}
 body{{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);margin:0 auto;
-max-width:920px;padding:28px 20px 60px;overflow-wrap:anywhere}}
+max-width:920px;padding:28px 20px 60px;overflow-wrap:break-word}}
 h1{{font-size:24px;margin:0 0 2px}}h2{{font-size:18px;margin:38px 0 10px}}
 h3{{font-size:15px;margin:22px 0 6px}}
 p{{margin:6px 0}}ul{{padding-left:20px}}a{{color:var(--link)}}.soft{{color:var(--soft)}}
@@ -51,6 +52,7 @@ display:inline-block}}
 .scale div{{display:grid;grid-template-columns:1fr max-content;gap:0 12px;margin:8px 0}}
 .scale i{{grid-column:1/3;display:block;height:10px;border-radius:3px;background:var(--c0);min-width:2px}}
 .scale .other i{{background:var(--soft);opacity:.55}}.scale .own{{font-weight:600}}
+.scale small{{color:var(--soft);font-weight:400}}
 .scale b{{font-variant-numeric:tabular-nums;font-weight:inherit}}
 .bar{{background:var(--card);border-radius:6px;height:14px;margin:12px 0;overflow:hidden}}
 .bar i{{display:block;height:100%;background:var(--c0)}}
@@ -58,8 +60,13 @@ display:inline-block}}
 .plot svg{{width:100%;height:auto;display:block;margin:6px 0}}
 svg text{{fill:var(--ink);font:13px system-ui,sans-serif}}
 svg .axis{{fill:var(--soft)}}svg .grid{{stroke:var(--line)}}
+svg .rule{{stroke:var(--soft);stroke-dasharray:4 4}}
 svg .line{{fill:none;stroke:var(--c0);stroke-width:2}}svg .dot{{fill:var(--c0)}}
 svg .s0{{fill:var(--c0)}}svg .s1{{fill:var(--c1)}}svg .s2{{fill:var(--c2)}}
+details{{border:1px solid var(--line);border-radius:8px;padding:0 16px;margin:14px 0}}
+summary{{cursor:pointer;padding:10px 0;font-weight:600;color:var(--link)}}
+details[open]>summary{{border-bottom:1px solid var(--line);margin-bottom:8px}}
+details h2:first-of-type,details h3:first-of-type{{margin-top:12px}}
 code{{background:var(--card);padding:1px 4px;border-radius:4px}}
 dt{{font-weight:600;margin-top:8px}}dd{{margin:0 0 4px;color:var(--soft)}}
 a.term{{color:inherit;text-decoration:underline dotted;text-underline-offset:3px}}
@@ -69,28 +76,35 @@ table.cells tr{{display:block;border-bottom:1px solid var(--line);padding:6px 0}
 table.cells td{{display:flex;gap:10px;justify-content:space-between;border:0;padding:2px 0;text-align:left;
 white-space:normal}}
 table.cells td::before{{content:attr(data-name);color:var(--soft);flex:0 0 34%}}
-table.cells td>span{{flex:1 1 0;min-width:0}}}}
+table.cells td>span{{flex:1 1 0;min-width:0;overflow-wrap:anywhere}}}}
 """
 
 GLOSSARY: dict[str, str] = {
-    "AUC": "How well scores put people of one class above those of the other: 0.5 is chance, 1 is perfect.",
+    "AUC": "How well scores rank people: the chance that a person of the second class has a higher score "
+    "than one of the first. 0.5 is guessing, 1 is perfect.",
     "R2": "The part of a number's variation that the model explains: 0 is the mean alone, 1 is perfect.",
-    "alone": "The label party's own columns, without anybody else's, on the same rows.",
+    "95% interval": "If the measurement were repeated with other people like these, 95 of 100 such intervals "
+    "would contain the true value.",
+    "alone": "A model of the label party's own columns, without the other parties, on the same people.",
+    "calibration": "Whether probabilities come true: of people with 30%, about 30 of 100 are of the second "
+    "class.",
     "claim": "A sentence about what nobody saw, checked message by message against the transcripts.",
-    "communication": "Seconds on the path to the end that messages took, waiting for them included.",
+    "communication": "Seconds on the path to the end that messages took, waiting included.",
     "computation": "Seconds on the path to the end that somebody calculated.",
     "held-out rows": "People that the model was not trained on, set aside to measure it.",
-    "helper": "A party without data. It holds one of two random shares of the model and sees no result.",
-    "key-holder": "Who has the secret key: it opens only what comes to it masked.",
-    "label party": "The party that has what is to be predicted.",
-    "ledger": "Counts the numbers that were opened against the secrets they depend on: with as many of the "
-    "one as of the other, the secrets could be calculated.",
+    "helper": "A party without data. It has one of two random shares of the model and sees no result.",
+    "key-holder": "The party that has the secret key. It decrypts only what comes to it masked.",
+    "label party": "The party that has the labels: what is to be predicted.",
+    "ledger": "Counts opened numbers against the secrets that they depend on. With as many numbers as "
+    "secrets, the secrets could be calculated.",
     "local steps": "Updates that a party makes by itself between two exchanges (Q in the paper).",
-    "masked": "With a secret random number added: whoever opens it sees noise.",
-    "opened": "Decrypted for its owner by the key-holder, still masked on the way.",
-    "receipt": "Two parties compare fingerprints of all that they sent each other: both saw the same run.",
-    "round": "One exchange between the parties, and the local steps that go with it.",
-    "transcript": "A party's own record of everything that it sent, received and opened; it holds no data.",
+    "masked": "With a secret random number added. Whoever decrypts it sees noise.",
+    "opened": "Decrypted for its owner by the key-holder, masked on the way.",
+    "receipt": "Two parties compare fingerprints of all messages between them: both saw the same run.",
+    "ROC curve": "For every possible line between the classes: the share of the second class that is found, "
+    "against the share of the first class that is flagged by mistake.",
+    "round": "One exchange between the parties, with the local steps that belong to it.",
+    "transcript": "A party's own record of everything that it sent, received and opened, without data.",
 }
 
 
@@ -115,6 +129,11 @@ def badge(text: str, kind: str) -> str:
     return f'<span class="badge {kind}">{escape(text)}</span>'
 
 
+def fold(title: str, inner: str) -> str:
+    """A part of the page that opens when its title is pressed."""
+    return f"<details><summary>{escape(title)}</summary>{inner}</details>"
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int] = ()) -> str:
     """Cells are text; on a phone each row is a list of names and values."""
 
@@ -127,7 +146,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[
 
     top = "".join(f"<th{kind(place)}>{escape(name)}</th>" for place, name in enumerate(head))
     body = "".join(f"<tr>{''.join(cell(*each) for each in enumerate(row))}</tr>" for row in rows)
-    return f'<table class="cells"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    cells = f'<table class="cells"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="wide">{cells}</div>'
 
 
 def page(title: str, body: str, *, refresh: int | None = None) -> str:

@@ -6,9 +6,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from securefed.audit.recorded import Recorded, Sent
-from securefed.pages import badge, glossary, page, table, term
+from securefed.pages import badge, fold, glossary, page, table, term
 
 if TYPE_CHECKING:
+    from securefed.audit.receipt import Receipt
     from securefed.audit.report import AuditReport
 
 __all__ = ["diagram", "section", "whole_page"]
@@ -41,31 +42,52 @@ MARKS = {"pass": "pass", "FAIL": "fail", "not checked": "part"}
 USED = ("claim", "key-holder", "ledger", "masked", "opened", "receipt", "round", "transcript")
 
 
-def section(report: AuditReport) -> str:
-    """The whole section; words are explained on the page that it stands on."""
-    mark = "bad" if not report.passed else "good" if report.unqualified else "part"
+def section(report: AuditReport, *, folded: bool = True) -> str:
+    """The whole section; words are explained on the page that it stands on. `folded`: checks are, too."""
+    mark = "bad" if not report.passed else "part" if report.reservation else "good"
     pieces = [
-        f'<section id="audit"><h2>Audit</h2><p>{badge(report.verdict, mark)}</p>',
-        f'<h3 id="messages">One {term("round")}, message by message</h3>',
-        '<p class="soft">The start of the run, its first round and its first scores; (n): how often in the '
-        "whole run.</p>",
-        diagram(report.recorded),
-        *(_seen(report, name) for name in report.seen),
-        _claims(report),
-        _left_out(report),
+        f'<section id="audit"><h2>Audit</h2><p>{badge(_short_verdict(report), mark)}</p>',
+        f'<p class="soft">{escape(report.verdict[0].upper() + report.verdict[1:])}.</p>',
+        fold(f"All {len(report.claims)} checks", _claims(report)) if folded else _claims(report),
         f'<h3 id="receipts">{term("receipt", "Receipts")}</h3><ul>',
-        *(f"<li>{escape(str(receipt))}</li>" for receipt in report.receipts),
+        *(f"<li>{escape(_receipt(report, receipt))}</li>" for receipt in report.receipts),
         "</ul>",
-        _ledger(report),
+        _left_out(report),
+        fold(
+            "Every message, and what each party saw",
+            f'<h3 id="messages">One {term("round")}, message by message</h3>'
+            '<p class="soft">The start of the run, its first round and its first scores; (n): how often in '
+            f"the whole run.</p>{diagram(report.recorded)}"
+            f"{''.join(_seen(report, name) for name in report.seen)}{_ledger(report)}",
+        ),
         "</section>",
     ]
     return "\n".join(pieces)
 
 
+def _short_verdict(report: AuditReport) -> str:
+    passed = sum(claim.checked for claim in report.claims) - len(report.failed)
+    skipped = f", {len(report.not_checked)} not checked" if report.not_checked else ""
+    return f"{passed} checks passed, {len(report.failed)} failed{skipped}"
+
+
+def _receipt(report: AuditReport, receipt: Receipt) -> str:
+    """A comparison of two parties' messages; one side alone knows what the parties found at the end."""
+    peers = (report.recorded.result or {}).get("peers", {})
+    told = peers.get(receipt.first.peer, {}).get("transcripts")
+    if receipt.compared or told is None:
+        return str(receipt)
+    return (
+        f"{receipt.first.party} and {receipt.first.peer} compared fingerprints at the end of the run: {told}"
+    )
+
+
 def whole_page(report: AuditReport) -> str:
     """The audit as a file of its own."""
     run = str(report.recorded.run or "a run")
-    return page(f"Audit of {run}", f"<h1>Audit of {escape(run)}</h1>{section(report)}{glossary(USED)}")
+    return page(
+        f"Audit of {run}", f"<h1>Audit of {escape(run)}</h1>{section(report, folded=False)}{glossary(USED)}"
+    )
 
 
 def _claims(report: AuditReport) -> str:
@@ -81,14 +103,13 @@ def _left_out(report: AuditReport) -> str:
     """What the verdict does not cover."""
     lines = [f"{claim.text.rstrip('.')}: {claim.evidence}" for claim in report.claims if not claim.checked]
     if report.recorded.missing:
-        lines.append(
-            f"The transcripts of {', '.join(report.recorded.missing)} are not here: their side is unseen."
-        )
+        names = ", ".join(report.recorded.missing)
+        lines.append(f"The transcripts of {names} are not here, so only this side's records were checked.")
     lines.append(
         "A party that lies about itself in a consistent way, and what anybody does outside of the run."
     )
     listed = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f'<h3 id="unchecked">Not checked</h3><ul>{listed}</ul>'
+    return fold("Not checked, and why", f'<ul id="unchecked">{listed}</ul>')
 
 
 def _seen(report: AuditReport, name: str) -> str:

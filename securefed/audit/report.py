@@ -78,12 +78,12 @@ class AuditReport:
         broken = len(self.failed)
         if broken:
             return f"{broken} CLAIMS FAILED: {', '.join(self.failed)}"
-        return f"all claims hold{self._of_which()}{self._nevertheless()}"
+        return f"all claims hold{self._of_which()}{self.reservation}"
 
     @property
     def unqualified(self) -> bool:
         """All claims hold, all were checked, at all sides, and the ledger stayed below its line."""
-        return self.passed and not (self._of_which() or self._nevertheless())
+        return self.passed and not (self._of_which() or self.reservation)
 
     @property
     def not_checked(self) -> list[str]:
@@ -99,7 +99,8 @@ class AuditReport:
         left = f"; not checked: {', '.join(self.not_checked)}" if self.not_checked else ""
         return f"{which} ({len(self.claims) - len(self.not_checked)} of {len(self.claims)}{left})"
 
-    def _nevertheless(self) -> str:
+    @property
+    def reservation(self) -> str:
         """Claims are about how messages were protected. What was opened as agreed may still tell secrets."""
         past = [e for e in (*self.ledger, *self.recorded.stated_ledger()) if e.ratio >= 1.0]
         if not past:

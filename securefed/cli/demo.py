@@ -27,6 +27,8 @@ from securefed.cli.terminal import Terminal
 from securefed.crypto import DEFAULT_SCHEME, SCHEMES
 from securefed.errors import SettingError
 from securefed.files import make_folder, read_json, write_json
+from securefed.labels.curves import curves
+from securefed.labels.metrics import shown
 from securefed.protocols.objectives import OBJECTIVES
 from securefed.report.page import render, seconds, size
 from securefed.report.rundir import RunDirectory
@@ -121,7 +123,9 @@ def _facts(made: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any
     results = {name: read_json(made.run_folder(name) / "result.json", "result") for name in made.everybody}
     timings = {name: read_json(made.run_folder(name) / "timing.json", "timing") for name in made.everybody}
     with (made.run_folder(data.label_party) / "scores.csv").open(encoding="utf-8") as file:
-        scores = {row["id"]: float(row["score"]) for row in csv.DictReader(file)}
+        rows = list(csv.DictReader(file))
+    scores = {row["id"]: float(row["score"]) for row in rows}
+    likely = {row["id"]: float(row["probability"]) for row in rows if row.get("probability")}
     last = results[data.label_party]
     slowest = max(timings.values(), key=lambda timing: float(timing["total_seconds"]))
     kinds: dict[str, int] = {}
@@ -129,12 +133,14 @@ def _facts(made: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any
         for kind, amount in result["sent"].items():
             kinds[kind] = kinds.get(kind, 0) + amount["bytes"]
     saw = {name: result["saw"] for name, result in results.items()}
-    saw[data.label_party] += f"; and the {len(scores)} scores it asked for"
+    saw[data.label_party] = f"{len(scores)} scores of new people; {saw[data.label_party]}"
     return {
         "data": data.title,
         "settings": last["settings"],
         "protected": last["protected"],
         "auc": data.auc(scores),
+        "auc_interval": list(data.interval(scores)),
+        "curves": curves(data.answers(scores, likely)),
         "auc_central": baselines.central,
         "auc_alone": baselines.alone,
         "holdout": last["holdout"],
@@ -178,48 +184,57 @@ def _add_joined(made: DemoRun, facts: dict[str, Any]) -> None:
     folder = made.run_folder(facts["label_party"])
     directory = RunDirectory(folder, facts["label_party"])
     result, timing = directory.read()
-    result["beside"] = [
-        [f"together, on {facts['new_people']} new people", facts["auc"]],
-        ["all data in one place, on the same", facts["auc_central"]],
-    ]
+    result["new_people"] = {
+        "metric": "AUC",
+        "rows": facts["new_people"],
+        "value": facts["auc"],
+        "interval": facts["auc_interval"],
+        "curves": facts["curves"],
+        "central": facts["auc_central"],
+        "alone": facts["auc_alone"],
+    }
     directory.write(result, timing, render(result, timing, audit(*read_run(folder)).to_html()))
 
 
 def _table(facts: dict[str, Any], terminal: Terminal) -> None:
-    out, width = terminal.result, max(11, *(len(name) + 6 for name in facts["saw"]))
+    out, between = terminal.result, facts["auc_interval"]
+    label_party = facts["label_party"]
     out("")
-    out(f"AUC on {facts['new_people']} new people")
-    guard = "under encryption" if facts["protected"] else "NOT PROTECTED (plain)"
-    rows = [
-        (f"together, {guard}", facts["auc"]),
-        ("all data in one place, no protection", facts["auc_central"]),
-    ]
+    out(f"AUC on {facts['new_people']} new people (1 is perfect, 0.5 is guessing)")
+    guard = "encrypted" if facts["protected"] else "NOT PROTECTED (plain)"
+    out(f"  {f'together, {guard}':<38} {shown(facts['auc'], between)}", colour="green")
+    rows = [("all data in one place, no protection", facts["auc_central"])]
     if facts["auc_alone"] is not None:
-        rows.append((f"{facts['label_party']} alone", facts["auc_alone"]))
-    for place, (name, value) in enumerate(rows):
-        gap = "" if place == 1 else f"  ({value - facts['auc_central']:+.4f})"
-        out(f"  {name:<38} {value:.4f}{gap}", colour="green" if place == 0 else None)
+        rows.append((f"{label_party} alone", facts["auc_alone"]))
+    for name, value in rows:
+        out(f"  {name:<38} {shown(value, between, between=False)}")
+    if facts["auc_alone"] is not None and facts["auc"] < facts["auc_alone"]:
+        out(f"  WORSE THAN {label_party.upper()} ALONE on new people", colour="red")
+    held = facts["holdout"]
+    if held is not None:
+        measured = shown(held["value"], held["interval"])
+        out(f"  {'together, on held-out people':<38} {measured} on {held['rows']} people")
+        if held["warning"]:
+            out(f"  {held['warning']}", colour="red")
     out("")
+    out("What each party saw")
+    width = max(len(name) for name in facts["saw"])
+    for name, line in facts["saw"].items():
+        out(f"  {name:<{width}}  {line}")
+    out("")
+    out("What it cost")
     chosen = facts["settings"]
-    out(f"  {'rounds':<{width}} {facts['rounds']} of {chosen['algorithm']}, Q = {chosen['local_steps']}")
     out(
-        f"  {'time':<{width}} training {seconds(facts['computation_seconds'])} computation + "
-        f"{seconds(facts['communication_seconds'])} communication = {seconds(facts['total_seconds'])}; "
-        f"everything, with keys, start and prediction, {seconds(facts['wall_seconds'])}"
+        f"  time    {seconds(facts['total_seconds'])} of training ({seconds(facts['computation_seconds'])} "
+        f"computation, {seconds(facts['communication_seconds'])} communication); "
+        f"{seconds(facts['wall_seconds'])} with keys, start and prediction"
     )
     largest = sorted(facts["bytes_by_kind"].items(), key=lambda item: -item[1])[:3]
     words = ", ".join(f"{kind} {size(amount)}" for kind, amount in largest)
-    out(f"  {'sent':<{width}} {size(facts['bytes'])} ({words})")
-    for name, line in facts["saw"].items():
-        out(f"  {name + ' saw':<{width}} {line}")
-    held = facts["holdout"]
-    if held is not None:
-        words = f"{held['metric']} {held['value']:.4f} on {held['rows']} rows that the run held out by itself"
-        out(f"  {'quality':<{width}} {words}")
-        if held["warning"]:
-            out(f"  {held['warning']}", colour="red")
-    if facts["auc_alone"] is not None and facts["auc"] < facts["auc_alone"]:
-        out(f"  WORSE THAN {facts['label_party'].upper()} ALONE on new people", colour="red")
+    out(f"  sent    {size(facts['bytes'])} by all parties ({words})")
+    out(f"  rounds  {facts['rounds']} of {chosen['algorithm']}, {chosen['local_steps']} local steps each")
     checked = facts["audit"]
-    out(f"  {'audit':<{width}} {checked['verdict']}: {checked['page']}")
-    out(f"  {'report':<{width}} {facts['reports'][facts['label_party']]}")
+    out("")
+    out("Look at it")
+    out(f"  audit   {checked['verdict']}: {checked['page']}")
+    out(f"  report  {facts['reports'][label_party]}")

@@ -1,7 +1,7 @@
 """Data for the demonstration: nothing to download, split over the parties as organisations would have it.
 
-    breast      569 patients (scikit-learn's bundled Wisconsin data): a clinic has the diagnosis and some
-                measurements, one or more laboratories have the rest
+    breast      569 patients (scikit-learn's bundled Wisconsin data): a clinic has the diagnosis and four
+                measurements that say little alone, one or more laboratories have the rest
     credit      the Default-Credit table, if it is there (SECUREFED_DATA): a bank has the defaults and the
                 payments, others the profiles
     generated   people that do not exist, for any number of parties
@@ -26,6 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from securefed.errors import SettingError
+from securefed.labels.metrics import Answers, get_metric
 
 __all__ = ["DATA", "Baselines", "DemoData", "demo_data"]
 
@@ -36,6 +37,8 @@ OTHERS = {"breast": "lab", "credit": "registry", "generated": "shop"}
 ABSENT = 0.06
 """Part of the people that each party does not know."""
 CREDIT_ROWS = 2000
+CLINIC = (1, 4, 8, 9)
+"""Mean texture, smoothness, symmetry and fractal dimension: no measure of size, which says most."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +90,20 @@ class DemoData:
                 writer.writerow([*fields, int(self.labels[row])] if labels else fields)
 
     def auc(self, scores: Mapping[str, float]) -> float:
-        """Of scores by id, on the new people."""
+        """The AUC of scores by id, on the new people."""
+        return float(get_metric("AUC").function(self.answers(scores)))
+
+    def interval(self, scores: Mapping[str, float]) -> tuple[float, float]:
+        """The 95% interval of that AUC."""
+        return get_metric("AUC").between(self.answers(scores))
+
+    def answers(self, scores: Mapping[str, float], likely: Mapping[str, float] | None = None) -> Answers:
+        """True labels beside scores, and beside probabilities where all have one."""
         place = {self.ids[row]: row for row in self.new.tolist()}
-        rows = [place[id_] for id_ in scores]
-        return float(roc_auc_score(self.labels[rows], list(scores.values())))
+        truth = self.labels[[place[id_] for id_ in scores]].astype(np.float64)
+        whole = likely is not None and set(likely) == set(scores)
+        probabilities = np.array([likely[id_] for id_ in scores]) if likely is not None and whole else None
+        return Answers("two classes", truth, np.array(list(scores.values())), probabilities)
 
     def baselines(self, objective: str) -> Baselines:
         """Models that see everything: what encryption is compared with."""
@@ -115,7 +128,7 @@ def demo_data(name: str, parties: int, objective: str, seed: int) -> DemoData:
         found = load_breast_cancer()
         table, labels = found.data, found.target.astype(np.int64)
         names = [word.replace(" ", "_") for word in found.feature_names]
-        own, title = list(range(10)), "breast cancer (Wisconsin, 569 patients)"
+        own, title = list(CLINIC), "breast cancer (Wisconsin, 569 patients)"
     elif name == "credit":
         table, labels, names, own = _credit(seed)
         title = f"Default-Credit ({len(table):,} of 30,000 clients)"

@@ -121,7 +121,9 @@ class DemoRun:
         return self._settings.table(self._data.parties)
 
     def train(self) -> None:
-        self._terminal.say(f"starting {len(self.everybody)} processes on loopback, mutual TLS 1.3")
+        self._terminal.say(
+            f"starting {len(self.everybody)} processes on this machine, joined by mutual TLS 1.3"
+        )
         for name in self.everybody:
             self._start(name, "party", "--events", str(self._events(name)))
         progress: Progress | None = None
@@ -140,17 +142,17 @@ class DemoRun:
         if event["event"] == "aligned":
             most = max(len(rows) for rows in self._data.train.values())
             self._terminal.say(
-                f"private set intersection: {event['rows']} people in common of up to {most} at a party"
+                f"private set intersection: {event['rows']} people in common; no party knows more than {most}"
             )
         elif event["event"] == "training":
             progress = self._terminal.progress(int(self._settings.values["rounds"]), "training, round")
             progress.begin(int(event["start"]))
         elif event["event"] == "round" and progress is not None:
-            metric = "" if event["metric"] is None else f"AUC {event['metric']:.4f}  "
+            metric = "" if event["metric"] is None else f"AUC {event['metric']:.3f}, "
             progress.step(
                 int(event["round"]),
-                f"{metric}sent {size(event['sent'])}  comp {seconds(event['computation'])}  "
-                f"comm {seconds(event['communication'])}",
+                f"{metric}sent {size(event['sent'])}, computed {seconds(event['computation'])}, "
+                f"communicated {seconds(event['communication'])}",
             )
         return progress
 

@@ -1,4 +1,4 @@
-"""What the demonstration runs with: chosen so that it ends in some seconds on two cores, and said so."""
+"""Settings of the demonstration: it ends in some seconds on two cores."""
 
 from __future__ import annotations
 
@@ -55,23 +55,21 @@ class DemoSettings:
 
     def lines(self, data: DemoData) -> list[str]:
         """What is about to happen."""
-        held = ", ".join(f"{name} {len(columns)}" for name, columns in data.columns.items())
+        held = ", ".join(f"{name} has {len(columns)} columns" for name, columns in data.columns.items())
         keys = f" with {self.key_bits}-bit keys" if KEY_KINDS[SCHEMES[self.scheme].opens].sized else ""
-        scheme = (
-            f"{self.scheme} encryption{keys}" if protects(self.scheme) else f"NO encryption ({self.scheme})"
-        )
-        reveal = self.values.get("reveal", "own-gradient")
-        shown = f"no party sees gradients or parameters, {data.label_party} alone sees scores"
-        if not self.blind:
-            shown = "each party sees its own aggregated gradients"
-            told = given_away(self.scheme, reveal, self.objective)
-            shown += f"\n{told}" if told else ""
-        role = "helps without data" if self.blind else "holds the key"
-        holder = f"; {KEY_HOLDER} {role}" if KEY_HOLDER in self.everybody(data.parties) else ""
-        return [
-            f"columns at each party: {held}; labels at {data.label_party}{holder}",
-            f"{scheme}; {shown}",
-        ]
+        lines = [f"{held} and the labels"]
+        if KEY_HOLDER in self.everybody(data.parties):
+            lines.append(f"{KEY_HOLDER} has no data; it {'helps' if self.blind else 'holds the key'}")
+        if not protects(self.scheme):
+            lines.append(f"NO encryption ({self.scheme}): everybody sees everything")
+        elif self.blind:
+            lines.append(f"Training is encrypted ({self.scheme}{keys}). No party sees another party's data,")
+            lines.append(f"or any model parameter. Only {data.label_party} sees predictions.")
+        else:
+            lines.append(f"Training is encrypted ({self.scheme}{keys}). Each party sees its own gradients.")
+            told = given_away(self.scheme, self.values.get("reveal", "own-gradient"), self.objective)
+            lines += [told] if told else []
+        return lines
 
 
 def choose(args: argparse.Namespace) -> DemoSettings:

@@ -15,6 +15,7 @@ from securefed.crypto import Mapper
 from securefed.data.columns import Columns
 from securefed.engine import WorkerDied, started_engine
 from securefed.files import StorageError, check_writable, only_process, write_json
+from securefed.labels.metrics import shown
 from securefed.process.attempts import (
     DIFFERENT,
     check_folder,
@@ -221,11 +222,11 @@ def quality_line(holdout: dict[str, Any] | None) -> str:
     if holdout is None:
         return "not measured (holdout = 0, or too few rows in common)"
     between = holdout.get("interval")
-    range_ = "" if between is None else f" (95%: {between[0]:.4f} to {between[1]:.4f})"
-    more = "".join(f", {name} {value:.4g}" for name, value in holdout.get("more", {}).items())
+    alone, chance = (shown(holdout[name], between, between=False) for name in ("alone", "chance"))
+    more = "".join(f", {name} {value:.3g}" for name, value in holdout.get("more", {}).items())
     return (
-        f"{holdout['metric']} {holdout['value']:.4f}{range_} on {holdout['rows']:,} held-out rows; alone "
-        f"{holdout['alone']:.4f}, chance {holdout['chance']:.4f}{more}"
+        f"{holdout['metric']} {shown(holdout['value'], between)} on {holdout['rows']:,} held-out rows; alone "
+        f"{alone}, chance {chance}{more}"
     )
 
 

@@ -152,7 +152,9 @@ class LabelModel:
         if isinstance(held, HeldOutMeans) and self.own is not None:
             self.own, told = self.own.calibrated(held.margins, scores, held.targets)
             return judged(held.answers(told), held.answers(held.margins))
-        return compared(held, scores, own, unit=self.scale)
+        line = 0.5 if self.threshold is None else self.threshold
+        classes = [] if self.classes is None else self.classes.tolist()
+        return compared(held, scores, own, unit=self.scale, classes=classes, line=line)
 
     def calibrate(self, held: HeldOut, scores: Array, threshold: str | float) -> None:
         if self.loss.binary and held.name == "AUC":

@@ -30,10 +30,12 @@ __all__ = [
     "Answers",
     "Metric",
     "better_by",
+    "decimals",
     "get_metric",
     "main_metric",
     "measure",
     "register",
+    "shown",
 ]
 
 Array = NDArray[np.float64]
@@ -148,6 +150,22 @@ def main_metric(answers: Answers) -> Metric:
 def measure(answers: Answers) -> dict[str, float]:
     """Return every metric that fits, by name."""
     return {name: float(each.function(answers)) for name, each in METRICS.items() if each.fits(answers)}
+
+
+def decimals(interval: Interval | None) -> int:
+    """How many decimals a value with this 95% interval supports: the last one is not all chance."""
+    if interval is None or not np.isfinite(reach := (interval[1] - interval[0]) / 2) or reach <= 0:
+        return 4
+    return int(min(4, max(2, np.ceil(-np.log10(reach)))))
+
+
+def shown(value: float, interval: Interval | None = None, *, between: bool = True) -> str:
+    """A value with the digits that its 95% interval supports, and the interval unless `between` is False."""
+    places = decimals(interval)
+    text = f"{value:.{places}f}"
+    if interval is None or not between:
+        return text
+    return f"{text} (95%: {interval[0]:.{places}f} to {interval[1]:.{places}f})"
 
 
 def better_by(metric: Metric, ours: Answers, other: Answers) -> tuple[float, float]:

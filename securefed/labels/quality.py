@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError
 from securefed.labels.calibration import Calibration
-from securefed.labels.metrics import Answers, better_by, main_metric, measure
+from securefed.labels.curves import curves
+from securefed.labels.metrics import Answers, better_by, main_metric, measure, shown
 
 __all__ = ["HeldOut", "HeldOutMeans", "Holdout", "QualityWarning", "compared"]
 
@@ -53,6 +54,8 @@ class Holdout:
     """Of the value, 95%."""
     gain_error: float | None = None
     """The standard error of value - alone, on the same rows."""
+    curves: Mapping[str, Any] = field(default_factory=dict)
+    """Of two classes: "roc" and "calibration" (securefed.labels.curves)."""
 
     @property
     def low(self) -> float:
@@ -66,15 +69,15 @@ class Holdout:
         gain = self.value - self.alone
         if self.low <= self.chance:
             worse, reasons = (
-                f"not clearly better than chance ({self.chance:.4f})",
+                f"not clearly better than chance ({self.beside(self.chance)})",
                 "labels that these columns",
             )
             reasons = f"{reasons} say little about, rows that are not about the same people"
         elif gain < -SURE * error:
-            worse = f"worse than the label party's own columns alone ({self.alone:.4f})"
+            worse = f"worse than the label party's own columns alone ({self.beside(self.alone)})"
             reasons = "too many columns for so few rows (a larger l2), too few rounds"
         elif gain <= SURE * error:
-            worse = f"not clearly better than the label party's own columns alone ({self.alone:.4f})"
+            worse = f"not clearly better than the label party's own columns alone ({self.beside(self.alone)})"
             reasons = "rows of another party in another order or about other people, columns that add nothing"
         else:
             return None
@@ -87,8 +90,11 @@ class Holdout:
     @property
     def measured(self) -> str:
         """The value with its interval, and how many rows it is of."""
-        between = "" if self.interval is None else f" (95%: {self.interval[0]:.4f} to {self.interval[1]:.4f})"
-        return f"{self.metric} {self.value:.4f}{between} on {self.rows:,} held-out rows"
+        return f"{self.metric} {shown(self.value, self.interval)} on {self.rows:,} held-out rows"
+
+    def beside(self, value: float) -> str:
+        """Another value of the metric with as many digits as this one's interval supports."""
+        return shown(value, self.interval, between=False)
 
     def to_dict(self) -> dict[str, Any]:
         counted = {"classes": list(self.classes), "counts": [list(row) for row in self.confusion]}
@@ -98,7 +104,8 @@ class Holdout:
         return {**plain, "more": dict(self.more), "confusion": confusion, "warning": self.warning}
 
     def __str__(self) -> str:
-        return f"{self.measured} (the label party alone {self.alone:.4f}, chance {self.chance:.4f})"
+        alone, chance = self.beside(self.alone), self.beside(self.chance)
+        return f"{self.measured} (the label party alone {alone}, chance {chance})"
 
 
 class HeldOut:
@@ -171,10 +178,19 @@ def judged(ours: Answers, alone: Answers, chance: float | None = None) -> Holdou
         more,
         interval=metric.between(ours),
         gain_error=better_by(metric, ours, alone)[1],
+        curves=curves(ours),
     )
 
 
-def compared(held: HeldOut, scores: Array, own: tuple[Array, Array, Array], *, unit: float = 1.0) -> Holdout:
+def compared(
+    held: HeldOut,
+    scores: Array,
+    own: tuple[Array, Array, Array],
+    *,
+    unit: float = 1.0,
+    classes: Sequence[Any] = (),
+    line: float = 0.5,
+) -> Holdout:
     """Compare the joint model's scores with the label party alone and chance.
 
     Parameters
@@ -182,6 +198,8 @@ def compared(held: HeldOut, scores: Array, own: tuple[Array, Array, Array], *, u
     own: the label party's columns of the training rows, its labels of them, and its columns of the held-out
         rows.
     unit: of numbers.
+    classes: the two classes, for the confusion matrix.
+    line: the probability above which the second class is predicted.
     """
     columns, labels, seen = own
     ours, alone = held.answers(scores), held.answers(_alone(columns, labels, seen, binary=held.binary))
@@ -189,9 +207,15 @@ def compared(held: HeldOut, scores: Array, own: tuple[Array, Array, Array], *, u
         return judged(_in_units(ours, unit), _in_units(alone, unit))
     likely = Calibration.out_of_fold(scores, held.targets)
     if likely is not None:
-        ours = replace(ours, probabilities=likely, predictions=(likely > 0.5).astype(np.float64))
+        ours = replace(ours, probabilities=likely, predictions=(likely > line).astype(np.float64))
     majority = float(max(np.mean(labels > 0), np.mean(labels < 0)))
-    return judged(ours, alone, None if held.name == "AUC" else majority)
+    measured = judged(ours, alone, None if held.name == "AUC" else majority)
+    if len(classes) != 2 or ours.predictions is None:
+        return measured
+    counts = [
+        [int(np.sum((ours.truth == true) & (ours.predictions == told))) for told in (0, 1)] for true in (0, 1)
+    ]
+    return replace(measured, classes=list(classes), confusion=counts)
 
 
 def _in_units(answers: Answers, unit: float) -> Answers:

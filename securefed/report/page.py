@@ -1,18 +1,18 @@
-"""A run as one HTML page: how good it is, progress and time by round and party, bytes by kind of message,
-what this party saw, settings and versions, with words explained (securefed.pages).
+"""A run as one HTML page: how good the model is, what this party saw, time and bytes, settings, words.
 
-It is made from result.json and timing.json alone, so that it can be made again from them; while a run goes on
-the same page shows what is there so far.
+The page is made from result.json and timing.json alone, so that it can be made again. While a run goes on,
+the same page shows what is there so far. Details are folded.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from securefed.labels.metrics import METRICS
-from securefed.pages import GLOSSARY, badge, glossary, page, table, term
+from securefed.labels.metrics import METRICS, shown
+from securefed.pages import GLOSSARY, badge, fold, glossary, page, table, term
 from securefed.report import svg
 
 __all__ = ["REASONS", "render", "seconds", "size"]
@@ -48,23 +48,27 @@ def size(value: float) -> str:
 
 
 def render(result: dict[str, Any], timing: dict[str, Any], more: str = "", *, live: str = "") -> str:
-    """The page. `more`: a section of HTML with what was seen and checked, such as an audit; `live`: one with
-    how far the run is, on a page that renews itself.
+    """Return the page.
+
+    Parameters
+    ----------
+    result, timing: what result.json and timing.json have.
+    more: HTML with what was seen and checked, such as an audit.
+    live: HTML with the progress of a run that goes on; the page renews itself then.
     """
     run, party = str(result["run"]), str(result["party"])
+    settings = sorted((str(name).replace("_", " "), _value(v)) for name, v in result["settings"].items())
+    when = f", {escape(str(result['finished']))}" if result.get("finished") else ""
     parts = [
-        f"<h1>{escape(run)}</h1>",
-        f'<p class="soft">as {escape(party)} saw it{", " * bool(result.get("finished"))}'
-        f"{escape(str(result.get('finished', '')))}</p>",
+        f'<h1>{escape(run)}</h1><p class="soft">as {escape(party)} saw it{when}</p>',
         f"<p>{_badge(result)} {_sentence(result)}</p>",
         live,
         "" if live else _quality(result),
-        _cards(result, timing),
-        *_plots(result, timing),
-        more or "".join([*_seen(result), *_ledger(result)]),
-        *_compared(result),
-        '<h2 id="settings">Settings</h2>',
-        table(("setting", "value"), sorted((k, _value(v)) for k, v in result["settings"].items())),
+        _seen(result),
+        more or "".join([_messages(result), *_compared(result)]),
+        f'<h2 id="cost">Time and bytes</h2>{_cards(result, timing)}',
+        fold("Time and bytes in detail", "".join(_plots(result, timing))),
+        fold("Settings", f'<div id="settings">{table(("setting", "value"), settings)}</div>'),
         *_versions(result),
         glossary(sorted(GLOSSARY, key=str.lower)),
     ]
@@ -79,14 +83,15 @@ def _badge(result: dict[str, Any]) -> str:
 
 def _sentence(result: dict[str, Any]) -> str:
     settings = result["settings"]
+    names = [str(each[0]) for each in settings["parties"]]
     word = "helper" if settings["reveal"] == "nothing" else "key-holder"
-    holder = f" and the {term(word)}" if settings.get("key_holder") else ""
+    holder = f", with a {term(word)}" if settings.get("key_holder") else ""
+    learned = "nothing about each other" if settings["reveal"] == "nothing" else "their own gradients"
     return (
-        f"{escape(str(settings['algorithm']))} with Q = {settings['local_steps']} {term('local steps')}, "
-        f"{escape(str(settings['scheme']))}, {len(settings['parties'])} parties{holder}, {result['rows']:,} "
-        f"rows in common; reveals {'nothing' if settings['reveal'] == 'nothing' else 'own gradients'} during "
-        "training."
-        f"{escape(_privacy(result))}"
+        f"{escape(' and '.join([', '.join(names[:-1]), names[-1]]))} trained one model of {result['rows']:,} "
+        f"people whom all of them know{holder}. During training the parties learned {learned}. "
+        f"{escape(str(settings['algorithm']))}, {settings['local_steps']} {term('local steps')}, "
+        f"{escape(str(settings['scheme']))}.{escape(_privacy(result))}"
     )
 
 
@@ -98,70 +103,101 @@ def _privacy(result: dict[str, Any]) -> str:
 
 
 def _quality(result: dict[str, Any]) -> str:
-    """Together, beside what else there is to compare with."""
+    """The joint model beside the label party alone, first on new people where somebody knows their labels."""
     held, last = result.get("holdout"), result["settings"]["parties"][-1][0]
     if held is None:
         if last != result["party"] or result.get("metric") is not None:
             return ""
         return "<p>Quality not measured: no rows were held out, or too few are in common.</p>"
-    rows = [("together", held["value"]), (f"{last} alone", held["alone"]), ("chance", held["chance"])]
-    rows += [(str(name), float(value)) for name, value in result.get("beside", [])]
-    low = min(0.0, *(value for _, value in rows))
-    most = max(1.0, *(value for _, value in rows)) - low
-    lines = "".join(
-        f"<div class='{'own' if name.startswith('together') else 'other'}'><span>{escape(name)}</span>"
-        f'<b>{value:.4f}</b><i style="width:{100 * (value - low) / most:.1f}%"></i></div>'
-        for name, value in rows
-    )
     loud = f"<p>{badge(held['warning'], 'bad')}</p>" if held.get("warning") else ""
-    name = str(held["metric"])
-    shown = term(name) if name in GLOSSARY else escape(name)
-    return (
-        f'<h2 id="quality">{shown} on {held["rows"]:,} {term("held-out rows")}</h2>{loud}'
-        f'<p>{_between(held)}</p><div class="scale">{lines}</div>'
-        f"{_more_metrics(held)}{_confusion(held.get('confusion'))}"
-    )
+    parts = [loud]
+    new = result.get("new_people")
+    if new is not None:
+        rows = [("together", new["value"]), ("all data in one place, no protection", new["central"])]
+        rows += [(f"{last} alone", new["alone"])] if new["alone"] is not None else []
+        parts.append(_bars(new, rows, "new people", 0.5) + _curves(new))
+    rows = [("together", held["value"]), (f"{last} alone", held["alone"])]
+    parts.append(_bars(held, rows, term("held-out rows"), held["chance"]))
+    if new is None:
+        parts.append(_curves(held))
+    parts.append(_confusion(held.get("confusion")))
+    parts.append(_more_metrics(held))
+    return f'<section id="quality">{"".join(parts)}</section>'
 
 
-def _between(held: dict[str, Any]) -> str:
-    """The 95% interval of the joint model's metric."""
-    if held.get("interval") is None:
-        return ""
-    low, high = held["interval"]
-    return f"With 95% certainty between {low:.4f} and {high:.4f} on people like these."
+def _bars(measured: dict[str, Any], rows: list[tuple[str, float]], people: str, chance: float) -> str:
+    """Bars that begin at chance, so that they show what the model knows. `people` is HTML."""
+    name, between = str(measured["metric"]), measured.get("interval")
+    most = max(1.0 - chance, *(value - chance for _, value in rows))
+    lines = []
+    for place, (who, value) in enumerate(rows):
+        between_words = ""
+        if place == 0 and between is not None:
+            low, high = (shown(end, between, between=False) for end in between)
+            between_words = f" <small>95%: {low} to {high}</small>"
+        lines.append(
+            f"<div class='{'other' if place else 'own'}'><span>{escape(who)}</span>"
+            f"<b>{shown(value, between, between=False)}{between_words}</b>"
+            f'<i style="width:{100 * max(0.0, value - chance) / most:.1f}%"></i></div>'
+        )
+    title = f"{term(name) if name in GLOSSARY else escape(name)} on {measured['rows']:,} {people}"
+    scale = f'<p class="soft">Bars begin at {chance:.2g}, which is chance.</p>'
+    return f'<h2>{title}</h2><div class="scale">{"".join(lines)}</div>{scale}'
+
+
+def _curves(held: dict[str, Any]) -> str:
+    """The ROC curve and the calibration plot."""
+    found, plots = held.get("curves") or {}, []
+    if found.get("roc"):
+        drawn = svg.square(
+            [(x, y) for x, y in found["roc"]],
+            "ROC curve",
+            "false alarms: share of the first class",
+            "found: share of the second class",
+            diagonal="chance",
+        )
+        plots.append(f'<div class="plot"><h3>{term("ROC curve")}</h3>{drawn}</div>')
+    if found.get("calibration"):
+        drawn = svg.square(
+            [(x, y) for x, y, _ in found["calibration"]],
+            "calibration",
+            "predicted probability",
+            "observed share",
+            diagonal="probabilities that come true",
+            sizes=[int(count) for _, _, count in found["calibration"]],
+        )
+        plots.append(f'<div class="plot"><h3>{term("calibration", "Calibration")}</h3>{drawn}</div>')
+    return f'<div class="pair" id="curves">{"".join(plots)}</div>' if plots else ""
 
 
 def _more_metrics(held: dict[str, Any]) -> str:
     """Every other metric, with what it means."""
     rows = [
-        (name, f"{value:.4g}", METRICS[name].about if name in METRICS else "")
+        (name, f"{value:.3g}", METRICS[name].about if name in METRICS else "")
         for name, value in held.get("more", {}).items()
     ]
-    return (
-        f'<div class="wide">{table(("metric", "value", "meaning"), rows, numbers=(1,))}</div>' if rows else ""
-    )
+    return fold("Other measures", table(("measure", "value", "meaning"), rows, numbers=(1,))) if rows else ""
 
 
 def _confusion(found: dict[str, Any] | None) -> str:
     """Which class was taken for which, and how many of each were recognised."""
     if found is None:
         return ""
-    names, counts = [str(name) for name in found["classes"]], found["counts"]
+    names, counts = [_value(name) for name in found["classes"]], found["counts"]
     if len(names) > MOST_CLASSES:
         return f"<p>Which of {len(names)} classes was taken for which: holdout.confusion in result.json.</p>"
     rows = [
         (name, *row, f"{100 * row[place] / sum(row):.0f}%" if sum(row) else "none there")
         for place, (name, row) in enumerate(zip(names, counts, strict=True))
     ]
-    head = ("true class", *(f"as {name}" for name in names), "recognised")
-    shown = table(head, rows, numbers=range(1, len(head)))
-    return f'<h3 id="confusion">Which class was taken for which</h3><div class="wide">{shown}</div>'
+    head = ("true class", *(f"predicted {name}" for name in names), "right")
+    return f'<h3 id="confusion">Confusion matrix</h3>{table(head, rows, numbers=range(1, len(head)))}'
 
 
 def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:
     reason = REASONS.get(str(result["reason"]), str(result["reason"]))
     cards = [
-        (str(result["rounds"]), f"rounds {reason}" if reason.startswith("of ") else f"rounds: {reason}"),
+        (str(result["rounds"]), f"rounds {reason}" if reason.startswith("of ") else f"rounds, {reason}"),
         (seconds(timing["computation_seconds"]), "computing"),
         (seconds(timing["communication_seconds"]), "communicating"),
         (seconds(timing["total_seconds"]), "training, both together"),
@@ -174,7 +210,7 @@ def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:
     if timing.get("wall_seconds"):
         cards.insert(4, (seconds(timing["wall_seconds"]), "from start to end"))
     if result.get("holdout") is None and result.get("metric") is not None:
-        cards.insert(0, (f"{result['metric']:.4f}", f"{result['metric_name']} at the end"))
+        cards.insert(0, (f"{result['metric']:.3f}", f"{result['metric_name']} at the end"))
     if result.get("interruptions"):
         cards.append((str(result["interruptions"]), "times resumed"))
     inner = "".join(f'<div class="card"><b>{escape(a)}</b><span>{escape(b)}</span></div>' for a, b in cards)
@@ -182,7 +218,8 @@ def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:
 
 
 def _plots(result: dict[str, Any], timing: dict[str, Any]) -> Iterable[str]:
-    yield f'<h2 id="time">Progress, {term("computation")} and {term("communication")}</h2><div class="plots">'
+    yield f'<p id="time">{term("computation", "Computation")} and {term("communication")}.</p>'
+    yield '<div class="plots">'
     if len(result["history"]) > 1:
         name = result["metric_name"]
         points = [(float(number) + 1, float(value)) for number, value in result["history"]]
@@ -219,14 +256,22 @@ def _plot(title: str, drawing: str) -> str:
     return f'<div class="plot"><h3>{escape(title)}</h3>{drawing}</div>'
 
 
-def _seen(result: dict[str, Any]) -> Iterable[str]:
-    yield f'<h2 id="seen">What {escape(result["party"])} saw</h2>'
-    yield f"<p>{escape(result['saw'])}</p>"
+def _seen(result: dict[str, Any]) -> str:
+    told = str(result.get("saw", ""))
+    if not told:  # while the run goes on
+        return ""
+    return (
+        f'<h2 id="seen">What {escape(result["party"])} saw</h2><p>{escape(told[:1].upper() + told[1:])}.</p>'
+    )
+
+
+def _messages(result: dict[str, Any]) -> str:
     rows = [
         (row["kind"], f"{row['messages']:,}", size(row["bytes"]), row["protection"], row["reveals"])
         for row in result["seen"]
     ]
-    yield table(("message", "count", "bytes", "protection", "what it reveals"), rows, numbers=(1, 2))
+    messages = table(("message", "count", "bytes", "protection", "what it reveals"), rows, numbers=(1, 2))
+    return fold("Every kind of message", messages + "".join(_ledger(result)))
 
 
 def _compared(result: dict[str, Any]) -> Iterable[str]:
@@ -237,7 +282,7 @@ def _compared(result: dict[str, Any]) -> Iterable[str]:
 
 
 def _ledger(result: dict[str, Any]) -> Iterable[str]:
-    yield f"<h2>{term('ledger', 'Ledger')}: opened numbers against the secrets they depend on</h2>"
+    yield f"<h3>{term('ledger', 'Ledger')}: opened numbers against the secrets they depend on</h3>"
     if not result["ledger_of_all"]:
         yield "<p>Empty: nothing was opened to anybody during training.</p>"
         return
@@ -250,11 +295,26 @@ def _ledger(result: dict[str, Any]) -> Iterable[str]:
 
 def _versions(result: dict[str, Any]) -> Iterable[str]:
     if result.get("versions"):
-        yield '<h2 id="versions">Versions</h2>'
-        yield table(("package", "version"), result["versions"].items())
+        yield fold("Versions", table(("package", "version"), result["versions"].items()))
+
+
+_CALL = re.compile(r"(\w+)\((.*)\)")
 
 
 def _value(value: Any) -> str:
+    """A setting in words: no None, True or Python call."""
+    if value is None or value == "None":
+        return "not set"
+    if isinstance(value, bool) or value in ("True", "False"):
+        return "yes" if value in (True, "True") else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
     if isinstance(value, list):
+        if value and all(isinstance(each, list) and len(each) == 3 for each in value):  # the members of a run
+            return ", ".join(f"{name} ({size:,} parameters)" for name, size, _ in value)
         return ", ".join(_value(item) for item in value)
+    if isinstance(value, str) and (call := _CALL.fullmatch(value)):
+        fields = [part.partition("=") for part in call[2].split(", ")]
+        told = [f"{name.replace('_', ' ')} {_value(each)}" for name, _, each in fields if each != "None"]
+        return f"{call[1].lower()}: {', '.join(told)}" if call[2] else call[1].lower()
     return str(value)

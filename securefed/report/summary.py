@@ -203,8 +203,8 @@ def saw(transcript: Transcript, *, protected: bool, blind: bool = False) -> str:
     if released:
         sights.append(f"its own {released:,} parameters at the end")
     if scores:
-        sights.append(f"{scores:,} scores")
-    return f"{' and '.join(sights)}; else {nothing}" if sights else nothing
+        sights.append(f"{scores:,} scores of held-out people")
+    return f"{' and '.join(sights)}; otherwise {nothing}" if sights else nothing
 
 
 def _shared_numbers(size: int) -> int:

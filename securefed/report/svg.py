@@ -1,7 +1,7 @@
-"""Plots as inline SVG: a line over rounds, stacked columns over rounds, stacked bars with names.
+"""Draw plots as inline SVG: lines, stacked columns, stacked bars, and curves in the unit square.
 
-Drawn here so that a report is one file that needs nothing: no plotting package, no script, no font, no
-network. Colours are the page's (CSS variables), so that they follow its light or dark scheme.
+A report is one file that needs no plotting package, script, font or network. Colours are the page's CSS
+variables, so that they follow its light or dark scheme.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
 
-__all__ = ["bars", "columns", "line", "ticks"]
+__all__ = ["bars", "columns", "line", "square", "ticks"]
 
 WIDTH, HEIGHT = 440, 230
 """As wide as half a page or a whole telephone, so that words are neither huge nor tiny on either."""
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 26, 44
 BAR, GAP, NAME = 14, 12, 19
+SIDE = 340
+"""Of a plot in the unit square."""
 LETTER = 7.4
 
 
@@ -164,3 +166,47 @@ def bars(
             left += width
         top += BAR + GAP
     return _svg(WIDTH, top, parts, title)
+
+
+def square(
+    points: Sequence[tuple[float, float]],
+    title: str,
+    x_name: str,
+    y_name: str,
+    *,
+    diagonal: str,
+    sizes: Sequence[int] = (),
+) -> str:
+    """A curve in the unit square beside its diagonal. `sizes`: how many people each point is of, if dots."""
+    low, high, top, down = 44.0, SIDE - 12.0, 24.0, SIDE - 46.0
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return low + x * (high - low), down - y * (down - top)
+
+    parts = []
+    for value in (0.0, 0.25, 0.5, 0.75, 1.0):
+        across, level = place(value, value)
+        parts.append(
+            f'<line class="grid" x1="{low}" x2="{high}" y1="{level:.1f}" y2="{level:.1f}"/>'
+            f'<text class="axis" x="{low - 6}" y="{level + 4:.1f}" text-anchor="end">{value:g}</text>'
+            f'<text class="axis" x="{across:.1f}" y="{down + 17:.1f}" text-anchor="middle">{value:g}</text>'
+        )
+    (x0, y0), (x1, y1) = place(0, 0), place(1, 1)
+    parts.append(
+        f'<line class="rule" x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}">'
+        f"<title>{escape(diagonal)}</title></line>"
+    )
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
+    parts.append(f'<polyline class="line" points="{path}"/>')
+    most = max(sizes, default=1)
+    for (x, y), count in zip(points, sizes, strict=False):
+        at, level = place(x, y)
+        parts.append(
+            f'<circle class="dot" cx="{at:.1f}" cy="{level:.1f}" r="{3 + 3 * count / most:.1f}"><title>'
+            f"{escape(x_name)} {x:.2f}: {escape(y_name)} {y:.2f}, {count} people</title></circle>"
+        )
+    parts.append(
+        f'<text class="axis" x="{(low + high) / 2:.1f}" y="{SIDE - 6}" text-anchor="middle">'
+        f'{escape(x_name)}</text><text class="axis" x="{low}" y="{top - 8:.1f}">{escape(y_name)}</text>'
+    )
+    return _svg(SIDE, SIDE, parts, title)

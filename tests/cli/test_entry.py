@@ -109,7 +109,7 @@ def test_mistakes_in_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert "exactly 2" in refused(capsys, "demo", "--parties", "3", "--objective", "transfer")
     assert "key_bits" in refused(capsys, "demo", "--key-bits", "512")
     assert "local_steps" in refused(capsys, "demo", "--local-steps", "0")
-    assert "at most 21" in refused(capsys, "demo", "--parties", "40")
+    assert "at most 27" in refused(capsys, "demo", "--parties", "40")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     assert "is not empty" in refused(capsys, "demo", "--folder", str(tmp_path / "full"))

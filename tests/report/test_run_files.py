@@ -165,7 +165,7 @@ def test_which_class_was_taken_for_which_is_on_the_page_and_in_the_terminal() ->
     held = Holdout("accuracy", 0.74, 0.6, 0.5, 50, classes=names, confusion=counts).to_dict()
     made = account("plain")
     page = render({**made.result(), "holdout": held}, made.timing())
-    for cell in ("as &lt;low&gt;", "<span>10</span>", "<span>75%</span>", "<span>70%</span>", "none there"):
+    for cell in ("predicted &lt;low&gt;", "<span>10</span>", "<span>75%</span>", "<span>70%</span>", "none there"):
         assert cell in page
     lines = confusion_lines(held)
     assert [line.split("  ")[-1].strip() for line in lines] == ["a long wo~", "0", "2", "0"]
