@@ -75,10 +75,11 @@ def _receipt(report: AuditReport, receipt: Receipt) -> str:
     """A comparison of two parties' messages; one side alone knows what the parties found at the end."""
     peers = (report.recorded.result or {}).get("peers", {})
     told = peers.get(receipt.first.peer, {}).get("transcripts")
+    word = "they agree" if told == "agree" else told
     if receipt.compared or told is None:
         return str(receipt)
     return (
-        f"{receipt.first.party} and {receipt.first.peer} compared fingerprints at the end of the run: {told}"
+        f"{receipt.first.party} and {receipt.first.peer} compared fingerprints at the end of the run: {word}"
     )
 
 

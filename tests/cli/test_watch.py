@@ -48,7 +48,7 @@ def test_it_shows_progress_parties_bytes_and_time_left() -> None:
     text = made.page()
     assert "round 4 of 10" in text and "about 24 s left" in text and "notary here" in text
     assert "FedBCD-p" in text and "rounds of 10" in text and "not measured" not in text
-    assert "9.0 kB" in text and "345 rows in common" in text and 'http-equiv="refresh"' in text
+    assert "9.0 kB" in text and "345 people whom all of them know" in text and 'http-equiv="refresh"' in text
     made.waiting(Waiting("shop", 3.0, 57.0, ""))
     assert "shop away" in made.page() and "waiting for shop, 57 s left" in made.page()
     assert "not met yet" in Board(PARTY).page()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from securefed.assembly.recipe import LinearRecipe
+from securefed.audit.report import audit
 from securefed.errors import DataError
 from securefed.plan.scenario import Scenario
 from securefed.protocols.loop import Round
@@ -165,7 +166,8 @@ def test_which_class_was_taken_for_which_is_on_the_page_and_in_the_terminal() ->
     held = Holdout("accuracy", 0.74, 0.6, 0.5, 50, classes=names, confusion=counts).to_dict()
     made = account("plain")
     page = render({**made.result(), "holdout": held}, made.timing())
-    for cell in ("predicted &lt;low&gt;", "<span>10</span>", "<span>75%</span>", "<span>70%</span>", "none there"):
+    cells = ("<span>10</span>", "<span>75%</span>", "<span>70%</span>")
+    for cell in ("predicted &lt;low&gt;", *cells, "none there"):
         assert cell in page
     lines = confusion_lines(held)
     assert [line.split("  ")[-1].strip() for line in lines] == ["a long wo~", "0", "2", "0"]
@@ -177,3 +179,45 @@ def test_which_class_was_taken_for_which_is_on_the_page_and_in_the_terminal() ->
     many = Holdout("accuracy", 0.7, 0.6, 0.5, 21, classes=range(21), confusion=[[1] * 21] * 21)
     assert confusion_lines(many.to_dict()) == [] and confusion_lines(None) == []
     assert "Which of 21 classes" in render({**made.result(), "holdout": many.to_dict()}, made.timing())
+
+
+HELD = {
+    "metric": "AUC",
+    "value": 0.91234,
+    "alone": 0.81234,
+    "chance": 0.5,
+    "rows": 400,
+    "interval": [0.88, 0.94],
+    "curves": {"roc": [[0, 0], [0.1, 0.9], [1, 1]], "calibration": [[0.2, 0.1, 200], [0.8, 0.9, 200]]},
+    "confusion": {"classes": [0.0, 1.0], "counts": [[90, 10], [20, 80]]},
+    "warning": None,
+}
+
+
+def test_quality_stands_first_with_its_interval_curves_and_confusion() -> None:
+    made = account("plain")
+    new = {**HELD, "rows": 171, "value": 0.95, "central": 0.96, "alone": 0.7}
+    page = render({**made.result(), "holdout": HELD, "new_people": new}, made.timing())
+    assert page.index("on 171 new people") < page.index(">held-out rows</a></h2>") < page.index("<details>")
+    assert "0.91 <small>95%: 0.88 to 0.94</small>" in page and "0.9123" not in page
+    assert page.count(">ROC curve</a></h3>") == 1 and ">Calibration</a></h3>" in page
+    assert "predicted 1</th>" in page and "<span>80%</span>" in page
+    alone = render({**made.result(), "holdout": HELD}, made.timing())
+    assert alone.count(">ROC curve</a></h3>") == 1
+
+
+def test_settings_are_words() -> None:
+    page = render({**account("plain").result(), "holdout": HELD}, account("plain").timing())
+    settings = page[page.index('id="settings"') : page.index('id="glossary"')]
+    for repr_ in ("None", "True", "False", "Batches(", "[", "_"):
+        assert repr_ not in settings
+    assert "parameters)" in settings and "not set" in settings
+
+
+def test_one_side_says_once_whether_the_transcripts_agree() -> None:
+    """The audit of one party has the fingerprints that the parties compared at the end."""
+    made = account("ckks")
+    result = {**made.result(), "peers": {"shop": {"transcripts": "agree", "timing": None}}}
+    section = audit([made.transcript], result).to_html()
+    page = render(result, made.timing(), section)
+    assert "they agree" in page and "not compared" not in page
