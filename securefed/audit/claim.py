@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from securefed.audit.recorded import Recorded
+from securefed.errors import plain_text
 from securefed.transport import Entry
 
 __all__ = ["Check", "Claim", "Findings", "Statement", "places"]
@@ -88,7 +89,10 @@ class Statement:
 
     def about(self, recorded: Recorded) -> Claim:
         findings = Findings()
-        self.check(recorded, findings)
+        try:
+            self.check(recorded, findings)
+        except Exception as error:  # noqa: BLE001  # what a check cannot read speaks against the claim
+            findings.against(f"the transcripts cannot be read for this claim ({plain_text(error, 80)})")
         checked = findings.checked or bool(findings.violations)
         return Claim(self.name, self.text, not findings.violations, findings.evidence, checked)
 

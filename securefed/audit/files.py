@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from securefed.errors import DataError
 from securefed.transport import Transcript
 
-__all__ = ["RESULT", "Result", "read_run", "transcript_path", "write_transcripts"]
+__all__ = ["RESULT", "Result", "read_run", "transcript_path", "transcript_paths", "write_transcripts"]
 
 RESULT = "result.json"
 
@@ -42,14 +42,20 @@ def write_transcripts(folder: str | PathLike[str], result: Result) -> list[Path]
     return written
 
 
-def read_run(folder: str | PathLike[str]) -> tuple[list[Transcript], dict[str, Any] | None]:
-    """The transcripts and the result (None if there is none) of a run directory."""
+def transcript_paths(folder: str | PathLike[str]) -> list[Path]:
+    """Return the transcripts of a run directory; DataError if there are none."""
     where = Path(folder)
     if not where.is_dir():
         raise DataError(f"{where}: there is no such run directory")
     paths = sorted(where.glob("transcript-*.jsonl"))
     if not paths:
         raise DataError(f"{where}: no transcript-<party>.jsonl there")
+    return paths
+
+
+def read_run(folder: str | PathLike[str]) -> tuple[list[Transcript], dict[str, Any] | None]:
+    """The transcripts and the result (None if there is none) of a run directory."""
+    where, paths = Path(folder), transcript_paths(folder)
     transcripts = [Transcript.read(path) for path in paths]
     for path, transcript in zip(paths, transcripts, strict=True):
         if path != transcript_path(where, transcript.party):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from securefed.audit.files import read_run
+from securefed.audit.files import read_run, transcript_paths
 from securefed.audit.page import whole_page
 from securefed.audit.report import audit
 from securefed.cli.terminal import Terminal
+from securefed.errors import DataError, plain_text
 from securefed.files import check_writable, write_atomically, write_json
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
@@ -40,14 +41,23 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     for name, path in (("json", args.json), ("html", args.html)):
         if path is not None:
             check_writable(name, path)
-    report = audit(*read_run(args.folder))
-    lines = report.to_text().rstrip("\n").split("\n")
+    paths = transcript_paths(args.folder)
+    try:
+        report = audit(*read_run(args.folder))
+        lines, facts, page = report.to_text().rstrip("\n").split("\n"), report.to_dict(), whole_page(report)
+    except Exception as error:  # noqa: BLE001  # the files come from others, and any of them gives a verdict
+        why = error if isinstance(error, DataError) else f"what it says is out of form ({error})"
+        verdict = f"NO AUDIT POSSIBLE: {plain_text(why)}"
+        terminal.result(verdict, colour="red")
+        if args.json is not None:
+            write_json(args.json, {"passed": False, "verdict": verdict, "files": [p.name for p in paths]})
+        return 1
     # Quiet: down to the first blank line, the whole of the verdict, which says what it leaves out.
     for line in lines[: lines.index("") if args.quiet else None]:
         colour = COLOURS.get(line.strip().partition("  ")[0], "red" if "FAIL" in line else None)
         terminal.result(line, colour=colour)
     if args.json is not None:
-        write_json(args.json, report.to_dict())
+        write_json(args.json, facts)
     if args.html is not None:
-        write_atomically(args.html, whole_page(report).encode(), mode=0o644)
+        write_atomically(args.html, page.encode(), mode=0o644)
     return 0 if report.passed else 1

@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from securefed.errors import DataError
+from securefed.errors import DataError, plain_text
 from securefed.transport.contents import Part, parts_of
 from securefed.transport.message import Message
 
@@ -39,6 +39,7 @@ __all__ = ["Entry", "MaskPrint", "Roots", "Transcript", "canonical"]
 
 VERSION = 1
 PRINT_BYTES = 12
+MOST_NUMBER = 1 << 62
 
 
 def canonical(value: Any) -> bytes:
@@ -254,8 +255,8 @@ class Transcript:
         where = Path(path)
         try:
             lines = [json.loads(line) for line in where.read_text(encoding="utf-8").splitlines() if line]
-        except (OSError, ValueError) as error:
-            raise DataError(f"{where}: not a transcript ({error})") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise DataError(f"{where}: not a transcript ({plain_text(error, 80)})") from None
         if not lines or not all(isinstance(line, dict) for line in lines):
             raise DataError(f"{where}: not a transcript: empty, or a line is not an object")
         head, *rest = lines
@@ -291,8 +292,11 @@ def _entry(line: dict[str, Any]) -> Entry:
     if line.keys() != FIELDS.keys():
         raise ValueError(f"fields {', '.join(sorted(line))} given")
     for name, kind in FIELDS.items():
-        if not isinstance(line[name], kind) or isinstance(line[name], bool):
-            raise ValueError(f"{name}: {line[name]!r} given")
+        value = line[name]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(f"{name}: {plain_text(repr(value), 40)} given")
+        if isinstance(value, int) and not -1 <= value < MOST_NUMBER:
+            raise ValueError(f"{name}: a number that no run has")
     return Entry(**line)
 
 

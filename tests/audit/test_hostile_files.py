@@ -1,0 +1,54 @@
+"""`securefed audit` reads files that somebody else wrote: any of them gives a verdict and an exit code."""
+
+from __future__ import annotations
+
+import random
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from bench.altered import write_altered
+from securefed.cli import main
+from securefed.protocols.own_gradient.ledger import LedgerWarning
+from tests.audit.runs import record
+
+RUNS = [("linear, two parties", "ckks"), ("blind, three", "ckks"), ("blind, released", "ckks")]
+COUNT = 60
+SECONDS = 20.0
+"""Far more than a verdict takes: a loop over a number from the file would take years."""
+
+
+@pytest.mark.parametrize(("protocol", "scheme"), RUNS)
+def test_any_altered_transcript_gives_a_verdict(
+    protocol: str, scheme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warnings.simplefilter("ignore", LedgerWarning)
+    for party, transcript in record(protocol, scheme).items():
+        transcript.save(tmp_path / f"transcript-{party}.jsonl")
+    honest = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    chance = random.Random(f"{protocol}")
+    page = tmp_path / "audit.html"
+    for number in range(COUNT):
+        write_altered(tmp_path, honest, chance)
+        began = time.monotonic()
+        code = main(["audit", str(tmp_path), "--html", str(page), "--json", str(tmp_path / "audit.json")])
+        out, err = capsys.readouterr()
+        assert code in (0, 1), (number, err)
+        assert "Traceback" not in out + err and "\x1b" not in out + err
+        assert time.monotonic() - began < SECONDS, number
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\n", "[" * 100_000, "null", "{}", '{"transcript":1,"party":"a","run":"r"}', "\xff\xfe", "9" * 5000],
+    ids=lambda text: text[:12],
+)
+def test_a_file_that_is_no_transcript_is_a_failed_audit(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "transcript-a.jsonl").write_bytes(text.encode("latin-1"))
+    assert main(["audit", str(tmp_path)]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("NO AUDIT POSSIBLE: ") and err == ""
