@@ -246,8 +246,10 @@ async def seal(
         for name in plan.names[:-1]:
             share = blocks[name]
             sealed = plan.sealed_product(name)
-            # The same model under the same key is the same question, after an interruption too.
-            await keys.send(name, sealed, _limbs(share), step=SEAL_STEP, round=t, repeatable=True)
+            # An evaluation that is repeated after an interruption is the same question. A finished model is
+            # encrypted afresh.
+            again = link.phase == "evaluation"
+            await keys.send(name, sealed, _limbs(share), step=SEAL_STEP, round=t, repeatable=again)
         part.key = keys.key.to_bytes()
         return part
     part.key, part.nonce = keys.key_bytes, keys.nonce
