@@ -1,8 +1,16 @@
 """A party's line to one peer at one step of a round: it sends, takes, checks, and writes the evidence.
 
-Programs say what is sent and what an arrival has to be; what the transcript has to know of it (where
-randomness comes from, which mask hides a block and when it ended, what an arrival was checked for) is written
-here and nowhere else (securefed.protocols.evidence has the words). What goes as bare bytes needs none.
+Programs say what is sent and what an arrival has to be. This module writes what the transcript has to know of
+it. What goes as bare bytes needs none.
+
+| fact | meaning |
+|---|---|
+| origin | where the randomness of ciphertexts comes from: fresh, re-randomised, or forwarded (see `send`) |
+| mask | fingerprints of the mask that a block is under (securefed.transport.transcript), never the mask |
+| narrow | how many masks are too small to hide anything; written down only if there are any |
+| checks | which checks an arrival passed before it was used |
+
+Nothing of it is secret, and nothing depends on a value.
 """
 
 from __future__ import annotations
@@ -12,17 +20,23 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from securefed.crypto.scheme import Floats, Mask, Masked, Opened
-from securefed.protocols import evidence
+from securefed.crypto.scheme import Floats, Mask, Masked, Opened, Origin
 from securefed.transport import Link
 
 __all__ = ["Channel"]
 
+REPEATED = "used for several of them"
+"""The origin of ciphertexts that share their randomness, which none may."""
 T = TypeVar("T")
 
 
-class Sendable(evidence.Leaving, Protocol):
-    """Ciphertexts."""
+class Sendable(Protocol):
+    """Ciphertexts on their way out."""
+
+    origin: Origin
+    shown: bool
+
+    def repeated(self) -> int: ...
 
     def to_bytes(self) -> bytes: ...
 
@@ -47,33 +61,51 @@ class Channel:
         more: dict[str, Any] | None = None,
         activity: str = "",
     ) -> None:
-        """Ciphertexts, fresh or re-randomised; `source`: who encrypted what is passed on. `more` evidence."""
-        facts = evidence.leaving(ciphertexts, source=source) | (more or {})
+        """Send ciphertexts, fresh or re-randomised.
+
+        `source`: who encrypted what is passed on. A key-holder's own fresh ciphertexts count as forwarded:
+        their receiver has not seen them. `more`: further facts.
+        """
+        ciphertexts.shown = True
+        facts: dict[str, Any] = {"origin": REPEATED if ciphertexts.repeated() else ciphertexts.origin}
+        if facts["origin"] == "arrived" and source is not None:
+            facts = {"origin": "forwarded", "source": source}
+        facts |= more or {}
         with self._during(activity):
             payload = ciphertexts.to_bytes()
         self.tell(kind, payload, facts)
 
     def ask(self, kind: str, masked: Masked, mask: Mask, **more: Any) -> None:
-        """A block under a mask, for its key-holder."""
-        facts = evidence.hidden(self.link, masked, mask, **more)
-        self.tell(kind, masked.to_bytes(), facts)
+        """Send a block under a mask, for its key-holder."""
+        self.tell(kind, masked.to_bytes(), self._hidden(masked, mask, more))
 
     def disclose(
         self, kind: str, masked: Masked, mask: Mask, joined: Callable[[bytes, bytes], bytes], **more: Any
     ) -> None:
-        """A block with its mask, `joined` to one message: a value for its key-holder. The mask ends here."""
-        facts, pieces = evidence.hidden(self.link, masked, mask, **more), mask.material()
+        """Send a block with its mask, `joined` to one message: a value for its key-holder. The mask ends."""
+        facts, pieces = self._hidden(masked, mask, more), mask.material()
         self.tell(kind, joined(masked.to_bytes(), mask.disclose()), facts)
         self._spent(kind, mask, pieces)
 
+    def _hidden(self, masked: Masked, mask: Mask, more: dict[str, Any]) -> dict[str, Any]:
+        """Return the facts of a masked block that is about to be sent."""
+        facts = {
+            "origin": REPEATED if masked.repeated() else masked.origin,
+            "mask": self.link.transcript.mask_print(mask.material()).to_dict(),
+            "ciphertexts": masked.ciphertexts,
+            **more,
+        }
+        narrow = mask.narrow()
+        return {**facts, "narrow": narrow} if narrow else facts
+
     def tell(self, kind: str, payload: bytes, facts: dict[str, Any] | None = None) -> None:
-        """Bytes as they are."""
+        """Send bytes as they are."""
         self.link.send(self.peer, kind, payload, round=self.round, step=self.step, facts=facts)
 
     # What arrives
 
     async def take(self, kind: str, load: Callable[[bytes], T], *checks: str, activity: str = "") -> T:
-        """The next message, as `load` makes of it, which makes the checks that are named."""
+        """Return what `load` makes of the next message. `load` makes the checks that are named."""
         blob = await self.hear(kind)
         with self._during(activity):
             content = load(blob)
@@ -81,12 +113,12 @@ class Channel:
         return content
 
     async def hear(self, kind: str) -> bytes:
-        """Its bytes."""
+        """Return the bytes of the next message."""
         return await self.link.receive(kind, self.peer, round=self.round, step=self.step)
 
     def checked(self, kind: str, *checks: str) -> None:
-        """An arrival was validated: so, besides its frame, scheme, parameters and key."""
-        evidence.checked(self.link, kind, self.peer, self.round, self.step, *checks)
+        """Note the checks that an arrival passed, besides those of its frame."""
+        self._note("checked", kind, checks=["frame", "scheme", "parameters", "key", *checks])
 
     def _during(self, activity: str) -> AbstractContextManager[None]:
         """What making or reading bytes counts as."""
@@ -95,7 +127,7 @@ class Channel:
     # Masks and openings
 
     def remove(self, kind: str, mask: Mask, opened: Opened, *checks: str) -> Floats:
-        """The value of an opening, without its mask, which ends here."""
+        """Return the value of an opening without its mask, which ends here."""
         pieces = mask.material()
         values = mask.remove(opened)
         self.checked(kind, *(checks or ("fits its mask",)))
@@ -103,18 +135,18 @@ class Channel:
         return values
 
     def _spent(self, kind: str, mask: Mask, pieces: list[bytes]) -> None:
-        evidence.spent(self.link, kind, self.peer, self.round, self.step, mask, pieces)
+        """Note a mask's end; `pieces` is its material from before, to name it."""
+        fingerprints = self.link.transcript.mask_print(pieces).to_dict()
+        self._note("spent", kind, mask=fingerprints, destroyed=mask.destroyed)
 
     def requested(self, kind: str, masked: Masked) -> None:
         """This party asks to have it opened."""
-        self._note("requested", kind, masked)
+        self._note("requested", kind, shape=list(masked.shape), ciphertexts=masked.ciphertexts)
 
     def opened(self, kind: str, masked: Masked) -> None:
         """This key-holder opened it for the peer."""
-        self._note("opened", kind, masked)
+        self._note("opened", kind, shape=list(masked.shape), ciphertexts=masked.ciphertexts)
 
-    def _note(self, event: str, kind: str, masked: Masked) -> None:
-        shape, count = list(masked.shape), masked.ciphertexts
-        self.link.transcript.note(
-            event, kind, self.peer, self.round, self.step, self.link.phase, shape=shape, ciphertexts=count
-        )
+    def _note(self, event: str, kind: str, **detail: Any) -> None:
+        place = self.peer, self.round, self.step, self.link.phase
+        self.link.transcript.note(event, kind, *place, **detail)

@@ -94,7 +94,7 @@ class Link:
         facts: Mapping[str, Any] | None = None,
     ) -> None:
         """Hand a message to the transport; it does not wait. `facts` go into this party's transcript: what it
-        did to protect the payload (securefed.protocols.evidence).
+        did to protect the payload (securefed.protocols.channel).
         """
         if receiver not in self.peers:
             raise WrongSender(f"{self.name} has no peer {receiver!r}; its peers are {', '.join(self.peers)}")

@@ -35,9 +35,9 @@ from securefed.crypto.paillier.residues import OwnerResidues
 from securefed.crypto.registry import find_kind
 from securefed.crypto.scheme import Encrypted, Mask
 from securefed.crypto.wire import Kind
-from securefed.protocols import evidence
 from securefed.protocols import keyring as keyring_module
 from securefed.protocols.agreement import Agreement
+from securefed.protocols.channel import Channel
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient import openings, training
 from securefed.protocols.own_gradient.exchange import Exchange
@@ -185,7 +185,7 @@ def test_one_randomness_for_all_under_ckks(monkeypatch: Patch) -> None:
     words = fresh.residues()
     words[1, 1] = words[0, 1]
     monkeypatch.setattr(fresh, "residues", lambda: words)
-    assert evidence.leaving(fresh)["origin"] not in ("fresh", "re-randomised")
+    assert fresh.repeated() == 1
 
 
 def test_a_ciphertext_that_is_sent_again(monkeypatch: Patch) -> None:
@@ -209,7 +209,7 @@ def test_masks_that_are_zero(monkeypatch: Patch, scheme: str) -> None:
 def test_masks_that_are_too_small(monkeypatch: Patch) -> None:
     """Random, all different, and a few bits where there should be as many as the modulus has."""
 
-    def few(source: Any, count: int, primes: int = 2) -> Any:
+    def few(source: object, count: int, primes: int = 2) -> Any:
         return np.frombuffer(os.urandom(4 * count), np.uint32).astype(np.uint64)[None].repeat(primes, axis=0)
 
     small = lambda n, count: [mpz(int.from_bytes(os.urandom(8), "big")) for _ in range(count)]  # noqa: E731
@@ -221,15 +221,15 @@ def test_masks_that_are_too_small(monkeypatch: Patch) -> None:
 
 def test_a_block_that_was_never_masked(monkeypatch: Patch) -> None:
     """`masked` in name only: the facts know of no mask."""
-    hidden = evidence.hidden
+    hidden = Channel._hidden
 
-    def unmasked(*arguments: Any, **more: Any) -> dict[str, Any]:
-        facts = hidden(*arguments, **more)
+    def unmasked(*arguments: Any) -> dict[str, Any]:
+        facts = hidden(*arguments)
         del facts["mask"]
         return facts
 
-    monkeypatch.setattr(evidence, "hidden", unmasked)
-    monkeypatch.setattr(evidence, "spent", lambda *arguments: None)
+    monkeypatch.setattr(Channel, "_hidden", unmasked)
+    monkeypatch.setattr(Channel, "_spent", lambda *arguments: None)
     assert failed(made(PAIR)) == ["masked"]
 
 
@@ -249,7 +249,7 @@ def test_masks_that_are_kept(monkeypatch: Patch) -> None:
 
 def test_masks_whose_end_nobody_wrote_down(monkeypatch: Patch) -> None:
     """Neither removed nor forgotten, as far as the transcript goes."""
-    monkeypatch.setattr(evidence, "spent", lambda *arguments: None)
+    monkeypatch.setattr(Channel, "_spent", lambda *arguments: None)
     assert failed(made(PAIR)) == ["mask-once"]
 
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from securefed.errors import DataError
-from securefed.protocols.evidence import row_by_row
 from securefed.protocols.optimisers import SGD, Adam
-from securefed.protocols.own_gradient.openings import levelled
+from securefed.protocols.own_gradient.openings import levelled, row_by_row
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from tests.covering import all_pairs
 from tests.protocols import federation, reference

@@ -28,7 +28,6 @@ from securefed.crypto.multipliers import Multipliers, Scaled, as_multipliers
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member
 from securefed.protocols.channel import Channel
-from securefed.protocols.evidence import row_by_row
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.objectives import get_objective
 from securefed.protocols.own_gradient.exchange import Held
@@ -48,6 +47,7 @@ __all__ = [
     "levelled",
     "normalised",
     "refusal",
+    "row_by_row",
     "serve",
     "sums_width",
     "take",
@@ -217,6 +217,14 @@ def book(
         before = memory.count(f"{party}: {ALL_LABELS}", equations)
         rows = agreement.batches.rows
         ledger.count(party, ALL_LABELS, equations, rows, advisory=True, over_attempts=before)
+
+
+def row_by_row(multipliers: Multipliers, rows: int) -> bool:
+    """Say whether sums of products are none: no output takes more than one of the first `rows` rows."""
+    return rows > 1 and all(
+        int(np.count_nonzero(block[:, :, :rows], axis=2).max(initial=0)) <= 1
+        for _, _, block in multipliers.blocks()
+    )
 
 
 def ledger_after(agreement: Agreement, rounds: int) -> list[LedgerEntry]:
