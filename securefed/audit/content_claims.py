@@ -129,7 +129,6 @@ def _foreign_key(recorded: Recorded, found: Findings) -> None:
 def _fresh(recorded: Recorded, found: Findings) -> None:
     seen = 0
     arrived: Counter[tuple[str, str]] = Counter()
-    models: dict[tuple[str, str], int] = {}
     for message in recorded.messages("sent"):
         if not any(part.frame in ("encrypted", "masked") for part in message.parts):
             continue
@@ -150,17 +149,8 @@ def _fresh(recorded: Recorded, found: Findings) -> None:
         seen += 1
         if message.entry.phase in SCORING and message.entry.step > SEAL_STEP:
             continue  # a question that is asked again has the same bytes
-        if message.entry.step == SEAL_STEP and message.entry.phase in ("evaluation", "release"):
-            # So has the same model under the same key: at its release, and after an interruption. Another
-            # round has another model.
-            round_ = models.setdefault((message.receiver, message.entry.digest), message.entry.round)
-            if message.entry.phase == "release" or message.entry.round == round_:
-                continue
         arrived[message.receiver, message.entry.digest] += 1
-        if (
-            arrived[message.receiver, message.entry.digest] > 1
-            or (message.receiver, message.entry.digest) in models
-        ):
+        if arrived[message.receiver, message.entry.digest] > 1:
             found.against(f"{message} is a ciphertext that {message.receiver} had already")
     what = "ciphertext messages, fresh, re-randomised, or the key-holder's, passed on once"
     found.counted(seen, what, recorded.missing)

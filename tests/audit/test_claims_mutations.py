@@ -322,7 +322,7 @@ def changed(
 
 def test_a_blind_run_without_encryption() -> None:
     """The product in the clear: columns and labels as numbers in the place of ciphertexts."""
-    assert failed(blind_made(cross=CLEAR)) == ["clear", "keys", "due"]
+    assert failed(blind_made(cross=CLEAR)) == ["clear", "fresh", "keys", "due"]
 
 
 @pytest.mark.parametrize("kind", ["difference", "part", "score-share", "reply"])
