@@ -1,4 +1,4 @@
-# Each target does its own set-up: on a machine with Python 3.11+, make and a compiler, `make test` alone is enough.
+# Each target does its own set-up: on a machine with Python 3.11+ and make, `make test` alone is enough.
 #
 #   make test                     what every change has to pass, within three minutes
 #   make test-slow                real parties in processes of their own; CI runs it
@@ -9,6 +9,7 @@
 #   make demo                     the main job, end to end
 #   make docs                     the guide and the API reference as a site: site/index.html; a warning is an error
 #   make docs-serve               the same at http://127.0.0.1:8000, made anew when a page changes
+#   make figures                  the README's pictures and numbers, from one run of the demo (needs chromium)
 #   make bench-crypto             our operations beside other libraries' (BENCH_ARGS="--quick --json out.json")
 #   make test EXTRAS=dev,torch    with more of pyproject's extras installed
 #   make test PYTHON=/path/python with a Python of your choice
@@ -37,7 +38,7 @@ WITH_DOCS := $(VENV)/.installed-docs
 FIND_PYTHON = for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v "$$p"; break; }; done
 
-.PHONY: help test test-all test-slow test-nightly coverage lint demo docs docs-serve bench-crypto install clean
+.PHONY: help test test-all test-slow test-nightly coverage lint demo docs docs-serve figures bench-crypto install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -74,6 +75,9 @@ docs: $(INSTALLED) $(WITH_DOCS)
 
 docs-serve: $(INSTALLED) $(WITH_DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
+figures: $(INSTALLED)
+	$(BIN)/python docs/.site/figures.py
 
 bench-crypto: $(INSTALLED) $(WITH_PEERS)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench crypto $(BENCH_ARGS)
