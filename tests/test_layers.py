@@ -48,13 +48,11 @@ HOMES: dict[str, str | tuple[str, ...]] = {
 # Where schemes are told apart outside of crypto: what a user writes, and what one costs.
 BY_NAME = {
     "securefed.audit.blind_claims": "sizes of keys",
-    "securefed.audit.blind_schedule": "sizes of messages",
     "securefed.api.generalised_linear": "the default in its signature",
     "securefed.api.transfer_learner": "the default in its signature",
     "securefed.plan.calibration": "what an operation costs",
     "securefed.plan.fake_keys": "sizes of keys and arrays",
     "securefed.plan.fake_arrays": "sizes of arrays",
-    "securefed.plan.fake_products": "sizes of messages",
 }
 LOADS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 WEAK_RANDOM = {"random", "numpy.random"}

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
-from securefed.audit.blind_schedule import Due, Schedule, Sizes, numbers_in
+from securefed.audit.blind_schedule import SCHEDULES, Due, Schedule, numbers_in
 from securefed.audit.claim import Findings, Statement
 from securefed.audit.content_claims import strong_parameters
 from securefed.audit.recorded import Recorded, Sent
+from securefed.crypto import cross_lengths
+from securefed.crypto.blind.interface import Lengths
+from securefed.errors import DataError
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
 from securefed.protocols.messages import SCORING
 
@@ -25,25 +29,31 @@ OUTPUTS = ("score", "released")
 
 def _schedule(recorded: Recorded) -> Schedule | None:
     """The list of due messages; None for runs of another kind."""
-    if not recorded.blind or recorded.settings["objective"] != "linear":
+    if not recorded.blind:
         return None
-    return Schedule(recorded.settings, Sizes.of(str(recorded.settings["scheme"]), _key_bits(recorded)))
+    return SCHEDULES[str(recorded.settings["objective"])](recorded.settings, _lengths(recorded))
 
 
-def _key_bits(recorded: Recorded) -> int | None:
+def _lengths(recorded: Recorded) -> Lengths | None:
+    """Lengths of messages; None where they depend on a key's size that no transcript shows."""
+    scheme = str(recorded.settings["scheme"])
+    if scheme != "paillier":
+        return cross_lengths(scheme, 0)
     for kind, parameters in recorded.parameters.values():
         words = strong_parameters(kind).get(parameters, "").split()
         if kind == "paillier" and len(words) > 1 and words[1].isdigit():
-            return int(words[1])
+            return cross_lengths(scheme, int(words[1]))
     return None
 
 
 def _skip(recorded: Recorded, found: Findings) -> Schedule | None:
-    schedule = _schedule(recorded)
-    if schedule is None and not recorded.blind:
+    try:
+        schedule = _schedule(recorded)
+    except DataError as error:
+        found.nothing(f"no list of messages: {error}")
+        return None
+    if schedule is None:
         found.looked_at = "not promised here: own gradients were agreed to be revealed"
-    elif schedule is None:
-        found.nothing("no list of messages for this objective")
     return schedule
 
 
@@ -56,9 +66,10 @@ def _due(recorded: Recorded, schedule: Schedule) -> list[Due]:
         if schedule.watched:
             seen = [m.entry.round for m in recorded.everything if m.entry.phase == "training"]
             rounds = min(rounds, max(seen, default=-1) + 1)
-        due += schedule.training(rounds, broken=_attempts(recorded) > 1)
+        scored = partial(_scored_rows, recorded, "evaluation")
+        due += schedule.training(rounds, scored, broken=_attempts(recorded) > 1)
     if "prediction" in phases:
-        due += schedule.prediction(_predicted_rows(recorded))
+        due += schedule.prediction(_scored_rows(recorded, "prediction", 0))
     here = recorded.transcripts
     return [each for each in due if each.sender in here or each.receiver in here]
 
@@ -67,13 +78,14 @@ def _attempts(recorded: Recorded) -> int:
     return max(len(recorded.agreements(name)) for name in recorded.transcripts)
 
 
-def _predicted_rows(recorded: Recorded) -> int:
-    """Rows of a prediction, from the lengths of what is one number a row and output."""
+def _scored_rows(recorded: Recorded, phase: str, round_: int) -> int:
+    """Rows that were scored, from the lengths of what is one number a row and output."""
     counts: dict[tuple[str, str], int] = {}
     for message in recorded.everything:
-        if message.entry.phase == "prediction" and message.entry.kind in ("score", "score-share"):
-            ends = (message.entry.kind, message.sender)
-            counts[ends] = counts.get(ends, 0) + numbers_in(message.entry.bytes)
+        entry = message.entry
+        if (entry.phase, entry.round) == (phase, round_) and entry.kind in ("score", "score-share"):
+            ends = (entry.kind, message.sender)
+            counts[ends] = counts.get(ends, 0) + numbers_in(entry.bytes)
     return max(counts.values(), default=0) // recorded.outputs
 
 

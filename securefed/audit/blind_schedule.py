@@ -6,21 +6,34 @@ audit writes the whole list down and compares. A message that is not on it was n
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from securefed.crypto.blind.interface import NONCE_BYTES, Product
-from securefed.crypto.blind.shares import LIMBS, size_in_bytes
+from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
+from securefed.crypto.blind.shares import LIMBS, size_in_bytes, zeros
+from securefed.errors import DataError
 from securefed.protocols.blind import rebase
+from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
-from securefed.protocols.blind.linear import PREPARE_STEP, RELEASE_STEP
-from securefed.protocols.blind.precision import SHARE_BITS
+from securefed.protocols.blind.linear import PREPARE_STEP, RELEASE_STEP, round_products
 from securefed.protocols.blind.scoring import CHUNK, KEY_STEP, SCORE_STEP, SEAL_STEP, SEALED_ROWS, ScorePlan
 from securefed.protocols.blind.statistics import PART_STEP, PassPlan
+from securefed.protocols.blind.transfer import COUNT_BYTES, PASS_STEP, SCORE_TRIP, transfer_pass
+from securefed.protocols.blind.transfer_algebra import TransferPlan
+from securefed.protocols.blind.transfer_round import (
+    OWN_OF_B,
+    Maps,
+    TransferRound,
+    constants_of,
+    count_products,
+)
+from securefed.protocols.schedules import Automatic, Constant, InverseSqrt, InverseSqrtParties, LearningRate
 
-__all__ = ["Due", "Schedule", "Sizes", "numbers_in"]
+__all__ = ["SCHEDULES", "Due", "LinearSchedule", "Schedule", "TransferSchedule", "numbers_in"]
 
 QUESTION_BYTES = 32
 
@@ -42,89 +55,57 @@ class Due:
         return self.sender, self.receiver, self.kind, self.phase, self.round, self.step
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Lengths of the messages of one product: blocks of the operand, and the reply."""
-
-    blocks: Callable[[Product], list[int | None]]
-    reply: Callable[[Product], int | None]
-    key: int | None
-
-    @classmethod
-    def of(cls, scheme: str, key_bits: int | None) -> Sizes:
-        """`key_bits`: of Paillier's modulus, if the transcripts show it."""
-        if scheme == "paillier":
-            return cls._paillier(key_bits)
-        from securefed.crypto.blind.layout import layout
-        from securefed.crypto.blind.rlwe import PUBLIC_BYTES
-
-        def blocks(product: Product) -> list[int | None]:
-            plan = layout(product)
-            return [plan.block_bytes(last - first) for first, last in plan.blocks()]
-
-        return cls(blocks, lambda product: layout(product).reply_bytes(), PUBLIC_BYTES)
-
-    @classmethod
-    def _paillier(cls, key_bits: int | None) -> Sizes:
-        from securefed.crypto.blind.paillier import BLOCK_BYTES, Slots
-
-        if key_bits is None:
-            return cls(lambda product: [None], lambda product: None, None)
-        width, bits = 2 * -(-key_bits // 8), key_bits
-
-        def blocks(product: Product) -> list[int | None]:
-            row = Slots.of(product, bits).groups * width
-            rows = max(1, BLOCK_BYTES // row)
-            starts = range(0, product.inner, rows)
-            return [min(rows, product.inner - start) * row for start in starts]
-
-        return cls(blocks, lambda product: Slots.of(product, bits).replies * width, None)
-
-
 def numbers_in(size: int) -> int:
     """Numbers of 105 bits in a message of shares of that length."""
     return 3 * (size // 8) // LIMBS
 
 
-class Schedule:
-    """All messages of a blind run of the linear objective."""
+class Schedule(ABC):
+    """All messages of a blind run."""
 
-    def __init__(self, settings: Mapping[str, Any], sizes: Sizes) -> None:
-        names = tuple(str(member[0]) for member in settings["parties"])
-        columns = tuple(int(member[1]) for member in settings["parties"])
+    def __init__(self, settings: Mapping[str, Any], lengths: Lengths | None) -> None:
+        """`lengths`: None where the transcripts do not show the key's size."""
+        self._names = tuple(str(member[0]) for member in settings["parties"])
+        self._parameters = tuple(int(member[1]) for member in settings["parties"])
         helper = settings.get("key_holder")
         self._helper = None if helper is None else str(helper)
-        self._outputs, self._sizes = int(settings["width"]), sizes
-        batches, stopping = str(settings["batches"]), str(settings["stopping"])
-        rows, aside, self._until = (
-            _field(batches, name) for name in ("rows", "holdout_rows", "holdout_until")
+        self._outputs, self._lengths = int(settings["width"]), lengths
+        stopping = str(settings["stopping"])
+        self._rows, self._aside, self._until = (
+            _field(str(settings["batches"]), name) for name in ("rows", "holdout_rows", "holdout_until")
         )
         self.rounds = _field(stopping, "rounds")
         self.watched = "target=None" not in stopping or "patience=None" not in stopping
         self._every, self._holdout = int(settings["evaluate_every"]), int(settings["holdout"])
-        self._release, self._warm = bool(settings["release"]), bool(settings.get("warm_start"))
-        folds: tuple[int, ...] = (rows - aside, aside) if aside else (rows,)
-        systems: tuple[tuple[int, ...], ...] = ((0,), (0, 1)) if aside else ((0,),)
-        self._aside, self._scored_rows = aside, self._holdout or rows
-        self._pass = PassPlan(
-            names, columns, self._helper, rows, folds, systems, self._outputs, 0.0, 0.0, 0.0
-        )
-        self._scores = ScorePlan(
-            names, columns, self._helper, self._outputs, int(settings["score_precision"])
-        )
-        sequential = settings["order"] != "parallel"
-        self._turns = list(columns) if sequential else [sum(columns)]
+        self._precision = int(settings["score_precision"])
+        self._scores = self._score_plan()
+        self._holders = (self._names[-1], self._scores.second)
 
+    @abstractmethod
+    def _score_plan(self) -> ScorePlan: ...
+
+    @abstractmethod
     def encryptors(self, phase: str) -> set[str]:
-        """Who has a key in that phase: parties that encrypt in the pass, else the label party."""
-        if phase == "setup":
-            helper = {self._helper} if self._warm and self._helper is not None else set()
-            return {left for left, _ in self._pass.pairs()} | helper
-        return {self._pass.label_party}
+        """Who has a key in that phase."""
 
-    def training(self, rounds: int, *, broken: bool = False) -> Iterator[Due]:
-        """A run that went on for so many rounds.
+    @abstractmethod
+    def _setup(self) -> Iterator[Due]: ...
 
+    @abstractmethod
+    def _round(self, t: int) -> Iterator[Due]: ...
+
+    def _before_scores(self, phase: str, t: int) -> Iterator[Due]:
+        """What holders exchange before a model is scored."""
+        return iter(())
+
+    def _after(self) -> Iterator[Due]:
+        """What comes after the last round, besides the model's parts."""
+        return iter(())
+
+    def training(self, rounds: int, scored: Callable[[int], int], *, broken: bool = False) -> Iterator[Due]:
+        """Yield the messages of a run that went on for so many rounds.
+
+        `scored`: the rows of an evaluation, where the agreement does not say them.
         `broken`: in several attempts. Each has a scoring key of its own, so one may be new at any scoring.
         """
         yield from self._setup()
@@ -132,21 +113,18 @@ class Schedule:
         for t in range(rounds):
             yield from self._round(t)
             if self._evaluates(t):
-                yield from self._scoring("evaluation", t, self._scored_rows, introduced, seal=True)
+                yield from self._before_scores("evaluation", t)
+                yield from self._scoring("evaluation", t, scored(t), introduced, seal=True)
                 introduced = not broken
             if self.watched:
                 for name in self._scores.multipliers():
-                    yield Due(self._pass.label_party, name, "verdict", "training", t, 0, 1)
+                    yield Due(self._names[-1], name, "verdict", "training", t, 0, 1)
+        yield from self._before_scores("release", self.rounds)
         yield from self._scoring("release", self.rounds, 0, introduced, seal=True)
-        if self._release:
-            label_party, second = self._pass.holders
-            for name in self._pass.names:
-                sender = second if name == label_party else label_party
-                size = self._numbers(self._pass.size(name) * self._outputs)
-                yield Due(sender, name, "released", "release", self.rounds, RELEASE_STEP, size)
+        yield from self._after()
 
     def prediction(self, rows: int) -> Iterator[Due]:
-        """Scores of so many rows by a model at rest."""
+        """Yield the messages that score so many rows by a model at rest."""
         yield from self._scoring("prediction", 0, rows, True, seal=False)
 
     def _evaluates(self, t: int) -> bool:
@@ -155,116 +133,59 @@ class Schedule:
 
     @staticmethod
     def _numbers(count: int) -> int:
-        return size_in_bytes(LIMBS * count, 1)
+        return size_in_bytes(count)
 
     def _key(self, owner: str, peer: str, phase: str, round_: int, step: int) -> Iterator[Due]:
+        size = None if self._lengths is None else self._lengths.public
         yield Due(peer, owner, "nonce", phase, round_, step, NONCE_BYTES)
-        yield Due(owner, peer, "cross-key", phase, round_, step, self._sizes.key)
+        yield Due(owner, peer, "cross-key", phase, round_, step, size)
+
+    def _blocks(self, product: Product) -> list[int | None]:
+        lengths = self._lengths
+        if lengths is None:
+            return [None]
+        return [lengths.block(product, last - first) for first, last in lengths.blocks(product)]
 
     def _operand(
         self, owner: str, peer: str, product: Product, phase: str, round_: int, step: int
     ) -> Iterator[Due]:
-        blocks = self._sizes.blocks(product)
-        for size in blocks:
+        for size in self._blocks(product):
             yield Due(owner, peer, "operand", phase, round_, step, size)
 
-    def _product(
+    def _reply(
         self, owner: str, peer: str, product: Product, phase: str, round_: int, step: int
     ) -> Iterator[Due]:
-        yield from self._operand(owner, peer, product, phase, round_, step)
-        windows = -(-len(self._sizes.blocks(product)) // WINDOW)
+        size = None if self._lengths is None else self._lengths.reply(product)
+        yield Due(peer, owner, "reply", phase, round_, step, size)
+
+    def _product(self, owner: str, peer: str, product: Product, step: int) -> Iterator[Due]:
+        """A product of the setup."""
+        yield from self._operand(owner, peer, product, "setup", 0, step)
+        windows = -(-len(self._blocks(product)) // WINDOW)
         for _ in range(windows if windows > AHEAD else 0):
-            yield Due(peer, owner, "received", phase, round_, step, 1)
-        yield Due(peer, owner, "reply", phase, round_, step, self._sizes.reply(product))
+            yield Due(peer, owner, "received", "setup", 0, step, 1)
+        yield from self._reply(owner, peer, product, "setup", 0, step)
 
-    def _setup(self) -> Iterator[Due]:
-        plan = self._pass
-        if self._warm:
-            yield from self._turned()
-        for owner, peer in plan.pairs():
-            yield from self._key(owner, peer, "setup", 0, KEY_STEP)
-            for fold in range(len(plan.folds)):
-                product = plan.product(owner, peer, fold)
-                yield from self._product(owner, peer, product, "setup", 0, PART_STEP + 1 + fold)
-        label_party, second = plan.holders
-        if plan.helper is not None:
-            yield from self._parts()
-        yield from self._key(label_party, second, "setup", 0, PREPARE_STEP)
-        for rows, counts in self._groups():
-            inner, count = plan.columns * len(counts), sum(counts)
-            forth = Product(inner, count, rows, right_bits=SHARE_BITS)
-            back = Product(inner, rows, count, SHARE_BITS)
-            for product in (forth, back):
-                yield from self._product(label_party, second, product, "setup", 0, PREPARE_STEP)
+    def _part(self, sender: str, receiver: str, count: int, step: int) -> Due:
+        return Due(sender, receiver, "part", "setup", 0, step, self._numbers(count))
 
-    def _groups(self) -> list[tuple[int, list[int]]]:
-        """Matrices that are prepared together: their rows, and the random columns of each."""
-        systems = [self._system(t) for t in range(self.rounds)]
-        found: list[tuple[int, list[int]]] = []
-        for system in dict.fromkeys(systems):
-            for rows in self._turns:
-                count = systems.count(system) * self._outputs
-                if found and found[-1][0] == rows:
-                    found[-1][1].append(count)
-                else:
-                    found.append((rows, [count]))
-        return found
+    def _prepared(self, products: Iterable[Product]) -> Iterator[Due]:
+        """The correlations of all rounds."""
+        yield from self._key(*self._holders, "setup", 0, PREPARE_STEP)
+        for product in products:
+            yield from self._product(*self._holders, product, PREPARE_STEP)
 
-    def _turned(self) -> Iterator[Due]:
-        """A warm start: the model of an earlier run, in the basis of this one."""
-        plan, outputs = self._pass, self._outputs
-        label_party, second = plan.holders
-        others = plan.names[:-1]
-        helped = [(rebase.STEP, label_party, others)]
-        if plan.helper is not None:
-            helped.append((rebase.STEP + 3, plan.helper, others))
-        for step, owner, peers in helped:
-            more = [second] if owner == label_party and second not in others else []
-            for name in (*peers, *more):
-                yield from self._key(owner, name, "setup", 0, step)
-            for name in peers:
-                size = plan.size(name)
-                product = Product(size, outputs, size, right_bits=rebase.TURN_BITS)
-                yield from self._product(owner, name, product, "setup", 0, step + 1)
-                if name not in plan.holders:
-                    holder = second if owner == label_party else label_party
-                    yield Due(name, holder, "part", "setup", 0, step + 1, self._numbers(size * outputs))
-        size = plan.size(label_party)
-        product = Product(size, size, outputs, rebase.TURN_BITS)
-        yield from self._product(label_party, second, product, "setup", 0, rebase.STEP + 2)
+    def _trip(self, sizes: tuple[int, int], phase: str, t: int, step: int) -> Iterator[Due]:
+        """The differences that the first and the second holder send."""
+        first, second = self._holders
+        for sender, receiver, count in ((first, second, sizes[0]), (second, first, sizes[1])):
+            if count:
+                yield Due(sender, receiver, "difference", phase, t, step, self._numbers(count))
 
-    def _system(self, t: int) -> int:
-        return int(self._aside > 0 and t >= self._until)
-
-    def _parts(self) -> Iterator[Due]:
-        plan = self._pass
-        label_party, helper = plan.holders
-
-        def part(sender: str, receiver: str, count: int) -> Due:
-            return Due(sender, receiver, "part", "setup", 0, PART_STEP, self._numbers(count))
-
-        for name in plan.names[:-1]:
-            for _ in plan.systems:
-                for holder in plan.holders:
-                    yield part(name, holder, plan.size(name) ** 2)
-            for pair in plan.pairs():
-                if name not in pair:
-                    continue
-                for fold in range(len(plan.folds)):
-                    product = plan.product(*pair, fold)
-                    for holder in (helper,) if pair[0] == label_party else plan.holders:
-                        yield part(name, holder, product.left * product.right)
-
-    def _round(self, t: int) -> Iterator[Due]:
-        plan = self._pass
-        label_party, second = plan.holders
-        size = self._numbers(plan.columns * self._outputs)
-        for turn in range(len(self._turns)):
-            yield Due(label_party, second, "difference", "training", t, turn, size)
-            yield Due(second, label_party, "difference", "training", t, turn, size)
-        for name in plan.names:
-            if name not in plan.holders:
-                yield Due(label_party, name, "progress", "training", t, 0, 1)
+    def _progress(self, t: int) -> Iterator[Due]:
+        for name in self._names:
+            if name not in self._holders:
+                yield Due(self._names[-1], name, "progress", "training", t, 0, 1)
 
     def _scoring(self, phase: str, t: int, rows: int, introduced: bool, *, seal: bool) -> Iterator[Due]:
         plan = self._scores
@@ -281,18 +202,189 @@ class Schedule:
             step, count = SCORE_STEP + chunk, min(CHUNK, rows - start)
             product, told = plan.rows_product(count), self._numbers(count * plan.outputs)
             yield from self._operand(label_party, second, product, phase, t, step)
-            yield Due(second, label_party, "reply", phase, t, step, self._sizes.reply(product))
+            yield from self._reply(label_party, second, product, phase, t, step)
             yield Due(second, label_party, "score", phase, t, step, told)
             for name in plan.names[:-1]:
                 if helper is not None:
                     yield Due(helper, name, "question", phase, t, step, QUESTION_BYTES)
                     yield Due(name, helper, "score-share", phase, t, step, told)
-                sealed = self._sizes.reply(plan.sealed_product(name))
                 for _ in range(0, count, SEALED_ROWS):
-                    yield Due(name, label_party, "reply", phase, t, step, sealed)
+                    yield from self._reply(label_party, name, plan.sealed_product(name), phase, t, step)
+
+
+class LinearSchedule(Schedule):
+    """A linear model."""
+
+    def __init__(self, settings: Mapping[str, Any], lengths: Lengths | None) -> None:
+        super().__init__(settings, lengths)
+        self._release, self._warm = bool(settings["release"]), bool(settings.get("warm_start"))
+        rows, aside = self._rows, self._aside
+        folds: tuple[int, ...] = (rows - aside, aside) if aside else (rows,)
+        systems: tuple[tuple[int, ...], ...] = ((0,), (0, 1)) if aside else ((0,),)
+        self._pass = PassPlan(
+            self._names, self._parameters, self._helper, rows, folds, systems, self._outputs, 0.0, 0.0, 0.0
+        )
+        self._moving = [slice(0, self._pass.columns)]
+        if settings["order"] != "parallel":
+            self._moving = [self._pass.block(name) for name in self._names]
+
+    def _score_plan(self) -> ScorePlan:
+        return ScorePlan(self._names, self._parameters, self._helper, self._outputs, self._precision)
+
+    def training(self, rounds: int, scored: Callable[[int], int], *, broken: bool = False) -> Iterator[Due]:
+        count = self._holdout or self._rows
+        return super().training(rounds, lambda t: count, broken=broken)
+
+    def encryptors(self, phase: str) -> set[str]:
+        """Who has a key in that phase: parties that encrypt in the pass, else the label party."""
+        if phase == "setup":
+            helper = {self._helper} if self._warm and self._helper is not None else set()
+            return {left for left, _ in self._pass.pairs()} | helper
+        return {self._pass.label_party}
+
+    def _after(self) -> Iterator[Due]:
+        label_party, second = self._holders
+        for name in self._names if self._release else ():
+            sender = second if name == label_party else label_party
+            size = self._numbers(self._pass.size(name) * self._outputs)
+            yield Due(sender, name, "released", "release", self.rounds, RELEASE_STEP, size)
+
+    def _setup(self) -> Iterator[Due]:
+        plan = self._pass
+        if self._warm:
+            yield from self._turned()
+        for owner, peer in plan.pairs():
+            yield from self._key(owner, peer, "setup", 0, KEY_STEP)
+            for fold in range(len(plan.folds)):
+                product = plan.product(owner, peer, fold)
+                yield from self._product(owner, peer, product, PART_STEP + 1 + fold)
+        if plan.helper is not None:
+            yield from self._parts()
+        systems = [int(self._aside > 0 and t >= self._until) for t in range(self.rounds)]
+        yield from self._prepared(prepared_products(*round_products(plan, self._moving, systems)))
+
+    def _turned(self) -> Iterator[Due]:
+        """A warm start: the model of an earlier run, in the basis of this one."""
+        plan, outputs = self._pass, self._outputs
+        label_party, second = plan.holders
+        others = plan.names[:-1]
+        helped = [(rebase.STEP, label_party, others)]
+        if plan.helper is not None:
+            helped.append((rebase.STEP + 3, plan.helper, others))
+        for step, owner, peers in helped:
+            more = [second] if owner == label_party and second not in others else []
+            for name in (*peers, *more):
+                yield from self._key(owner, name, "setup", 0, step)
+            for name in peers:
+                size = plan.size(name)
+                product = Product(size, outputs, size, right_bits=rebase.TURN_BITS)
+                yield from self._product(owner, name, product, step + 1)
+                if name not in plan.holders:
+                    holder = second if owner == label_party else label_party
+                    yield self._part(name, holder, size * outputs, step + 1)
+        size = plan.size(label_party)
+        product = Product(size, size, outputs, rebase.TURN_BITS)
+        yield from self._product(label_party, second, product, rebase.STEP + 2)
+
+    def _parts(self) -> Iterator[Due]:
+        plan = self._pass
+        label_party, helper = plan.holders
+        for name in plan.names[:-1]:
+            for _ in plan.systems:
+                for holder in plan.holders:
+                    yield self._part(name, holder, plan.size(name) ** 2, PART_STEP)
+            for pair in plan.pairs():
+                if name not in pair:
+                    continue
+                for fold in range(len(plan.folds)):
+                    product = plan.product(*pair, fold)
+                    for holder in (helper,) if pair[0] == label_party else plan.holders:
+                        yield self._part(name, holder, product.left * product.right, PART_STEP)
+
+    def _round(self, t: int) -> Iterator[Due]:
+        count = self._pass.columns * self._outputs
+        for turn in range(len(self._moving)):
+            yield from self._trip((count, count), "training", t, turn)
+        yield from self._progress(t)
+
+
+class TransferSchedule(Schedule):
+    """Transfer learning."""
+
+    def __init__(self, settings: Mapping[str, Any], lengths: Lengths | None) -> None:
+        super().__init__(settings, lengths)
+        size_b, size_a = self._parameters
+        steps, sequential = int(settings["local_steps"]), settings["order"] != "parallel"
+        hidden, outputs = int(settings["hidden"]), self._outputs
+        self._plan = TransferPlan(
+            size_a, size_b, hidden, self._rows, 0.0, 0.0, 0.0, steps, sequential, outputs=outputs
+        )
+        rate = _learning_rate(str(settings["learning_rate"]))
+        self._rates = [rate(t) for t in range(self.rounds)]
+        helped = self._helper is not None
+        self._constants = constants_of(self._plan, tuple(dict.fromkeys(self._rates)), helper=helped)
+        self._trips = {
+            rate: trip_sizes(self._counted(rate).moves(Maps.zeros(self._plan))) for rate in self._rates
+        }
+        (self._score_trip,) = trip_sizes(self._counted(self._rates[0]).score_map(Maps.zeros(self._plan)))
+
+    def _counted(self, rate: float) -> TransferRound:
+        told = zeros(self._plan.size_b, self._plan.outputs)
+        return TransferRound(self._plan, Count(self._constants), told, rate, first=True, helper=False)
+
+    def _score_plan(self) -> ScorePlan:
+        sizes = (self._parameters[0], 1)
+        return ScorePlan(self._names, sizes, self._helper, self._outputs, self._precision)
+
+    def encryptors(self, phase: str) -> set[str]:
+        return {self._names[-1]}
+
+    def _setup(self) -> Iterator[Due]:
+        (b, a), plan = self._names, self._plan
+        product = transfer_pass(plan, self._names, self._helper).product(a, b, 0)
+        yield from self._key(a, b, "setup", 0, KEY_STEP)
+        yield from self._product(a, b, product, PASS_STEP)
+        if self._helper is not None:
+            yield self._part(b, self._helper, product.left * product.right, PART_STEP)
+            own = [c.rows * c.inner for name, c in self._constants.items() if name[0] in OWN_OF_B]
+            for count in (*own, plan.size_b * plan.width):
+                for holder in self._holders:
+                    yield self._part(b, holder, count, PART_STEP)
+        scorings = sum(map(self._evaluates, range(self.rounds))) + 1
+        counted = count_products(plan, self._constants, self._rates, scorings)
+        yield from self._prepared(prepared_products(self._constants, counted))
+
+    def _round(self, t: int) -> Iterator[Due]:
+        for step, sizes in enumerate(self._trips[self._rates[t]]):
+            yield from self._trip(sizes, "training", t, step)
+        yield from self._progress(t)
+
+    def _before_scores(self, phase: str, t: int) -> Iterator[Due]:
+        yield from self._trip(self._score_trip, phase, t, SCORE_TRIP)
+        if phase == "evaluation" and self._helper is not None:
+            yield Due(self._names[-1], self._helper, "row-count", phase, t, 0, COUNT_BYTES)
+
+
+def _learning_rate(words: str) -> LearningRate:
+    """Read a learning rate from the words of a setting; DataError for one that a user wrote."""
+    rates = {each.__name__: each for each in (Automatic, Constant, InverseSqrt, InverseSqrtParties)}
+    try:
+        call = ast.parse(words, mode="eval").body
+    except SyntaxError:
+        call = None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in rates:
+        raise DataError(f"learning_rate: {words} is not one of {', '.join(rates)}")
+    return rates[call.func.id](**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
 
 
 def _field(text: str, name: str) -> int:
     """A number from the words of a setting."""
     found = re.search(rf"\b{name}=(\d+)", text)
     return int(found.group(1)) if found else 0
+
+
+SCHEDULES: dict[str, type[LinearSchedule | TransferSchedule]] = {
+    "linear": LinearSchedule,
+    "transfer": TransferSchedule,
+}
+"""By the name of the objective."""

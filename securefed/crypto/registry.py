@@ -15,7 +15,7 @@ from securefed.crypto.errors import BadKey
 from securefed.crypto.wire import Scheme
 
 if TYPE_CHECKING:
-    from securefed.crypto.blind.interface import CrossScheme
+    from securefed.crypto.blind.interface import CrossScheme, Lengths
 
 __all__ = [
     "DEFAULT_SCHEME",
@@ -23,6 +23,7 @@ __all__ = [
     "SCHEMES",
     "KeyKind",
     "SchemeEntry",
+    "cross_lengths",
     "cross_scheme",
     "find_kind",
     "key_kind",
@@ -74,7 +75,8 @@ class SchemeEntry:
     """The kind of keys where own gradients are opened."""
     blind: str | None = None
     """The module of the encrypted product where nothing is revealed; None: there is none. It has a function
-    cross_scheme(key_bits) that gives a securefed.crypto.blind.interface.CrossScheme."""
+    cross_scheme(key_bits) that gives a securefed.crypto.blind.interface.CrossScheme, and a function
+    cross_lengths(key_bits) that gives the lengths of its messages."""
     parallel: bool = False
     """Several processes are faster than one, as a rule."""
     costly: bool = False
@@ -149,11 +151,21 @@ def key_kind(scheme: str, reveal: str) -> str | None:
 
 def cross_scheme(scheme: str, *, key_bits: int = 3072) -> CrossScheme:
     """The encrypted product of blind runs. `key_bits` concerns Paillier alone."""
+    made: CrossScheme = import_module(_product_module(scheme)).cross_scheme(key_bits)
+    return made
+
+
+def cross_lengths(scheme: str, key_bits: int) -> Lengths:
+    """Return the lengths of its messages. `key_bits` concerns Paillier alone."""
+    made: Lengths = import_module(_product_module(scheme)).cross_lengths(key_bits)
+    return made
+
+
+def _product_module(scheme: str) -> str:
     entry = SCHEMES.get(scheme)
     if entry is None or entry.blind is None:
         raise BadKey(f"scheme: {scheme!r} given, it has no encrypted product for reveal='nothing'")
-    product: CrossScheme = import_module(entry.blind).cross_scheme(key_bits)
-    return product
+    return entry.blind
 
 
 def find_kind(name: str) -> KeyKind:

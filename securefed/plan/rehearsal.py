@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from securefed.assembly import kit_of
 from securefed.assembly.recipe import PartyContext, Recipe
-from securefed.crypto import load_public_key
+from securefed.crypto import cross_lengths, load_public_key
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.plan.fake_keys import DryKeys
 from securefed.plan.fake_products import SAMPLE_ROWS, counting_scheme
@@ -145,7 +145,9 @@ def rehearse(
     meter = Meter(costs, timer)
     recipe, agreement, keys = kit_of(scenario.recipe).rehearsed(), scenario.agreement, None
     if scenario.blind:
-        recipe = with_scheme(recipe, counting_scheme(scenario.cost_kind, scenario.key_bits, meter))
+        recipe = with_scheme(
+            recipe, counting_scheme(cross_lengths(agreement.scheme, scenario.key_bits), meter)
+        )
     else:
         keys = DryKeys(scenario.cost_kind, scenario.key_bits, meter)
     scenario = replace(scenario, recipe=recipe)

@@ -12,6 +12,7 @@ import numpy as np
 
 from securefed.api.result import RunResult
 from securefed.assembly.recipe import HELPER, LinearRecipe
+from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.audit import AuditReport, audit
 from securefed.crypto import cross_scheme
 from securefed.crypto.blind.interface import CrossScheme
@@ -20,7 +21,7 @@ from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
-from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
+from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import LocalRun, Program, Transcript, get_network, run_local
 from tests.protocols.federation import (
@@ -158,6 +159,36 @@ def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
     return make
 
 
+def blind_transfer(**more: Any) -> Callable[[str, Algorithm], Made]:
+    """Blind transfer learning; `helper` names the second holder of shares."""
+
+    def make(scheme: str, algorithm: Algorithm, **changes: Any) -> Made:
+        settings = {"rounds": ROUNDS, "evaluate_every": 2, "hidden": 2, **more, **changes}
+        people = shared_people(n=20, seed=settings.pop("data", 0))
+        helper, cross = settings.pop("helper", None), settings.pop("cross", None) or blind_scheme(scheme)
+        recipe = TransferRecipe(scheme=scheme, reveal="nothing", algorithm=algorithm, **settings)
+        members = tuple(
+            recipe.blind_member(name, columns.shape[1])
+            for name, columns in (("B", people.b), ("A", people.a))
+        )
+        agreement = replace(recipe.agreement(members, len(people.rows_a), 1), key_holder=helper)
+        labelled = ~np.isnan(people.labels[people.rows_a])
+        sides: dict[str, Any] = {}
+        tables = (("B", people.b, people.rows_b, None), ("A", people.a, people.rows_a, people.labels))
+        for name, columns, rows, labels in tables:
+            metric = None if labels is None else mean
+            context = PartyContext(
+                evaluation=EvaluationRows(columns[rows][:5], metric),
+                guard=ScoreGuard(party=name, column_bits=MUCH),
+            )
+            sides[name] = recipe.blind_party(agreement, columns, rows, labelled, labels, context, cross)
+        if helper is not None:
+            sides[helper] = recipe.key_holder(agreement, PartyContext(), cross)
+        return Made(agreement, {name: side.run for name, side in sides.items()}, sides)
+
+    return make
+
+
 @lru_cache(maxsize=4)
 def blind_scheme(scheme: str) -> CrossScheme:
     """The encrypted product; Paillier keys are made once, since tests need no fresh ones."""
@@ -180,6 +211,8 @@ PROTOCOLS: dict[str, Callable[..., Made]] = {
     "blind, released": blind(3, release=True, evaluate_every=0),
     "blind, held out": blind(2, rounds=3, evaluate_every=0, held=6),
     "blind, watched": blind(2, rounds=4, evaluate_every=1, patience=1, release=True),
+    "blind, transfer": blind_transfer(),
+    "blind, transfer, helper": blind_transfer(helper=HELPER, learning_rate=InverseSqrt(0.3)),
 }
 
 

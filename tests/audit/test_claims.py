@@ -42,6 +42,10 @@ COVERED = [
     ("blind, released", "FedSGD", "ckks"),
     ("blind, held out", "FedBCD-p", "ckks"),
     ("blind, watched", "FedBCD-s", "ckks"),
+    ("blind, transfer", "FedBCD-p", "ckks"),
+    ("blind, transfer", "FedBCD-s", "ckks"),
+    ("blind, transfer, helper", "FedBCD-p", "ckks"),
+    ("blind, transfer, helper", "FedSGD", "ckks"),
     ("blind, two parties", "FedBCD-p", "paillier"),
     ("blind, three", "FedBCD-s", "paillier"),
 ]

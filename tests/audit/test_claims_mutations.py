@@ -419,6 +419,36 @@ def _fresh(blob: bytes) -> bytes:
     return shares.to_bytes(shares.uniform_from(os.urandom, 3 * (len(blob) // 8) // 5 + 1))[: len(blob)]
 
 
+@pytest.mark.parametrize("helper", [None, "helper"])
+def test_one_message_more_than_is_due_in_transfer_learning(monkeypatch: Patch, helper: str | None) -> None:
+    one_more(monkeypatch, "difference", "difference", _fresh, helper or "B", "A")
+    assert failed(blind_made("blind, transfer", helper=helper)) == ["due"]
+
+
+@pytest.mark.parametrize(
+    ("after", "kind", "sender", "to", "claims"),
+    [
+        ("reply", "cross-key", "B", "A", {"keys"}),
+        ("score", "score", "B", "A", {"due", "outputs", "blurred", "score-ledger"}),
+    ],
+)
+def test_keys_and_scores_that_are_not_due_in_transfer_learning(
+    monkeypatch: Patch, after: str, kind: str, sender: str, to: str, claims: set[str]
+) -> None:
+    one_more(monkeypatch, after, kind, _fresh if kind == "score" else lambda _: bytes(382_296), sender, to)
+    assert set(failed(blind_made("blind, transfer"))) == claims
+
+
+def test_transfer_learning_with_a_rate_that_a_user_wrote_is_not_checked() -> None:
+    """What such a rate is in each round cannot be read from the transcripts."""
+
+    def rate(t: int) -> float:
+        return 0.3
+
+    found = audit(*blind_made("blind, transfer", learning_rate=rate).run())
+    assert found.failed == [] and {"keys", "due", "outputs"} <= set(found.not_checked)
+
+
 def test_an_operand_with_more_columns(monkeypatch: Patch) -> None:
     """One end sends more than is due, and the other cuts it off without a word."""
     changed(monkeypatch, "operand", lambda link, blob: blob + _fresh(bytes(4096)))

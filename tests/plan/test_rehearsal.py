@@ -13,7 +13,15 @@ import pytest
 
 from securefed.assembly.recipe import LinearRecipe, PartyContext
 from securefed.assembly.transfer_recipe import TransferRecipe
-from securefed.crypto import KEY_KINDS, SCHEMES, FixedPoint, cross_scheme, generate, load_public_key
+from securefed.crypto import (
+    KEY_KINDS,
+    SCHEMES,
+    FixedPoint,
+    cross_lengths,
+    cross_scheme,
+    generate,
+    load_public_key,
+)
 from securefed.crypto.blind import layout
 from securefed.crypto.blind.clear import CLEAR
 from securefed.crypto.blind.interface import NONCE_BYTES, CrossKey, CrossScheme, Product
@@ -224,16 +232,16 @@ def test_a_part_of_some_work_counts_for_the_whole() -> None:
 # Nobody takes such a key
 
 
-@pytest.mark.parametrize(("name", "real"), [("rlwe", RLWE), ("paillier", small_paillier())])
+@pytest.mark.parametrize(("name", "real"), [("ckks", RLWE), ("paillier", small_paillier())])
 def test_a_counting_key_is_refused_when_it_comes_from_a_peer(name: str, real: CrossScheme) -> None:
-    key = counting_scheme(name, SMALL_BITS, Meter(Costs(), still)).generate()
+    key = counting_scheme(cross_lengths(name, SMALL_BITS), Meter(Costs(), still)).generate()
     assert len(key.public(NONCE)) == len(real.generate().public(NONCE))
     with pytest.raises(BadKey):
         real.load_public(key.public(NONCE), NONCE)
 
 
 def test_a_counting_key_checks_what_it_gets() -> None:
-    made = counting_scheme("rlwe", 0, Meter(Costs(), still))
+    made = counting_scheme(cross_lengths("ckks", 0), Meter(Costs(), still))
     key, product = made.generate(), Product(4, 2, 3)
     public = made.load_public(key.public(NONCE), NONCE)
     with pytest.raises(BadKey):
@@ -245,8 +253,8 @@ def test_a_counting_key_checks_what_it_gets() -> None:
         evaluation.finish()
     with pytest.raises(FormatError, match="block"):
         evaluation.add({0: b""}, lambda first, last: np.zeros((last - first, 3)))
-    with pytest.raises(SettingError, match="nobody has said"):
-        counting_scheme(CLEAR.name, 0, Meter(Costs(), still))
+    with pytest.raises(BadKey, match="no encrypted product"):
+        cross_lengths(CLEAR.name, 0)
 
 
 @pytest.mark.parametrize("kind", ["ckks", "paillier"])

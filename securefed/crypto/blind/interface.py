@@ -31,6 +31,7 @@ __all__ = [
     "CrossPublic",
     "CrossScheme",
     "Evaluation",
+    "Lengths",
     "Operand",
     "Product",
     "limbs_of",
@@ -176,6 +177,25 @@ class Evaluation(ABC):
     @abstractmethod
     def finish(self) -> tuple[bytes, Share]:
         """The reply, and this party's share of U'V: (5, left, right). Once; needs every block."""
+
+
+class Lengths(ABC):
+    """Lengths of messages in bytes under keys of one size. They follow from public shapes alone."""
+
+    public: int
+    """Of a public key."""
+
+    @abstractmethod
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        """Return the inner rows (first, last) of each block of ciphertexts."""
+
+    @abstractmethod
+    def block(self, product: Product, rows: int) -> int:
+        """Return the length of a block of so many rows."""
+
+    @abstractmethod
+    def reply(self, product: Product) -> int:
+        """Return the length of a reply."""
 
 
 @dataclass(frozen=True)

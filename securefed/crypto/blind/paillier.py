@@ -54,6 +54,7 @@ from securefed.crypto.blind.interface import (
     CrossPublic,
     CrossScheme,
     Evaluation,
+    Lengths,
     Operand,
     Product,
 )
@@ -72,15 +73,15 @@ from securefed.crypto.errors import BadKey, CapacityError, FormatError, RangeErr
 from securefed.crypto.lattice.sampling import SEED_BYTES, key_stream
 from securefed.crypto.paillier.masking import horner, join_integers
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
-from securefed.crypto.paillier.proof import prove
+from securefed.crypto.paillier.proof import prove, roots_needed
 from securefed.crypto.paillier.public import PaillierPublicKey, check_size, cut, unit_powers
 from securefed.crypto.paillier.residues import OwnerResidues
 from securefed.crypto.paillier.secret import PaillierSecretKey, _Opener
 from securefed.crypto.randomness import uniform_many_below, uniform_units
 from securefed.crypto.scheme import SERIAL, Mapper
-from securefed.crypto.wire import Frame, Kind
+from securefed.crypto.wire import HEADER, Frame, Kind
 
-__all__ = ["KEY_BITS", "PAILLIER", "Slots", "cross_scheme", "paillier_scheme"]
+__all__ = ["KEY_BITS", "PAILLIER", "Slots", "cross_lengths", "cross_scheme", "paillier_scheme"]
 
 KEY_BITS = 3072
 BLOCK_BYTES = 1 << 22
@@ -181,9 +182,22 @@ def exponent_bits(product: Product) -> int:
     return min(WIDTH, product.right_bits + 2)
 
 
-def _blocks(product: Product, public: PaillierPublicKey) -> list[tuple[int, int]]:
-    size = max(1, BLOCK_BYTES // (Slots.of(product, public.bits).groups * public.ciphertext_bytes))
-    return [(start, min(start + size, product.inner)) for start in range(0, product.inner, size)]
+class PaillierLengths(Lengths):
+    """Lengths that follow from slots, for a modulus of so many bits."""
+
+    def __init__(self, bits: int) -> None:
+        self._bits, self._ciphertext = bits, 2 * -(-bits // 8)
+        self.public = HEADER.size + (1 + roots_needed(bits)) * (self._ciphertext // 2)
+
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        size = max(1, BLOCK_BYTES // self.block(product, 1))
+        return [(start, min(start + size, product.inner)) for start in range(0, product.inner, size)]
+
+    def block(self, product: Product, rows: int) -> int:
+        return rows * Slots.of(product, self._bits).groups * self._ciphertext
+
+    def reply(self, product: Product) -> int:
+        return Slots.of(product, self._bits).replies * self._ciphertext
 
 
 def _limbs(operand: Operand, first: int, last: int, columns: int, bits: int) -> Share:
@@ -251,7 +265,7 @@ class PaillierCrossKey(CrossKey):
         return proven.to_bytes()
 
     def blocks(self, product: Product) -> list[tuple[int, int]]:
-        return _blocks(product, self._side)
+        return PaillierLengths(self._side.bits).blocks(product)
 
     def encrypt(
         self,
@@ -328,7 +342,7 @@ class PaillierCrossPublic(CrossPublic):
         self._public = public
 
     def blocks(self, product: Product) -> list[tuple[int, int]]:
-        return _blocks(product, self._public)
+        return PaillierLengths(self._public.bits).blocks(product)
 
     def evaluate(self, product: Product) -> Evaluation:
         return PaillierEvaluation(self._public, product)
@@ -340,7 +354,7 @@ class PaillierEvaluation(Evaluation):
     def __init__(self, public: PaillierPublicKey, product: Product) -> None:
         self._public, self._product = public, product
         self._slots = Slots.of(product, public.bits)
-        self._due = dict(enumerate(_blocks(product, public)))
+        self._due = dict(enumerate(PaillierLengths(public.bits).blocks(product)))
         self._sums = [mpz(1)] * (self._slots.groups * product.right)
         self._hidden: list[mpz] = []
         """Packed and re-randomised, once all blocks are in."""
@@ -472,3 +486,8 @@ PAILLIER = paillier_scheme()
 def cross_scheme(key_bits: int) -> CrossScheme:
     """For the registry of schemes."""
     return paillier_scheme(key_bits)
+
+
+def cross_lengths(key_bits: int) -> Lengths:
+    """For the registry of schemes."""
+    return PaillierLengths(key_bits)

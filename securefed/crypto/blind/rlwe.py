@@ -32,6 +32,7 @@ from securefed.crypto.blind.interface import (
     CrossPublic,
     CrossScheme,
     Evaluation,
+    Lengths,
     Operand,
     Product,
 )
@@ -45,7 +46,7 @@ from securefed.crypto.lattice.sampling import SEED_BYTES, key_stream, secret_byt
 from securefed.crypto.randomness import ByteSource
 from securefed.crypto.scheme import SERIAL, Mapper
 
-__all__ = ["RLWE", "cross_scheme"]
+__all__ = ["RLWE", "cross_lengths", "cross_scheme"]
 
 PUBLIC_BYTES = size_in_bytes(DEGREE * PAIRS, len(RING.primes))
 
@@ -218,6 +219,26 @@ def _load_public(data: bytes, nonce: bytes) -> CrossPublic:
 RLWE = CrossScheme("rlwe", _generate, _load_public, RlweKey)
 
 
+class RlweLengths(Lengths):
+    """Lengths that follow from layouts."""
+
+    public = PUBLIC_BYTES
+
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        return layout(product).blocks()
+
+    def block(self, product: Product, rows: int) -> int:
+        return layout(product).block_bytes(rows)
+
+    def reply(self, product: Product) -> int:
+        return layout(product).reply_bytes()
+
+
 def cross_scheme(key_bits: int) -> CrossScheme:
     """For the registry of schemes; the ring has one size."""
     return RLWE
+
+
+def cross_lengths(key_bits: int) -> Lengths:
+    """For the registry of schemes."""
+    return RlweLengths()

@@ -101,6 +101,22 @@ def transfer_score_plan(agreement: Agreement) -> ScorePlan:
     )
 
 
+def transfer_pass(plan: TransferPlan, names: tuple[str, ...], helper: str | None) -> PassPlan:
+    """What is public about the pass: F_A'F_B/n with the targets beside F_A."""
+    return PassPlan(
+        names,
+        (plan.size_b, plan.size_a),
+        helper,
+        plan.rows,
+        (plan.rows,),
+        ((0,),),
+        plan.outputs,
+        label_weight=-1.0,
+        margin_weight=1.0,
+        l2=0.0,
+    )
+
+
 def transfer_wrap_bound(plan: TransferPlan, rounds: int, *, helper: bool = False) -> float:
     """Bound the probability that any truncation of a run wraps (securefed.protocols.blind.precision)."""
     a, b = sqrt(plan.size_a), sqrt(plan.size_b)
@@ -133,18 +149,7 @@ class TransferLoop(PartyLoop):
         b, a = agreement.names
         helper = agreement.key_holder
         self._holders = (a, b if helper is None else helper)
-        self._pass = PassPlan(
-            (b, a),
-            (plan.size_b, plan.size_a),
-            helper,
-            plan.rows,
-            (plan.rows,),
-            ((0,),),
-            plan.outputs,
-            label_weight=-1.0,
-            margin_weight=1.0,
-            l2=0.0,
-        )
+        self._pass = transfer_pass(plan, agreement.names, helper)
         self._rates = tuple(dict.fromkeys(agreement.learning_rate(t) for t in range(rounds)))
         self._constants = constants_of(plan, self._rates, helper=helper is not None)
         self.maps = Maps.zeros(plan)
