@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.attack_variants import (
+    BLIND,
     CKKS,
     PAILLIER,
     PLAIN,
@@ -18,7 +21,9 @@ from bench.attack_variants import (
     either_sign,
     label_area,
 )
-from bench.scenes import Keys, TransferScene, transfer_scene
+from bench.linear_attacks import unmasked
+from bench.scenes import Keys, TransferScene, generated, transfer_scene
+from research.attacks.blind import columns_from_cross, numbers_of
 from research.attacks.linear import direction_scores, norm_scores
 from research.attacks.scores import Interval, Score, area, r_squared
 from research.attacks.transfer import (
@@ -29,11 +34,22 @@ from research.attacks.transfer import (
     solve_block,
 )
 from research.attacks.views import plain_values
+from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.crypto.blind.clear import CLEAR
+from securefed.crypto.blind.interface import Product
+from securefed.crypto.blind.shares import size_in_bytes
+from securefed.protocols.blind.precision import PRODUCT_BITS
+from securefed.protocols.loop import PartyContext
+from securefed.protocols.messages import KINDS
+from securefed.protocols.schedules import FedBCD
+from securefed.transport import Message, get_network, run_local
 from tests.audit.fate_style import PerSample
 
-__all__ = ["transfer_scores"]
+__all__ = ["blind_scores", "transfer_scores"]
 
 Array = NDArray[np.float64]
+FEW_ROWS = 12
+"""Fewer than A has columns."""
 
 
 def row_gradients(scene: TransferScene, variant: str) -> Array:
@@ -142,6 +158,72 @@ def _hidden_at(scene: TransferScene, parameters: Array) -> Array:
     return hidden
 
 
+def blind_scores(size: Size, seed: int) -> Iterator[Score]:
+    """Attack the pass of blind transfer learning, and one that is neither encrypted nor masked.
+
+    B takes the bytes of A's encrypted columns and labels for numbers. A takes its share of F_A'F_B, which it
+    reads from the reply, for the product itself. A has more columns than rows there, so the product would do.
+    """
+    for variant in (PLAIN, BLIND):
+        with unmasked() if variant == PLAIN else nullcontext():
+            many = _blind_pass(size.shared, size.blind_rounds, variant, seed)
+            few = _blind_pass(FEW_ROWS, size.blind_rounds, variant, seed)
+        note = "nothing is opened; the bytes of ciphertexts"
+        told = numbers_of(many.operand, many.product.inner * many.product.left)
+        told = told.reshape(many.product.inner, -1)[:, -1]
+        note = "the product without encryption" if variant == PLAIN else note
+        found = label_area(told, many.labels)
+        yield Score.of("labels, blind transfer", "B", variant, "AUC", found, 0.5, None, note)
+        left, right = few.product.left, few.product.right
+        read = numbers_of(few.reply[-size_in_bytes(left * right) :], left * right).reshape(left, right)
+        built = columns_from_cross(few.own / FEW_ROWS, read[:-1] * 2.0**-PRODUCT_BITS)
+        note = "the reply without a mask" if variant == PLAIN else "the reply as it came"
+        found = r_squared(built, few.truth)
+        yield Score.of("columns, blind transfer", "A", variant, "R2", found, 0.0, None, note)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What the two parties get of each other in the pass, and the truth."""
+
+    operand: bytes
+    reply: bytes
+    product: Product
+    labels: Array
+    own: Array
+    truth: Array
+
+
+def _blind_pass(rows: int, rounds: int, variant: str, seed: int) -> _Pass:
+    joined, labels = generated(rows + 20, 30, seed)
+    recipe = TransferRecipe(scheme="ckks", reveal="nothing", algorithm=FedBCD(2), rounds=rounds)
+    members = (recipe.blind_member("B", 15), recipe.blind_member("A", 15))
+    agreement = recipe.agreement(members, rows, 1)
+    shared, labelled = np.arange(rows), np.ones(rows, dtype=bool)
+    scheme = CLEAR if variant == PLAIN else recipe.cross_scheme()
+    tables = (("B", joined[:, 15:], None), ("A", joined[:, :15], labels))
+    programs = {
+        name: recipe.blind_party(agreement, columns, shared, labelled, known, PartyContext(), scheme)
+        for name, columns, known in tables
+    }
+    seen: dict[str, bytes] = {}
+
+    def tap(message: Message) -> Message:
+        seen.setdefault(message.kind, message.payload)
+        return message
+
+    run_local(
+        {name: program.run for name, program in programs.items()},
+        run="attacked",
+        kinds=KINDS,
+        network=get_network("lan"),
+        tap=tap,
+    )
+    a, b = programs["A"], programs["B"]
+    product = a._pass.product("A", "B", 0)
+    return _Pass(seen["operand"], seen["reply"], product, labels[:rows], a._rows.shared, b._rows.shared)
+
+
 def transfer_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
     steps = 2
     make = partial(
@@ -159,3 +241,4 @@ def transfer_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
     many = partial(transfer_scene, "ckks", keys, width=size.width, rounds=size.transfer_rounds, seed=seed)
     name = "labels over the rounds, transfer, 5 times the rows"
     yield fitted_labels(many(rows=5 * size.shared, local_steps=steps), CKKS, name)
+    yield from blind_scores(size, seed)

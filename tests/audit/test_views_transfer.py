@@ -8,9 +8,9 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from bench.attack_variants import CKKS, PLAIN, SINGLE
+from bench.attack_variants import CKKS, PLAIN, QUICK, SINGLE
 from bench.scenes import TransferScene, transfer_scene
-from bench.transfer_attacks import hidden_score, row_gradients, square_score
+from bench.transfer_attacks import blind_scores, hidden_score, row_gradients, square_score
 from research.attacks.linear import direction_scores
 from research.attacks.scores import area, r_squared
 from research.attacks.transfer import labels_by_fitting, layers, solve_block
@@ -134,3 +134,11 @@ def test_r_squared_of_nothing_is_nothing() -> None:
     layer = HiddenLayer(3, 2, "sigmoid", seed=1)
     truth = layer.forward(np.random.default_rng(0).normal(size=(40, 3)))
     assert r_squared(np.full_like(truth, 0.5), truth).score < 0.2
+
+
+def test_the_pass_of_blind_transfer_learning_shows_neither_labels_nor_columns() -> None:
+    """The naive pass, without encryption and masks, shows both."""
+    scores = list(blind_scores(QUICK, seed=0))
+    assert len(scores) == 4
+    for score in scores:
+        assert score.succeeded == (score.variant == PLAIN), score
