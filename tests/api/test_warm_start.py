@@ -130,3 +130,10 @@ def test_nor_can_loaded_models_and_what_clones_its_estimator(tmp_path: Path) -> 
     ):
         with pytest.raises(SettingError, match="begins every fit anew"):
             fit()
+
+
+def test_a_far_smaller_rate_is_named() -> None:
+    """The change of basis grows with the root of the quotient of the rates."""
+    model = GeneralisedLinear(rounds=2, warm_start=True, **{**STEPS, "learning_rate": 0.3}).fit(parties())
+    with pytest.raises(SettingError, match="because of a smaller learning rate or of other columns"):
+        model.set_params(learning_rate=1e-10).fit(parties())

@@ -45,7 +45,11 @@ async def rebase(
     """One party's part. `phi`: a holder's shares, `turn`: T of a party with data. Holders get new shares."""
     label_party, second = plan.holders
     if turn is not None and float(np.abs(turn).max()) >= 2.0 ** (TURN_BITS - MATRIX_BITS):
-        raise SettingError("warm_start: this party's columns differ too much from those of the fit before")
+        raise SettingError(
+            "warm_start: this party's steps are far smaller than those of the fit before, because of a"
+            " smaller learning rate or of other columns; take a learning rate nearer to the earlier one, or"
+            " fit afresh"
+        )
     whole = None if turn is None else shares.from_floats(turn, MATRIX_BITS)
     total = None if phi is None else shares.zeros(*phi.shape[1:])
     if phi is not None and total is not None and whole is not None:
