@@ -18,8 +18,8 @@ PUBLIC = {
     "securefed.crypto": """
         DEFAULT_SCHEME Encrypted FixedPoint KEY_KINDS KeyHolder KeyKind Mapper Mask Masked Opened
         OpeningRecord PublicKey SCHEMES SchemeEntry Serial
-        cross_scheme find_kind generate key_kind load_key load_public_key protects register save_key
-        schemes_that
+        cross_lengths cross_scheme find_kind generate key_kind load_key load_public_key protects register
+        save_key schemes_that
     """,
     "securefed.audit": """
         AuditReport CLAIMS Claim Receipt Recorded Seen audit compare read_run receipts write_transcripts
