@@ -65,7 +65,10 @@ def test_a_plan_for_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_blind_runs_are_planned_with_the_rows_that_are_held_out() -> None:
     shared = RunSettings.of({**TWO, "holdout": 0.25, "seed": 3})
     scenario = _scenario(shared, {"shop": 3, "bank": 2}, 80, 3072)
-    assert scenario.agreement.holdout == scenario.held == 20 and scenario.agreement.batches.holdout_rows == 20
+    assert (
+        scenario.agreement.holdout == scenario.holdout_rows == 20
+        and scenario.agreement.batches.holdout_rows == 20
+    )
     open_ = _scenario(RunSettings.of({**TWO, "reveal": "own-gradient"}), {"shop": 3, "bank": 2}, 80, 3072)
     assert open_.agreement.holdout == 0
 
