@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from bench.attack_variants import BLIND, PLAIN, SCHEMES, SINGLE, Size, label_area
 from bench.scenes import Keys, LinearScene, blind_scene, linear_scene
+from research.attacks import clear
 from research.attacks.blind import columns_from_cross, numbers_of
+from research.attacks.clear import CLEAR
 from research.attacks.first_exchange import labels_by_lattice
 from research.attacks.linear import (
     exposed_rows,
@@ -25,8 +27,7 @@ from research.attacks.linear import (
 from research.attacks.scores import Score, area, area_under_curve, proportion, r_squared
 from research.attacks.transcripts import matching_data_sets, without_rerandomisation
 from research.attacks.views import plain_values
-from securefed.crypto.blind import clear, shares
-from securefed.crypto.blind.clear import CLEAR
+from securefed.crypto.blind import shares
 from securefed.crypto.blind.shares import size_in_bytes
 from securefed.protocols.blind.precision import PRODUCT_BITS
 from securefed.protocols.losses import get_loss

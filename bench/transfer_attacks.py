@@ -24,6 +24,7 @@ from bench.attack_variants import (
 from bench.linear_attacks import unmasked
 from bench.scenes import Keys, TransferScene, generated, transfer_scene
 from research.attacks.blind import columns_from_cross, numbers_of
+from research.attacks.clear import CLEAR
 from research.attacks.linear import direction_scores, norm_scores
 from research.attacks.scores import Interval, Score, area, r_squared
 from research.attacks.transfer import (
@@ -35,7 +36,6 @@ from research.attacks.transfer import (
 )
 from research.attacks.views import plain_values
 from securefed.assembly.transfer_recipe import TransferRecipe
-from securefed.crypto.blind.clear import CLEAR
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.shares import size_in_bytes
 from securefed.protocols.blind.precision import PRODUCT_BITS

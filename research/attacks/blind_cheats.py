@@ -1,7 +1,7 @@
 """A label party or a second holder that departs from the protocol of blind runs, one way at a time.
 
 Each runs inside the real program: only what the cheat sends or keeps is other. Under the product in the clear
-(securefed.crypto.blind.clear) the protocol's own protections show by themselves, and fast.
+(research.attacks.clear) the protocol's own protections show by themselves, and fast.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
+from research.attacks.clear import CLEAR
 from securefed.assembly.recipe import HELPER, LinearRecipe
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.clear import CLEAR
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.shares import Share
 from securefed.protocols.agreement import Member

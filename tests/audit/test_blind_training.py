@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from research.attacks import clear
 from research.attacks.blind_cheats import people, score_run
 from securefed.assembly.recipe import HELPER, LinearRecipe
-from securefed.crypto.blind import clear, shares
+from securefed.crypto.blind import shares
 from securefed.crypto.blind.bodies import bodies_to_bytes, kept_limbs
 from securefed.crypto.blind.encryption import Secret
 from securefed.crypto.blind.interface import Evaluation

@@ -21,11 +21,11 @@ import pytest
 from gmpy2 import mpz
 
 from research.attacks.blind_cheats import replayed_model
+from research.attacks.clear import CLEAR
 from securefed.audit import CLAIMS, audit
 from securefed.audit.blind_claims import BLIND
 from securefed.crypto import FixedPoint, generate, load_public_key
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.clear import CLEAR
 from securefed.crypto.blind.paillier import paillier_scheme
 from securefed.crypto.ckks import encrypted as ckks_encrypted
 from securefed.crypto.ckks.encrypted import CkksEncrypted

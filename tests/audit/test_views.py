@@ -15,6 +15,7 @@ from bench.attack_variants import BLIND, PLAIN
 from bench.linear_attacks import blind_columns, blind_labels, unmasked
 from bench.scenes import LinearScene, blind_scene, generated, linear_scene
 from research.attacks.blind import numbers_of
+from research.attacks.clear import CLEAR
 from research.attacks.linear import (
     direction_scores,
     exposed_rows,
@@ -28,7 +29,6 @@ from research.attacks.linear import (
 from research.attacks.scores import Score, area, area_under_curve, proportion, r_squared
 from research.attacks.transcripts import matching_data_sets, without_rerandomisation
 from research.attacks.views import plain_values
-from securefed.crypto.blind.clear import CLEAR
 from tests.protocols.federation import FULL_KEYS
 
 ENCRYPTED = [pytest.param("paillier", marks=pytest.mark.slow), "ckks"]

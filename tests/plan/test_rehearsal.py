@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from research.attacks.clear import CLEAR
 from securefed.assembly.recipe import LinearRecipe, PartyContext
 from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto import (
@@ -23,7 +24,6 @@ from securefed.crypto import (
     load_public_key,
 )
 from securefed.crypto.blind import layout
-from securefed.crypto.blind.clear import CLEAR
 from securefed.crypto.blind.interface import NONCE_BYTES, CrossKey, CrossScheme, Product
 from securefed.crypto.blind.paillier import paillier_scheme
 from securefed.crypto.blind.rlwe import RLWE

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from research.attacks.clear import CLEAR
 from securefed.assembly.recipe import HELPER, LinearRecipe
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.clear import CLEAR
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, Member

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from research.attacks import clear
+from research.attacks.clear import CLEAR
 from research.transfer_plain import PlainTransfer
 from securefed.assembly.transfer_recipe import TransferRecipe
-from securefed.crypto.blind import clear, shares
-from securefed.crypto.blind.clear import CLEAR
+from securefed.crypto.blind import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.errors import MaskError

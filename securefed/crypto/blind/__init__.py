@@ -1,8 +1,8 @@
 """The cryptography of blind training: additive shares, and the one product that needs encryption.
 
 `shares` has arithmetic on shares modulo 2**105. `interface` defines `cross`, the product U'V of two private
-matrices as shares; `rlwe` and `paillier` implement it, `clear` computes it without protection for plans and
-tests. Nothing here decrypts on request: the party with the key reads masked results only.
+matrices as shares; `rlwe` and `paillier` implement it. Nothing here decrypts on request: the
+party with the key reads masked results only.
 """
 
 from __future__ import annotations

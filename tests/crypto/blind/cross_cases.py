@@ -13,8 +13,9 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind import clear, layout, paillier, shares
-from securefed.crypto.blind.clear import CLEAR
+from research.attacks import clear
+from research.attacks.clear import CLEAR
+from securefed.crypto.blind import layout, paillier, shares
 from securefed.crypto.blind.interface import (
     NONCE_BYTES,
     CrossKey,

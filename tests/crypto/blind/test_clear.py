@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from research.attacks.clear import CLEAR
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.clear import CLEAR
 from securefed.crypto.blind.interface import NONCE_BYTES, Product
 
 

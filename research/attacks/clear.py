@@ -1,6 +1,6 @@
 """`cross` without any protection: the same shares and messages, with U in the clear.
 
-Plans count with it and tests compare with it. A run never takes it: it is in no registry of schemes.
+Tests compare with it, and naive variants are built from it. No run takes it: it is not in the package.
 """
 
 from __future__ import annotations
