@@ -281,6 +281,7 @@ class GeneralisedLinear(Federated):
             )
         everybody = ordered
         train, held_rows = held_out(ordered[0].rows, 0.0 if validation else self.holdout, self.seed)
+        self._label_side.check_measured(last, len(validation) if validation else len(held_rows))
         ordered = [party.take(train) for party in everybody]
         targets = self._label_side.targets(self._labels_of(ordered[-1]), last, self.margin_bound)
         local = {
@@ -383,7 +384,7 @@ class GeneralisedLinear(Federated):
         rows, own = parties[-1], check_choice("base", self.base, ("zero", "own")) == "own"
         weighted, offset = rows.weights is not None, rows.offset is not None
         found = LabelOptions(own, self.class_weight, check_family(self.family), weighted, offset)
-        free = recipe.weighs_rare_classes and self._side is LabelModel
+        free = recipe.weighs_rare_classes and self._side is LabelModel and self.holdout > 0.0
         found = found.settled(self._labels_of(rows), free=free)
         found.check(recipe.loss_function, taylor=not recipe.exact, dp_noise=recipe.dp_noise)
         return found

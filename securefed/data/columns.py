@@ -5,16 +5,17 @@
              values one column a value; rare categories are put together; a missing number is an indicator
 
 Gaps, dates and categories are as the party decides (securefed.data.policy); a date becomes a number, or three
-columns. Then every column gets mean 0 and variance 1, and nothing is further than `FARTHEST` from 0. What was
-fitted is kept as arrays (nothing that is read back is run), with the name and kind of every column: other
-rows are matched by name, and a column that is missing or of another kind is refused. Categories that were not
-there in training count as rare ones where there are any, else as none, and are counted. Everything wrong
-with a table is told at once.
+columns. Each column is cut to where nearly all of its values are (`_limits`). Then it gets mean 0 and
+variance 1, and nothing is further than `FARTHEST` from 0. What was fitted is kept as arrays (nothing that
+is read back is run), with the name and kind of every column: other rows are matched by name, and a column
+that is missing or of another kind is refused. Categories that were not there in training count as rare ones
+where there are any, else as none, and are counted. Everything wrong with a table is told at once.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -29,7 +30,16 @@ from securefed.data.policy import POLICY, Policy
 from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, Problems
 
-__all__ = ["FARTHEST", "FEW", "MOST_CATEGORIES", "TRANSFORMS", "Column", "Columns", "Table"]
+__all__ = [
+    "FARTHEST",
+    "FEW",
+    "MOST_CATEGORIES",
+    "TRANSFORMS",
+    "Column",
+    "Columns",
+    "OutlierWarning",
+    "Table",
+]
 
 Array = NDArray[np.float64]
 Table = Mapping[str, NDArray[Any]]
@@ -38,6 +48,13 @@ Table = Mapping[str, NDArray[Any]]
 TRANSFORMS = ("none", "auto")
 FARTHEST = 16.0
 """Standard deviations from the mean beyond which a number is cut: one row cannot decide alone."""
+MIDDLE = (0.025, 0.975)
+ABSURD = 1000.0
+"""A value so many times as far away as the column is wide is told of."""
+
+
+class OutlierWarning(UserWarning):
+    """A column with values that cannot be meant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +68,8 @@ class Columns:
     """Words that mean "not known"."""
     readings: Mapping[str, str] = field(default_factory=dict)
     """How each of the source's columns was read (securefed.data.readings)."""
+    limits: Array = field(default_factory=lambda: np.zeros((2, 0)))
+    """The least and the largest value of each of those numbers before they are scaled; others are cut."""
 
     @property
     def count(self) -> int:
@@ -107,9 +126,13 @@ class Columns:
         source = tuple(made_of)
         numbers, _ = cls(source, np.zeros(0), np.ones(0))._numbers(table, owner)
         mean, scale = np.zeros(numbers.shape[1]), np.ones(numbers.shape[1])
+        limits = np.zeros((2, 0))
         if standardise:
+            limits = _limits(numbers)
+            _warn_of_outliers(numbers, limits, cls(source, mean, scale).names, owner)
+            np.clip(numbers, *limits, out=numbers)
             mean, scale = _moments(numbers)
-        made = cls(source, mean, scale, tuple(policy.missing), dict(readings or {}))
+        made = cls(source, mean, scale, tuple(policy.missing), dict(readings or {}), limits)
         if standardise:
             made._scale(numbers)
         return made, numbers
@@ -146,8 +169,9 @@ class Columns:
 
     def _scale(self, numbers: Array) -> None:
         for block in row_blocks(len(numbers)):
+            inside = numbers[block] if not self.limits.size else np.clip(numbers[block], *self.limits)
             with np.errstate(over="ignore"):
-                scaled = (numbers[block] - self.mean) / self.scale
+                scaled = (inside - self.mean) / self.scale
             numbers[block] = np.clip(scaled, -FARTHEST, FARTHEST)
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -160,6 +184,7 @@ class Columns:
             "scale": self.scale,
             "missing": unknown,
             "readings": readings,
+            "limits": self.limits,
         }
 
     @classmethod
@@ -171,12 +196,46 @@ class Columns:
             missing = tuple(str(each) for each in json.loads(str(arrays.get("missing", "[]"))))
             found = json.loads(str(arrays.get("readings", "{}")))
             readings = {str(name): str(reading) for name, reading in found.items()}
+            limits = np.asarray(arrays.get("limits", np.zeros((2, 0))), dtype=np.float64)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise DataError(f"preparation: malformed ({error})") from None
-        made = cls(source, mean, scale, missing, readings)
+        made = cls(source, mean, scale, missing, readings, limits)
+        if limits.shape not in ((2, 0), (2, len(mean))) or np.isnan(limits).any():
+            raise DataError(f"preparation: limits of shape {limits.shape} for {len(mean)} columns")
         if mean.shape != (len(made.names),) or scale.shape != mean.shape or not (scale > 0).all():
             raise DataError(f"preparation: {mean.shape} means and {scale.shape} scales for {made.names}")
         return made
+
+
+def _limits(numbers: Array) -> Array:
+    """Return what each column is cut to: the middle 95% of its values, and as much again on either side.
+
+    One absurd value can then neither stretch the scale nor decide alone. A column of mostly one value has no
+    such middle and is not cut here.
+    """
+    limits = np.empty((2, numbers.shape[1]))
+    for place in range(numbers.shape[1]):
+        low, high = np.quantile(numbers[:, place], MIDDLE)
+        width = high - low
+        limits[:, place] = (low - width, high + width) if 0.0 < width < np.inf else (-np.inf, np.inf)
+    return limits
+
+
+def _warn_of_outliers(numbers: Array, limits: Array, names: Sequence[str], owner: str) -> None:
+    """Say which columns have values that cannot be meant."""
+    width = limits[1] - limits[0]
+    for place in np.flatnonzero(np.isfinite(width)).tolist():
+        away = np.maximum(limits[0, place] - numbers[:, place], numbers[:, place] - limits[1, place])
+        absurd = away > ABSURD * width[place]
+        if absurd.any():
+            value = numbers[int(np.argmax(away)), place]
+            warnings.warn(
+                f"{owner}: column {names[place]!r} has {int(absurd.sum())} values far from all others, such "
+                f"as {value:.4g}; they are cut to {limits[0, place]:.4g} to {limits[1, place]:.4g}. Look "
+                "whether they stand for something missing",
+                OutlierWarning,
+                stacklevel=2,
+            )
 
 
 def _parts(

@@ -154,6 +154,8 @@ class OwnFit:
     """c"""
     step: float = 1.0
     """eta = eta0 + step * score."""
+    shift: float = 0.0
+    """What weights of the classes add to the log odds: the logarithm of their ratio."""
 
     @classmethod
     def learn(
@@ -184,7 +186,8 @@ class OwnFit:
         curvature = float(np.mean(weights * made._curvature(eta)))
         z = weights * made._score(eta, targets) / curvature
         step = float(np.sqrt(np.mean(z**2))) or 1.0
-        return cls(kind, power, fit, curvature, step), _as_labels(z / step, loss)
+        odds = _weighted_odds(targets, weights) if kind == "classes" else 0.0
+        return cls(kind, power, fit, curvature, step, odds), _as_labels(z / step, loss)
 
     def targets(
         self, columns: Array, targets: Array, weights: Array, offset: Array | None, loss: Loss
@@ -284,7 +287,7 @@ class OwnFit:
         return found
 
     def to_arrays(self) -> Arrays:
-        numbers = [self.power, self.curvature, self.step]
+        numbers = [self.power, self.curvature, self.step, self.shift]
         return {
             f"{PREFIX}kind": np.array(self.kind),
             f"{PREFIX}numbers": np.array(numbers),
@@ -300,12 +303,21 @@ class OwnFit:
             kind = check_choice("own fit", str(arrays[f"{PREFIX}kind"]), ("classes", "numbers", "power"))
             numbers = np.asarray(arrays[f"{PREFIX}numbers"], np.float64)
             coefficients = np.asarray(arrays[f"{PREFIX}coefficients"], np.float64)
-            power, curvature, step = numbers.tolist()
+            power, curvature, step, shift = numbers.tolist()
         except (KeyError, TypeError, ValueError, SettingError) as error:
             raise DataError(f"the label party's own fit: malformed ({error})") from None
         if coefficients.ndim != 1 or not np.isfinite([*numbers, *coefficients]).all():
             raise DataError("the label party's own fit: malformed")
-        return cls(kind, power, coefficients, curvature, step)
+        return cls(kind, power, coefficients, curvature, step, shift)
+
+
+def _weighted_odds(targets: Array, weights: Array) -> float:
+    """Return by how much weights move the log odds of the second class over all rows."""
+    second = targets > 0
+    parts = [float(each) for each in (weights[second].sum(), weights[~second].sum(), second.sum())]
+    if min(*parts, float((~second).sum())) <= 0.0:
+        return 0.0
+    return float(np.log(parts[0] / parts[1]) - np.log(parts[2] / float((~second).sum())))
 
 
 def _as_labels(z: Array, loss: Loss) -> Array:

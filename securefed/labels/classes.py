@@ -1,8 +1,8 @@
 """What the label party knows about labels of several classes: each against the rest, and all together.
 
-Targets and scores have a column for each class. From held-out scores the label party learns a calibration of
-each class by itself and, where there are rows enough, one for all: a score for another class says something
-about this one (securefed.labels.discriminant).
+Targets and scores have a column for each class. From held-out scores the label party learns one calibration
+for all classes together: a score for another class says something about this one
+(securefed.labels.discriminant). Of too few rows it learns none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sklearn.metrics import confusion_matrix
 from securefed.data.labels import missing_labels
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
-from securefed.labels.discriminant import Discriminant, unseen
+from securefed.labels.discriminant import Discriminant, least_rows, out_of_fold, softmax
 from securefed.labels.label_model import LabelModel
 from securefed.labels.metrics import Answers
 from securefed.labels.quality import HeldOut, Holdout, judged
@@ -28,7 +28,6 @@ __all__ = ["ClassModels", "HeldOutClasses"]
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.generic]]
-ROWS_A_CLASS = 15
 FEW = 10
 """Classes up to which labels may be as many as their rows."""
 SLOPE = 2.0
@@ -125,8 +124,6 @@ class ClassModels(LabelModel):
     def learn(
         self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
     ) -> Holdout:
-        for side, targets, column in zip(self.sides, held.targets.T, scores.T, strict=True):
-            side.calibrate(side.held_out(targets), column, threshold)
         return self.compare(held.targets, scores, own)
 
     def compare(self, targets: Array, scores: Array, own: tuple[Array, Array, Array]) -> Holdout:
@@ -134,11 +131,11 @@ class ClassModels(LabelModel):
         columns, trained, seen = own
         truth, known, count = np.argmax(targets, axis=1), np.argmax(trained, axis=1), self.outputs
         chances = self._apart(scores)
-        if len(truth) >= ROWS_A_CLASS * count:
-            shares = np.maximum(np.bincount(known, minlength=count), 1) / len(known)
-            reach = abs(self.loss.label_weight) / self.loss.margin_weight
-            chances = unseen(scores, truth, shares, reach)
-            self.curve = Discriminant.of(scores, truth, shares, reach)
+        if self._least_squares and len(truth) >= least_rows(count):
+            everybody = np.concatenate([known, truth])
+            shares = np.maximum(np.bincount(everybody, minlength=count), 1) / len(everybody)
+            chances = out_of_fold(scores, truth, shares, self.loss.reach)
+            self.curve = Discriminant.of(scores, truth, shares, self.loss.reach)
         alone = LogisticRegression(max_iter=300).fit(columns, known).predict(seen)
         found = np.argmax(chances, axis=1)
         self.confusion = confusion_matrix(truth, found, labels=list(range(count)))
@@ -149,15 +146,17 @@ class ClassModels(LabelModel):
 
     def _apart(self, scores: Array) -> Array:
         """Of each class by itself, made to add up to 1."""
-        raw = all(side.calibration is None and side.own is None for side in self.sides)
-        if raw and self.taylor and self.loss.name == "logistic":
-            found = np.exp(SLOPE * (scores - scores.max(axis=1, keepdims=True)))
-            likely: Array = found / found.sum(axis=1, keepdims=True)
-            return likely
+        if self._least_squares:
+            return softmax(SLOPE * scores)
         pairs = zip(self.sides, scores.T, strict=True)
         stacked = np.column_stack([side.probabilities(column) for side, column in pairs])
         shares: Array = stacked / stacked.sum(axis=1, keepdims=True)
         return shares
+
+    @property
+    def _least_squares(self) -> bool:
+        """Whether scores are a least squares fit of indicators, around no fit of the label party's own."""
+        return self.taylor and self.loss.binary and all(side.own is None for side in self.sides)
 
     def numbers(self, scores: Array) -> Array:
         return np.column_stack([s.numbers(column) for s, column in zip(self.sides, scores.T, strict=True)])
@@ -176,8 +175,7 @@ class ClassModels(LabelModel):
         for place, side in enumerate(self.sides):
             made |= {f"{place}.{name}": array for name, array in side.to_arrays().items()}
         if self.curve is not None:
-            edge = np.full(self.outputs, self.curve.edge)
-            made[CURVE] = np.vstack([self.curve.weights, self.curve.offsets, edge])
+            made[CURVE] = self.curve.to_array()
         return made
 
     @classmethod
@@ -190,8 +188,5 @@ class ClassModels(LabelModel):
             sides.append(LabelModel.take(own, loss, np.array([0, 1]) if loss.binary else None))
         curve = None
         if CURVE in arrays:
-            table = np.asarray(arrays.pop(CURVE), dtype=np.float64)
-            if table.shape != (count + 2, count) or not np.isfinite(table).all():
-                raise DataError("the label party's shard: malformed probabilities of classes")
-            curve = Discriminant(table[:count], table[count], float(table[-1, 0]))
+            curve = Discriminant.from_array(np.asarray(arrays.pop(CURVE), dtype=np.float64), count)
         return cls(loss, classes, taylor=all(side.taylor for side in sides), sides=sides, curve=curve)

@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from securefed.data.labels import binary_labels, check_known
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions, OwnFit
-from securefed.labels.calibration import Calibration, check_threshold, chosen_threshold, uncalibrated
+from securefed.labels.calibration import (
+    Calibration,
+    LeastSquares,
+    check_threshold,
+    chosen_threshold,
+    uncalibrated,
+)
 from securefed.labels.metrics import Answers, get_metric
 from securefed.labels.quality import HeldOut, HeldOutMeans, Holdout, compared, judged
 from securefed.protocols.losses import Loss
@@ -118,6 +124,14 @@ class LabelModel:
             raise DataError(f"{party}: an offset given, and training had none")
         return scores if self.own is None else self.own.total(scores, columns, self._shift(offset))
 
+    def check_measured(self, party: str, held: int) -> None:
+        """Refuse a family without held-out rows: these say how far a step along the joint fit may go."""
+        if self.wishes.family is not None and not held:
+            raise SettingError(
+                f"family: {party} has no held-out rows; counts and amounts take them, since they say how far "
+                "to go from the label party's own fit. Say holdout=0.2, and give at least 50 people in common"
+            )
+
     def _shift(self, offset: Array | None) -> Array | None:
         return None if offset is None else offset / self.scale
 
@@ -148,17 +162,28 @@ class LabelModel:
         self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
     ) -> Holdout:
         """From the scores of rows that were held out. `own`: see securefed.labels.quality.compared."""
-        self.calibrate(held, scores, threshold)
+        known = self._known_of(own[1], held)
+        self.calibrate(held, scores, threshold, known)
         if isinstance(held, HeldOutMeans) and self.own is not None:
             self.own, told = self.own.calibrated(held.margins, scores, held.targets)
             return judged(held.answers(told), held.answers(held.margins))
         line = 0.5 if self.threshold is None else self.threshold
         classes = [] if self.classes is None else self.classes.tolist()
-        return compared(held, scores, own, unit=self.scale, classes=classes, line=line)
+        return compared(held, scores, own, unit=self.scale, classes=classes, line=line, known=known)
 
-    def calibrate(self, held: HeldOut, scores: Array, threshold: str | float) -> None:
+    def _known_of(self, trained: Array, held: HeldOut) -> LeastSquares | None:
+        """What is known of least squares scores without held-out rows; None of other scores."""
+        if not (self.loss.binary and self.taylor and self.own is None):
+            return None
+        everybody = np.concatenate([trained, held.targets])
+        share = float(np.mean(everybody > 0))
+        return LeastSquares(share, self.loss.reach) if 0.0 < share < 1.0 else None
+
+    def calibrate(
+        self, held: HeldOut, scores: Array, threshold: str | float, known: LeastSquares | None = None
+    ) -> None:
         if self.loss.binary and held.name == "AUC":
-            self.calibration = Calibration.of(scores, held.targets)
+            self.calibration = Calibration.of(scores, held.targets, known)
             probabilities = self.calibration.probabilities(scores)
             self.threshold = chosen_threshold(check_threshold(threshold), probabilities, held.targets)
 
@@ -177,7 +202,9 @@ class LabelModel:
                 f"predict_proba: the loss {self.loss.name!r} has probabilities only where held-out rows say"
                 " how often a score is right (holdout)"
             )
-        return uncalibrated(taylor=self.taylor and self.own is None)(scores)
+        if self.own is not None:  # log odds; without held-out rows, what weights add is taken off again
+            return uncalibrated(taylor=False)(scores - self.own.shift)
+        return uncalibrated(taylor=self.taylor)(scores)
 
     def answers(self, scores: Array, threshold: str | float) -> NDArray[Any]:
         """Classes, or numbers."""

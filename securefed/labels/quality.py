@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError
-from securefed.labels.calibration import Calibration
+from securefed.labels.calibration import Calibration, LeastSquares
 from securefed.labels.curves import curves
 from securefed.labels.metrics import Answers, better_by, main_metric, measure, shown
 
@@ -190,6 +190,7 @@ def compared(
     unit: float = 1.0,
     classes: Sequence[Any] = (),
     line: float = 0.5,
+    known: LeastSquares | None = None,
 ) -> Holdout:
     """Compare the joint model's scores with the label party alone and chance.
 
@@ -200,12 +201,13 @@ def compared(
     unit: of numbers.
     classes: the two classes, for the confusion matrix.
     line: the probability above which the second class is predicted.
+    known: what is known of the scores without held-out rows.
     """
     columns, labels, seen = own
     ours, alone = held.answers(scores), held.answers(_alone(columns, labels, seen, binary=held.binary))
     if not held.binary:
         return judged(_in_units(ours, unit), _in_units(alone, unit))
-    likely = Calibration.out_of_fold(scores, held.targets)
+    likely = Calibration.out_of_fold(scores, held.targets, known)
     if likely is not None:
         ours = replace(ours, probabilities=likely, predictions=(likely > line).astype(np.float64))
     majority = float(max(np.mean(labels > 0), np.mean(labels < 0)))

@@ -86,6 +86,8 @@ def build(
     if not everybody and targets is not None:
         aimed = targets.copy()
         aimed[held] = np.nan  # all other labels make Phi
+    if data.labels is not None:
+        data.labels.check_measured(name, len(held))
     if everybody:  # before anything is measured: scores are added to what it fits
         aimed = _aimed(data, learning, columns, kept if again else np.arange(len(train)), name, kit)
     measured: Measured | None = None

@@ -56,7 +56,7 @@ def check_labels(
     kit, wishes = shared.kit(), wishes or LabelOptions()
     recipe, loss = kit.recipe, kit.recipe.loss_function
     if kit.aims:
-        free = recipe.weighs_rare_classes and shared.outputs == 1
+        free = recipe.weighs_rare_classes and shared.outputs == 1 and shared.holdout > 0.0
         wishes = wishes.settled(labels, free=free)
         wishes.check(loss, taylor=kit.taylor, dp_noise=recipe.dp_noise)
     elif wishes.any:

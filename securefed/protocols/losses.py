@@ -48,6 +48,11 @@ class Loss(ABC):
     label_weight: ClassVar[float]
     margin_weight: ClassVar[float]
 
+    @property
+    def reach(self) -> float:
+        """The H of a perfect fit of the Taylor polynomial to a label of 1."""
+        return abs(self.label_weight) / self.margin_weight
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 

@@ -123,7 +123,7 @@ def test_counts_by_their_logarithm() -> None:
     rng = np.random.default_rng(0)
     table = rng.normal(size=(300, 6))
     counts = rng.poisson(np.exp(0.5 + table @ rng.uniform(-0.4, 0.4, size=6))).astype(float)
-    blind, twin = twins(split(table, counts, 2), loss="linear", family="poisson")
+    blind, twin = twins(split(table, counts, 2), loss="linear", family="poisson", holdout=0.2, refit=False)
     new = split(rng.normal(size=(40, 6)), None, 2)
     found, expected = blind.predict(new), twin.predict(new)
     assert np.abs(np.log(found) - np.log(expected)).max() < 0.01 and found.min() > 0.0

@@ -1,0 +1,142 @@
+"""Few rows, rare classes, wild values: what used to mislead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.datasets import load_iris, make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
+
+from securefed import GeneralisedLinear, MultiClass, Party
+from securefed.data.columns import Columns, OutlierWarning
+from securefed.errors import DataError, SettingError
+from securefed.labels.calibration import Calibration, LeastSquares
+from securefed.labels.discriminant import Discriminant, least_rows, out_of_fold
+
+Array = NDArray[np.float64]
+
+
+def emulated(loss: str = "logistic", **settings: Any) -> GeneralisedLinear:
+    """Blind training's arithmetic, unencrypted."""
+    return GeneralisedLinear(loss, scheme="plain", loss_form="taylor", allow_determined=True, **settings)
+
+
+def two(table: Array, labels: NDArray[Any] | None = None, **more: Any) -> list[Party]:
+    half = table.shape[1] // 2
+    return [Party("shop", table[:, :half]), Party("bank", table[:, half:], labels=labels, **more)]
+
+
+def test_counts_without_held_out_rows_are_refused() -> None:
+    """Nothing else says how far to go from the label party's own fit: D2 was -4 that way."""
+    rng = np.random.default_rng(0)
+    table, counts = rng.normal(size=(200, 4)), rng.poisson(1.0, 200)
+    for holdout, rows in ((0.0, 200), (0.2, 40)):
+        with pytest.raises(SettingError, match=r"family: bank has no held-out rows; .* holdout=0.2"):
+            emulated("linear", family="poisson", holdout=holdout).fit(two(table[:rows], counts[:rows]))
+    assert emulated("linear", family="poisson").fit(two(table, counts)).result_.holdout is not None
+
+
+@pytest.mark.parametrize("weight", ["auto", "balanced"])
+def test_without_held_out_rows_a_rare_class_is_not_predicted_too_often(weight: str) -> None:
+    table, labels = make_classification(
+        3000, 8, n_informative=4, weights=[0.93], class_sep=0.6, flip_y=0.05, random_state=1
+    )
+    model = emulated(holdout=0.0, class_weight=weight).fit(two(table[:2000], labels[:2000]))
+    new = two(table[2000:])
+    share = float(labels[:2000].mean())
+    assert np.mean(model.predict(new) == labels[2000:]) > 1.0 - share - 0.02
+    assert abs(model.predict_proba(new)[:, 1].mean() - share) < 0.03
+
+
+def test_a_class_between_two_others_is_found_with_few_held_out_rows() -> None:
+    """The largest least squares score never is its own: of iris 21 held-out rows."""
+    table, labels = load_iris(return_X_y=True)
+    right = []
+    for seed in range(3):
+        train, test = train_test_split(np.arange(150), test_size=0.3, stratify=labels, random_state=seed)
+        model = MultiClass(emulated(seed=seed)).fit(two(table[train], labels[train]))
+        assert model.holdout_ is not None and model.holdout_.rows == 21
+        right.append(np.mean(model.predict(two(table[test])) == labels[test]))
+    assert np.median(right) > 0.9
+
+
+class TestDiscriminant:
+    def scores(self, rows: int, classes: int = 6) -> tuple[Array, NDArray[np.intp], Array]:
+        rng = np.random.default_rng(rows)
+        truth = rng.integers(0, classes, rows)
+        centres = np.random.default_rng(0).normal(size=(classes, 4))
+        table = np.column_stack([centres[truth] + 0.7 * rng.normal(size=(rows, 4)), np.ones(rows)])
+        half = rows // 2
+        weights = np.linalg.lstsq(table[:half], 2 * (2 * np.eye(classes)[truth[:half]] - 1), rcond=None)[0]
+        return table[half:] @ weights, truth[half:], np.bincount(truth, minlength=classes) / rows
+
+    def test_thirty_rows_are_better_than_no_calibration(self) -> None:
+        scores, truth, shares = self.scores(2000)
+        few = Discriminant.of(scores[:30], truth[:30], shares, 2.0).probabilities(scores[30:])
+        raw = np.exp(2 * scores[30:])
+        raw /= raw.sum(axis=1, keepdims=True)
+        assert log_loss(truth[30:], few) < log_loss(truth[30:], raw) - 0.05
+        best = LogisticRegression(max_iter=500).fit(scores[:800], truth[:800]).predict_proba(scores[800:])
+        most = Discriminant.of(scores[:800], truth[:800], shares, 2.0).probabilities(scores[800:])
+        assert log_loss(truth[800:], most) < log_loss(truth[800:], best) + 0.05
+
+    def test_rows_are_judged_by_the_others_and_arrays_keep_it(self) -> None:
+        scores, truth, shares = self.scores(120)
+        likely = out_of_fold(scores, truth, shares, 2.0)
+        assert likely.shape == (60, 6) and np.allclose(likely.sum(axis=1), 1.0) and least_rows(6) == 12
+        made = Discriminant.of(scores, truth, shares, 2.0)
+        again = Discriminant.from_array(made.to_array(), 6)
+        assert np.allclose(again.probabilities(scores), made.probabilities(scores))
+        for table in (np.zeros((7, 6)), np.full((8, 6), np.nan)):
+            with pytest.raises(DataError, match="malformed"):
+                Discriminant.from_array(table, 6)
+
+
+def test_the_share_of_a_class_in_all_rows_steadies_a_calibration() -> None:
+    """Forty held-out rows, many times: closer to the truth than without the share."""
+    rng = np.random.default_rng(3)
+    gains = []
+    for _ in range(30):
+        table = rng.normal(size=(1400, 5))
+        likely = 1 / (1 + np.exp(1.0 - 1.5 * table[:, 0] - table[:, 1]))
+        signs = np.where(rng.random(1400) < likely, 1.0, -1.0)
+        design = np.column_stack([table, np.ones(1400)])
+        scores = design @ np.linalg.lstsq(design[:160], 2 * signs[:160], rcond=None)[0]
+        held, new = slice(160, 200), slice(200, None)
+        known = LeastSquares(float(np.mean(signs[:200] > 0)), 2.0)
+        losses = [
+            log_loss(
+                signs[new], Calibration.curve(scores[held], signs[held], each).probabilities(scores[new])
+            )
+            for each in (known, None)
+        ]
+        gains.append(losses[1] - losses[0])
+    assert np.mean(gains) > 0.001
+
+
+def test_one_absurd_value_is_told_and_decides_nothing() -> None:
+    rng = np.random.default_rng(4)
+    table = rng.normal(size=(400, 4))
+    labels = (table @ [2.0, 1.0, 1.0, 1.0] + 0.5 * rng.normal(size=400) > 0).astype(int)
+    wild = table.copy()
+    wild[7, 0] = 1e12
+    with pytest.warns(OutlierWarning, match="shop: column '0' has 1 values far from all others, such as 1e"):
+        model = emulated().fit(two(wild, labels))
+    clean = emulated().fit(two(table, labels))
+    assert model.score(two(table, labels), "AUC") > clean.score(two(table, labels), "AUC") - 0.005
+
+
+def test_limits_are_kept_and_malformed_ones_refused() -> None:
+    rng = np.random.default_rng(5)
+    fitted, numbers = Columns.fit({"x": rng.normal(size=100), "rare": (np.arange(100) < 1).astype(float)})
+    again = Columns.from_arrays(fitted.to_arrays())
+    other = {"x": np.array([1e9, 0.0]), "rare": np.array([1.0, 0.0])}
+    assert np.array_equal(again.apply(other)[0], fitted.apply(other)[0])
+    assert again.apply(other)[0][0, 0] < 8.0 and again.apply(other)[0][0, 1] == numbers[0, 1]
+    with pytest.raises(DataError, match="limits"):
+        Columns.from_arrays({**fitted.to_arrays(), "limits": np.zeros((2, 1))})
