@@ -7,7 +7,7 @@ the same page shows what is there so far. Details are folded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -15,7 +15,7 @@ from securefed.labels.metrics import METRICS, shown
 from securefed.pages import GLOSSARY, badge, fold, glossary, page, table, term
 from securefed.report import svg
 
-__all__ = ["REASONS", "render", "seconds", "size"]
+__all__ = ["REASONS", "frame", "render", "seconds", "size"]
 
 REASONS = {
     "rounds": "as many as agreed",
@@ -73,6 +73,31 @@ def render(result: dict[str, Any], timing: dict[str, Any], more: str = "", *, li
         glossary(sorted(GLOSSARY, key=str.lower)),
     ]
     return page(f"{run}: {party}", "".join(parts), refresh=2 if live else None)
+
+
+def frame(result: dict[str, Any], saw: Mapping[str, str]) -> str:
+    """Return the result of a run in one process for a notebook: the head of a report in a frame of its own.
+
+    Parameters
+    ----------
+    result: `RunResult.to_dict()` with the label party as "party" and the number of "rows".
+    saw: what each party saw, in a line.
+    """
+    cards = [
+        (str(result["rounds"]), "rounds"),
+        (seconds(result["computation_seconds"]), "computing"),
+        (seconds(result["communication_seconds"]), "communicating"),
+        (size(sum(result["bytes"].values())), "sent by all parties"),
+    ]
+    parts = [
+        f"<p>{_badge(result)} {_sentence(result)}</p>",
+        _quality(result),
+        f"<h2>What each party saw</h2>{table(('party', 'saw'), saw.items())}",
+        _boxes(cards),
+        glossary(sorted(GLOSSARY, key=str.lower)),
+    ]
+    whole = escape(page("result", "".join(parts)), quote=True)
+    return f'<iframe srcdoc="{whole}" style="width:100%;height:640px;border:0"></iframe>'
 
 
 def _badge(result: dict[str, Any]) -> str:
@@ -213,6 +238,10 @@ def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:
         cards.insert(0, (f"{result['metric']:.3f}", f"{result['metric_name']} at the end"))
     if result.get("interruptions"):
         cards.append((str(result["interruptions"]), "times resumed"))
+    return _boxes(cards)
+
+
+def _boxes(cards: Iterable[tuple[str, str]]) -> str:
     inner = "".join(f'<div class="card"><b>{escape(a)}</b><span>{escape(b)}</span></div>' for a, b in cards)
     return f'<div class="cards">{inner}</div>'
 
