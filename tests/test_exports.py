@@ -17,7 +17,7 @@ PUBLIC = {
     """,
     "securefed.crypto": """
         DEFAULT_SCHEME Encrypted FixedPoint KEY_KINDS KeyHolder KeyKind Mapper Mask Masked Opened
-        OpeningRecord PublicKey SCHEMES SchemeEntry Serial
+        PublicKey SCHEMES SchemeEntry Serial
         cross_lengths cross_scheme find_kind generate key_kind load_key load_public_key protects register
         save_key schemes_that
     """,

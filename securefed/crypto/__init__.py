@@ -18,7 +18,7 @@ from os import PathLike
 
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.keyfile import read_key_file, write_key_file
-from securefed.crypto.keyholder import KeyHolder, OpeningRecord
+from securefed.crypto.keyholder import KeyHolder
 from securefed.crypto.registry import (
     DEFAULT_SCHEME,
     KEY_KINDS,
@@ -48,7 +48,6 @@ __all__ = [
     "Mask",
     "Masked",
     "Opened",
-    "OpeningRecord",
     "PublicKey",
     "SchemeEntry",
     "Serial",

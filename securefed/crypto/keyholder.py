@@ -1,7 +1,7 @@
 """The key-holder: the only object that has a secret key.
 
-It opens masked ciphertexts and nothing else, never the same one twice, and keeps a record of each opening
-for the audit. What it returns is still masked; what it sees is uniform.
+It opens masked ciphertexts and nothing else, never the same one twice, and counts openings. What it returns
+is still masked; what it sees is uniform.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Lock
 
 from numpy.typing import ArrayLike
@@ -19,18 +18,7 @@ from securefed.crypto.fixed import FixedPoint, checked_array
 from securefed.crypto.memory import OpeningMemory
 from securefed.crypto.scheme import Encrypted, Floats, Masked, Opened, PublicKey, SecretKey
 
-__all__ = ["KeyHolder", "OpeningRecord"]
-
-
-@dataclass(frozen=True)
-class OpeningRecord:
-    """What an audit needs of one opening; nothing secret."""
-
-    digest: str
-    shape: tuple[int, ...]
-    ciphertexts: int
-    purpose: str
-    """"opened" for the requester, or "received" as this key-holder's own result."""
+__all__ = ["KeyHolder"]
 
 
 class KeyHolder:
@@ -39,7 +27,8 @@ class KeyHolder:
     def __init__(self, secret: SecretKey) -> None:
         self._secret = secret
         self._lock = Lock()
-        self.records: list[OpeningRecord] = []
+        self.openings = 0
+        """Openings that were answered since the key was loaded."""
 
     @property
     def public(self) -> PublicKey:
@@ -60,29 +49,29 @@ class KeyHolder:
 
     def open(self, masked: Masked) -> Opened:
         """Open a masked block for its requester."""
-        with self._admitted(masked, "opened"):
+        with self._admitted(masked):
             return self._secret.open(masked)
 
     def receive(self, masked: Masked, disclosure: bytes) -> Floats:
         """Open a masked block that was computed for this key-holder, with the mask that came along."""
-        with self._admitted(masked, "received"):
+        with self._admitted(masked):
             return self._secret.receive(masked, disclosure)
 
     @contextmanager
-    def _admitted(self, masked: Masked, purpose: str) -> Iterator[None]:
-        """One opening at a time: checked before, recorded after it was done."""
+    def _admitted(self, masked: Masked) -> Iterator[None]:
+        """Admit one opening at a time: it is checked before and counted after it was done."""
         if not isinstance(masked, Masked):
             raise OpeningRefused(
                 f"a {type(masked).__name__} given; a key-holder opens only masked ciphertexts"
             )
         if masked.public.key_id != self.public.key_id:
             raise WrongKey(f"masked under {masked.public!r}, this key-holder has {self.public!r}")
-        digest = hashlib.sha256(masked.to_bytes())
+        digest = hashlib.sha256(masked.to_bytes()).digest()
         with self._lock:
-            self.memory.check([digest.digest()])
+            self.memory.check([digest])
             yield
-            self.memory.admit([digest.digest()])
-            self.records.append(OpeningRecord(digest.hexdigest(), masked.shape, masked.ciphertexts, purpose))
+            self.memory.admit([digest])
+            self.openings += 1
 
     def __repr__(self) -> str:
-        return f"<key-holder of {self.public!r}, {len(self.records)} openings>"
+        return f"<key-holder of {self.public!r}, {self.openings} openings>"

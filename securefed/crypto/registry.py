@@ -117,8 +117,8 @@ SCHEMES: dict[str, SchemeEntry] = {
         blind="securefed.crypto.blind.rlwe",
         parallel=True,
         trust="ckks with own gradients: the peers must be trusted not to cheat, since one crafted request "
-        "shows a peer the whole secret key (docs/threat-model.md); reveal='nothing' needs the same trust, "
-        "and scheme='paillier' shows no key",
+        "shows a peer the whole secret key (docs/threat-model.md); neither reveal='nothing' nor "
+        "scheme='paillier' shows a key",
     ),
     "paillier": SchemeEntry(
         opens="paillier", blind="securefed.crypto.blind.paillier", parallel=True, costly=True, noise=True

@@ -151,7 +151,7 @@ class PartyKeys:
         """Write a key that counts again when it has answered many openings; `now` at the end of a run."""
         if self.holder is None or self._kind is None or not KEY_KINDS[self._kind].counts:
             return
-        opened = len(self.holder.records)
+        opened = self.holder.openings
         if opened - self._saved >= (1 if now else SAVE_EVERY):
             save_key(self._folder / he_file(self._kind), self.holder, self._passphrase, overwrite=True)
             self._saved = opened

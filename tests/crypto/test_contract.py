@@ -210,9 +210,9 @@ def test_a_mask_is_used_once(case: Case) -> None:
 def test_a_key_holder_opens_a_ciphertext_once_and_only_masked_ones_of_its_key(case: Case) -> None:
     encrypted = case.public.encrypt(numbers(3), FIXED)
     masked, _ = encrypted.mask()
-    before = len(case.holder.records)
+    before = case.holder.openings
     case.holder.open(case.public.load_masked(masked.to_bytes()))
-    assert len(case.holder.records) == before + 1
+    assert case.holder.openings == before + 1
     with pytest.raises(OpeningRefused, match="opened before"):
         case.holder.open(case.public.load_masked(masked.to_bytes()))
     with pytest.raises(OpeningRefused, match="only masked"):
