@@ -41,6 +41,7 @@ Two organisations:      securefed init NAME at each, exchange certificates, edit
                         securefed check NAME/party.toml, then securefed party NAME/party.toml at each.
 Exit codes:             0 good, 1 the run failed or was stopped, 2 something in what you gave is wrong."""
 
+OUT_OF_MEMORY = "this process ran out of memory (machine, container or ulimit -v); give it more"
 USER_ERRORS = (SettingError, DataError, MissingExtra)
 """What somebody got wrong, as opposed to what went wrong."""
 
@@ -110,6 +111,9 @@ def _guarded(args: argparse.Namespace, terminal: Terminal) -> int:
         return 1  # whoever read our output has gone
     except OSError as error:
         terminal.error(f"securefed {args.command}: {one_line(error)}")
+        return 1
+    except MemoryError:
+        terminal.error(f"securefed {args.command}: {OUT_OF_MEMORY}")
         return 1
     except KeyboardInterrupt:
         terminal.error(f"securefed {args.command}: stopped")

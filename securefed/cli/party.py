@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securefed.cli import passphrase as phrases
-from securefed.cli.entry import Stopped
+from securefed.cli.entry import OUT_OF_MEMORY, Stopped
 from securefed.cli.foreground import in_foreground, waiting_note
 from securefed.cli.terminal import Progress, Terminal
 from securefed.crypto import Mapper
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         check_folder(session, args.resume, args.restart)
         try:
             account = _take_part(session, keys, terminal, display, events, restart=args.restart)
-        except (KeyboardInterrupt, PeerGone, StorageError, WorkerDied) as error:
+        except (KeyboardInterrupt, MemoryError, PeerGone, StorageError, WorkerDied) as error:
             raise Stopped(_how_to_go_on(args.file, session, error)) from None
         finally:
             display.close()
@@ -249,6 +249,7 @@ def confusion_lines(holdout: dict[str, Any] | None) -> list[str]:
 
 def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:
     word = "stopped" if isinstance(error, KeyboardInterrupt) else why_it_ended(error)
+    word = OUT_OF_MEMORY if isinstance(error, MemoryError) else word
     if session.account is not None or session.store.aligned:
         kept = f"round {session.last_round} of {session.shared.values['rounds']} is kept"
         return f"{word}; {kept}; go on with: securefed party {file} --resume"

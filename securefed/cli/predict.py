@@ -16,7 +16,7 @@ from securefed.data.rows import read_rows
 from securefed.engine import started_engine
 from securefed.errors import SettingError
 from securefed.files import check_writable, only_process, write_json
-from securefed.process.attempts import ALL_KINDS, Attempts
+from securefed.process.attempts import ALL_KINDS, RELEASE, SIZES, Attempts
 from securefed.process.endpoint import load_keys, may_return, open_endpoint, why_it_ended
 from securefed.process.own_data import row_numbers
 from securefed.process.score_file import score_guard
@@ -136,7 +136,8 @@ def _meet(
                     scoring.program,
                     run=f"{party.shared.name}/predict",
                     kinds=ALL_KINDS,
-                    settings={**party.shared.to_dict(), "model": instance},
+                    settings={**party.shared.to_dict(), "model": instance, "release": RELEASE},
+                    sizes=SIZES,
                     facts=scoring.facts(),
                     on_wait=lambda waiting: progress.note(waiting_note(waiting)),
                 )

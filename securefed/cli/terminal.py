@@ -55,7 +55,7 @@ class Terminal:
         """What the command was for: to stdout, quiet or not."""
         with self._lock, self._clear():
             shown = _harmless(text)
-            print(self.paint(shown, colour, self._out) if colour else shown, file=self._out, flush=True)
+            _print(self.paint(shown, colour, self._out) if colour else shown, self._out)
 
     def say(self, text: str, *, colour: str | None = None) -> None:
         """What happens: to stderr, unless quiet."""
@@ -79,7 +79,7 @@ class Terminal:
     def _write(self, text: str, colour: str | None = None) -> None:
         shown = _harmless(text)
         with self._lock, self._clear():
-            print(self.paint(shown, colour) if colour else shown, file=self._err, flush=True)
+            _print(self.paint(shown, colour) if colour else shown, self._err)
 
     def _clear(self) -> Any:
         """Out of the way of the line of progress, and back again."""
@@ -98,6 +98,17 @@ class Terminal:
             self._progress.close()
         with suppress(BrokenPipeError, ValueError):
             self._out.flush()
+
+
+def _print(text: str, stream: TextIO) -> None:
+    """Print a line. Whoever read the output and left does not end a run: further lines go nowhere."""
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        with suppress(OSError, ValueError):
+            os.dup2(nowhere, stream.fileno())  # what is still in the buffer goes there too
+        os.close(nowhere)
 
 
 def _harmless(text: str) -> str:

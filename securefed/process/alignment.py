@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import Mapper
-from securefed.data.psi import PSI_KINDS, intersect
+from securefed.data.psi import MAX_IDS, PSI_KINDS, intersect
 from securefed.errors import DataError
 from securefed.process.run_settings import RunSettings
 from securefed.transport import Link
@@ -108,6 +108,10 @@ async def hear_count(link: Link, label_party: str) -> int:
     if len(blob) != COUNT_BYTES:
         raise IllegalMessage(f"{label_party} sent {len(blob)} bytes of 'aligned', {COUNT_BYTES} are due")
     count = int.from_bytes(blob, "big")
+    if count > MAX_IDS:  # before anything is allocated for them
+        raise IllegalMessage(
+            f"{label_party} says in 'aligned' that {count} people are common, at most {MAX_IDS} can be"
+        )
     if count == 0:
         raise NothingInCommon("ids: the parties have no id in common")
     return count

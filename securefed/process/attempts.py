@@ -15,20 +15,24 @@ from typing import Any
 
 from securefed.audit.files import read_run
 from securefed.audit.report import audit
+from securefed.data.psi import MAX_IDS
 from securefed.errors import DataError, SettingError
-from securefed.process.alignment import ALIGNMENT_KINDS
+from securefed.process.alignment import ALIGNMENT_KINDS, COUNT_BYTES
 from securefed.process.endpoint import may_return, why_it_ended
 from securefed.process.party_run import DataSession, Session
 from securefed.process.transcripts import Events
-from securefed.protocols.messages import KINDS
+from securefed.protocols.messages import KINDS, fixed_sizes
 from securefed.report.page import render
 from securefed.report.summary import PartyAccount
 from securefed.transport import Link, TransportError, WrongRun
 from securefed.transport.network import Endpoint, NetworkLink, PeerGone, PeerLost, Waiting
+from securefed.versions import minor_version
 
 __all__ = [
     "ALL_KINDS",
     "DIFFERENT",
+    "RELEASE",
+    "SIZES",
     "Attempts",
     "check_folder",
     "close_run",
@@ -38,6 +42,10 @@ __all__ = [
 ]
 
 ALL_KINDS = {**dict.fromkeys(ALIGNMENT_KINDS), **KINDS}
+RELEASE = minor_version()
+"""Compared between parties and with checkpoints: messages and files may change with it."""
+SIZES = {"aligned": COUNT_BYTES, "labelled": MAX_IDS // 8 + 1, "verdict": 1, **fixed_sizes()}
+"""The most bytes of a message of each kind whose size does not depend on the run."""
 CLOSING_SECONDS = 60.0
 """How long the others have to write their results before transcripts go uncompared."""
 DIFFERENT = "DIFFER"
@@ -64,6 +72,8 @@ def check_folder(session: Session, resume: bool, restart: bool) -> None:
         )
     if store.aligned and isinstance(session, DataSession):
         session.check_unchanged()
+    for path in store.set_aside_damaged():
+        session.note(f"{path} is damaged and was set aside; an older checkpoint is used")
     session.standing()  # a damaged checkpoint is found before anybody is called
 
 
@@ -120,8 +130,9 @@ def run_session(
                 session.attempt,
                 run=session.shared.name,
                 kinds=ALL_KINDS,
-                settings=session.shared.to_dict(),
+                settings={**session.shared.to_dict(), "release": RELEASE},
                 facts=session.facts(),
+                sizes=SIZES,
                 on_wait=on_wait,
             )
         except WrongRun:

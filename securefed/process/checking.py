@@ -27,6 +27,7 @@ from securefed.engine import get_engine
 from securefed.errors import DataError, SecurefedError
 from securefed.files import check_writable
 from securefed.labels.label_model import LabelModel
+from securefed.plan.limits import machine_memory
 from securefed.process.checkpoints import CheckpointStore
 from securefed.process.endpoint import SOON, load_keys
 from securefed.process.keys import PartyKeys
@@ -41,6 +42,10 @@ __all__ = ["GOOD", "NOTE", "PROBLEM", "Check", "check_party"]
 GOOD, NOTE, PROBLEM = "good", "note", "problem"
 LEAST_FREE = 200 << 20
 """Bytes on the disk of the run: checkpoints and transcripts of the largest runs in docs/performance.md."""
+BASE_MEMORY = 600 << 20
+"""Interpreter, libraries, keys, and blocks of ciphertexts under way."""
+TABLE_COPIES = 6
+"""How often the numbers of the own table are in memory at the peak: read, scaled, aligned, in blocks."""
 LEAST_FILES = 256
 LEAST_FILE_BYTES = 64 << 20
 
@@ -156,9 +161,20 @@ def _check_data(found: _List, party: PartyFile) -> None:
     with found.of("columns"):
         preparation, features = prepare_columns(rows, settings)
         found.good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
+        _check_memory(found, features.nbytes)
         for text in decided(preparation, rows):
             found.note("columns", text)
         party.shared.kit().check_columns(features)
+
+
+def _check_memory(found: _List, table: int) -> None:
+    """Compare what a run takes beside the peers' columns, which nobody knows yet, with what there is."""
+    due, there = BASE_MEMORY + TABLE_COPIES * table, machine_memory()
+    text = f"a run on this table takes about {due >> 20:,} MiB, this process may use {there >> 20:,} MiB"
+    if due > there:
+        found.problem("memory", f"{text}; use fewer rows or columns, or a larger machine")
+    else:
+        found.good("memory", text)
 
 
 def _told(targets: Any, side: LabelModel) -> str:

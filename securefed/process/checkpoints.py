@@ -128,6 +128,27 @@ class CheckpointStore:
             raise DataError(f"{self._folder / name}: of another beginning of the run; --restart begins anew")
         return found
 
+    def set_aside_damaged(self) -> list[Path]:
+        """Rename the newest checkpoints that cannot be read, if an older one can; their new names.
+
+        The run then goes on from an older round that all parties have.
+        """
+        damaged: list[int] = []
+        for number in reversed(self.rounds()):
+            try:
+                self.read(number)
+            except DataError:
+                damaged.append(number)
+            else:
+                break
+        else:
+            return []  # none is good: it is the key, or the folder, and nothing is touched
+        renamed = []
+        for number in damaged:
+            path = self._folder / f"round-{number}.sfc"
+            renamed.append(path.rename(path.with_name(f"{path.name}.damaged")))
+        return renamed
+
     def clear(self) -> None:
         """The alignment first: without it nothing here is a run that could go on, whenever a kill comes."""
         for name in (ALIGNMENT, TIMELINE, *(f"round-{number}.sfc" for number in self.rounds())):

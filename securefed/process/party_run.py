@@ -34,6 +34,7 @@ from securefed.data.entropy import column_bits
 from securefed.data.ids import id_hint, id_shape
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.quality import Holdout
+from securefed.plan.limits import check_memory
 from securefed.process.alignment import Alignment, NothingInCommon, align, hear_count
 from securefed.process.building import Measured, agreement_of, build, make_model
 from securefed.process.checkpoints import Checkpoint, CheckpointStore
@@ -55,6 +56,7 @@ from securefed.report.summary import PartyAccount
 from securefed.report.timeline import RoundPoint, Timeline
 from securefed.transport import Link, Path, Transcript
 from securefed.transport.network import NetworkLink
+from securefed.versions import minor_version
 
 __all__ = ["DataSession", "KeyHolderSession", "Session"]
 
@@ -193,6 +195,8 @@ class Session(ABC):
 
     def _agreement(self, standings: Mapping[str, ResumeState], common: int) -> Agreement:
         agreement = agreement_of(self.shared, standings, common)
+        if self.shared.blind:
+            check_memory(agreement)
         entry = refusal(agreement)
         if entry is not None:
             raise SettingError(
@@ -363,7 +367,7 @@ class DataSession(Session):
                 )
 
     def _settings(self) -> dict[str, Any]:
-        made = {**self.shared.to_dict(), "columns": self._preparation.names}
+        made = {**self.shared.to_dict(), "columns": self._preparation.names, "release": minor_version()}
         compared: dict[str, Any] = json.loads(json.dumps(made))
         return compared
 

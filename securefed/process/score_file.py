@@ -5,6 +5,10 @@
 A record is appended under a lock, held since the file was read, and is on disk before the scores that it is
 about leave. One that was cut off by a crash was never answered, and is taken away by the next. The file
 belongs to the key that people are hashed with; with another key it would find nobody, so that is refused.
+
+    score-ledger.mark   how long the ledger was after the last record, under the same key
+
+A ledger that is shorter than its mark, or gone, has lost records of what was shown. It is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from securefed.errors import DataError
-from securefed.files import storage_error
+from securefed.files import storage_error, write_atomically
 from securefed.process.keys import PartyKeys
 from securefed.process.settings import PartyFile
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -34,7 +38,7 @@ class ScoreFile:
     """A ScoreStore in a file."""
 
     def __init__(self, path: Path, key: bytes) -> None:
-        self._path = path
+        self._path, self._key = path, key
         self._head = MAGIC + blake2b(b"", key=key, person=b"score file", digest_size=PRINT).digest()
         self._end = len(self._head)
         self._descriptor: int | None = None
@@ -46,9 +50,11 @@ class ScoreFile:
 
     def read(self) -> bytes:
         if not self._path.exists():
+            self._check_mark(0)
             return b""
         with self._locked() as descriptor:
             found = self._rest(descriptor)
+            self._check_mark(os.fstat(descriptor).st_size)
         self._end += len(found)
         return found
 
@@ -65,6 +71,31 @@ class ScoreFile:
                 file.write(record)
                 file.flush()
                 os.fsync(descriptor)
+            self._write_mark(os.fstat(descriptor).st_size)
+
+    @property
+    def _mark(self) -> Path:
+        return self._path.with_suffix(".mark")
+
+    def _write_mark(self, size: int) -> None:
+        length = size.to_bytes(8, "big")
+        write_atomically(self._mark, length + self._sealed(length))
+
+    def _sealed(self, length: bytes) -> bytes:
+        return blake2b(length, key=self._key, person=b"score mark", digest_size=PRINT).digest()
+
+    def _check_mark(self, size: int) -> None:
+        """Refuse a ledger that has lost records since the last one was written."""
+        if not self._mark.exists():
+            return
+        blob = self._mark.read_bytes()
+        whole = len(blob) == 8 + PRINT and blob[8:] == self._sealed(blob[:8])
+        if not whole or size < int.from_bytes(blob[:8], "big"):
+            lost = "is shorter than its mark says" if whole else "has a damaged mark"
+            raise DataError(
+                f"{self._path} {lost}: records of what scores have shown are missing; put the file back from"
+                f" a backup. Only if they are lost for good, delete {self._mark.name}: scores then count anew"
+            )
 
     def _rest(self, descriptor: int) -> bytes:
         """Whole records from where this reader is."""

@@ -27,6 +27,7 @@ from securefed.protocols.own_gradient.ledger import Ledger
 from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link
+from securefed.transport.message import IllegalMessage
 
 __all__ = ["EvaluationRows", "Outcome", "PartyContext", "PartyLoop", "Round", "checkpoint_round"]
 
@@ -316,5 +317,6 @@ async def _receive_verdict(link: Link, agreement: Agreement, t: int) -> tuple[Re
     code = await link.receive("verdict", agreement.label_party, round=t)
     most = 2 * len(VERDICTS)
     if len(code) != 1 or code[0] >= most:
-        raise SettingError(f"verdict: {code.hex()!r} given, one byte below {most} is allowed")
+        peer = agreement.label_party
+        raise IllegalMessage(f"{peer} sent 'verdict' of {len(code)} bytes, one byte below {most} is allowed")
     return VERDICTS[code[0] % len(VERDICTS)], code[0] >= len(VERDICTS)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from securefed.crypto.blind.shares import WIDTH
 from securefed.protocols.blind.precision import MODEL_BITS, RANGE_BITS, SCORE_BITS, VALUE_BITS
 
-__all__ = ["KINDS", "SCORING", "TRAFFIC", "MessageKind"]
+__all__ = ["KINDS", "SCORING", "TRAFFIC", "MessageKind", "fixed_sizes"]
 
 SCORING = ("evaluation", "prediction")
 """Phases in which scores are computed for the label party."""
@@ -322,3 +322,13 @@ _TABLE = (
 )
 
 KINDS: Mapping[str, MessageKind] = MappingProxyType({kind.name: kind for kind in _TABLE})
+
+
+def fixed_sizes() -> dict[str, int]:
+    """Return the bytes of each kind of message that consists of a fixed number of bytes."""
+    sizes = {}
+    for name, kind in KINDS.items():
+        counts = [part.partition(":")[2] for part in kind.holds or () if part.startswith("bytes:")]
+        if counts and len(counts) == len(kind.holds or ()):
+            sizes[name] = sum(map(int, counts))
+    return sizes

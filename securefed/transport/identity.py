@@ -255,7 +255,12 @@ class Identity:
         """The PEM text to show: the certificate, and its issuers' if an authority made it."""
         self._key = key
         public = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-        of_certificate = certificate._x509.public_key().public_bytes(*public)
+        try:
+            of_certificate = certificate._x509.public_key().public_bytes(*public)
+        except (*UNREADABLE, TypeError):
+            raise IdentityError(
+                f"the certificate of {self.name!r} is damaged: its key is unreadable"
+            ) from None
         if key.public_key().public_bytes(*public) != of_certificate:
             raise IdentityError(f"the key is not the one of the certificate of {self.name!r}")
 

@@ -65,9 +65,10 @@ def test_nothing_comes_between_reading_and_booking(tmp_path: Path) -> None:
 def test_a_record_that_was_cut_off_is_written_anew(tmp_path: Path, lost: int) -> None:
     path = tmp_path / "score-ledger.bin"
     ask(ledger(path), b"1")
-    whole = path.read_bytes()
+    whole, mark = path.read_bytes(), path.with_suffix(".mark").read_bytes()
     ask(ledger(path), b"2")
     path.write_bytes(path.read_bytes()[:-lost])
+    path.with_suffix(".mark").write_bytes(mark)  # a crash comes before the new mark
     assert ask(ledger(path), b"2") == 2
     assert path.read_bytes().startswith(whole)
     assert ask(ledger(path), b"2") == 2
@@ -78,8 +79,25 @@ def test_a_file_whose_head_was_cut_off_begins_anew(tmp_path: Path, length: int) 
     path = tmp_path / "score-ledger.bin"
     ask(ledger(path), b"1")
     path.write_bytes(path.read_bytes()[:length])
+    path.with_suffix(".mark").unlink()  # a crash comes before the first mark
     assert ask(ledger(path), b"1") == 1
     assert ask(ledger(path), b"2") == 2
+
+
+@pytest.mark.parametrize("left", ["a record less", "nothing", "no file"])
+def test_a_ledger_that_lost_records_is_refused_with_the_remedy(tmp_path: Path, left: str) -> None:
+    path = tmp_path / "score-ledger.bin"
+    ask(ledger(path), b"1")
+    short = path.read_bytes()
+    ask(ledger(path), b"2")
+    if left == "no file":
+        path.unlink()
+    else:
+        path.write_bytes(short if left == "a record less" else b"")
+    with pytest.raises(DataError, match=r"put the file back from a backup\. Only if .* delete score-ledger"):
+        ask(ledger(path), b"3")
+    path.with_suffix(".mark").unlink()
+    assert ask(ledger(path), b"3") >= 1
 
 
 def test_another_key_or_another_file_is_refused_by_name(tmp_path: Path) -> None:

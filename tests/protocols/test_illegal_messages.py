@@ -33,6 +33,7 @@ from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.transport import Message, OutOfOrder, WrongKind, WrongRound, WrongRun, WrongSender
+from securefed.transport.message import IllegalMessage
 from tests.protocols import federation
 from tests.protocols.federation import FULL_KEYS, KEYS, Keys, Recorder, blobs, split
 from tests.protocols.scenarios import SCENARIOS, Scenario, training, transfer_training
@@ -175,7 +176,7 @@ def test_a_damaged_payload_is_refused(scenario: str, choose: Choice) -> None:
             spoil = partial(change, damage=damage)
             message, error = messages[number], spoilt(SCENARIOS[scenario](KEYS, "plain"), number, spoil)
             if error is not None:
-                assert isinstance(error, SettingError if message.kind == "verdict" else CryptoError)
+                assert isinstance(error, IllegalMessage if message.kind == "verdict" else CryptoError)
 
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])

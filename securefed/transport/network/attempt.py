@@ -111,13 +111,16 @@ class Attempt:
         host: Host | None = None,
         arrivals: Arrivals = lambda _: (0, 0.0),
         addresses: Mapping[str, str] = MappingProxyType({}),
+        sizes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`done`: the runs that this process has been through. Who still greets for one of them may come."""
+        """`sizes`: the most bytes of a message, for kinds whose size is known before the run.
+
+        `done`: the runs that this process has been through. Who still greets for one of them may come."""
         self.name, self.run, self.kinds, self.limits = name, run, frozenset(kinds), limits
         self.settings = codec.to_json("settings", settings)
         self.settings_digest = hashlib.sha256(self.settings).digest()
         self._host = host or Host()
-        self._arrivals, self._addresses = arrivals, addresses
+        self._arrivals, self._addresses, self._sizes = arrivals, addresses, sizes
         self.changed = self._host.condition()
         self.ended = [self.changed]
         """Who is to be told when this is over: conditions beside `changed`."""
@@ -330,10 +333,10 @@ class Attempt:
             raise OtherAttempt(f"{sender} sent a message of another attempt at run {self.run!r}")
         if envelope.kind not in self.kinds:
             raise WrongKind(f"{sender} sent {envelope.kind!r}, a kind that the protocol does not name")
-        if envelope.size > self.limits.message_bytes:
+        most = min(self.limits.message_bytes, self._sizes.get(envelope.kind, self.limits.message_bytes))
+        if envelope.size > most:
             raise LimitExceeded(
-                f"{sender} sent {envelope.kind!r} of {envelope.size} bytes, "
-                f"at most {self.limits.message_bytes} are allowed"
+                f"{sender} sent {envelope.kind!r} of {envelope.size} bytes, at most {most} are allowed"
             )
 
     # Ends.

@@ -19,7 +19,7 @@ from securefed.errors import SettingError, plain_text
 from securefed.transport.clock import Path
 from securefed.transport.message import Message
 from securefed.transport.network import wire_pb2
-from securefed.transport.network.errors import Malformed
+from securefed.transport.network.errors import Malformed, OtherRelease
 from securefed.transport.network.limits import HELLO_BYTES, MOST_REFUSAL
 
 __all__ = [
@@ -200,8 +200,13 @@ def decode_hello(data: bytes) -> Hello:
         raise Malformed(f"a hello of {len(data)} bytes, at most {HELLO_BYTES} are allowed")
     found = wire_pb2.Hello()
     _parse(found, data, "a hello")
+    if found.protocol == 0:
+        raise Malformed("a hello without a protocol number")
     if found.protocol != PROTOCOL:
-        raise Malformed(f"a hello of protocol {found.protocol}, this release speaks {PROTOCOL}")
+        raise OtherRelease(
+            f"a hello of protocol {found.protocol}, this release speaks {PROTOCOL}; "
+            "all parties need the same release of securefed"
+        )
     for state in (found.state, found.heard):
         if not ABSENT <= state <= LEFT:
             raise Malformed(f"a hello with the unknown state {state}")

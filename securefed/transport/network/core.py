@@ -18,7 +18,7 @@ from contextlib import contextmanager
 
 from securefed.errors import plain_text
 from securefed.transport.message import TransportError
-from securefed.transport.network.errors import PeerRefused, WrongCertificate
+from securefed.transport.network.errors import OtherRelease, PeerRefused, WrongCertificate
 from securefed.transport.network.limits import MOST_REFUSAL
 
 
@@ -115,6 +115,8 @@ def translate(error: grpc.RpcError, peer: str, address: str) -> TransportError |
     """A named error that ends the attempt, or, for what a new try may mend, a few words on what was wrong."""
     details = plain_text(error.details() or "", MOST_REFUSAL)
     named = dict(error.trailing_metadata() or ()).get(ERROR_KEY)
+    if named == OtherRelease.__name__:
+        return OtherRelease(f"{peer} refused: {details}")
     if named is not None:
         return PeerRefused(f"{peer} refused: {details}", str(named))
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification Check failed" in details:

@@ -15,10 +15,11 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Self
 
 from securefed.errors import SettingError
-from securefed.transport.identity import Identity, Peer, check_party_name, parse_address
+from securefed.transport.identity import Identity, IdentityError, Peer, check_party_name, parse_address
 from securefed.transport.link import Timer
 from securefed.transport.local import Program
 from securefed.transport.network.attempt import Attempt
@@ -114,8 +115,15 @@ class Endpoint:
         server.add_generic_rpc_handlers((Calls(self._reception, self._host.now),))
         anchors = b"".join(peer.anchor.pem for peer in self._peers.values())
         pair = (self._identity.key_pem(), self._identity.chain)
-        credentials = grpc.ssl_server_credentials([pair], anchors, require_client_auth=True)
-        port = server.add_secure_port("127.0.0.1:0", credentials)
+        try:
+            credentials = grpc.ssl_server_credentials([pair], anchors, require_client_auth=True)
+            port = server.add_secure_port("127.0.0.1:0", credentials)
+        except (RuntimeError, ValueError):
+            self._pool.shutdown()
+            raise IdentityError(
+                f"the certificate of {self.name!r} or of a peer cannot be used for TLS; put the files back "
+                f"from a backup, or renew the own one: securefed init {self.name} --renew tls"
+            ) from None
         server.start()
         if _speaks_tls_1_2(port):
             server.stop(None)
@@ -156,6 +164,7 @@ class Endpoint:
         settings: Mapping[str, Any],
         facts: Mapping[str, Any] | None = None,
         after: Collection[str] = (),
+        sizes: Mapping[str, int] = MappingProxyType({}),
         on_wait: Callable[[Waiting], None] | None = None,
         timer: Timer = time.perf_counter,
     ) -> NetworkRun:
@@ -164,7 +173,7 @@ class Endpoint:
         `settings` have to be equal at all parties; `facts` are told to them and are in their `link.hello`. A
         `PeerGone` says that everybody has to begin a new attempt. `after` names runs that are over, whatever
         process saw their end: a peer that still greets for one of them is shown on, and not taken for one in
-        another run.
+        another run. `sizes`: the most bytes of a message, for kinds whose size is known before the run.
         """
         attempt = Attempt(
             self.name,
@@ -179,6 +188,7 @@ class Endpoint:
             host=self._host,
             arrivals=self._door.arrived,
             addresses={name: peer.address for name, peer in self._peers.items()},
+            sizes=sizes,
         )
         self._register.begin(attempt)
         try:

@@ -12,6 +12,7 @@
     |-- WeakTransport        grpc would accept less than TLS 1.3
     `-- IllegalMessage       securefed.transport.message: wrong kind, round, sender, run; out of order; and
         |-- Malformed          bytes that are not a message
+        |   `-- OtherRelease     of another version of the protocol   (also a SettingError)
         |-- LimitExceeded      larger, more or slower than is allowed
         |-- OtherAttempt       of an earlier attempt at this run
         `-- Repeated           one that has been taken already, long ago   (also OutOfOrder)
@@ -29,6 +30,7 @@ __all__ = [
     "LimitExceeded",
     "Malformed",
     "OtherAttempt",
+    "OtherRelease",
     "PeerGone",
     "PeerLeft",
     "PeerLost",
@@ -123,6 +125,10 @@ class WeakTransport(TransportError):
 
 class Malformed(IllegalMessage):
     """Bytes that are not what the schema says, or not within its bounds."""
+
+
+class OtherRelease(Malformed, SettingError):
+    """A peer speaks another version of the protocol."""
 
 
 class LimitExceeded(IllegalMessage):

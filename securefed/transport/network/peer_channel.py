@@ -18,7 +18,7 @@ from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.codec import GREETING, Envelope
 from securefed.transport.network.core import DELIVER, GREET, POST, channel_options, grpc, translate
-from securefed.transport.network.errors import Malformed, PeerRefused, WrongCertificate
+from securefed.transport.network.errors import Malformed, OtherRelease, PeerRefused, WrongCertificate
 from securefed.transport.network.host import Host
 from securefed.transport.network.limits import Limits, Timeouts
 
@@ -132,7 +132,7 @@ class Line:
         except grpc.FutureCancelledError:
             self._failed(attempt, "the call was cancelled")
         except Malformed as error:
-            attempt.fail(Malformed(f"{self.name} answered with {error}"))
+            attempt.fail(type(error)(f"{self.name} answered with {error}"))
         else:
             self._unanswered = None
             if hello.sender != self.name:
@@ -148,7 +148,7 @@ class Line:
         self._warm = False
         with attempt.changed:
             # At the start a wrong certificate is a wrong setting; later it may pass, as a lost peer may.
-            if isinstance(found, PeerRefused) or (
+            if isinstance(found, PeerRefused | OtherRelease) or (
                 isinstance(found, WrongCertificate) and attempt.state == GREETING
             ):
                 attempt.fail(found)

@@ -25,7 +25,13 @@ from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.attempt_registry import Register
 from securefed.transport.network.codec import GREETING, Envelope
 from securefed.transport.network.core import ERROR_KEY, grpc
-from securefed.transport.network.errors import Malformed, OtherAttempt, Repeated, SettingsDiffer
+from securefed.transport.network.errors import (
+    Malformed,
+    OtherAttempt,
+    OtherRelease,
+    Repeated,
+    SettingsDiffer,
+)
 from securefed.transport.network.host import Host
 from securefed.transport.network.inbox import Parcel
 from securefed.transport.network.limits import Timeouts
@@ -73,7 +79,10 @@ class Reception:
         try:
             hello = codec.decode_hello(data)
         except Malformed as error:
-            named = Malformed(f"{caller} sent {error}")
+            named = type(error)(f"{caller} sent {error}")
+            attempt = self.register.attempt
+            if isinstance(error, OtherRelease) and attempt is not None and attempt.state == GREETING:
+                attempt.fail(named)
             self._refuse(context, caller, grpc.StatusCode.INVALID_ARGUMENT, named)
         self._check_claim(context, caller, hello.sender)
         if hello.receiver != self.name:

@@ -19,10 +19,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from securefed.crypto.errors import (
+    BadCiphertext,
+    BadKey,
+    FormatError,
+    KeyFileError,
+    MaskError,
+    ShapeError,
+    WrongKey,
+)
+from securefed.errors import plain_text
 from securefed.transport.clock import Network, Path
 from securefed.transport.link import Link, Needed, Timer
 from securefed.transport.local import Program
-from securefed.transport.message import Deadlock, Message, WrongSender
+from securefed.transport.message import Deadlock, IllegalMessage, Message, WrongSender
 from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.codec import FINISHED
@@ -36,6 +46,8 @@ __all__ = ["Driver", "Measured", "NetworkLink", "NetworkRun", "Waiting"]
 
 T = TypeVar("T")
 
+REFUSED = (FormatError, ShapeError, BadKey, BadCiphertext, WrongKey, MaskError)
+"""What the crypto layer raises for bytes that a peer sent."""
 GREET_OFTEN, GREET_RARELY = 0.05, 1.0
 SHOWN_EVERY = 1.0
 SOON = 0.01
@@ -242,9 +254,20 @@ class Driver:
                 except StopIteration as end:
                     link.settle()
                     return end.value
+                except REFUSED as error:
+                    if message is None or isinstance(error, KeyFileError):
+                        raise
+                    raise self._refused(message, error) from error
                 message = self._take(needed)
         finally:
             coroutine.close()
+
+    def _refused(self, message: Message, error: Exception) -> IllegalMessage:
+        """Name who sent what the program could not use, and let that peer know."""
+        place = f"{message.kind!r} (round {message.round}, step {message.step})"
+        refused = IllegalMessage(f"{message.sender} sent {place} that cannot be used: {plain_text(error)}")
+        self._attempt.refuse(message.sender, refused)
+        return refused
 
     def _part(self) -> None:
         """Deliver what is left, say that we are done, and wait until all are."""

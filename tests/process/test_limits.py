@@ -1,0 +1,119 @@
+"""What is checked before memory is taken for it, and what a party says when there is none."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from securefed.cli import main
+from securefed.cli.entry import OUT_OF_MEMORY
+from securefed.cli.terminal import Terminal
+from securefed.data.psi import MAX_IDS
+from securefed.errors import DataError
+from securefed.plan import limits
+from securefed.process.alignment import hear_count
+from securefed.process.attempts import SIZES
+from securefed.process.checking import check_party
+from securefed.process.checkpoints import Checkpoint, CheckpointStore
+from securefed.protocols.messages import KINDS
+from securefed.transport import get_network, run_local
+from securefed.transport.message import IllegalMessage, TransportError
+from securefed.transport.network import codec, wire_pb2
+from securefed.transport.network.errors import OtherRelease
+from tests.process.parties import PASSPHRASE, ROOT, Fleet
+
+Make = Callable[..., Fleet]
+
+
+def test_small_kinds_have_their_size_as_a_limit() -> None:
+    assert SIZES["verdict"] == 1 and SIZES["aligned"] == 8 and SIZES["nonce"] == 32
+    assert set(SIZES) - {"aligned", "labelled"} <= set(KINDS)
+
+
+@pytest.mark.parametrize("count", [MAX_IDS + 1, 10**9, 2**64 - 1])
+def test_a_number_of_people_that_cannot_be_is_refused_before_memory_is_taken(count: int) -> None:
+    async def label_party(link: object) -> None:
+        link.send("helper", "aligned", count.to_bytes(8, "big"))  # type: ignore[attr-defined]
+
+    async def helper(link: object) -> int:
+        return await hear_count(link, "bank")  # type: ignore[arg-type]
+
+    with pytest.raises((IllegalMessage, TransportError)) as caught:
+        run_local(
+            {"bank": label_party, "helper": helper}, run="r", kinds={"aligned"}, network=get_network("lan")
+        )  # type: ignore[dict-item]
+    text = f"{caught.value} {caught.value.__cause__}"
+    assert f"bank says in 'aligned' that {count} people are common" in text
+
+
+def test_another_protocol_is_a_mistake_of_settings() -> None:
+    with pytest.raises(OtherRelease, match="all parties need the same release"):
+        codec.decode_hello(wire_pb2.Hello(protocol=99).SerializeToString())
+
+
+def test_memory_is_the_least_of_machine_container_and_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = limits.machine_memory()
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (most // 2, most))
+    assert limits.machine_memory() == most // 2
+
+
+def test_check_says_how_much_memory_a_run_takes(
+    fleet: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = fleet({"shop": 2, "bank": 2}, scheme="plain", reveal="own-gradient", rounds=2)
+    path = made.folder / "bank" / "party.toml"
+    found = {check.about: check for check in check_party(path, lambda: PASSPHRASE)}
+    assert "a run on this table takes about" in found["memory"].text
+    monkeypatch.setattr("securefed.process.checking.machine_memory", lambda: 1 << 20)
+    found = {check.about: check for check in check_party(path, lambda: PASSPHRASE)}
+    assert found["memory"].verdict == "problem"
+
+
+def test_a_process_without_memory_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def starve(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("securefed.cli.check.check_party", starve)
+    assert main(["check", str(tmp_path / "party.toml")]) == 1
+    assert capsys.readouterr().err == f"securefed check: {OUT_OF_MEMORY}\n"
+
+
+def test_a_damaged_newest_checkpoint_gives_way_to_an_older_one(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, bytes(32), party="bank", run="r")
+    store.write_alignment(Checkpoint({}, {"instance": "i"}))
+    for number in (1, 2, 3):
+        store.write(number, Checkpoint({}, {"instance": "i"}))
+    newest = tmp_path / "round-3.sfc"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    assert [path.name for path in store.set_aside_damaged()] == ["round-3.sfc.damaged"]
+    assert store.rounds() == [1, 2] and store.read(2).meta["instance"] == "i"
+    other = CheckpointStore(tmp_path, bytes(31) + b"1", party="bank", run="r")
+    assert other.set_aside_damaged() == [], "another key damages nothing"
+    with pytest.raises(DataError):
+        other.read(2)
+
+
+def test_whoever_reads_the_output_and_leaves_does_not_end_a_command() -> None:
+    program = "from securefed.cli.terminal import Terminal\n" + (
+        "with Terminal() as t:\n for i in range(5000): t.result('x' * 100)\n t.say('done')\n"
+    )
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"{sys.executable}" -c "$1" | head -1; echo', "sh", program],
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stderr == "done\n"
+
+
+def test_a_stream_that_is_no_file_is_printed_to() -> None:
+    text = io.StringIO()
+    Terminal(out=text).result("x")
+    assert text.getvalue() == "x\n"
