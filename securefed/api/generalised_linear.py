@@ -40,7 +40,7 @@ from securefed.api.party import Party, align, label_party
 from securefed.api.result import RunResult
 from securefed.api.warm_start import Start
 from securefed.assembly.recipe import LinearRecipe, PartyContext
-from securefed.checks import check_choice, check_flag, check_number
+from securefed.checks import check_choice, check_flag
 from securefed.crypto import KeyHolder, Mapper, protects
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions, check_family
@@ -55,7 +55,14 @@ from securefed.protocols.blind.scoring import ModelPart, ScorePlan
 from securefed.protocols.loop import EvaluationRows, Outcome, PartyLoop
 from securefed.protocols.losses import get_loss
 from securefed.protocols.objectives import warn_of_trust
-from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, automatic_rounds, held_out
+from securefed.protocols.schedules import (
+    Algorithm,
+    FedBCD,
+    LearningRate,
+    automatic_rounds,
+    check_holdout,
+    held_out,
+)
 from securefed.protocols.scoring.prediction_run import blind_program, predict_programs
 from securefed.protocols.scoring.scorers import LinearScorer, Scorer
 from securefed.transport import Program
@@ -253,7 +260,7 @@ class GeneralisedLinear(Federated):
         parties = check_parties(parties)
         recipe = self._recipe(len(parties))
         self._check_simulation()
-        check_number("holdout", self.holdout, least=0.0, below=1.0)
+        check_holdout(self.holdout)
         check_threshold(self.threshold)
         earlier = self._earlier(recipe)
         last = label_party(parties).name

@@ -173,13 +173,19 @@ class Party:
         return len(self.features)
 
     def _table(self, given: Any) -> Any:
-        """A frame as it is, anything else as an array of two dimensions."""
+        """A frame as it is, anything else as an array of two dimensions; sparse matrices are filled up."""
+        if hasattr(given, "toarray"):
+            given = given.toarray()
         try:
             table = given if hasattr(given, "iloc") else np.asarray(given)
             if not hasattr(table, "iloc") and table.dtype.kind in "OUS":
                 table = np.asarray(given, dtype=object)  # 1 stays a number beside words
         except ValueError:  # rows of different lengths
             raise DataError(f"{self.name}: the rows of data have different lengths") from None
+        if getattr(table, "dtype", None) is not None and table.dtype.kind in "mM":
+            raise DataError(
+                f"{self.name}: data is an array of dates; give a pandas frame or a file, and say dates="
+            )
         if np.ndim(table) == 1 and self.transform in (None, "auto"):
             table = table.to_frame() if hasattr(table, "to_frame") else table[:, None]
         if np.ndim(table) != 2 or 0 in np.shape(table):

@@ -37,7 +37,6 @@ from securefed.api.party import Party, align, label_party
 from securefed.api.result import RunResult
 from securefed.assembly.recipe import PartyContext
 from securefed.assembly.transfer_recipe import TransferRecipe
-from securefed.checks import check_number
 from securefed.crypto import KeyHolder
 from securefed.data.labels import check_known, missing_labels
 from securefed.errors import DataError, SettingError
@@ -51,7 +50,7 @@ from securefed.protocols.blind.transfer_algebra import with_waves
 from securefed.protocols.loop import EvaluationRows, Outcome
 from securefed.protocols.losses import get_loss
 from securefed.protocols.objectives import warn_of_trust
-from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, held_out
+from securefed.protocols.schedules import Algorithm, FedBCD, LearningRate, check_holdout, held_out
 from securefed.protocols.scoring.prediction_run import blind_program, predict_programs
 from securefed.protocols.scoring.scorers import Scorer
 from securefed.transport import Program
@@ -171,7 +170,7 @@ class TransferLearner(Federated):
         """
         recipe = self._recipe()
         self._check_simulation()
-        check_number("holdout", self.holdout, least=0.0, below=1.0)
+        check_holdout(self.holdout)
         a, b = self._pair(parties)
         if recipe.blind:
             a, b = (party.with_transform("auto") if party.transform is None else party for party in (a, b))

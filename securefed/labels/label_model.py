@@ -36,6 +36,7 @@ __all__ = ["LabelModel"]
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.generic]]
 PREFIX = "label."
+LEAST_ROWS = 3
 
 
 @dataclass
@@ -65,12 +66,18 @@ class LabelModel:
         wishes: LabelOptions | None = None,
     ) -> Self:
         """From the labels of the training."""
+        if len(labels) < LEAST_ROWS:
+            raise DataError(
+                f"{party}: {len(labels)} rows in common, at least {LEAST_ROWS} are needed to learn from"
+            )
         wishes = wishes or LabelOptions()
         if loss.binary:
             _, classes = binary_labels(labels, party, allow_missing=False)
             return cls(loss, classes, taylor=taylor, wishes=wishes)
         numbers = _numbers(labels, party, loss)
         spread = float(numbers.std())
+        if len(numbers) and numbers.min() == numbers.max():
+            raise DataError(f"{party}: all labels are {numbers[0]:g}; there is nothing to learn")
         if not standardise or not np.isfinite(spread) or spread <= 0 or wishes.family is not None:
             return cls(loss, taylor=taylor, wishes=wishes)
         return cls(loss, None, float(numbers.mean()), spread, taylor, wishes=wishes)
@@ -113,7 +120,7 @@ class LabelModel:
         relative = weights / weights[trained].mean()
         found = self.own.targets(columns, targets, relative, shift, self.loss)
         found[trained] = aimed
-        _check_bound(found, party, margin_bound)
+        _check_bound(found, party, margin_bound, "weighted residuals of the label party's own fit")
         return found
 
     def total(self, scores: Array, party: str, columns: Array, offset: Array | None) -> Array:
@@ -294,11 +301,11 @@ def _positions(labels: NDArray[Any], classes: list[Any], party: str) -> Array:
     return np.array([places[label] for label in labels.tolist()], dtype=np.float64)
 
 
-def _check_bound(targets: Array, party: str, margin_bound: float) -> None:
+def _check_bound(targets: Array, party: str, margin_bound: float, what: str = "labels") -> None:
     largest = float(np.max(np.abs(targets)))
     if not largest <= margin_bound:  # nor is NaN
         raise DataError(
-            f"{party}: labels up to {largest:.4g} given, at most margin_bound={margin_bound:g} is "
+            f"{party}: {what} up to {largest:.4g} given, at most margin_bound={margin_bound:g} is "
             "allowed; scale them or raise it"
         )
 

@@ -25,6 +25,7 @@ from securefed.protocols.schedules import (
     InverseSqrt,
     InverseSqrtParties,
     automatic_rounds,
+    check_holdout,
 )
 from securefed.transport.identity import check_party_name
 
@@ -91,7 +92,7 @@ class RunSettings:
         check_choice("alignment", self.values["alignment"], ("psi", "rows"))
         check_choice("id_form", self.values["id_form"], ID_FORMS)
         check_choice("decay", self.values["decay"], ("none", "sqrt", "sqrt-parties"))
-        check_number("holdout", self.values["holdout"], least=0.0, below=1.0)
+        check_holdout(self.values["holdout"])
         check_integer("batch_size", self.values["batch_size"], least=0)
         check_integer("evaluate_every", self.values["evaluate_every"], least=0)
         if self.values["alignment"] == "rows" and not self.same_people:

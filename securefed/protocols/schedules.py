@@ -41,6 +41,7 @@ __all__ = [
     "StoppingTracker",
     "as_learning_rate",
     "automatic_rounds",
+    "check_holdout",
     "held_out",
     "proximal_pull",
 ]
@@ -306,6 +307,11 @@ class Batches:
         if t < self.holdout_until and self.holdout_rows:
             return _divided(self.rows, self.holdout_rows, self.seed)[0]
         return self.batch(t)
+
+
+def check_holdout(value: object) -> float:
+    """Refuse a share that leaves too little to learn from."""
+    return check_number("holdout", value, least=0.0, below=0.8)
 
 
 def held_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -17,6 +17,7 @@ from securefed.data.columns import Columns, OutlierWarning
 from securefed.errors import DataError, SettingError
 from securefed.labels.calibration import Calibration, LeastSquares
 from securefed.labels.discriminant import Discriminant, least_rows, out_of_fold
+from securefed.labels.quality import QualityWarning
 
 Array = NDArray[np.float64]
 
@@ -140,3 +141,42 @@ def test_limits_are_kept_and_malformed_ones_refused() -> None:
     assert again.apply(other)[0][0, 0] < 8.0 and again.apply(other)[0][0, 1] == numbers[0, 1]
     with pytest.raises(DataError, match="limits"):
         Columns.from_arrays({**fitted.to_arrays(), "limits": np.zeros((2, 1))})
+
+
+def test_tables_that_cannot_be_learnt_from_are_refused_by_name() -> None:
+    rng = np.random.default_rng(6)
+    table, labels = rng.normal(size=(100, 4)), np.arange(100) % 2
+    with pytest.raises(DataError, match="bank: all labels are 7; there is nothing to learn"):
+        emulated("linear").fit(two(table, np.full(100, 7.0)))
+    with pytest.raises(DataError, match="bank: 2 rows in common, at least 3 are needed"):
+        emulated().fit(two(table[:2], labels[:2]))
+    with pytest.raises(SettingError, match="holdout"):
+        emulated(holdout=0.99).fit(two(table, labels))
+    dates = np.full((100, 1), np.datetime64("2026-01-01"))
+    with pytest.raises(DataError, match="shop: data is an array of dates; give a pandas frame"):
+        Party("shop", dates)
+    with pytest.raises(DataError, match="bank: weighted residuals of the label party's own fit up to"):
+        emulated(class_weight={0: 1.0, 1: 9.0}, margin_bound=0.5).fit(two(table, labels))
+
+
+def test_a_sparse_matrix_is_filled_up() -> None:
+    class Sparse:
+        """As scipy's: it has toarray, and numpy takes it for one object."""
+
+        def toarray(self) -> Array:
+            return np.eye(4)
+
+    assert np.array_equal(Party("shop", Sparse()).features, np.eye(4))
+
+
+def test_rows_in_another_order_at_one_party_are_announced() -> None:
+    rng = np.random.default_rng(7)
+    table = rng.normal(size=(600, 4))
+    labels = (table @ [2.0, 1.0, 1.0, 1.0] + 0.5 * rng.normal(size=600) > 0).astype(int)
+    held = emulated().fit(two(table, labels)).result_.holdout
+    assert held is not None and held.warning is None and held.interval is not None
+    assert held.interval[0] < held.value < held.interval[1]
+    table[:, :2] = table[rng.permutation(600), :2]
+    with pytest.warns(QualityWarning, match="rows of another party in another order") as told:
+        emulated().fit(two(table, labels))
+    assert len([each for each in told if each.category is QualityWarning]) == 1
