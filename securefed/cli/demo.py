@@ -1,7 +1,7 @@
 """`securefed demo`: every party as a process of its own on this machine, over mutual TLS, on built-in data.
 
-The same commands that organisations run, `securefed party` and `securefed predict`, with fresh keys in a
-temporary folder. What this process knows more than any party is the comparison at the end.
+It runs the commands that organisations run, `securefed party` and `securefed predict`, with fresh keys in a
+temporary folder. Only this process knows all data. It compares the result with a model of all data.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from securefed.report.rundir import RunDirectory
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
-See it work, with nothing to configure. Every party is a process of its own on this machine, over mutual TLS
-with fresh keys in a temporary folder; with more than two parties a helper without data takes part. They find
-the common people privately, train under encryption and predict for new people. At the end the result is
-compared with a model that sees all data."""
+See it work, with nothing to configure. Every party is a process of its own on this machine. The parties talk
+over mutual TLS, with fresh keys in a temporary folder. With more than two parties a helper without data takes
+part. They find the common people privately, train under encryption and predict for new people. At the end the
+result is compared with a model that sees all data."""
 
 EPILOGUE = """\
 examples:
@@ -51,32 +51,47 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--parties", type=int, default=2, metavar="K", help="with data; default %(default)s")
-    parser.add_argument("--scheme", choices=SCHEMES, help=f"default {DEFAULT_SCHEME}")
-    parser.add_argument("--local-steps", type=int, metavar="Q", help="updates between two exchanges")
-    parser.add_argument("--objective", choices=OBJECTIVES, default=next(iter(OBJECTIVES)))
-    parser.add_argument("--data", choices=DATA, default="breast", help="default %(default)s")
     parser.add_argument(
-        "--reveal", choices=("nothing", "own-gradient"), help="of training; default nothing where possible"
+        "--parties", type=int, default=2, metavar="K", help="how many parties have data; default %(default)s"
+    )
+    parser.add_argument(
+        "--scheme", choices=SCHEMES, help=f"how numbers are encrypted; default {DEFAULT_SCHEME}"
+    )
+    parser.add_argument(
+        "--local-steps", type=int, metavar="Q", help="updates that a party makes between two exchanges"
+    )
+    parser.add_argument(
+        "--objective",
+        choices=OBJECTIVES,
+        default=next(iter(OBJECTIVES)),
+        help="linear: all parties know the new people; transfer: only some people are shared",
+    )
+    parser.add_argument("--data", choices=DATA, default="breast", help="which data set; default %(default)s")
+    parser.add_argument(
+        "--reveal",
+        choices=("nothing", "own-gradient"),
+        help="what training shows each party; default nothing where possible",
     )
     parser.add_argument(
         "--helper",
         "--key-holder",
         dest="key_holder",
         action="store_true",
-        help="a helper for two parties of --objective transfer; more parties always have one",
+        help="add a helper to two parties of --objective transfer; more parties always have one",
     )
-    parser.add_argument("--rounds", type=int, metavar="R", help="of training")
-    parser.add_argument("--key-bits", type=int, help="of Paillier keys")
+    parser.add_argument("--rounds", type=int, metavar="R", help="rounds of training")
+    parser.add_argument("--key-bits", type=int, help="size of Paillier keys")
     parser.add_argument(
         "--evaluate-every",
         type=int,
         default=0,
         metavar="N",
-        help="the label party sees scores of held-out people every N rounds; default 0, never",
+        help="let the label party see scores of held-out people every N rounds; default 0: never",
     )
-    parser.add_argument("--folder", type=Path, help="where to put everything; default a temporary folder")
-    parser.add_argument("--seed", type=int, default=0, help="of the data and batches; default %(default)s")
+    parser.add_argument("--folder", type=Path, help="where to put all files; default a temporary folder")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="choose other people for training; default %(default)s"
+    )
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
@@ -87,7 +102,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     settings.shared(data.parties)  # what cannot be run is refused before anything is made
     baselines = data.baselines(args.objective)
     folder = _folder(args.folder)
-    terminal.say(terminal.paint(f"securefed demo: {data.title}", "bold"))
+    terminal.say(f"securefed demo: {data.title}", colour="bold")
     for line in settings.lines(data):
         terminal.say(f"  {line}")
     made = DemoRun(folder, data, settings, secrets.token_urlsafe(24), terminal)

@@ -67,8 +67,9 @@ def test_it_shows_the_whole_way_in_plain(tmp_path: Path) -> None:
         "rounds",
         "time",
         "sent",
-        "lab saw",
-        "clinic saw",
+        "What each party saw",
+        "  lab     everything",
+        "  clinic  171 scores of new people",
         "audit",
         "report",
     ):
@@ -139,7 +140,7 @@ def test_every_way_of_it_is_encrypted_and_good(words: tuple[str, ...], tmp_path:
         assert "71 scores of held-out people; otherwise only ciphertexts" in facts["saw"]["clinic"]  # type: ignore[index]
         assert facts["bytes"] < 10_000_000  # type: ignore[operator]
     if {"--parties", "--helper"} & set(words):
-        assert "notary saw   only ciphertexts and random shares" in text
+        assert "notary  only ciphertexts and random shares" in text
 
 
 class Screen:
