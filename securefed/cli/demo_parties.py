@@ -151,8 +151,8 @@ class DemoRun:
             metric = "" if event["metric"] is None else f"AUC {event['metric']:.3f}, "
             progress.step(
                 int(event["round"]),
-                f"{metric}sent {size(event['sent'])}, computed {seconds(event['computation'])}, "
-                f"communicated {seconds(event['communication'])}",
+                f"{metric}sent {size(event['sent'])}, compute {seconds(event['computation'])}, "
+                f"network {seconds(event['communication'])}",
             )
         return progress
 
