@@ -199,7 +199,8 @@ def test_at_a_terminal_there_are_colours_and_a_line_that_renews_itself(tmp_path:
     screen.until(r"training, round .*\r.*[2-9]\d/100000")
     assert "\x1b[1msecurefed demo" in screen.text  # bold
     assert re.search(
-        r"\r[^\n]*training, round [^\n]*sent [\d.]+ [kM]?B, compute [\d.]+ m?s, network [\d.]+ m?s", screen.text
+        r"\r[^\n]*training, round [^\n]*sent [\d.]+ [kM]?B, compute [\d.]+ m?s, network [\d.]+ m?s",
+        screen.text,
     )
     assert "left ~" in screen.text
     assert screen.text.count("\n") < 15, "one line, renewed, and not one a round"
