@@ -15,11 +15,13 @@ from securefed.files import make_folder, write_atomically, write_json
 from securefed.process.fields import check_names
 from securefed.process.keys import (
     CHECKPOINT_KEY,
+    SIGNING_KEY,
     change_passphrase,
     he_file,
     kept_kinds,
     make_checkpoint_key,
     make_he_key,
+    make_signing_key,
 )
 from securefed.transport.identity import (
     CERTIFICATE_FILE,
@@ -172,6 +174,8 @@ def make_party_folder(
     identity = _own_identity(folder, name, passphrase, days)
     if not (folder / CHECKPOINT_KEY).exists():
         make_checkpoint_key(folder, passphrase)
+    if not (folder / SIGNING_KEY).exists():
+        make_signing_key(folder, passphrase)
     for scheme in schemes:
         if not (folder / he_file(scheme)).exists():
             make_he_key(folder, scheme, key_bits, passphrase)

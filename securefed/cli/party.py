@@ -176,7 +176,7 @@ def _take_part(
         display.close()
         write_run(session, account)
         if over:
-            account = close_run(endpoint, account, others)
+            account = close_run(endpoint, session, account, others)
             write_run(session, account)
             remove_folder(session.directory.checkpoints)
     return account

@@ -17,9 +17,11 @@ from securefed.audit.files import read_run
 from securefed.audit.report import audit
 from securefed.data.psi import MAX_IDS
 from securefed.errors import DataError, SettingError
+from securefed.files import write_json
 from securefed.process.alignment import ALIGNMENT_KINDS, COUNT_BYTES
 from securefed.process.endpoint import may_return, why_it_ended
 from securefed.process.party_run import DataSession, Session
+from securefed.process.signing import Signatures
 from securefed.process.transcripts import Events
 from securefed.protocols.messages import KINDS, fixed_sizes
 from securefed.report.page import render
@@ -165,9 +167,14 @@ def write_run(session: Session, account: PartyAccount) -> None:
     directory.write(result, timing, render(result, timing, section))
 
 
-def close_run(endpoint: Endpoint, account: PartyAccount, peers: list[str]) -> PartyAccount:
-    """Compare transcripts and exchange times with the peers. Who is gone already is not compared."""
+def close_run(endpoint: Endpoint, session: Session, account: PartyAccount, peers: list[str]) -> PartyAccount:
+    """Compare transcripts, exchange times and sign. Whoever is gone already is not compared.
+
+    The own signature and countersignatures of the peers' transcripts go into the run directory.
+    """
+    signatures = Signatures(session.keys, account.transcript, account.instance)
     facts = {
+        "signed": signatures.to_facts(),
         "timing": {
             "computation_seconds": account.path.computation,
             "communication_seconds": account.path.communication,
@@ -196,6 +203,7 @@ def close_run(endpoint: Endpoint, account: PartyAccount, peers: list[str]) -> Pa
         pass  # whoever is away: what was heard of the others counts
     finally:
         endpoint.timeouts = normal
+    write_json(session.directory.signatures, signatures.to_file({p: heard[p] for p in peers if p in heard}))
     return replace(account, peers={peer: _compared(account, peer, heard.get(peer)) for peer in peers})
 
 

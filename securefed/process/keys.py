@@ -2,6 +2,7 @@
 
     tls-key.skf, certificate.pem   who it is on the network (securefed.transport.identity)
     checkpoint-key.skf             a random key for checkpoints; the secret of blurred scores follows from it
+    signing-key.skf                an Ed25519 key that signs transcripts (securefed.process.signing)
     he-<kind>.skf                  a secret key for runs that reveal own gradients; made only when asked for
 
 A run that reveals nothing makes its encryption keys itself, new ones for every attempt, and needs no
@@ -12,8 +13,11 @@ from __future__ import annotations
 
 import logging
 import secrets
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from securefed.crypto import KEY_KINDS, KeyHolder, generate, load_key, save_key
 from securefed.crypto.errors import KeyFileError, WrongPassphrase
@@ -30,9 +34,17 @@ from securefed.transport.identity import (
     sealed_private_key,
 )
 
-__all__ = ["CHECKPOINT_KEY", "PartyKeys", "change_passphrase", "he_file", "kept_kinds", "make_he_key"]
+__all__ = [
+    "CHECKPOINT_KEY",
+    "SIGNING_KEY",
+    "PartyKeys",
+    "change_passphrase",
+    "he_file",
+    "kept_kinds",
+    "make_he_key",
+]
 
-CHECKPOINT_KEY = "checkpoint-key.skf"
+CHECKPOINT_KEY, SIGNING_KEY = "checkpoint-key.skf", "signing-key.skf"
 SAVE_EVERY = 1000
 """Openings after which a CKKS key is written again: its file counts them, and a key answers so many."""
 
@@ -61,6 +73,18 @@ def make_checkpoint_key(folder: Path, passphrase: str) -> None:
         secrets.token_bytes(32),
         passphrase,
         label="securefed checkpoints",
+        beside=beside if beside.exists() else None,
+    )
+
+
+def make_signing_key(folder: Path, passphrase: str) -> None:
+    """A random Ed25519 key, under the same derivation as the TLS key where there is one."""
+    beside = folder / SEALED_KEY_FILE
+    write_key_file(
+        folder / SIGNING_KEY,
+        Ed25519PrivateKey.generate().private_bytes_raw(),
+        passphrase,
+        label="securefed transcripts",
         beside=beside if beside.exists() else None,
     )
 
@@ -125,6 +149,17 @@ class PartyKeys:
         if len(secret) != 32:
             raise KeyFileError(f"{self._folder / CHECKPOINT_KEY}: {len(secret)} bytes, 32 are a key")
         return secret
+
+    @cached_property
+    def signing_key(self) -> Ed25519PrivateKey:
+        """The key that signs transcripts; made here for a folder of an older release."""
+        path = self._folder / SIGNING_KEY
+        if not path.exists():
+            make_signing_key(self._folder, self._passphrase)
+        secret = read_key_file(path, self._passphrase).secret
+        if len(secret) != 32:
+            raise KeyFileError(f"{path}: {len(secret)} bytes, 32 are a key")
+        return Ed25519PrivateKey.from_private_bytes(secret)
 
     @property
     def score_key(self) -> bytes:

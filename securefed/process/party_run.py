@@ -100,7 +100,7 @@ class Session(ABC):
         """Told what a person may want to know before the run is over."""
         self.following: Callable[[int, int], None] | None = None
         """Told (rounds done, rows) when the training of an attempt begins."""
-        self._keys, self._mapper, self._follow, self._events = keys, mapper, follow, events
+        self.keys, self._mapper, self._follow, self._events = keys, mapper, follow, events
         self._said, self._shapes = ResumeState(0), dict[str, str]()
         self._started = time.monotonic()
 
@@ -133,9 +133,9 @@ class Session(ABC):
             name: self._said if name == self.name else ResumeState.from_facts(name, link.hello[name])
             for name in self.shared.stateful
         }
-        if self._keys.holder is not None:
+        if self.keys.holder is not None:
             self.directory.make()
-            self._keys.holder.memory.keep(self.directory.openings)
+            self.keys.holder.memory.keep(self.directory.openings)
         try:
             decision = self._together(self._decide, standings)
             self._shapes = {name: standings[name].ids for name in self.shared.parties}
@@ -281,7 +281,7 @@ class Session(ABC):
         if trained is not None:
             save_shard(self.directory.shard, self.shared, agreement, decision.instance, trained)
         self._save_preparation(None)
-        self._keys.keep_count(now=True)
+        self.keys.keep_count(now=True)
         link.transcript.close()
         keeper.write(rounds, reason, done=True)
         self.account = self._settle(decision.instance, agreement, rounds, reason, keeper.tally, keeper.path)
@@ -373,7 +373,7 @@ class DataSession(Session):
 
     def _guard(self) -> ScoreGuard:
         """Rows are known to it by their ids, where there are any."""
-        data, guard = self._data, score_guard(self.party, self._keys, column_bits(self._data.features))
+        data, guard = self._data, score_guard(self.party, self.keys, column_bits(self._data.features))
         if data.ids is not None:
             guard.know(data.features, [each.encode() for each in data.ids])
         return guard
@@ -400,7 +400,7 @@ class DataSession(Session):
         )
         measured: list[Measured | None] = []
         context = PartyContext(
-            self._keys.holder,
+            self.keys.holder,
             self._mapper,
             on_round=self._on_round(keeper, measured),
             on_scoring=keeper.on_scoring,
@@ -418,7 +418,7 @@ class DataSession(Session):
         def on_round(state: Round) -> None:
             self._judge(measured[0])
             keeper.on_round(state)
-            self._keys.keep_count()
+            self.keys.keep_count()
 
         return on_round
 
@@ -476,7 +476,7 @@ class DataSession(Session):
         return take_labels(read_arrays(self.directory.preparation, "preparation"), self.shared)[1]
 
     def _score_bits(self) -> int | None:
-        return None if self.party.is_label_party else score_guard(self.party, self._keys).ledger.total_bits
+        return None if self.party.is_label_party else score_guard(self.party, self.keys).ledger.total_bits
 
 
 class KeyHolderSession(Session):
@@ -514,14 +514,14 @@ class KeyHolderSession(Session):
 
         def on_round(state: Round) -> None:
             keeper.on_round(state)
-            self._keys.keep_count()
+            self.keys.keep_count()
 
         context = PartyContext(
-            self._keys.holder,
+            self.keys.holder,
             self._mapper,
             on_round=on_round,
             on_scoring=keeper.on_scoring,
-            guard=score_guard(self.party, self._keys),
+            guard=score_guard(self.party, self.keys),
         )
         program = self.shared.kit().key_holder(agreement, context)
         helps = self.shared.helper is not None

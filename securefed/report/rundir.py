@@ -4,6 +4,7 @@
     timing.json               computation and communication, round by round and by activity
     report.html               both, with plots, for people
     transcript-<party>.jsonl  everything this party sent, received and opened (securefed.transport.transcript)
+    signatures-<party>.json   the party's signature of that, and countersignatures (securefed.audit.verify)
     alignment-<party>.jsonl   the same for the set intersection before the training
     shard-<party>.npz         this party's part of the model
     preparation-<party>.npz   how its columns were encoded and scaled
@@ -48,6 +49,11 @@ class RunDirectory:
     @property
     def transcript(self) -> Path:
         return self.folder / f"transcript-{self.party}.jsonl"
+
+    @property
+    def signatures(self) -> Path:
+        """The signature of this party's transcript, and countersignatures of the peers'."""
+        return self.folder / f"signatures-{self.party}.json"
 
     @property
     def alignment(self) -> Path:

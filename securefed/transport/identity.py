@@ -28,7 +28,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from securefed.checks import check_integer
@@ -297,6 +297,12 @@ class Identity:
         chain = certificate.encode() if isinstance(certificate, str) else certificate
         loaded = _open_key(key, passphrase)
         return cls(Certificate.from_pem(chain), loaded, chain)
+
+    def sign(self, data: bytes) -> bytes:
+        """Sign with the TLS key: ECDSA, or RSA with PKCS #1 v1.5; SHA-256."""
+        if isinstance(self._key, ec.EllipticCurvePrivateKey):
+            return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
+        return self._key.sign(data, padding.PKCS1v15(), hashes.SHA256())
 
     def key_pem(self) -> bytes:
         """The private key as PKCS#8, in the clear. Never to be sent to anybody."""

@@ -228,7 +228,8 @@ def test_init_makes_a_party_and_says_what_to_send(tmp_path: Path, capsys: pytest
     text = capsys.readouterr().out
     fingerprint = json.loads((tmp_path / "out.json").read_text())["fingerprint"]
     assert fingerprint in text and "Never send to anybody" in text and "certificate.pem" in text
-    assert sorted(path.name for path in folder.glob("*.skf")) == ["checkpoint-key.skf", "tls-key.skf"]
+    names = ["checkpoint-key.skf", "signing-key.skf", "tls-key.skf"]
+    assert sorted(path.name for path in folder.glob("*.skf")) == names
     for secret in folder.glob("*.skf"):
         assert secret.stat().st_mode & 0o777 == 0o600
         assert b"BEGIN PRIVATE KEY" not in (folder / secret).read_bytes(), "under the passphrase"

@@ -1,0 +1,45 @@
+"""`securefed verify FOLDER`: were transcripts signed by their parties, and do they tell the same story?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from securefed.audit.verify import verify
+from securefed.cli.terminal import Terminal
+from securefed.errors import DataError
+from securefed.files import write_json
+
+__all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
+
+DESCRIPTION = """\
+Verify the transcripts of a run: chains of hashes, signatures, countersignatures of the other parties, and
+that what one party sent is what the other received. A third party can do the same without securefed: the
+file securefed/audit/verify.py stands alone (python verify.py FOLDER) and needs the package `cryptography`."""
+
+EPILOGUE = """\
+examples:
+  securefed verify together/        transcript-<party>.jsonl and signatures-<party>.json of several parties
+
+Exit code 0: every check that could be made passed; 1: one failed; 2: there is nothing to verify."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="with transcripts and signatures")
+
+
+def run(args: argparse.Namespace, terminal: Terminal) -> int:
+    results = verify(args.folder) if args.folder.is_dir() else []
+    if not results:
+        raise DataError(f"{args.folder}: no transcript-<party>.jsonl there")
+    counts = {word: sum(verdict == word for verdict, _, _ in results) for word in ("pass", "FAIL", "skip")}
+    for verdict, what, more in results:
+        if verdict == "FAIL" or not args.quiet:
+            colour = {"pass": "green", "FAIL": "red", "skip": "yellow"}[verdict]
+            terminal.result(f"{verdict}  {what}" + (f": {more}" if more else ""), colour=colour)
+    summary = f"{counts['pass']} checks passed, {counts['FAIL']} failed, {counts['skip']} skipped"
+    terminal.result(summary)
+    if args.json is not None:
+        checks = [{"verdict": verdict, "check": what, "text": more} for verdict, what, more in results]
+        write_json(args.json, {"passed": counts["FAIL"] == 0, "verdict": summary, "checks": checks})
+    return 1 if counts["FAIL"] else 0
