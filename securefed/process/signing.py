@@ -4,7 +4,7 @@
     signatures-<party>.json      in the run directory: the own signature, and one for each peer's transcript
 
 The parties tell each other their signed statements when a run ends, over connections that their certificates
-have authenticated. Each keeps what the others said, countersigned. securefed.audit.verify says what is signed.
+have authenticated. Each keeps what the others said, countersigned. What is signed: securefed.audit.verify.
 """
 
 from __future__ import annotations
