@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from securefed import GeneralisedLinear, Party
 from securefed.errors import SecurefedError
-from securefed.labels.quality import HeldOut
+from securefed.labels.quality import HeldOut, QualityWarning
 
 __all__ = ["Outcome", "hostile", "made"]
 
@@ -87,7 +87,7 @@ def hostile(seed: int) -> Outcome:
             return Outcome(*facts, "refused", f"{type(error).__name__}: {error}")
         except Exception as error:  # noqa: BLE001  # whatever it is, it is what this looks for
             return Outcome(*facts, "crashed", f"{type(error).__name__}: {error}")
-    announced = any("JOINT MODEL" in str(each.message) for each in told)
+    announced = any(issubclass(each.category, QualityWarning) for each in told)
     held = model.result_.holdout
     if not np.isfinite(found).all():
         return Outcome(*facts, "silently bad", "scores that are no numbers")

@@ -22,23 +22,25 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine, make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, RidgeCV
-from sklearn.metrics import accuracy_score, brier_score_loss, d2_tweedie_score, r2_score, roc_auc_score
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bench.hostile import hostile
+from bench.quality_tables import PACKAGED, available, loader
 from securefed import GeneralisedLinear, MultiClass, Party
 from securefed.data.sources import VARIABLE
 from securefed.data.tables import read_table
 from securefed.errors import SettingError
+from securefed.labels.metrics import Answers, main_metric, measure
 
 __all__ = ["Row", "add_arguments", "run"]
 
 Array = NDArray[np.float64]
-PARTIES = (2, 3, 5, 10)
+PARTIES = (2, 3, 5)
 ENCRYPTED = (2, 5)
 """Numbers of parties that are run encrypted as well, on the first split."""
+SHOWN = ("log loss", "Brier", "calibration error")
 LOST = 0.005
 """What an encrypted run may be below the emulated one of the same split."""
 
@@ -74,8 +76,9 @@ class Row:
     metric: str
     value: float
     joined: float
-    brier: float | None
-    brier_joined: float | None
+    more: dict[str, float]
+    """Every other metric of the registry."""
+    more_joined: dict[str, float]
     holdout: float | None
     seed: int
 
@@ -145,6 +148,19 @@ TABLES = (
     Table("policies", "linear", 0.01, policies, settings={"family": "poisson"}, exposure=True),
     Table("policies, a linear model", "linear", 1.0, policies, exposure=True),
 )
+OF_PACKAGES = tuple(
+    Table(
+        f"{name} ({label})",
+        "logistic" if kind in ("two", "classes") else "linear",
+        0.01,
+        loader(package, name, label, condition, leaks),
+        10_000,
+        settings={"family": "poisson"} if kind == "counts" else {},
+    )
+    for package, name, kind, label, condition, leaks in PACKAGED
+    if available(package)
+)
+"""Real tables that packages ship; without the extra "tables" there are none."""
 OF_FILES = (
     Table("FATE's breast", "logistic", 0.01, _fate("breast")),
     Table("FATE's vehicle, 4 classes", "logistic", 0.01, _fate("vehicle_scale")),
@@ -155,14 +171,16 @@ OF_FILES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=3, help="splits of each table; default %(default)s")
-    names = [table.name for table in TABLES + OF_FILES]
+    names = [table.name for table in TABLES + OF_PACKAGES + OF_FILES]
     parser.add_argument("--table", choices=names, metavar="NAME", help="one table, and no hostile ones")
+    parser.add_argument("--emulated", action="store_true", help="no encrypted runs")
+    parser.add_argument("--markdown", type=Path, help="write the table of docs/choosing.md to this file")
     parser.add_argument("--hostile", type=int, default=200, help="hostile tables; default %(default)s")
 
 
 def run(args: argparse.Namespace) -> int:
     there = os.environ.get(VARIABLE)
-    tables: tuple[Table, ...] = TABLES if there is None else TABLES + OF_FILES
+    tables: tuple[Table, ...] = TABLES + OF_PACKAGES + (() if there is None else OF_FILES)
     hostiles = 20 if args.quick else args.hostile
     if args.table is not None:
         tables, hostiles = tuple(table for table in tables if table.name == args.table), 0
@@ -181,7 +199,8 @@ def run(args: argparse.Namespace) -> int:
                 for seed in range(args.seed, args.seed + seeds):
                     rows.append(measured(table, count, seed, encrypted=False))
                 _show(rows[-seeds:])
-            for count in ENCRYPTED if not args.quick else ENCRYPTED[: table.name == "breast cancer"]:
+            encrypted = ENCRYPTED if not args.quick else ENCRYPTED[: table.name == "breast cancer"]
+            for count in () if args.emulated else encrypted:
                 rows.append(measured(table, count, args.seed, encrypted=True))
                 _show(rows[-1:])
         outcomes = [hostile(args.seed + number) for number in range(hostiles)]
@@ -191,6 +210,8 @@ def run(args: argparse.Namespace) -> int:
     for bar in bars:
         word = "met" if bar["met"] else "MISSED"
         print(f"{word:<7}{bar['name']}: {bar['value']:.4f} ({bar['better']} than {bar['bar']:g} is asked)")
+    if args.markdown:
+        args.markdown.write_text(markdown(tables, rows))
     if args.json:
         report = {"rows": [asdict(row) for row in rows], "bars": bars}
         report["hostile"] = [asdict(each) for each in outcomes]
@@ -209,7 +230,8 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
         np.arange(len(labels)), test_size=0.3, random_state=seed, stratify=labels if classes else None
     )
     offset: Array | None = None
-    if table.exposure and table.settings:
+    counts = table.settings.get("family") is not None
+    if table.exposure and counts:
         offset, numbers = np.log(numbers[:, -1]), numbers[:, :-1]
     apart = 1 if table.exposure and offset is None else 0
     order = np.random.default_rng(seed).permutation(numbers.shape[1] - apart)
@@ -239,85 +261,170 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
     held = model.holdout_ if many else model.result_.holdout
     facts: dict[str, Any] = {"table": table.name, "parties": count, "scheme": settings.scheme, "seed": seed}
     facts["holdout"] = None if held is None else held.value
-    facts |= {"brier": None, "brier_joined": None}
-    if table.exposure:
-        exposure = np.asarray(table.load()[0])[:, -1]
-        best = make_pipeline(StandardScaler(), PoissonRegressor(alpha=1e-4, max_iter=500))
-        rates = labels / exposure
-        best.fit(numbers[train], rates[train], poissonregressor__sample_weight=exposure[train])
-        means = (model.predict(new), exposure[test] * best.predict(numbers[test]))
-        ours, theirs = (d2_tweedie_score(labels[test], np.maximum(each, 1e-3), power=1) for each in means)
-        return Row(metric="D2", value=ours, joined=theirs, **facts)
-    if not classes:
-        joined = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2, 3, 20)))
-        joined.fit(numbers[train], labels[train])
+    own = _joined(table, numbers, labels, train, seed, None if offset is None else np.exp(offset))
+    told = own(test)
+    if many or classes:
+        names = np.unique(labels)
+        truth = np.searchsorted(names, labels[test]).astype(np.float64)
+        likely = model.predict_proba(new)
+        kind = "classes" if many else "two classes"
         ours, theirs = (
-            r2_score(labels[test], each) for each in (model.predict(new), joined.predict(numbers[test]))
+            Answers(
+                kind,
+                truth,
+                None if many else score,
+                each if many else each[:, 1],
+                np.argmax(each, axis=1).astype(np.float64),
+            )
+            for each, score in (
+                (likely, None if many else model.decision_function(new)),
+                (told, None if many else told[:, 1]),
+            )
         )
-        return Row(metric="R2", value=ours, joined=theirs, **facts)
-    joined = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+    else:
+        kind = "counts" if table.exposure or counts else "numbers"
+        exposure = np.asarray(table.load()[0])[test, -1] if table.exposure else None
+        found = model.predict(new)
+        ours, theirs = (
+            Answers(
+                kind,
+                labels[test].astype(np.float64),
+                predictions=np.maximum(each, 1e-3) if kind == "counts" else each,
+                exposure=exposure,
+            )
+            for each in (found, told)
+        )
+    name = main_metric(ours).name
+    first, second = measure(ours), measure(theirs)
+    return Row(
+        metric=name,
+        value=first.pop(name),
+        joined=second.pop(name),
+        more=first,
+        more_joined=second,
+        **facts,
+    )
+
+
+def _joined(
+    table: Table,
+    numbers: Array,
+    labels: NDArray[Any],
+    train: NDArray[np.intp],
+    seed: int,
+    exposure: Array | None,
+) -> Callable[[NDArray[np.intp]], Array]:
+    """Fit scikit-learn's model of all columns in one place, and return what it says of rows."""
+    if table.exposure or table.settings.get("family") is not None:
+        whole = (
+            exposure
+            if exposure is not None
+            else np.asarray(table.load()[0])[:, -1]
+            if table.exposure
+            else None
+        )
+        whole = np.ones(len(labels)) if whole is None else whole
+        best = make_pipeline(StandardScaler(), PoissonRegressor(alpha=1e-4, max_iter=500))
+        best.fit(numbers[train], (labels / whole)[train], poissonregressor__sample_weight=whole[train])
+        return lambda rows: np.asarray(whole[rows] * best.predict(numbers[rows]))
+    if table.loss == "linear":
+        ridge = make_pipeline(StandardScaler(), RidgeCV(np.logspace(-2, 3, 20))).fit(
+            numbers[train], labels[train]
+        )
+        return lambda rows: np.asarray(ridge.predict(numbers[rows]))
+    model: Any = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
     if table.transform is not None:
-        joined = HistGradientBoostingClassifier(random_state=seed)
-    joined.fit(numbers[train], labels[train])
-    if many:
-        ours = accuracy_score(labels[test], model.predict(new))
-        return Row(
-            metric="accuracy",
-            value=ours,
-            joined=accuracy_score(labels[test], joined.predict(numbers[test])),
-            **facts,
-        )
-    positive = labels[test] == model.classes_[1]
-    expected = joined.predict_proba(numbers[test])[:, 1]
-    facts |= {
-        "brier": brier_score_loss(positive, model.predict_proba(new)[:, 1]),
-        "brier_joined": brier_score_loss(positive, expected),
-    }
-    auc = roc_auc_score(positive, model.decision_function(new))
-    return Row(metric="AUC", value=auc, joined=roc_auc_score(positive, expected), **facts)
+        model = HistGradientBoostingClassifier(random_state=seed)
+    model.fit(numbers[train], labels[train])
+    return lambda rows: np.asarray(model.predict_proba(numbers[rows]))
 
 
 def _show(rows: list[Row]) -> None:
     first = rows[0]
-    ours, joined = (float(np.mean([getattr(row, name) for row in rows])) for name in ("value", "joined"))
-    brier = ""
-    if first.brier is not None:
-        mean = [float(np.mean([getattr(row, name) for row in rows])) for name in ("brier", "brier_joined")]
-        brier = f"   Brier {mean[0]:.4f} {mean[1]:.4f}"
+    ours, joined = (_median(rows, name) for name in ("value", "joined"))
+    more = "".join(
+        f"   {name} {_median(rows, name):.4f} {_median(rows, name, joined=True):.4f}"
+        for name in SHOWN
+        if name in first.more
+    )
     print(
         f"{first.table:<28}{first.parties:>8} {first.scheme:<7}{first.metric:<10}{ours:8.4f}{joined:8.4f}"
-        f"{ours - joined:+9.4f}{brier}",
+        f"{ours - joined:+9.4f}{more}",
         flush=True,
     )
 
 
+def _median(rows: list[Row], name: str, *, joined: bool = False) -> float:
+    if name in ("value", "joined"):
+        return float(np.median([getattr(row, name) for row in rows]))
+    return float(np.median([(row.more_joined if joined else row.more)[name] for row in rows]))
+
+
+def markdown(tables: tuple[Table, ...], rows: list[Row]) -> str:
+    """The table of docs/choosing.md: medians over seeds of emulated runs."""
+    counts = sorted({row.parties for row in rows})
+    head = ["table", "metric", "joined", *(f"{c} parties" for c in counts)]
+    head += [f"{name}, joined / {counts[0]} parties" for name in SHOWN]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for table in tables:
+        own = [row for row in rows if row.table == table.name and row.scheme == "plain"]
+        by = {c: [row for row in own if row.parties == c] for c in counts}
+        if not own or not all(by.values()):
+            continue
+        first = by[counts[0]]
+        cells = [table.name, first[0].metric, f"{_median(first, 'joined'):.4f}"]
+        cells += [f"{_median(by[c], 'value'):.4f}" for c in counts]
+        for name in SHOWN:
+            there = name in first[0].more and name in first[0].more_joined
+            pair = (_median(first, name, joined=True), _median(first, name)) if there else ()
+            cells.append(" / ".join(f"{value:.4f}" for value in pair))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def bars_of(tables: tuple[Table, ...], rows: list[Row], outcomes: list[str]) -> list[dict[str, Any]]:
-    """The worst number of parties of each table, seeds averaged; Brier scores; the hostile tables."""
+    """The worst number of parties of each table, medians over seeds; log loss; the hostile tables."""
     bars: list[dict[str, Any]] = []
 
     def bar(name: str, value: float, line: float, note: str = "", better: str = "less") -> None:
         met = bool(value <= line if better == "less" else value >= line)
         bars.append({"name": name, "value": value, "bar": line, "better": better, "met": met, "note": note})
 
+    close, sure = list[bool](), list[bool]()
     for table in tables:
         for scheme in sorted({row.scheme for row in rows}):
-            found = [row for row in rows if row.table == table.name and row.scheme == scheme]
-            if not found:
+            own = [row for row in rows if row.table == table.name and row.scheme == scheme]
+            if not own:
                 continue
-            by = {c: [row for row in found if row.parties == c] for c in {row.parties for row in found}}
-            gaps = {c: float(np.mean([row.joined - row.value for row in each])) for c, each in by.items()}
+            by = {c: [row for row in own if row.parties == c] for c in {row.parties for row in own}}
+            gaps = {c: float(np.median([row.joined - row.value for row in each])) for c, each in by.items()}
             worst = max(gaps, key=lambda c: gaps[c])
             note = f"worst of {sorted(gaps)} parties: {worst}"
-            bar(f"{table.name}, {scheme}: {found[0].metric} below joined", gaps[worst], table.bar, note)
+            bar(f"{table.name}, {scheme}: {own[0].metric} below joined", gaps[worst], table.bar, note)
             if table.least is not None:
-                lowest = min(float(np.mean([row.value for row in each])) for each in by.values())
-                bar(f"{table.name}, {scheme}: {found[0].metric}", lowest, table.least, better="more")
-            if found[0].brier is not None:
+                lowest = min(float(np.median([row.value for row in each])) for each in by.values())
+                bar(f"{table.name}, {scheme}: {own[0].metric}", lowest, table.least, better="more")
+            if scheme == "plain" and table.bar < 1.0:
+                close.append(gaps[worst] <= 0.01)
+            if "log loss" in own[0].more and scheme == "plain":
                 more = max(
-                    float(np.mean([(row.brier or 0) - (row.brier_joined or 0) for row in each]))
+                    float(np.median([row.more["log loss"] - row.more_joined["log loss"] for row in each]))
                     for each in by.values()
                 )
-                bar(f"{table.name}, {scheme}: Brier above joined", more, 0.01)
+                sure.append(more <= 0.01)
+    if close:
+        note = f"of {len(close)}; the worst number of parties, medians over seeds"
+        bar("tables more than 0.01 below the joined model", float(close.count(False)), 2.0, note)
+    if sure:
+        share = sure.count(True) / len(sure)
+        note = f"{sure.count(True)} of {len(sure)} tables; the worst number of parties"
+        bar(
+            "share of tables whose log loss is within 0.01 of the joined model's",
+            share,
+            18 / 23,
+            note,
+            "more",
+        )
     emulated = {(row.table, row.parties, row.seed): row.value for row in rows if row.scheme == "plain"}
     lost = {
         key: emulated[key] - row.value

@@ -15,7 +15,7 @@ from securefed.errors import DataError
 from securefed.labels.label_model import LabelModel
 from securefed.models import LinearModel
 
-__all__ = ["coefficients", "intercept"]
+__all__ = ["coefficients", "intercept", "log_odds"]
 
 Array = NDArray[np.float64]
 
@@ -40,6 +40,18 @@ def intercept(shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: L
     for name, model in linear(shards).items():
         total += labels.scale * float(_parameters(name, model, shards, labels)[model.columns :].sum())
     return total
+
+
+def log_odds(
+    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel
+) -> tuple[float, dict[str, dict[str, float]]]:
+    """Return intercept and coefficients of the log odds of the second class, as a logistic regression has."""
+    slope, offset = labels.log_odds
+    weights = {
+        name: {column: slope * weight for column, weight in each.items()}
+        for name, each in coefficients(shards, fitted, labels).items()
+    }
+    return slope * intercept(shards, fitted, labels) + offset, weights
 
 
 def _parameters(name: str, model: LinearModel, shards: Mapping[str, Any], labels: LabelModel) -> Array:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed import models
-from securefed.api.coefficients import coefficients, intercept
+from securefed.api.coefficients import coefficients, intercept, log_odds
 from securefed.api.common import (
     Federated,
     Shard,
@@ -601,6 +601,14 @@ class GeneralisedLinear(Federated):
         """What all coefficients are added to."""
         self._fitted()
         return intercept(self.shards_, self.transforms_, self._label_side)
+
+    @property
+    def log_odds_(self) -> tuple[float, dict[str, dict[str, float]]]:
+        """Intercept and coefficients of the log odds of the second class: `coef_` is on the scale of scores,
+        and the held-out rows say what a score is worth.
+        """
+        self._fitted()
+        return log_odds(self.shards_, self.transforms_, self._label_side)
 
     @property
     def classes_(self) -> NDArray[Any]:

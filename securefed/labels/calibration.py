@@ -133,7 +133,8 @@ class Calibration:
         fitted = IsotonicRegression(out_of_bounds="clip").fit(scores, targets > 0)
         edge = 0.5 / len(scores)
         values = np.clip(fitted.y_thresholds_, edge, 1.0 - edge)
-        return cls(1.0, 0.0, np.asarray(fitted.X_thresholds_, np.float64), values)
+        curve = cls.curve(scores, targets)
+        return cls(curve.slope, curve.offset, np.asarray(fitted.X_thresholds_, np.float64), values)
 
     @classmethod
     def out_of_fold(cls, scores: Array, targets: Array, known: LeastSquares | None = None) -> Array | None:

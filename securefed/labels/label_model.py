@@ -213,6 +213,18 @@ class LabelModel:
             return uncalibrated(taylor=False)(scores - self.own.shift)
         return uncalibrated(taylor=self.taylor)(scores)
 
+    @property
+    def log_odds(self) -> tuple[float, float]:
+        """Slope and offset from scores to the log odds of the second class, by the logistic curve."""
+        if not self.loss.binary:
+            raise SettingError(f"log odds: two classes have them, the loss {self.loss.name!r} has none")
+        if self.calibration is not None:
+            return self.calibration.slope, self.calibration.offset
+        if self.own is not None:
+            return 1.0, -self.own.shift
+        # A Taylor fit without held-out rows: the slope of its probability 1/2 + H/4 at a half.
+        return 1.0, 0.0
+
     def answers(self, scores: Array, threshold: str | float) -> NDArray[Any]:
         """Classes, or numbers."""
         if self.classes is None:

@@ -160,3 +160,11 @@ def test_auto_takes_a_frame_of_numbers_and_words_and_says_what_it_does_not_know(
     new = Party("shop", Frame({"region": np.array(["a", "z"])}), transform="auto")
     with pytest.warns(UserWarning, match="1 of 2 values of column 'region' were not there in training"):
         new.transformed(fitted)
+
+
+def test_what_auto_derives_is_penalised_more_than_the_column() -> None:
+    """In the scale of its numbers: a spline's are sqrt(30) smaller, the column itself has variance 1."""
+    columns, numbers = Columns.fit({"x": np.random.default_rng(0).normal(size=400)}, transform="auto")
+    spread = dict(zip(columns.names, numbers.std(axis=0), strict=True))
+    assert spread.pop("x") == pytest.approx(1.0)
+    assert list(spread.values()) == pytest.approx([30.0**-0.5] * len(spread))

@@ -180,3 +180,17 @@ def test_rows_in_another_order_at_one_party_are_announced() -> None:
     with pytest.warns(QualityWarning, match="rows of another party in another order") as told:
         emulated().fit(two(table, labels))
     assert len([each for each in told if each.category is QualityWarning]) == 1
+
+
+def test_coefficients_of_log_odds_are_those_of_a_logistic_regression() -> None:
+    rng = np.random.default_rng(8)
+    table = rng.normal(size=(4000, 4))
+    truth = np.array([0.8, -0.5, 0.4, 0.0])
+    labels = (rng.random(4000) < 1 / (1 + np.exp(0.7 - table @ truth))).astype(int)
+    model = emulated(holdout=0.5).fit(two(table, labels))
+    intercept, weights = model.log_odds_
+    found = np.array([weight for each in weights.values() for weight in each.values()])
+    assert np.abs(found - truth).max() < 0.12 and abs(intercept + 0.7) < 0.12
+    assert np.abs(np.array(list(model.coef_["shop"].values())) - truth[:2]).max() > 0.02
+    with pytest.raises(SettingError, match="log odds: two classes have them"):
+        _ = emulated("linear").fit(two(table, table[:, 0])).log_odds_
