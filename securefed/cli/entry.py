@@ -78,6 +78,12 @@ def build_parser(commands: Sequence[str] = tuple(COMMANDS)) -> argparse.Argument
 def _common(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("output")
     group.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE, for machines")
+    group.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="json: every line on stderr is an object with time, level, party, run and text",
+    )
     group.add_argument("-q", "--quiet", action="store_true", help="nothing but the result and errors")
     group.add_argument("-v", "--verbose", action="store_true", help="say more, a line a round")
 
@@ -97,7 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.command is None:
         build_parser([]).print_help()
         return 2
-    with Terminal(quiet=args.quiet, verbose=args.verbose) as terminal:
+    json_lines = args.log_format == "json"
+    with Terminal(quiet=args.quiet, verbose=args.verbose, json_lines=json_lines) as terminal:
         return _guarded(args, terminal)
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securefed.cli import passphrase as phrases
-from securefed.cli.entry import OUT_OF_MEMORY, Stopped
+from securefed.cli.entry import OUT_OF_MEMORY, Stopped, is_user_error
 from securefed.cli.foreground import in_foreground, waiting_note
-from securefed.cli.terminal import Progress, Terminal
+from securefed.cli.terminal import MOST_LINE, Progress, Terminal
 from securefed.crypto import Mapper
 from securefed.data.columns import Columns
 from securefed.engine import WorkerDied, started_engine
+from securefed.errors import SecurefedError, plain_text
 from securefed.files import StorageError, check_writable, only_process, write_json
 from securefed.labels.metrics import shown
 from securefed.process.attempts import (
@@ -78,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     party = read_party_file(args.file)
+    terminal.labels = {"party": party.own.name, "run": party.shared.name}
     reveal = "nothing" if party.shared.blind else "own-gradient"
     for line in trust_lines(party.shared.scheme, reveal, party.shared.objective):
         terminal.warn(line)
@@ -106,7 +108,13 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         try:
             account = _take_part(session, keys, terminal, display, events, restart=args.restart)
         except (KeyboardInterrupt, MemoryError, PeerGone, StorageError, WorkerDied) as error:
-            raise Stopped(_how_to_go_on(args.file, session, error)) from None
+            text = _how_to_go_on(args.file, session, error)
+            events.tell("stopped" if isinstance(error, KeyboardInterrupt) else "failed", reason=text, exit=1)
+            raise Stopped(text) from None
+        except SecurefedError as error:
+            code = 2 if is_user_error(error) else 1
+            events.tell("failed", reason=plain_text(error, MOST_LINE), exit=code)
+            raise
         finally:
             display.close()
         _report(session, account, terminal, args.json)

@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     party = read_party_file(args.file)
+    terminal.labels = {"party": party.own.name, "run": party.shared.name}
     directory = RunDirectory(party.run_folder, party.own.name)
     shard = None
     if not party.is_key_holder:

@@ -6,12 +6,14 @@ terminal, and colours not with NO_COLOR or TERM=dumb; into a file or a pipe go p
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 import threading
 import time
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Self, TextIO
 
 __all__ = ["Progress", "Terminal"]
@@ -32,10 +34,13 @@ class Terminal:
         *,
         quiet: bool = False,
         verbose: bool = False,
+        json_lines: bool = False,
         out: TextIO | None = None,
         err: TextIO | None = None,
     ) -> None:
-        self.quiet, self.verbose = quiet, verbose
+        self.quiet, self.verbose, self._json_lines = quiet, verbose, json_lines
+        self.labels: dict[str, str] = {}
+        """Party and run, in every line of JSON."""
         self._out, self._err = out or sys.stdout, err or sys.stderr
         self._progress: Progress | None = None
         self._lock = threading.RLock()
@@ -43,7 +48,12 @@ class Terminal:
     @property
     def live(self) -> bool:
         """A line can be renewed in place."""
-        return self._err.isatty() and os.environ.get("TERM") != "dumb" and not self.quiet
+        return (
+            not self._json_lines
+            and self._err.isatty()
+            and os.environ.get("TERM") != "dumb"
+            and not self.quiet
+        )
 
     def paint(self, text: str, colour: str, stream: TextIO | None = None) -> str:
         target = stream or self._err
@@ -68,16 +78,19 @@ class Terminal:
             self._write(text, "soft")
 
     def warn(self, text: str) -> None:
-        self._write(f"note: {text}", "yellow")
+        self._write(text if self._json_lines else f"note: {text}", "yellow", "warning")
 
     def error(self, text: str) -> None:
         """The last word; what was in progress is over."""
         if self._progress is not None:
             self._progress.close()
-        self._write(text, "red")
+        self._write(text, "red", "error")
 
-    def _write(self, text: str, colour: str | None = None) -> None:
+    def _write(self, text: str, colour: str | None = None, level: str = "info") -> None:
         shown = _harmless(text)
+        if self._json_lines:
+            moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+            shown, colour = json.dumps({"time": moment, "level": level, **self.labels, "text": shown}), None
         with self._lock, self._clear():
             _print(self.paint(shown, colour) if colour else shown, self._err)
 

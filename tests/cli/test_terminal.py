@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+from datetime import datetime
 
 import pytest
 
@@ -94,3 +96,21 @@ def test_progress_into_a_file_is_a_few_plain_lines() -> None:
 
 def test_times_as_people_read_them() -> None:
     assert [clock(s) for s in (0.4, 99, 125, 7260)] == ["0 s", "99 s", "2 min 05 s", "2 h 01 min"]
+
+
+def test_lines_of_json_have_time_level_party_and_run() -> None:
+    err = io.StringIO()
+    with Terminal(json_lines=True, verbose=True, out=io.StringIO(), err=err) as terminal:
+        terminal.labels = {"party": "bank", "run": "first"}
+        terminal.say("a\nb")
+        terminal.warn("careful")
+        terminal.error("broken")
+    lines = [json.loads(line) for line in err.getvalue().splitlines()]
+    assert [(line["level"], line["text"]) for line in lines] == [
+        ("info", "a\nb"),
+        ("warning", "careful"),
+        ("error", "broken"),
+    ]
+    for line in lines:
+        assert (line["party"], line["run"]) == ("bank", "first")
+        assert datetime.fromisoformat(line["time"]).tzinfo is not None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -117,3 +119,22 @@ def test_a_stream_that_is_no_file_is_printed_to() -> None:
     text = io.StringIO()
     Terminal(out=text).result("x")
     assert text.getvalue() == "x\n"
+
+
+def test_a_run_that_fails_says_so_in_its_events(
+    fleet: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SECUREFED_PASSPHRASE", PASSPHRASE)
+    made = fleet({"shop": 2, "bank": 2}, scheme="plain", reveal="own-gradient", rounds=2)
+    path = made.settings("bank", {"wait": 1, "patience": 1})
+    events = made.events_file("bank")
+    assert main(["party", str(path), "--events", str(events), "--log-format", "json"]) == 1
+    last = made.events("bank")[-1]
+    assert last["event"] == "failed" and last["exit"] == 1
+    assert "(nobody listens there) could not be reached" in last["reason"]
+    line = json.loads(capsys.readouterr().err.strip().split("\n")[-1])
+    assert (line["level"], line["party"], line["run"]) == ("error", "bank", "trial")
+    with socket.create_server(("127.0.0.1", made.ports["bank"])):
+        assert main(["party", str(path), "--events", str(events)]) == 2
+    last = made.events("bank")[-1]
+    assert (last["event"], last["exit"]) == ("failed", 2)
