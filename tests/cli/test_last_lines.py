@@ -124,8 +124,8 @@ ROWS: dict[str, Callable[[Case], int]] = {
     ),
     "somebody else answers at a peer's address": lambda case: case.meeting(
         WrongCertificate(
-            "who answers at shop.example:7001 does not show the certificate that is pinned for shop, "
-            "or it has expired"
+            "the machine at shop.example:7001 did not show shop's certificate, or that certificate has "
+            "expired; ask shop for its current certificate and compare fingerprints"
         )
     ),
     "Ctrl-C or SIGTERM": lambda case: case.meeting(KeyboardInterrupt()),
