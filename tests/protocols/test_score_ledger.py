@@ -61,7 +61,8 @@ def test_it_warns_and_then_refuses_in_one_line() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ask(ledger, b"1").verdict == "below the line"
-    with pytest.warns(ScoreWarning, match="scored 2 times, 32 bits of the 100 .* at most 3 are allowed"):
+    text = "scored 2 times, 32 bits of the 100 .* at most 3 are allowed.*smaller score_precision"
+    with pytest.warns(ScoreWarning, match=text):
         assert ask(ledger, b"2").verdict == "near"
     assert ask(ledger, b"3").scorings == 3
     with pytest.raises(ScoreRefusal) as caught:

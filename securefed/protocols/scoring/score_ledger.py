@@ -268,7 +268,8 @@ class ScoreLedger:
                 "shown": "so that scores show patterns of its columns",
                 "past": "so that its columns can be found from scores",
             }[state.verdict]
-            warnings.warn(f"{numbers}; {remark}", ScoreWarning, stacklevel=4)
+            remedy = "score people less often, or set a smaller score_precision: each bit less shows less"
+            warnings.warn(f"{numbers}; {remark}. To change that, {remedy}", ScoreWarning, stacklevel=4)
 
     # Records: question, precision, people; each whole or not there
 
