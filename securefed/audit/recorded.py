@@ -25,6 +25,9 @@ from securefed.transport.contents import Part
 
 __all__ = ["Recorded", "Sent"]
 
+MOST_COLUMNS = 100_000
+MOST_NUMBER = 1 << 40
+
 
 @dataclass(frozen=True)
 class Sent:
@@ -70,6 +73,8 @@ class Recorded:
         for transcript in self.transcripts.values():
             if not transcript.of("agreed"):
                 raise DataError(f"audit: the transcript of {transcript.party} does not say what was agreed")
+            for entry in transcript.of("agreed"):
+                _check_numbers(transcript.party, entry.detail)
         runs = {transcript.run for transcript in self.transcripts.values()}
         if len(runs) > 1:
             raise DataError(f"audit: transcripts of {len(runs)} runs given ({', '.join(sorted(runs))})")
@@ -239,3 +244,24 @@ class Recorded:
             for e in stated
             if e["party"] in self.unseen_openings
         ]
+
+
+def _check_numbers(party: str, agreed: Mapping[str, Any]) -> None:
+    """Refuse an agreement with numbers that no run has: what is due by them is counted and laid out here."""
+    settings = agreed.get("settings")
+    members = settings.get("parties", ()) if isinstance(settings, dict) else ()
+    sizes = [size for member in members if isinstance(member, list) for size in member]
+    for value, most in [
+        *((size, MOST_COLUMNS) for size in sizes),
+        *((n, MOST_NUMBER) for n in _leaves(agreed)),
+    ]:
+        if isinstance(value, int | float) and not abs(value) <= most:
+            raise DataError(f"audit: the transcript of {party} agrees on a number that no run has")
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(inner)
+    else:
+        yield value

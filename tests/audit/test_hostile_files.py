@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from bench.altered import write_altered
 from securefed.cli import main
 from securefed.protocols.own_gradient.ledger import LedgerWarning
+from securefed.transport import Transcript
 from tests.audit.runs import record
 
 RUNS = [("linear, two parties", "ckks"), ("blind, three", "ckks"), ("blind, released", "ckks")]
@@ -52,3 +55,20 @@ def test_a_file_that_is_no_transcript_is_a_failed_audit(
     assert main(["audit", str(tmp_path)]) == 1
     out, err = capsys.readouterr()
     assert out.startswith("NO AUDIT POSSIBLE: ") and err == ""
+
+
+@pytest.mark.parametrize("number", [2**63, 10**30, 10**400])
+def test_numbers_that_no_run_has_are_refused_before_anything_is_laid_out(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As columns of a party they made the audit count blocks until memory ended."""
+    for party, transcript in record("blind, three", "ckks").items():
+        other = Transcript(party, transcript.run)
+        for entry in transcript.entries:
+            detail = json.loads(json.dumps(entry.detail))
+            if entry.event == "agreed":
+                detail["settings"]["parties"][0][1] = number
+            other._append(replace(entry, detail=detail))
+        other.save(tmp_path / f"transcript-{party}.jsonl")
+    assert main(["audit", str(tmp_path)]) == 1
+    assert "agrees on a number that no run has" in capsys.readouterr().out
