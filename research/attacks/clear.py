@@ -6,6 +6,9 @@ Tests compare with it, and naive variants are built from it. No run takes it: it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
 
 from securefed.crypto.blind.interface import (
     NONCE_BYTES,
@@ -15,13 +18,14 @@ from securefed.crypto.blind.interface import (
     Evaluation,
     Operand,
     Product,
-    limbs_of,
 )
 from securefed.crypto.blind.shares import (
     LIMBS,
+    Floats,
     Share,
     add,
     from_bytes,
+    from_floats,
     matmul,
     negate,
     to_bytes,
@@ -31,13 +35,21 @@ from securefed.crypto.blind.shares import (
 from securefed.crypto.errors import BadKey, FormatError
 from securefed.crypto.scheme import SERIAL, Mapper
 
-__all__ = ["CLEAR"]
+__all__ = ["CLEAR", "limbs_of"]
 
 BLOCK_ROWS = 1 << 14
 
 
 def _blocks(product: Product) -> list[tuple[int, int]]:
     return [(start, min(start + BLOCK_ROWS, product.inner)) for start in range(0, product.inner, BLOCK_ROWS)]
+
+
+def limbs_of(operand: Operand, first: int, last: int) -> Share:
+    """Return inner rows of a factor as limbs, whatever form it has."""
+    rows = operand(first, last)
+    if rows.dtype == np.int64:
+        return cast(Share, rows)
+    return from_floats(cast(Floats, rows), 0)
 
 
 class ClearKey(CrossKey):

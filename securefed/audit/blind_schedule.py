@@ -19,10 +19,11 @@ from securefed.errors import DataError
 from securefed.protocols.blind import rebase
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
-from securefed.protocols.blind.linear import PREPARE_STEP, RELEASE_STEP, round_products
+from securefed.protocols.blind.linear import RELEASE_STEP, round_products
+from securefed.protocols.blind.loop import PREPARE_STEP
 from securefed.protocols.blind.scoring import CHUNK, KEY_STEP, SCORE_STEP, SEAL_STEP, SEALED_ROWS, ScorePlan
 from securefed.protocols.blind.statistics import PART_STEP, PassPlan
-from securefed.protocols.blind.transfer import COUNT_BYTES, PASS_STEP, SCORE_TRIP, transfer_pass
+from securefed.protocols.blind.transfer import COUNT_BYTES, SCORE_TRIP, transfer_pass
 from securefed.protocols.blind.transfer_algebra import TransferPlan
 from securefed.protocols.blind.transfer_round import (
     OWN_OF_B,
@@ -222,7 +223,7 @@ class LinearSchedule(Schedule):
         folds: tuple[int, ...] = (rows - aside, aside) if aside else (rows,)
         systems: tuple[tuple[int, ...], ...] = ((0,), (0, 1)) if aside else ((0,),)
         self._pass = PassPlan(
-            self._names, self._parameters, self._helper, rows, folds, systems, self._outputs, 0.0, 0.0, 0.0
+            self._names, self._parameters, self._helper, self._outputs, rows, folds, systems, 0.0, 0.0, 0.0
         )
         self._moving = [slice(0, self._pass.columns)]
         if settings["order"] != "parallel":
@@ -343,7 +344,7 @@ class TransferSchedule(Schedule):
         (b, a), plan = self._names, self._plan
         product = transfer_pass(plan, self._names, self._helper).product(a, b, 0)
         yield from self._key(a, b, "setup", 0, KEY_STEP)
-        yield from self._product(a, b, product, PASS_STEP)
+        yield from self._product(a, b, product, PART_STEP + 1)
         if self._helper is not None:
             yield self._part(b, self._helper, product.left * product.right, PART_STEP)
             own = [c.rows * c.inner for name, c in self._constants.items() if name[0] in OWN_OF_B]

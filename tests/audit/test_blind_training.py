@@ -26,7 +26,7 @@ from securefed.crypto.errors import FormatError, MaskError
 from securefed.crypto.lattice.convolution import DEGREE
 from securefed.crypto.lattice.sampling import key_stream
 from securefed.errors import SettingError
-from securefed.protocols.blind import linear, statistics
+from securefed.protocols.blind import loop, statistics
 from securefed.protocols.blind.correlations import prepare_all
 from securefed.protocols.blind.precision import (
     MATRIX_BITS,
@@ -56,7 +56,7 @@ def seeded_masks(patch: Patch) -> Iterator[None]:
         return shares.uniform_from(stream, *shape)
 
     patch.setattr(clear, "uniform", drawn)
-    patch.setattr(linear, "prepare_all", partial(prepare_all, draw=drawn))
+    patch.setattr(loop, "prepare_all", partial(prepare_all, draw=drawn))
     yield
 
 
@@ -135,7 +135,7 @@ def test_what_a_release_shows_of_the_label_partys_key_is_bounded(size: int, monk
     """
     keys: list[Secret] = []
     scale = 1 << PRODUCT_BITS
-    generate, finish = RLWE.generate, RlweEvaluation.finish
+    finish = RlweEvaluation.finish
     replies = count()
 
     def crafted(self: RlweEvaluation) -> tuple[bytes, Share]:
@@ -154,8 +154,7 @@ def test_what_a_release_shows_of_the_label_partys_key_is_bounded(size: int, monk
         )
 
     def noting() -> Any:
-        key = generate()
-        assert isinstance(key, RlweKey)
+        key = RlweKey(bytes([1 + len(keys)]) * 32)
         keys.append(key._held().copy())
         return key
 
@@ -198,13 +197,13 @@ def parts_of_run(patch: Patch) -> tuple[dict[tuple[str, str], list[bytes]], Any]
     with patch.context() as inner:
         inner.setattr(Link, "send", sending)
         found: dict[str, dict[Any, Any]] = {}
-        originals = statistics._products
+        originals = statistics.pass_products
 
         async def noting(link: Link, *more: Any) -> Any:
             found[link.name] = await originals(link, *more)
             return found[link.name]
 
-        inner.setattr(statistics, "_products", noting)
+        inner.setattr(statistics, "pass_products", noting)
         columns, labels = people(16, (2, 2, 2))
         done = score_run(columns, labels, rounds=2, evaluate_every=0)
     return kept, (done, found)
@@ -221,10 +220,10 @@ def test_a_holder_and_one_party_do_not_rebuild_a_block_of_two_others(
 
         def whole(link: Link, plan: Any, given: list[Share]) -> None:
             other = next(name for name in plan.holders if name != holder)
-            statistics._send(link, holder, given)
-            statistics._send(link, other, [shares.zeros(*each.shape[1:]) for each in given])
+            statistics.send_parts(link, holder, given)
+            statistics.send_parts(link, other, [shares.zeros(*each.shape[1:]) for each in given])
 
-        monkeypatch.setattr(statistics, "_split", whole)
+        monkeypatch.setattr(statistics, "split_parts", whole)
     kept, (_, found) = parts_of_run(monkeypatch)
     holder, member = pair
     other = "p0" if member == "p1" else "p1"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from securefed import GeneralisedLinear, Party
-from securefed.protocols.blind.linear import BlindLoop
+from securefed.protocols.blind.linear import LinearLoop
 from tests.docs.pages import ROOT
 
 PACKAGE = str(ROOT / "securefed") + "/"
@@ -59,9 +59,9 @@ def entered() -> dict[str, set[str]]:
                     found[name].add(path.removeprefix(PACKAGE))
 
     def watched(name: str) -> Any:
-        genuine = getattr(BlindLoop, name)
+        genuine = getattr(LinearLoop, name)
 
-        async def method(self: BlindLoop, *arguments: Any) -> Any:
+        async def method(self: LinearLoop, *arguments: Any) -> Any:
             within[name] += 1
             try:
                 return await genuine(self, *arguments)
@@ -77,7 +77,7 @@ def entered() -> dict[str, set[str]]:
     before = sys.getprofile()
     with pytest.MonkeyPatch.context() as patch:
         for name in PARTS:
-            patch.setattr(BlindLoop, name, watched(name))
+            patch.setattr(LinearLoop, name, watched(name))
         sys.setprofile(note)
         try:
             GeneralisedLinear(rounds=3, engine="serial", score_ledger="off").fit(parties)

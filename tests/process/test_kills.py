@@ -133,10 +133,10 @@ def distance(made: Fleet, expected: dict[str, Any]) -> float:
 # Runs that reveal nothing: every attempt makes a new pass and new products, and only the shares go on
 
 PASS = "securefed.protocols.blind.linear:run_pass"
-PREPARE = "securefed.protocols.blind.linear:prepare"
-ROUND = "securefed.protocols.blind.linear:BlindLoop._round"
-EVALUATION = "securefed.protocols.blind.linear:score_rows"
-END = "securefed.protocols.blind.linear:BlindLoop._end"
+PREPARE = "securefed.protocols.blind.loop:prepare_all"
+ROUND = "securefed.protocols.blind.linear:LinearLoop._round"
+EVALUATION = "securefed.protocols.blind.loop:score_rows"
+END = "securefed.protocols.blind.linear:LinearLoop._end"
 SHARD = "securefed.process.party_run:save_shard"
 MARK = "securefed.process.recording:RunRecorder.write"
 BLIND: dict[str, Any] = {"reveal": "nothing", "release": True, "rounds": 9, "l2": 0.01}

@@ -23,10 +23,11 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.errors import MaskError
 from securefed.errors import DataError, SettingError
-from securefed.protocols.blind import transfer
+from securefed.protocols.blind import loop
 from securefed.protocols.blind.correlations import Count, Pair, Shape, prepare_all
 from securefed.protocols.blind.precision import MATRIX_BITS, MOST_WRAPS, PRODUCT_BITS, VALUE_BITS
-from securefed.protocols.blind.transfer import PASS_STEP, transfer_wrap_bound
+from securefed.protocols.blind.statistics import PART_STEP
+from securefed.protocols.blind.transfer import transfer_wrap_bound
 from securefed.protocols.blind.transfer_algebra import (
     REACH,
     TransferPlan,
@@ -276,7 +277,7 @@ def test_a_finds_columns_of_b_in_the_pass_only_if_masks_are_left_out(
         monkeypatch.setattr(clear, "uniform", nothing)
     seen: list[Message] = []
     run = Run(recipe(rounds=1), data(rows=24, columns=(30, 5)), tap=seen.append)
-    (reply,) = (m for m in seen if m.kind == "reply" and m.step == PASS_STEP)
+    (reply,) = (m for m in seen if m.kind == "reply" and m.step == PART_STEP + 1)
     a, b = run.rows
     crossed = shares.to_floats(shares.from_bytes(reply.payload, (5, 32, 6)), PRODUCT_BITS)[:31]
     guess = np.linalg.lstsq(a.shared.T / 24, crossed, rcond=None)[0][:, :5].ravel()
@@ -291,7 +292,7 @@ def test_b_finds_the_map_of_a_in_differences_only_if_masks_are_left_out(
 ) -> None:
     """At the start W_A is A's own, so A's share of it is W_A itself."""
     if naive:
-        monkeypatch.setattr(transfer, "prepare_all", partial(prepare_all, draw=nothing))
+        monkeypatch.setattr(loop, "prepare_all", partial(prepare_all, draw=nothing))
     seen: list[Message] = []
     run = Run(recipe(rounds=1), data(columns=(30, 5)), tap=seen.append)
     told = next(m for m in seen if m.kind == "difference" and m.sender == "A")
@@ -392,7 +393,7 @@ def test_a_run_whose_shares_might_wrap_does_not_start() -> None:
     plan = TransferPlan(120, 120, 1, 1000, 0.005, 0.05, 0.0, 5, False)
     assert transfer_wrap_bound(plan, 10) < 2.0**-22
     assert transfer_wrap_bound(replace(plan, outputs=10), 10) < MOST_WRAPS
-    with pytest.raises(SettingError, match="rounds: 100000 rounds with 4 and 5 columns"):
+    with pytest.raises(SettingError, match="rounds: 100000 rounds with 9 columns"):
         Run(recipe(rounds=100_000), data())
 
 

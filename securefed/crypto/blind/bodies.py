@@ -1,8 +1,9 @@
 """c1 of a reply in bytes: the highest 70 of its 105 bits, or the highest 42.
 
 What is cut off is multiplied by s when a reply is read: rounding to 2**35 becomes an error of about 2**39
-(`noise`). In products with 70 fraction bits that is 2**-31. Products with a right factor of 67 bits in one
-piece have more noise than 42 bits of c1 bring, 2**67, and scores can bear it: they have 95 fraction bits.
+(tests/crypto/blind/noise.py). In products with 70 fraction bits that is 2**-31. Products with a right
+factor of 67 bits in one piece have more noise than 42 bits of c1 bring, 2**67, and scores can bear it: they
+have 95 fraction bits.
 
 70 bits are three limbs and a third of one. The thirds of three coefficients make a limb. Bits that are not
 sent tell nobody anything, so fewer of them need no argument.

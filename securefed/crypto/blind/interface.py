@@ -16,12 +16,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
-
-import numpy as np
 
 from securefed.checks import check_integer
-from securefed.crypto.blind.shares import WIDTH, Floats, Share, from_floats
+from securefed.crypto.blind.shares import WIDTH, Floats, Share
 from securefed.crypto.scheme import SERIAL, Mapper
 
 __all__ = [
@@ -34,7 +31,6 @@ __all__ = [
     "Lengths",
     "Operand",
     "Product",
-    "limbs_of",
 ]
 
 NONCE_BYTES = 32
@@ -47,14 +43,6 @@ Operand = Callable[[int, int], "Floats | Share"]
 Floats (rows, columns) are rounded to whole numbers and have to stay below 2**51 in magnitude. Limbs
 (5, rows, columns) are numbers modulo 2**105.
 """
-
-
-def limbs_of(operand: Operand, first: int, last: int) -> Share:
-    """Inner rows of a factor as limbs, whatever form it has."""
-    rows = operand(first, last)
-    if rows.dtype == np.int64:
-        return cast(Share, rows)
-    return from_floats(cast(Floats, rows), 0)
 
 
 @dataclass(frozen=True)

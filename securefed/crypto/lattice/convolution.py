@@ -9,7 +9,7 @@ Polynomials lie along the last axis, (..., 4096), and spectra too, (..., 2048).
 Exactness. Let A and B be Euclidean norms of the factors. A transform of length n errs by at most
 log2(n) * 7 * 2**-53 of the norm (Higham, "Accuracy and Stability of Numerical Algorithms", theorem 24.2).
 A product has three transforms, so a coefficient errs by less than 2**-45 A B
-(`blind.noise.convolution_error`).
+(tests/crypto/blind/noise.py).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from securefed.crypto.blind.interface import CrossScheme, Operand, Product
 from securefed.crypto.blind.shares import LIMBS, WIDTH, Floats, Share
 from securefed.crypto.errors import MaskError
 from securefed.crypto.scheme import Mapper
-from securefed.protocols.blind.cross import Encryptor, Multiplier
+from securefed.protocols.blind.cross import Encryptor, Multiplier, operand_of
 from securefed.transport import Link
 
 __all__ = [
@@ -416,7 +416,7 @@ async def prepare_all(
     }
     for shape, (left, right) in triples.items():
         factors += _triple_factors(shape, left, right, first=first)
-    jobs = list(zip(prepared_products(constants, count), map(_limbs, factors), strict=True))
+    jobs = list(zip(prepared_products(constants, count), map(operand_of, factors), strict=True))
     found = iter(await _products(link, peer, jobs, scheme, mapper, first=first, step=step))
     ready = {}
     for names in _same(constants, count):
@@ -550,7 +550,3 @@ async def _products(
     await read(0)
     own.end()
     return found
-
-
-def _limbs(whole: Share) -> Operand:
-    return lambda first, last: np.ascontiguousarray(whole[:, first:last])

@@ -15,6 +15,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+import numpy as np
+
 from securefed.crypto.blind.interface import (
     NONCE_BYTES,
     CrossKey,
@@ -29,12 +31,17 @@ from securefed.crypto.errors import FormatError
 from securefed.crypto.scheme import Mapper
 from securefed.transport import Link
 
-__all__ = ["Encryptor", "Multiplier"]
+__all__ = ["Encryptor", "Multiplier", "operand_of"]
 
 WINDOW = 4
 """Blocks that are encrypted, sent and multiplied together."""
 AHEAD = 2
 """Windows that may be under way."""
+
+
+def operand_of(whole: Share) -> Operand:
+    """Return the rows of a matrix of limbs, (5, inner, columns), as a factor."""
+    return lambda first, last: np.ascontiguousarray(whole[:, first:last])
 
 
 class Encryptor:

@@ -21,29 +21,23 @@ from numpy.typing import NDArray
 
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.interface import CrossScheme
-from securefed.crypto.blind.shares import LIMBS, Share
+from securefed.crypto.blind.shares import Share
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.correlations import Constant, Correlations, Count, Name, prepare_all, trip
-from securefed.protocols.blind.cross import Encryptor, Multiplier
-from securefed.protocols.blind.precision import MATRIX_BITS, SCALAR_BITS, SHARE_BITS, check_wraps
+from securefed.protocols.blind.correlations import Constant, Count, Name, trip
+from securefed.protocols.blind.loop import BlindLoop
+from securefed.protocols.blind.precision import MATRIX_BITS, SCALAR_BITS, SHARE_BITS, check_wraps, wrap_bound
 from securefed.protocols.blind.rebase import rebase
 from securefed.protocols.blind.scoring import (
-    QUESTION_SEED,
     RELEASE_LIMIT,
-    ModelPart,
     ScorePlan,
     blurred_share,
     cut,
-    introduce,
     release_bits,
     released,
-    score_rows,
-    score_secret,
-    seal,
 )
 from securefed.protocols.blind.statistics import Columns, PassPlan, Statistics, run_pass
-from securefed.protocols.loop import PartyContext, PartyLoop, State, checkpoint_array
+from securefed.protocols.loop import PartyContext, checkpoint_array
 from securefed.protocols.losses import Loss
 from securefed.protocols.schedules import Automatic
 from securefed.protocols.steps import OwnSteps
@@ -52,8 +46,6 @@ from securefed.transport import Link
 __all__ = ["BlindHelper", "BlindParty", "pass_plan", "round_products", "score_plan"]
 
 Array = NDArray[np.float64]
-PREPARE_STEP = 1 << 16
-"""Step of the messages that prepare products: beyond those of the pass."""
 RELEASE_STEP = 1
 
 
@@ -68,10 +60,10 @@ def pass_plan(agreement: Agreement, loss: Loss) -> PassPlan:
         agreement.names,
         tuple(member.parameters for member in agreement.members),
         agreement.key_holder,
+        agreement.width,
         batches.rows,
         folds,
         systems,
-        agreement.width,
         loss.label_weight,
         loss.margin_weight,
         agreement.l2,
@@ -101,32 +93,24 @@ def score_plan(agreement: Agreement) -> ScorePlan:
     )
 
 
-class BlindLoop(PartyLoop):
+class LinearLoop(BlindLoop):
     """What parties with and without data have in common."""
 
     def __init__(self, agreement: Agreement, loss: Loss, context: PartyContext, scheme: CrossScheme) -> None:
-        super().__init__(agreement, context)
-        self._plan, self._score_plan, self._scheme = pass_plan(agreement, loss), score_plan(agreement), scheme
-        turns = len(agreement.turns)
-        check_wraps(list(self._plan.sizes), agreement.stopping.rounds, agreement.width, turns)
-        shape = (self._plan.columns, agreement.width)
-        self._phi: Share = shares.zeros(*shape)
+        super().__init__(agreement, score_plan(agreement), context, scheme)
+        plan = self._plan = pass_plan(agreement, loss)
+        rounds, turns = agreement.stopping.rounds, len(agreement.turns)
+        bound = wrap_bound(list(plan.sizes), rounds, plan.outputs, turns)
+        check_wraps(bound, rounds, plan.columns, plan.outputs)
+        self._phi: Share = shares.zeros(plan.columns, plan.outputs)
         self._previous: Share = self._phi
         """phi of the round before."""
-        self._products: Correlations
-        """At a holder: prepared products by ("M", system, turn), and shares of c by system."""
         self._vectors: list[Share] = []
-        self._score_keys: Encryptor | Multiplier | None = None
-        self._score_secret: bytes | None = None
-        self.part: ModelPart
-        """This party's part of the finished model."""
+        """Shares of c by system, at a holder."""
 
     def _columns(self) -> Columns | None:
         """A helper has none."""
         return None
-
-    def _is_holder(self, name: str) -> bool:
-        return name in self._plan.holders
 
     # Setup
 
@@ -137,7 +121,7 @@ class BlindLoop(PartyLoop):
         if self._agreement.warm_start and self.first_round == 0:
             await self._rebase(link)
         if statistics is not None:
-            await self._prepare(link, statistics)
+            await self._prepare_rounds(link, statistics)
 
     def _turn(self) -> Array | None:
         """From the basis of an earlier run to this one's; a helper has none."""
@@ -149,31 +133,18 @@ class BlindLoop(PartyLoop):
         if turned is not None:
             self._phi = self._previous = turned
 
-    async def _prepare(self, link: Link, statistics: Statistics) -> None:
+    async def _prepare_rounds(self, link: Link, statistics: Statistics) -> None:
         """Products for all rounds that are left: by system and turn."""
         plan = self._plan
         systems = [self._system(t) for t in range(self.first_round, self.last_round)]
         constants, count = round_products(plan, self._moving_blocks(), systems)
         matrices = {system: statistics.matrix(system) for system in dict.fromkeys(systems)}
-        held = {
+        own = {
             name: np.ascontiguousarray(matrices[name[1]][:, self._moving_blocks()[name[2]]])
             for name in constants
         }
         self._vectors = [statistics.vector(system) for system in range(len(plan.systems))]
-        self._products = await prepare_all(
-            link,
-            self._peer(link.name),
-            constants,
-            held,
-            count,
-            self._scheme,
-            self._mapper,
-            first=link.name == plan.label_party,
-            step=PREPARE_STEP,
-        )
-
-    def _peer(self, name: str) -> str:
-        return self._plan.second if name == self._plan.label_party else self._plan.label_party
+        await self._prepare(link, constants, own, count)
 
     def _system(self, t: int) -> int:
         batches = self._agreement.batches
@@ -188,15 +159,9 @@ class BlindLoop(PartyLoop):
     # A round
 
     async def _round(self, link: Link, t: int) -> None:
-        agreement, plan = self._agreement, self._plan
         if self._is_holder(link.name):
             await self._move(link, t)
-        others = [name for name in agreement.names if not self._is_holder(name)]
-        if link.name == plan.label_party:
-            for name in others:
-                link.send(name, "progress", b"\1", round=t)
-        elif link.name in others:
-            await link.receive("progress", plan.label_party, round=t)
+        await self._tell_progress(link, t)
 
     async def _move(self, link: Link, t: int) -> None:
         agreement, system, first = self._agreement, self._system(t), link.name == self._plan.label_party
@@ -206,7 +171,7 @@ class BlindLoop(PartyLoop):
         start, phi = self._phi, self._phi.copy()
         for turn, rows in enumerate(self._moving_blocks()):
             request = self._products.times(("M", system, turn), phi)
-            (product,) = await trip(link, self._peer(link.name), [request], round=t, step=turn)
+            (product,) = await trip(link, self._plan.peer(link.name), [request], round=t, step=turn)
             with link.activity("rounds"):
                 excess = shares.subtract(product, self._vectors[system][:, rows])
                 gradient = shares.truncate(excess, MATRIX_BITS, first=first)
@@ -220,52 +185,17 @@ class BlindLoop(PartyLoop):
 
     # Scores, and the end of the run
 
-    def _blocks(self, link: Link) -> dict[str, Share]:
-        """A holder's shares of the model, by party."""
-        if not self._is_holder(link.name):
-            return {}
-        phi = cut(self._phi, first=link.name == self._plan.label_party)
+    async def _blocks(self, link: Link, t: int) -> dict[str, Share]:
+        phi = cut(self._phi, first=self._is_first(link.name))
         return {name: phi[:, self._plan.block(name)] for name in self._plan.names}
 
-    async def _model(self, link: Link, t: int) -> tuple[ModelPart, Encryptor | Multiplier]:
-        plan, secret = self._score_plan, self._own_secret(link)
-        if self._score_keys is None:
-            self._score_keys = await introduce(link, plan, self._scheme, self._mapper, secret, t)
-        part = await seal(link, plan, self._score_keys, self._blocks(link), secret, t)
-        return part, self._score_keys
-
-    def _own_secret(self, link: Link) -> bytes:
-        if self._score_secret is None:
-            self._score_secret = score_secret(link, self._score_plan, self._scheme)
-        return self._score_secret
-
-    async def _fix_question(self, link: Link, t: int) -> None:
-        self._own_secret(link)
-
-    def _question_state(self) -> State:
-        return {QUESTION_SEED: np.frombuffer(self._score_secret or b"", np.uint8)}
-
-    def _restore_question(self, state: State) -> None:
-        self._score_secret = checkpoint_array(state, QUESTION_SEED).tobytes()
-
-    async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
-        part, keys = await self._model(link, t)
-        count = self._agreement.holdout or self._agreement.batches.rows
-        scores = await score_rows(link, part, keys, self._scored(rows), count, self.guard, t)
-        if scores is None:
-            return None
-        return scores[:, 0] if scores.shape[1] == 1 else scores
-
-    def _scored(self, rows: Array | None) -> Array | None:
-        """The rows to score; a helper has none."""
-        return None
+    async def _rows_to_score(self, link: Link, rows: Array | None, t: int) -> int:
+        return self._agreement.holdout or self._agreement.batches.rows
 
     async def _end(self, link: Link) -> None:
-        link.phase = "release"
-        t = self._agreement.stopping.rounds
-        self.part, _ = await self._model(link, t)
+        await super()._end(link)
         if self._agreement.release:
-            await self._release(link, t)
+            await self._release(link, self._agreement.stopping.rounds)
 
     async def _release(self, link: Link, t: int) -> None:
         """Holders open each party's own parameters to it, blurred."""
@@ -289,21 +219,14 @@ class BlindLoop(PartyLoop):
 
     # Checkpoints
 
-    def _model_state(self) -> State:
-        return {
-            "phi": np.frombuffer(shares.to_bytes(self._phi), dtype=np.uint8),
-            "previous": np.frombuffer(shares.to_bytes(self._previous), dtype=np.uint8),
-        }
+    def _shares(self) -> dict[str, Share]:
+        return {"phi": self._phi, "previous": self._previous}
 
-    def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        shape = (LIMBS, self._plan.columns, self._agreement.width)
-        self._phi, self._previous = (
-            shares.from_bytes(np.asarray(checkpoint_array(state, name), dtype=np.uint8).tobytes(), shape)
-            for name in ("phi", "previous")
-        )
+    def _take_shares(self, restored: Mapping[str, Share]) -> None:
+        self._phi, self._previous = restored["phi"], restored["previous"]
 
 
-class BlindParty(BlindLoop):
+class BlindParty(LinearLoop):
     """A party with columns."""
 
     def __init__(
@@ -350,15 +273,8 @@ class BlindParty(BlindLoop):
     def _columns(self) -> Columns:
         return self._own
 
-    def _scored(self, rows: Array | None) -> Array:
-        if rows is None:
-            raise SettingError("evaluation: no rows to evaluate on")
-        return rows
-
-    async def _model(self, link: Link, t: int) -> tuple[ModelPart, Encryptor | Multiplier]:
-        part, keys = await super()._model(link, t)
-        part.root = self._own.root
-        return part, keys
+    def _root(self) -> Array:
+        return self._own.root
 
     async def _take_released(self, link: Link, peer: str, t: int) -> None:
         own = self.part.blocks[link.name]
@@ -366,5 +282,5 @@ class BlindParty(BlindLoop):
         self.parameters = self._own.root @ released(own, shares.from_bytes(arrived, own.shape))
 
 
-class BlindHelper(BlindLoop):
+class BlindHelper(LinearLoop):
     """The second holder of more than two parties: shares, and no columns, no key and no output."""

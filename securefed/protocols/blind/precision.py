@@ -68,12 +68,11 @@ def wrap_bound(sizes: list[int], rounds: int, outputs: int, turns: int = 1) -> f
     return (passed + moved + told) * 2.0 ** (PRODUCT_BITS - WIDTH)
 
 
-def check_wraps(sizes: list[int], rounds: int, outputs: int, turns: int = 1) -> None:
-    """Refuse a run whose shares might wrap."""
-    bound = wrap_bound(sizes, rounds, outputs, turns)
+def check_wraps(bound: float, rounds: int, columns: int, outputs: int) -> None:
+    """Refuse a run whose shares wrap with a probability of up to `bound`, if that is too much."""
     if bound > MOST_WRAPS:
         raise SettingError(
-            f"rounds: {rounds} rounds with {sum(sizes)} columns and {outputs} outputs go wrong with a"
+            f"rounds: {rounds} rounds with {columns} columns and {outputs} outputs go wrong with a"
             f" probability of up to 2**{ceil(log2(bound))}, at most 2**{ceil(log2(MOST_WRAPS))} is allowed;"
             " use fewer rounds, columns or outputs"
         )

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.interface import CrossScheme, Operand, Product
+from securefed.crypto.blind.interface import CrossScheme, Product
 from securefed.crypto.blind.shares import LIMBS, Share
 from securefed.crypto.scheme import Mapper
 from securefed.errors import SettingError
-from securefed.protocols.blind.cross import Encryptor, Multiplier
+from securefed.protocols.blind.cross import Encryptor, Multiplier, operand_of
 from securefed.protocols.blind.precision import MATRIX_BITS
 from securefed.protocols.blind.statistics import PassPlan
 from securefed.transport import Link
@@ -90,12 +90,12 @@ async def _multiply(
                 # The encryptor's share of that party's parameters, times that party's matrix.
                 at = plan.block(name)
                 product = Product(plan.size(name), outputs, plan.size(name), right_bits=TURN_BITS)
-                await own.send(name, product, _limbs(phi[:, at]), step=step + 1)
+                await own.send(name, product, operand_of(phi[:, at]), step=step + 1)
                 share = await own.read(name, product, step=step + 1)
                 total[:, at] += share.transpose(0, 2, 1)
             if name == second and turn is not None:
                 # The label party's matrix times the second holder's share of its parameters.
-                await own.send(name, theirs, _limbs(turn.transpose(0, 2, 1)), step=step + 2)
+                await own.send(name, theirs, operand_of(turn.transpose(0, 2, 1)), step=step + 2)
                 total[:, plan.block(label_party)] += await own.read(name, theirs, step=step + 2)
         own.end()
     elif link.name in (name for _, name in pairs):
@@ -103,7 +103,7 @@ async def _multiply(
         if turn is not None:
             size = plan.size(link.name)
             product = Product(size, outputs, size, right_bits=TURN_BITS)
-            share = await other.multiply(product, _limbs(turn.transpose(0, 2, 1)), step=step + 1)
+            share = await other.multiply(product, operand_of(turn.transpose(0, 2, 1)), step=step + 1)
             moved = share.transpose(0, 2, 1)
             if total is not None:
                 total[:, plan.block(link.name)] += moved
@@ -112,7 +112,7 @@ async def _multiply(
                 link.send(holder, "part", shares.to_bytes(moved), step=step + 1)
         if link.name == second and encryptor == label_party and phi is not None and total is not None:
             at = plan.block(label_party)
-            total[:, at] += await other.multiply(theirs, _limbs(phi[:, at]), step=step + 2)
+            total[:, at] += await other.multiply(theirs, operand_of(phi[:, at]), step=step + 2)
     # Parties without shares hand theirs to the holder that did not encrypt.
     receiver = second if encryptor == label_party else label_party
     if link.name == receiver and total is not None:
@@ -121,7 +121,3 @@ async def _multiply(
                 shape = (LIMBS, plan.size(name), outputs)
                 arrived = await link.receive("part", name, step=step + 1)
                 total[:, plan.block(name)] += shares.from_bytes(arrived, shape)
-
-
-def _limbs(whole: Share) -> Operand:
-    return lambda first, last: np.ascontiguousarray(whole[:, first:last])

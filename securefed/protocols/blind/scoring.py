@@ -32,12 +32,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.interface import NONCE_BYTES, CrossScheme, Operand, Product
+from securefed.crypto.blind.interface import NONCE_BYTES, CrossScheme, Product
 from securefed.crypto.blind.shares import LIMBS, Floats, Share
 from securefed.crypto.errors import FormatError
 from securefed.crypto.scheme import Mapper
 from securefed.errors import DataError, SettingError
-from securefed.protocols.blind.cross import Encryptor, Multiplier
+from securefed.protocols.blind.cross import Encryptor, Multiplier, operand_of
+from securefed.protocols.blind.parties import Parties
 from securefed.protocols.blind.precision import (
     MODEL_BITS,
     RANGE_BITS,
@@ -58,19 +59,12 @@ SEALED_ROWS = 128
 ROW_SIZE_BITS = ROW_BITS + 8
 KEY_STEP, SEAL_STEP, SCORE_STEP = 0, 1, 2
 SECRET_BYTES = 32
-QUESTION_SEED = "question_seed"
-"""Name of a party's `score_secret` in its checkpoint."""
 
 
 @dataclass(frozen=True)
-class ScorePlan:
+class ScorePlan(Parties):
     """What is public about scores."""
 
-    names: tuple[str, ...]
-    """The parties with data, the label party last."""
-    sizes: tuple[int, ...]
-    helper: str | None
-    outputs: int
     precision: int
     """p: bits after the point that a score shows."""
 
@@ -95,22 +89,6 @@ class ScorePlan:
         if len(names) < 2 or len(names) != len(sizes) or min(sizes) < 1 or plan.outputs < 1:
             raise DataError("not the facts of a blind model: parties and sizes do not fit")
         return plan
-
-    @property
-    def label_party(self) -> str:
-        return self.names[-1]
-
-    @property
-    def second(self) -> str:
-        return self.names[0] if self.helper is None else self.helper
-
-    def size(self, name: str) -> int:
-        return self.sizes[self.names.index(name)]
-
-    def block(self, name: str) -> slice:
-        place = self.names.index(name)
-        start = sum(self.sizes[:place])
-        return slice(start, start + self.sizes[place])
 
     def multipliers(self) -> list[str]:
         """Everybody who multiplies what the label party encrypts."""
@@ -249,7 +227,7 @@ async def seal(
             # An evaluation that is repeated after an interruption is the same question. A finished model is
             # encrypted afresh.
             again = link.phase == "evaluation"
-            await keys.send(name, sealed, _limbs(share), step=SEAL_STEP, round=t, repeatable=again)
+            await keys.send(name, sealed, operand_of(share), step=SEAL_STEP, round=t, repeatable=again)
         part.key = keys.key.to_bytes()
         return part
     part.key, part.nonce = keys.key_bytes, keys.nonce
@@ -311,7 +289,7 @@ async def _ask(link: Link, part: ModelPart, keys: Encryptor, rows: Array, t: int
     own = shares.from_floats(part.rows(rows), ROW_BITS)
     product = plan.rows_product(size)
     # Asking again about the same rows is the same question, and costs the ledger nothing.
-    rows_first = _limbs(own.transpose(0, 2, 1))
+    rows_first = operand_of(own.transpose(0, 2, 1))
     await keys.send(plan.second, product, rows_first, step=step, round=t, repeatable=True)
     total = shares.matmul(own, part.blocks[plan.label_party])
     for name in plan.names[:-1]:
@@ -358,14 +336,14 @@ async def _answer(
         last = min(first + SEALED_ROWS, size)
         operand = _padded(own[:, first:last])
         share = keys.multiply_kept(
-            plan.sealed_product(link.name), part.sealed, _limbs(operand), step=step, round=t
+            plan.sealed_product(link.name), part.sealed, operand_of(operand), step=step, round=t
         )
         total[:, first:last] += share.transpose(0, 2, 1)[:, : last - first]
     total = shares.carry(total)
     if plan.helper is not None:
         link.send(plan.helper, "score-share", shares.to_bytes(total), round=t, step=step, facts=facts)
         return
-    share = keys.multiply_kept(product, asked, _limbs(part.blocks[plan.label_party]), step=step, round=t)
+    share = keys.multiply_kept(product, asked, operand_of(part.blocks[plan.label_party]), step=step, round=t)
     _tell(link, plan, shares.add(total, share), t, step, facts)
 
 
@@ -377,7 +355,7 @@ async def _help(link: Link, part: ModelPart, keys: Multiplier, size: int, t: int
     question = _hash([part.secret, *asked, shares.to_bytes(part.blocks[plan.label_party])])
     for name in plan.names[:-1]:
         link.send(name, "question", question, round=t, step=step)
-    total = keys.multiply_kept(product, asked, _limbs(part.blocks[plan.label_party]), step=step, round=t)
+    total = keys.multiply_kept(product, asked, operand_of(part.blocks[plan.label_party]), step=step, round=t)
     for name in plan.names[:-1]:
         arrived = await link.receive("score-share", name, round=t, step=step)
         total = shares.add(total, shares.from_bytes(arrived, total.shape))
@@ -414,10 +392,6 @@ def _given(rows: Floats | None) -> Floats:
     if rows is None:
         raise SettingError("scores: no rows to score")
     return rows
-
-
-def _limbs(whole: Share) -> Operand:
-    return lambda first, last: np.ascontiguousarray(whole[:, first:last])
 
 
 # Parameters in the clear, to their own party, if all agreed

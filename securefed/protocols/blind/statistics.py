@@ -36,10 +36,20 @@ from securefed.crypto.scheme import Mapper
 from securefed.data.storage import BLOCK_ROWS
 from securefed.errors import SettingError
 from securefed.protocols.blind.cross import Encryptor, Multiplier
+from securefed.protocols.blind.parties import Parties
 from securefed.protocols.blind.precision import MATRIX_BITS, PRODUCT_BITS, feature_bits
 from securefed.transport import Link
 
-__all__ = ["Columns", "PassPlan", "Statistics", "run_pass"]
+__all__ = [
+    "Columns",
+    "PassPlan",
+    "Statistics",
+    "pass_products",
+    "run_pass",
+    "send_parts",
+    "split_parts",
+    "take_parts",
+]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -50,49 +60,18 @@ KEY_STEP, PART_STEP = 0, 1
 
 
 @dataclass(frozen=True)
-class PassPlan:
+class PassPlan(Parties):
     """What is public about a pass."""
 
-    names: tuple[str, ...]
-    """The parties with data, the label party last."""
-    sizes: tuple[int, ...]
-    helper: str | None
     rows: int
     """n: all rows in common that are learnt from."""
     folds: tuple[int, ...]
     """Rows of each fold."""
     systems: tuple[tuple[int, ...], ...]
     """The folds of each system."""
-    outputs: int
     label_weight: float
     margin_weight: float
     l2: float
-
-    @property
-    def label_party(self) -> str:
-        return self.names[-1]
-
-    @property
-    def second(self) -> str:
-        """The second holder."""
-        return self.names[0] if self.helper is None else self.helper
-
-    @property
-    def holders(self) -> tuple[str, str]:
-        return self.label_party, self.second
-
-    @property
-    def columns(self) -> int:
-        return sum(self.sizes)
-
-    def size(self, name: str) -> int:
-        return self.sizes[self.names.index(name)]
-
-    def block(self, name: str) -> slice:
-        """A party's parameters among all."""
-        place = self.names.index(name)
-        start = sum(self.sizes[:place])
-        return slice(start, start + self.sizes[place])
 
     def pairs(self) -> list[tuple[str, str]]:
         """(encryptor, multiplier) of every cross block: the label party first, then in order."""
@@ -235,7 +214,7 @@ async def run_pass(
     """One party's part; holders get their statistics, everybody else None."""
     found: dict[tuple[str, str], list[Share]] = {}
     if columns is not None:
-        found = await _products(link, plan, columns, scheme, mapper)
+        found = await pass_products(link, plan, columns, scheme, mapper)
     if plan.helper is not None:
         return await _gather(link, plan, columns, found)
     if columns is None:
@@ -267,7 +246,7 @@ def _keep_own(statistics: Statistics, name: str, columns: Columns) -> None:
         ]
 
 
-async def _products(
+async def pass_products(
     link: Link, plan: PassPlan, columns: Columns, scheme: CrossScheme, mapper: Mapper
 ) -> dict[tuple[str, str], list[Share]]:
     """This party's shares of every product that it takes part in, by fold. Keys end here."""
@@ -314,7 +293,7 @@ async def _gather(
     if link.name not in plan.holders:
         return None
     for name in plan.names[:-1]:
-        statistics.diagonal[name] = await _take(
+        statistics.diagonal[name] = await take_parts(
             link, name, [(plan.size(name), plan.size(name))] * len(plan.systems)
         )
         for pair in plan.pairs():
@@ -323,7 +302,7 @@ async def _gather(
             shapes = [
                 (p.left, p.right) for p in (plan.product(*pair, fold) for fold in range(len(plan.folds)))
             ]
-            parts = await _take(link, name, shapes)
+            parts = await take_parts(link, name, shapes)
             if pair[0] == label_party:
                 _keep_cross(statistics, pair, parts)
             elif pair in statistics.cross:
@@ -342,30 +321,30 @@ def _hand_out(
     blocks = [
         shares.from_floats(columns.own_block(system), PRODUCT_BITS) for system in range(len(plan.systems))
     ]
-    _split(link, plan, blocks)
+    split_parts(link, plan, blocks)
     for pair in plan.pairs():
         if link.name not in pair:
             continue
         if pair[0] == label_party:
-            _send(link, helper, found[pair])
+            send_parts(link, helper, found[pair])
         else:
-            _split(link, plan, found[pair])
+            split_parts(link, plan, found[pair])
 
 
-def _split(link: Link, plan: PassPlan, whole: list[Share]) -> None:
+def split_parts(link: Link, plan: PassPlan, whole: list[Share]) -> None:
     """A uniform part to the label party, the rest to the helper."""
     label_party, helper = plan.holders
     parts = [shares.uniform(*share.shape[1:]) for share in whole]
-    _send(link, label_party, parts)
-    _send(link, helper, [shares.subtract(*both) for both in zip(whole, parts, strict=True)])
+    send_parts(link, label_party, parts)
+    send_parts(link, helper, [shares.subtract(*both) for both in zip(whole, parts, strict=True)])
 
 
-def _send(link: Link, peer: str, parts: list[Share]) -> None:
+def send_parts(link: Link, peer: str, parts: list[Share]) -> None:
     for part in parts:
         link.send(peer, "part", shares.to_bytes(part), step=PART_STEP)
 
 
-async def _take(link: Link, peer: str, shapes: list[tuple[int, int]]) -> list[Share]:
+async def take_parts(link: Link, peer: str, shapes: Sequence[tuple[int, ...]]) -> list[Share]:
     return [
         shares.from_bytes(await link.receive("part", peer, step=PART_STEP), (LIMBS, *shape))
         for shape in shapes

@@ -24,10 +24,10 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
 )
-from securefed.crypto.blind.noise import error_bound
 from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.blind.shares import Share
 from securefed.crypto.scheme import SERIAL, Mapper
+from tests.crypto.blind.noise import error_bound
 from tests.crypto.blind.paillier_case import PAILLIER_SMALL
 
 __all__ = ["CASES", "Case", "begin", "cross", "distance", "limbs", "operand", "whole"]

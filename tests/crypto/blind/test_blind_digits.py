@@ -7,11 +7,11 @@ import pytest
 
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.interface import DIGIT_BITS, Product
-from securefed.crypto.blind.noise import error_bound
 from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.blind.shares import WIDTH, centred_digits
 from securefed.errors import SettingError
 from tests.crypto.blind.cross_cases import cross, distance, limbs
+from tests.crypto.blind.noise import error_bound
 
 
 @pytest.mark.parametrize("digit_bits", [2, 20, DIGIT_BITS, 42])

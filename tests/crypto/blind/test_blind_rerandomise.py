@@ -13,7 +13,6 @@ from securefed.crypto.blind import shares
 from securefed.crypto.blind.bodies import bodies_from_bytes
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import layout
-from securefed.crypto.blind.noise import convolution_error
 from securefed.crypto.blind.rerandomise import BATCH, PAIRS, Rerandomiser, Zeros, nonce_polynomials
 from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.lattice.convolution import DEGREE, HALF, spectrum
@@ -21,6 +20,7 @@ from securefed.crypto.lattice.ring import PRIMES, RING
 from securefed.crypto.lattice.sampling import NORMAL_DEVIATION, key_stream, normals, secret_bytes
 from tests.crypto.blind import integer_ring
 from tests.crypto.blind.integer_ring import MODULUS, combined
+from tests.crypto.blind.noise import convolution_error
 
 SEED, NONCE = bytes(range(32)), bytes(range(1, 33))
 

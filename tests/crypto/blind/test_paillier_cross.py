@@ -13,6 +13,7 @@ import pytest
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from research.attacks.clear import limbs_of
 from securefed.crypto.blind import paillier as module
 from securefed.crypto.blind import powers, shares
 from securefed.crypto.blind.interface import (
@@ -22,7 +23,6 @@ from securefed.crypto.blind.interface import (
     Evaluation,
     Operand,
     Product,
-    limbs_of,
 )
 from securefed.crypto.blind.paillier import KEY_BITS, PAILLIER, PaillierCrossKey, Slots, paillier_scheme
 from securefed.crypto.blind.powers import Column, Cut, choose, column_products, digits_of

@@ -1,0 +1,181 @@
+"""What all blind programs have in common: prepared products, scores, checkpoints and the end of a run.
+
+The model and its checkpoints are shares that are uniform by themselves. Each attempt at a run prepares
+products of its own, under new keys; only the shares of the model go on from a checkpoint.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.crypto.blind import shares
+from securefed.crypto.blind.interface import CrossScheme
+from securefed.crypto.blind.shares import LIMBS, Share
+from securefed.crypto.errors import FormatError
+from securefed.errors import DataError, SettingError
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.blind.correlations import Constant, Correlations, Count, Name, prepare_all
+from securefed.protocols.blind.cross import Encryptor, Multiplier
+from securefed.protocols.blind.scoring import (
+    ModelPart,
+    ScorePlan,
+    introduce,
+    score_rows,
+    score_secret,
+    seal,
+)
+from securefed.protocols.loop import PartyContext, PartyLoop, State, checkpoint_array, part_of
+from securefed.transport import Link
+
+__all__ = ["PREPARE_STEP", "BlindLoop"]
+
+Array = NDArray[np.float64]
+PREPARE_STEP = 1 << 16
+"""Step of the messages that prepare products: beyond those of the pass."""
+QUESTION_SEED = "question_seed"
+"""Name of a party's `score_secret` in its checkpoint."""
+BLOCK = "scored."
+
+
+class BlindLoop(PartyLoop):
+    """One party's program, with or without data."""
+
+    def __init__(
+        self, agreement: Agreement, score_plan: ScorePlan, context: PartyContext, scheme: CrossScheme
+    ) -> None:
+        super().__init__(agreement, context)
+        self._score_plan, self._scheme = score_plan, scheme
+        self._products: Correlations
+        """Prepared products, at a holder."""
+        self._score_keys: Encryptor | Multiplier | None = None
+        self._score_secret: bytes | None = None
+        self._scored_blocks: dict[str, Share] | None = None
+        """Shares that the next scores are made of, by party."""
+        self.part: ModelPart
+        """This party's part of the finished model."""
+
+    def _is_holder(self, name: str) -> bool:
+        return name in self._score_plan.holders
+
+    def _is_first(self, name: str) -> bool:
+        return name == self._score_plan.label_party
+
+    async def _prepare(
+        self, link: Link, constants: Mapping[Name, Constant], own: Mapping[Name, Share], count: Count
+    ) -> None:
+        """Prepare all products that were counted; `own`: this holder's shares of the constants."""
+        self._products = await prepare_all(
+            link,
+            self._score_plan.peer(link.name),
+            constants,
+            own,
+            count,
+            self._scheme,
+            self._mapper,
+            first=self._is_first(link.name),
+            step=PREPARE_STEP,
+        )
+
+    async def _tell_progress(self, link: Link, t: int) -> None:
+        """The label party tells parties that hold no shares that a round is over."""
+        plan = self._score_plan
+        others = [name for name in plan.names if not self._is_holder(name)]
+        if link.name == plan.label_party:
+            for name in others:
+                link.send(name, "progress", b"\1", round=t)
+        elif link.name in others:
+            await link.receive("progress", plan.label_party, round=t)
+
+    # Scores, and the end of the run
+
+    @abstractmethod
+    async def _blocks(self, link: Link, t: int) -> dict[str, Share]:
+        """Return a holder's shares of the score's parameters, by party."""
+
+    def _root(self) -> Array | None:
+        """Return the matrix that scored rows are multiplied by; a helper has none."""
+        return None
+
+    async def _model(self, link: Link, t: int) -> tuple[ModelPart, Encryptor | Multiplier]:
+        await self._fix_question(link, t)
+        plan, secret, blocks = self._score_plan, self._own_secret(link), self._scored_blocks
+        self._scored_blocks = None
+        if self._score_keys is None:
+            self._score_keys = await introduce(link, plan, self._scheme, self._mapper, secret, t)
+        part = await seal(link, plan, self._score_keys, blocks or {}, secret, t)
+        part.root = self._root()
+        return part, self._score_keys
+
+    async def _fix_question(self, link: Link, t: int) -> None:
+        """Compute the shares that scores are made of once: doing it again may round them otherwise."""
+        self._own_secret(link)
+        if self._scored_blocks is None:
+            self._scored_blocks = await self._blocks(link, t) if self._is_holder(link.name) else {}
+
+    def _own_secret(self, link: Link) -> bytes:
+        if self._score_secret is None:
+            self._score_secret = score_secret(link, self._score_plan, self._scheme)
+        return self._score_secret
+
+    def _question_state(self) -> State:
+        blocks = {f"{BLOCK}{name}": _stored(block) for name, block in (self._scored_blocks or {}).items()}
+        return {QUESTION_SEED: np.frombuffer(self._score_secret or b"", np.uint8), **blocks}
+
+    def _restore_question(self, state: State) -> None:
+        self._score_secret = checkpoint_array(state, QUESTION_SEED).tobytes()
+        plan, blocks = self._score_plan, part_of(state, BLOCK)
+        self._scored_blocks = {
+            name: _restored(blocks, name, (LIMBS, plan.size(name), plan.outputs)) for name in blocks
+        }
+
+    async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
+        if rows is None and link.name in self._score_plan.names:
+            raise SettingError("evaluation: no rows to evaluate on")
+        count = await self._rows_to_score(link, rows, t)
+        part, keys = await self._model(link, t)
+        scores = await score_rows(link, part, keys, rows, count, self.guard, t)
+        if scores is None:
+            return None
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    @abstractmethod
+    async def _rows_to_score(self, link: Link, rows: Array | None, t: int) -> int:
+        """Return how many rows an evaluation scores."""
+
+    async def _end(self, link: Link) -> None:
+        link.phase = "release"
+        self.part, _ = await self._model(link, self._agreement.stopping.rounds)
+
+    # Checkpoints
+
+    @abstractmethod
+    def _shares(self) -> dict[str, Share]:
+        """Return this party's shares of the model, by their names in a checkpoint."""
+
+    @abstractmethod
+    def _take_shares(self, restored: Mapping[str, Share]) -> None:
+        """Go on with shares of a checkpoint."""
+
+    def _model_state(self) -> State:
+        return {name: _stored(share) for name, share in self._shares().items()}
+
+    def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        self._take_shares(
+            {name: _restored(state, name, share.shape) for name, share in self._shares().items()}
+        )
+
+
+def _stored(share: Share) -> NDArray[np.uint8]:
+    return np.frombuffer(shares.to_bytes(share), np.uint8)
+
+
+def _restored(state: Mapping[str, NDArray[np.generic]], name: str, shape: tuple[int, ...]) -> Share:
+    stored = np.asarray(checkpoint_array(state, name), dtype=np.uint8)
+    try:
+        return shares.from_bytes(stored.tobytes(), shape)
+    except FormatError as error:
+        raise DataError(f"checkpoint: {name}: {error}") from None
