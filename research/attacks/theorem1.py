@@ -12,7 +12,7 @@ diag(1, V) P with V any orthogonal matrix.
 
 (The theorem says "larger than 2, i.e. d_k >= 2"; infinitely many take three columns, or a start at 0, or
 a start that is not known.) What it promises is that columns are not *determined*, and no more:
-docs/threat-model.md.
+docs/proofs.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of messages: every kind, what it is for, what protects it and what its receiver learns.
 
 A link refuses kinds that are not in this table. securefed.audit checks recorded runs against it.
-docs/threat-model.md shows it, and docs/protocols.md gives the order of the messages.
+docs/protocols.md shows the table and gives the order of the messages.
 """
 
 from __future__ import annotations

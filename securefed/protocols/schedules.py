@@ -185,7 +185,7 @@ class Automatic:
     The number of round t is the part of that step that is made: 1 with the full batch; with batches of a
     `share` of the rows it falls off, since one batch says little about the others. An `accelerated` run makes
     longer steps and goes on in the direction of the last one, by `momentum(t)`: Chebyshev's recurrence, the
-    fastest that is sure for a quadratic loss (docs/protocols.md). It begins again with round `again`.
+    fastest that is sure for a quadratic loss (docs/proofs.md). It begins again with round `again`.
     """
 
     share: float = 1.0
@@ -217,7 +217,7 @@ class Automatic:
 def automatic_rounds(parties: int) -> int:
     """rounds="auto": as many as the public bound on accelerated rounds asks for.
 
-    F(theta_t) - min F is at most |theta*|^2 / (2 (2t + 1)^2) in the norm of P^-1 (docs/protocols.md), which
+    F(theta_t) - min F is at most |theta*|^2 / (2 (2t + 1)^2) in the norm of P^-1 (docs/proofs.md), which
     has `parties` times a party's own curvature: where parties' columns do not cancel each other that is below
     `parties` times what the fit gains, and further rounds change less than its part 1 / PRECISE.
     """

@@ -13,7 +13,7 @@ local steps from theta are then one matrix,
 
 whose product with K_k has its spectrum in [0, 1]. The joint Hessian is below blockdiag(K_k), so the
 regularised Taylor loss of the batch falls in every round, by at least half the sum of eta_k |G_k|^2, for
-every K, Q and scaling of columns (docs/protocols.md has the proof). A party computes its step from its own
+every K, Q and scaling of columns (docs/proofs.md has the proof). A party computes its step from its own
 columns and tells nobody.
 
 With the full batch the rounds are accelerated (`Automatic`): a round's step is up to four times P's, and

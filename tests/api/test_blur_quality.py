@@ -44,7 +44,7 @@ def test_area_and_accuracy_on_breast_cancer_stay_the_same(
 
 
 def test_fifteen_columns_of_398_people_bear_three_scorings() -> None:
-    """The numbers of docs/threat-model.md."""
+    """At 10 bits three scorings are allowed, at 5 bits five."""
     held = column_bits(ROWS[TRAINED, :15])
     assert round(held) == 127
     assert allowed_scorings(held, 10) == 3

@@ -1,6 +1,6 @@
 """The tables in the documentation that come from the code: kinds of messages, and claims.
 
-`python -m tests.audit.doc_tables docs/threat-model.md docs/audit.md` writes them between their marks; a test
+`python -m tests.audit.doc_tables docs/protocols.md docs/audit.md` writes them between their marks; a test
 checks that they are up to date.
 """
 

@@ -300,7 +300,7 @@ def test_at_the_ledgers_line_no_relation_is_found_also_where_columns_go_together
 def test_where_the_ledgers_line_lies_and_why(
     correlation: float, columns: int, scorings: int, precision: int, least: int, most: int
 ) -> None:
-    """Relations found among 100 people: the table of docs/threat-model.md."""
+    """Relations found among 100 people: the table of docs/proofs.md."""
     truth, held = of_levels(100, columns), columns * np.log2(100)
     if correlation:
         together = correlated(columns, correlation)

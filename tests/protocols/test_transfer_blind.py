@@ -449,7 +449,7 @@ def test_the_loss_falls_in_every_round_whatever_the_columns(run: PlainTransfer) 
         after = run.loss()
         assert after <= before + 1e-9 * max(1.0, before)
         before = after
-        # What the proof takes for granted (docs/protocols.md), of every output.
+        # What the proof takes for granted (docs/proofs.md), of every output.
         for q, reach, w_a, w_b in zip(
             run._a.pull.T,
             run._a.reaches,

@@ -21,7 +21,7 @@ a product by a constant matrix is made for all columns, and what it has away fro
 its labelled rows, so that q'P q <= 1). B's curvature is then that of P (|Phi|^2/4 G + 2 gamma H + l2 + mu),
 A's that of P (S/4 q q' + 2 gamma H + l2 + mu). With learning_rate="auto" each party takes eta = 1/lambda from
 its own columns, as if |Phi|^2 and S q'P q were R = 4, and its map is held to where it was at the exchange,
-by tau/2 |W - W_0|^2 in the metric of P^-1: docs/protocols.md derives that rounds lower the
+by tau/2 |W - W_0|^2 in the metric of P^-1: docs/proofs.md derives that rounds lower the
 loss. Q steps of B on a Phi that stays, with N = eta P, T = mu N + eta tau I, M = I - N (2 gamma H + l2) - T:
 
     Z <- M Z + x,   v <- M v + N t + |Phi|^2 x,   x = N c/2 - N G v/4,     N t = 2 gamma N K'W_A Phi + T v_0

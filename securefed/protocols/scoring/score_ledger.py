@@ -5,7 +5,7 @@ That is set against what there is to tell of a row, the entropy of the columns (
 most log2 of a column's distinct values, less where some are frequent. Whoever has more bits about many people
 than their columns hold can find the columns by lattice reduction, knowing nobody's features
 (research.attacks.columns). Measured on columns of 100 levels, single relations between rows are found from
-0.8 times as many bits as the columns hold, all of them from 1.6 times (docs/threat-model.md). Columns that go
+0.8 times as many bits as the columns hold, all of them from 1.6 times (docs/proofs.md). Columns that go
 with each other hold less than each by itself, so the line is drawn at half:
 
     allowed = max(2, floor(bits that the columns hold / (MARGIN (p + m))))      scorings of one person
