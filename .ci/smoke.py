@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import securefed
-from securefed import FedBCD, GeneralisedLinear, Party
+from securefed import FedBCD, GeneralisedLinear, OwnGradient, Party
 from securefed.audit import audit
 
 
@@ -42,12 +42,10 @@ def main() -> None:
     check(blind.score([shop, bank]) > 0.7, "blind: the model is no good")
     for scheme in ("paillier", "ckks"):
         model = GeneralisedLinear(
-            scheme=scheme,
-            reveal="own-gradient",
+            protection=OwnGradient(scheme=scheme, key_bits=2048),
             algorithm=FedBCD(local_steps=2),
             rounds=4,
             holdout=0,
-            key_bits=2048,
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a training this small opens more than it should

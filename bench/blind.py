@@ -32,7 +32,8 @@ from bench.bars import Bar, show_bars
 from bench.passes import passed, slope
 from bench.release import beside_release
 from bench.whole_fit import parties_of as generated
-from securefed import FedBCD, GeneralisedLinear, Party, RunResult
+from research.assemblies import estimator
+from securefed import FedBCD, GeneralisedLinear, Party, RunResult, Simulation
 from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
@@ -55,7 +56,7 @@ def fitted(
 ) -> tuple[float, RunResult, GeneralisedLinear]:
     """Processor seconds, the result and the model of a blind run without a holdout."""
     settings: dict[str, Any] = {"algorithm": FedBCD(10), "engine": "serial", "network": "lan", "holdout": 0}
-    model = GeneralisedLinear(scheme=scheme, rounds=rounds, key_bits=2048, **(settings | more))
+    model = estimator(GeneralisedLinear, scheme=scheme, rounds=rounds, key_bits=2048, **(settings | more))
     began = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
@@ -103,7 +104,7 @@ class Timed(GeneralisedLinear):
 
 def round_on_line(rows: int, seed: int) -> RoundRow:
     """Rounds of a default run: from the second one on nothing else is under way."""
-    model = Timed(engine="serial", network=LINE, holdout=0, progress=False)
+    model = Timed(holdout=0, simulation=Simulation(engine="serial", network=LINE, progress=False))
     result = model.fit(generated(rows, 50, 50, seed)).result_
     waited = model.clocks[-1].communication - model.clocks[1].communication
     return RoundRow(

@@ -24,14 +24,14 @@ from bench.simulate import Finished, Look, OnLook, area, signs_of
 from research.data.vertical import TransferData
 from research.transfer_plain import PlainTransfer
 from securefed import Party
-from securefed.assembly.recipe import PartyContext
-from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.assembly import TransferAssembly
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.shares import Share
+from securefed.protocols.agreement import Member
 from securefed.protocols.blind.precision import VALUE_BITS
 from securefed.protocols.blind.transfer import BlindTransferParty
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
-from securefed.protocols.loop import EvaluationRows
+from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.transport import Program
 
 __all__ = ["BlindTransfer", "BlindTransferData", "features_of"]
@@ -104,13 +104,13 @@ class BlindTransfer:
     """The parties of a blind run. `held_out`: the AUC is taken there, else on the shared people."""
 
     def __init__(
-        self, recipe: TransferRecipe, data: BlindTransferData, *, held_out: bool, clear: bool
+        self, assembly: TransferAssembly, data: BlindTransferData, *, held_out: bool, clear: bool
     ) -> None:
         """`clear`: there are no parties, and `finish` makes the steps."""
-        self.recipe, self._data, self._held_out, self.clear = recipe, data, held_out, clear
+        self.assembly, self._data, self._held_out, self.clear = assembly, data, held_out, clear
         self.columns = {"B": data.b.shape[1], "A": data.a.shape[1]}
-        members = tuple(recipe.blind_member(name, size) for name, size in self.columns.items())
-        self.agreement = recipe.agreement(members, len(data.rows_a))
+        members = tuple(Member(name, size + 1, True) for name, size in self.columns.items())
+        self.agreement = assembly.agreement(members, len(data.rows_a))
         self._labelled = np.ones(len(data.rows_a), dtype=bool)
         self._rows = {
             "A": TransferRows(with_ones(data.a), data.rows_a, self._labelled, data.signs),
@@ -132,7 +132,7 @@ class BlindTransfer:
         data = self._data
         given = (data.b, data.rows_b, None) if name == "B" else (data.a, data.rows_a, data.signs)
         features, rows, signs = given
-        party = self.recipe.blind_party(self.agreement, features, rows, self._labelled, signs, context)
+        party = self.assembly.blind_party(self.agreement, features, rows, self._labelled, signs, context)
         self._parties[name] = party
         return party.run
 
@@ -167,8 +167,10 @@ class BlindTransfer:
 
     def finish(self, on_look: OnLook | None) -> Finished:
         """The same steps in the clear."""
-        recipe, agreement = self.recipe, self.agreement
-        run = PlainTransfer(recipe.blind_plan(agreement), self._rows["A"], self._rows["B"], recipe.seed)
+        assembly, agreement = self.assembly, self.agreement
+        run = PlainTransfer(
+            assembly.blind_plan(agreement), self._rows["A"], self._rows["B"], assembly.settings.seed
+        )
         points: list[Look] = []
         metric, reason = "held_out_auc" if self._held_out else "overlap_auc", "rounds"
         for t in range(agreement.stopping.rounds):
@@ -177,7 +179,10 @@ class BlindTransfer:
             points.append(self.look())
             if on_look is not None:
                 on_look(t, points[-1])
-            if recipe.target is not None and points[-1][metric] >= recipe.target:
+            if (
+                assembly.settings.monitoring.target is not None
+                and points[-1][metric] >= assembly.settings.monitoring.target
+            ):
                 reason = "target"
                 break
         return Finished(agreement, {}, points, reason, [], 0)

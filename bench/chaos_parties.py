@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from bench.chaos_wires import Wire
 from bench.fleet import HOLDER, ROOT, Table, free_ports, opens_gradients
+from research.assemblies import run_table
 from securefed.process.score_file import SCORE_LEDGER
+from securefed.settings.describe import toml_lines
 
 __all__ = ["Fleet", "Scene"]
 
@@ -154,7 +156,9 @@ class Fleet:
         shared: dict[str, Any] = {"name": "chaos", "parties": self.scene.names, "alignment": "rows"}
         if HOLDER in self.everybody:
             shared["key_holder"] = HOLDER
-        return "\n".join([*lines, "[run]", *pairs({**shared, **self.scene.run})]) + "\n"
+        return (
+            "\n".join([*lines, "[run]", *toml_lines(run_table({**shared, **self.scene.run}), "run")]) + "\n"
+        )
 
     # Processes.
 

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.bars import Bar
-from securefed.assembly.recipe import HELPER, LinearRecipe
+from research.assemblies import linear_assembly
+from securefed.assembly import LinearAssembly
+from securefed.assembly.base import HELPER
 from securefed.crypto.blind import shares
 from securefed.crypto.registry import cross_scheme
 from securefed.protocols.agreement import Agreement, Member
@@ -85,11 +87,13 @@ def cases(*, quick: bool) -> Iterator[Case]:
 
 def measured(case: Case, seed: int) -> Distance:
     columns, targets = table(case, seed)
-    recipe = LinearRecipe(scheme=case.scheme, algorithm=SCHEDULES[case.schedule], rounds=case.rounds, l2=0.01)
+    assembly = linear_assembly(
+        scheme=case.scheme, algorithm=SCHEDULES[case.schedule], rounds=case.rounds, l2=0.01
+    )
     began = time.process_time()
-    found = opened(case, columns, targets, recipe)
+    found = opened(case, columns, targets, assembly)
     spent = time.process_time() - began
-    expected = emulated(agreement_of(columns, targets, recipe), columns, targets, recipe)
+    expected = emulated(agreement_of(columns, targets, assembly), columns, targets, assembly)
     difference = float(np.abs(found - expected).max())
     return Distance(case, difference, float(np.abs(expected).max()), round(spent, 2))
 
@@ -104,16 +108,16 @@ def table(case: Case, seed: int) -> tuple[list[Floats], Floats]:
     return blocks, np.where(margins + rng.normal(size=margins.shape) > 0, 1.0, -1.0)
 
 
-def agreement_of(columns: Sequence[Floats], targets: Floats, recipe: LinearRecipe) -> Agreement:
+def agreement_of(columns: Sequence[Floats], targets: Floats, assembly: LinearAssembly) -> Agreement:
     members = tuple(Member(f"p{k}", block.shape[1], True) for k, block in enumerate(columns))
-    return recipe.agreement(members, len(targets), targets.shape[1])
+    return assembly.agreement(members, len(targets), targets.shape[1])
 
 
-def opened(case: Case, columns: Sequence[Floats], targets: Floats, recipe: LinearRecipe) -> Floats:
+def opened(case: Case, columns: Sequence[Floats], targets: Floats, assembly: LinearAssembly) -> Floats:
     """Parameters of an encrypted run: both holders' shares, added up."""
-    agreement, loss = agreement_of(columns, targets, recipe), recipe.loss_function
+    agreement, loss = agreement_of(columns, targets, assembly), assembly.settings.loss_function
     scheme = cross_scheme(case.scheme, key_bits=case.key_bits)
-    steps = [recipe.steps(agreement, block) for block in columns]
+    steps = [assembly.steps(agreement, block) for block in columns]
     programs: dict[str, BlindParty | BlindHelper] = {}
     for name, block, own in zip(agreement.names, columns, steps, strict=True):
         labels = targets if name == agreement.label_party else None
@@ -134,15 +138,15 @@ def opened(case: Case, columns: Sequence[Floats], targets: Floats, recipe: Linea
 
 
 def emulated(
-    agreement: Agreement, columns: Sequence[Floats], targets: Floats, recipe: LinearRecipe
+    agreement: Agreement, columns: Sequence[Floats], targets: Floats, assembly: LinearAssembly
 ) -> Floats:
     """The same rounds in the clear: theta_k <- theta_k + m (last change) - eta P_k (gradient of block k)."""
-    loss, rate, rows = recipe.loss_function, agreement.learning_rate, len(targets)
+    loss, rate, rows = assembly.settings.loss_function, agreement.learning_rate, len(targets)
     features = np.hstack(list(columns))
     gram = loss.margin_weight / rows * features.T @ features + agreement.l2 * np.eye(features.shape[1])
     pull = -loss.label_weight / rows * features.T @ targets
     ends = [0, *_ends(columns), features.shape[1]]
-    roots = [recipe.steps(agreement, block).root() for block in columns]
+    roots = [assembly.steps(agreement, block).root() for block in columns]
     theta = previous = np.zeros((features.shape[1], targets.shape[1]))
     for t in range(agreement.stopping.rounds):
         momentum = rate.momentum(t) if isinstance(rate, Automatic) else 0.0

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.memory import peak_rss_mib
+from research.assemblies import run_table
+from securefed.settings.describe import toml_lines
 
 __all__ = ["HOLDER", "ROOT", "Table", "free_ports", "opens_gradients", "train"]
 
@@ -150,7 +152,7 @@ def _toml(name: str, table: Source | None, ports: Mapping[str, int], shared: Map
         if peer != name:
             lines += [f"[peers.{peer}]"]
             lines += _pairs({"address": f"127.0.0.1:{port}", "certificate": f"peers/{peer}.pem"})
-    return "\n".join([*lines, "[run]", *_pairs(shared)]) + "\n"
+    return "\n".join([*lines, "[run]", *toml_lines(run_table(shared), "run")]) + "\n"
 
 
 def _pairs(table: Mapping[str, Any]) -> list[str]:

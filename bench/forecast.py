@@ -23,11 +23,11 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 
 from bench import machine
+from research.assemblies import estimator, linear_assembly, transfer_assembly
 from securefed import FedBCD, GeneralisedLinear, Party, TransferLearner
-from securefed.api import common
-from securefed.assembly import kit_of
-from securefed.assembly.recipe import HELPER, KEY_HOLDER, LinearRecipe
-from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.api import federated
+from securefed.assembly import LinearAssembly, TransferAssembly
+from securefed.assembly.base import HELPER, KEY_HOLDER
 from securefed.crypto import generate
 from securefed.engine import get_engine
 from securefed.plan.calibration import calibrate
@@ -107,16 +107,18 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
     settings |= {} if case.transfer or blind else {"batch_size": batch}
     settings["algorithm"] = FedBCD(case.local_steps)
     rows = batch if case.transfer else rows
-    recipe: LinearRecipe | TransferRecipe
+    assembly: LinearAssembly | TransferAssembly
     if case.transfer:
         settings = {"allow_determined": True, "reveal": "own-gradient", **settings}
-        recipe = TransferRecipe(**settings)
+        assembly = transfer_assembly(**settings)
     else:
-        recipe = LinearRecipe(**settings)
-    columns = {name: kit_of(recipe).columns(count) for name, count in case.columns.items()}
+        assembly = linear_assembly(**settings)
+    columns = {name: assembly.columns(count) for name, count in case.columns.items()}
     held = len(held_out(rows, case.holdout, seed)[1])
-    scenario = Scenario(recipe, columns, rows, key_bits, HELPER if blind else KEY_HOLDER, holdout_rows=held)
-    with get_engine(engine, recipe.scheme) as mapper:
+    scenario = Scenario(
+        assembly.settings, columns, rows, key_bits, HELPER if blind else KEY_HOLDER, holdout_rows=held
+    )
+    with get_engine(engine, assembly.settings.scheme) as mapper:
         costs = calibrate(scenario.cost_kind, key_bits, mapper)
         planned = estimate(
             scenario,
@@ -145,9 +147,11 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
         keys = {"keys": {name: generate(kind_of_keys, key_bits=key_bits) for name in holders}}
     kind: Any = TransferLearner if case.transfer else GeneralisedLinear
     more = {} if case.transfer else {"holdout": case.holdout}
-    model = kind(**settings, **more, key_bits=key_bits, network=network, engine=engine, progress=False)
+    model = estimator(
+        kind, **settings, **more, key_bits=key_bits, network=network, engine=engine, progress=False
+    )
     timer = time.thread_time if engine == "serial" else time.perf_counter
-    with warnings.catch_warnings(), patch.object(common, "run_local", partial(run_local, timer=timer)):
+    with warnings.catch_warnings(), patch.object(federated, "run_local", partial(run_local, timer=timer)):
         warnings.simplefilter("ignore", LedgerWarning)
         warnings.simplefilter("ignore", TrustWarning)
         model.fit(parties, **keys)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, Party, Plain
 from securefed.errors import SecurefedError
 from securefed.labels.quality import HeldOut, QualityWarning
 
@@ -76,7 +76,7 @@ def hostile(seed: int) -> Outcome:
             for k, group in enumerate(groups)
         ]
 
-    model = GeneralisedLinear(loss, scheme="plain", loss_form="taylor", allow_determined=True)
+    model = GeneralisedLinear(loss, protection=Plain(like="blind", allow_determined=True))
     facts = (seed, rows, columns, parties, loss)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

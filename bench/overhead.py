@@ -35,8 +35,9 @@ from sklearn.preprocessing import StandardScaler
 
 from bench import machine
 from bench.fleet import Table, train
+from research.assemblies import estimator
 from securefed import FedBCD, GeneralisedLinear, Party
-from securefed.assembly.recipe import KEY_HOLDER
+from securefed.assembly.base import KEY_HOLDER
 from securefed.crypto import KeyHolder, generate
 from securefed.crypto.registry import SCHEMES
 from securefed.protocols.agreement import Agreement
@@ -167,8 +168,13 @@ def in_process(table: Floats, labels: NDArray[np.int64], run: dict[str, Any], ho
         for place, name in enumerate(PARTIES)
     ]
     given = {key: value for key, value in run.items() if key != "local_steps"}
-    model = Timed(
-        algorithm=FedBCD(run["local_steps"]), engine="serial", network="loopback", progress=False, **given
+    model = estimator(
+        Timed,
+        algorithm=FedBCD(run["local_steps"]),
+        engine="serial",
+        network="loopback",
+        progress=False,
+        **given,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)

@@ -27,7 +27,8 @@ from bench.bars import Bar
 from bench.peers_real import compare_real, fate
 from bench.rivals import Fate, Phe, fate_obstacle
 from bench.timing import Task, take_turns
-from securefed import FedBCD, GeneralisedLinear, Party, RunResult, TransferLearner
+from research.assemblies import estimator
+from securefed import FedBCD, GeneralisedLinear, OwnGradient, Party, RunResult, Simulation, TransferLearner
 from securefed.crypto import generate
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 
@@ -137,7 +138,8 @@ def transfer_round(scheme: str, rows: int, width: int, steps: int, seed: int) ->
     labels = np.where(rng.random(rows) < 0.5, -1, 1)
     a = Party("a", rng.normal(size=(rows, 18)), labels=labels)
     b = Party("b", rng.normal(size=(rows, 15)))
-    learner = TransferLearner(
+    learner: TransferLearner = estimator(
+        TransferLearner,
         width,
         FedBCD(local_steps=steps),
         scheme,
@@ -163,12 +165,10 @@ def linear_round(steps: int, rows: int, batch: int, seed: int, rounds: int) -> l
     for _ in range(rounds):
         model = GeneralisedLinear(
             algorithm=FedBCD(local_steps=steps),
-            scheme="ckks",
-            reveal="own-gradient",
-            batch_size=batch,
             rounds=1,
-            engine="serial",
             seed=seed,
+            protection=OwnGradient(batch_size=batch),
+            simulation=Simulation(engine="serial"),
         )
         results.append(model.fit([Party("a", a), Party("b", b, labels=labels)], keys=keys).result_)
     return results

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bench.simulate import Task, Transfer
+from securefed import OwnGradient
 from securefed.plan.calibration import calibrate
 from securefed.plan.planner import RoundsModel, estimate
 from securefed.plan.scenario import Scenario
@@ -41,8 +42,9 @@ class Planner:
 
     def _scenario(self, steps: int) -> Scenario:
         algorithm = FedSGD() if steps == 1 else FedBCD(steps)
-        recipe = replace(self._task.recipe, scheme=self._scheme, algorithm=algorithm)
-        return Scenario(recipe, self._columns, self._task.agreement.batches.rows, self._key_bits)
+        settings = self._task.assembly.settings.protected_by(OwnGradient, self._scheme)
+        settings = replace(settings, algorithm=algorithm)
+        return Scenario(settings, self._columns, self._task.agreement.batches.rows, self._key_bits)
 
     def guess(self, network: Network, at_one: float, grid: Sequence[int]) -> Guess:
         """From FedSGD's rounds alone."""

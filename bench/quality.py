@@ -28,7 +28,8 @@ from sklearn.preprocessing import StandardScaler
 
 from bench.hostile import hostile
 from bench.quality_tables import PACKAGED, available, loader
-from securefed import GeneralisedLinear, MultiClass, Party
+from research.assemblies import estimator
+from securefed import GeneralisedLinear, Party
 from securefed.data.sources import VARIABLE
 from securefed.data.tables import read_table
 from securefed.errors import SettingError
@@ -253,13 +254,19 @@ def measured(table: Table, count: int, seed: int, *, encrypted: bool) -> Row:
 
     hidden: dict[str, Any] = {} if encrypted else {"scheme": "plain", "loss_form": "taylor"}
     # Plain opens gradients where the encrypted run opens nothing, and would be refused for that.
-    settings = GeneralisedLinear(table.loss, allow_determined=not encrypted, **table.settings, **hidden)
-    many = classes and len(np.unique(labels)) > 2
-    model: Any = MultiClass(settings) if many else settings
+    model = estimator(
+        GeneralisedLinear, table.loss, allow_determined=not encrypted, **table.settings, **hidden
+    )
     model.fit(parties(train, True))
     new = parties(test, False)
-    held = model.holdout_ if many else model.result_.holdout
-    facts: dict[str, Any] = {"table": table.name, "parties": count, "scheme": settings.scheme, "seed": seed}
+    many = classes and len(np.unique(labels)) > 2
+    held = model.result_.holdout
+    facts: dict[str, Any] = {
+        "table": table.name,
+        "parties": count,
+        "scheme": model.protection.scheme,
+        "seed": seed,
+    }
     facts["holdout"] = None if held is None else held.value
     own = _joined(table, numbers, labels, train, seed, None if offset is None else np.exp(offset))
     told = own(test)

@@ -27,11 +27,10 @@ from bench import machine
 from bench.replay import PURPOSES, read_events, replay, write_events
 from bench.runs import Spec
 from bench.tasks import build
-from securefed.assembly.recipe import PartyContext
 from securefed.crypto import generate
 from securefed.engine import get_engine
 from securefed.errors import SecurefedError
-from securefed.protocols.loop import Round
+from securefed.protocols.loop import PartyContext, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.scoring.blur import ScoreGuard

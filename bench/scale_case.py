@@ -28,8 +28,8 @@ import numpy as np
 
 from bench.memory import peak_rss_mib
 from bench.passes import passed
+from research.assemblies import estimator
 from securefed import FedBCD, GeneralisedLinear, Party
-from securefed.api.multiclass import MultiClass
 from securefed.engine import Processes, Ray, SerialEngine
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 
@@ -185,8 +185,8 @@ def whole_run(case: Case, seed: int) -> dict[str, Any]:
     began, spent = time.perf_counter(), _processor_seconds()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LedgerWarning)
-        model = GeneralisedLinear(**settings(case, seed), rounds=ROUNDS, engine="serial")
-        results = MultiClass(model).fit(parties).runs_
+        model = estimator(GeneralisedLinear, **settings(case, seed), rounds=ROUNDS, engine="serial")
+        results = list({id(each): each for each in model.fit(parties).results_.values()}.values())
     return {
         "cpu_s": round(_processor_seconds() - spent, 3),
         "wall_s": round(time.perf_counter() - began, 3),

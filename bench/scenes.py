@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from research.assemblies import linear_assembly
 from research.attacks.views import Tape, View, Watched
-from securefed.assembly.recipe import LinearRecipe, PartyContext
 from securefed.crypto import KeyHolder, generate
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.models import HiddenLayer, LinearModel
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindParty
+from securefed.protocols.loop import PartyContext
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.optimisers import SGD, Adam
@@ -156,19 +157,19 @@ def blind_scene(
     """
     joined, labels = generated(rows, sum(columns), seed)
     features = {"p0": joined[:, : columns[0]], "p1": joined[:, columns[0] :]}
-    recipe = LinearRecipe(scheme="ckks", rounds=rounds, algorithm=FedBCD(5), seed=seed)
+    assembly = linear_assembly(scheme="ckks", rounds=rounds, algorithm=FedBCD(5), seed=seed)
     members = tuple(Member(name, block.shape[1], True) for name, block in features.items())
-    agreement = recipe.agreement(members, rows)
+    agreement = assembly.agreement(members, rows)
     views = {name: View(name) for name in features}
     parties = {
         name: BlindParty(
             agreement,
-            recipe.loss_function,
+            assembly.settings.loss_function,
             block,
             labels[:, None] if name == "p1" else None,
             PartyContext(),
-            scheme or recipe.cross_scheme(),
-            steps=recipe.steps(agreement, block),
+            scheme or assembly.settings.cross_scheme(),
+            steps=assembly.steps(agreement, block),
         )
         for name, block in features.items()
     }

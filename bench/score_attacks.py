@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.attack_variants import BLIND, CKKS, PAILLIER, PLAIN
+from research.assemblies import estimator
 from research.attacks.columns import columns_from_scores, in_units_of_noise
 from research.attacks.scores import Score, proportion
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, OwnGradient, Party, Simulation
 from securefed.models import LocalModel
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.own_gradient.ledger import LedgerWarning
@@ -72,8 +73,8 @@ def _until_refused(score: Callable[[int], Array]) -> tuple[list[Array], str]:
 def score_attacks(seed: int) -> Iterator[Score]:
     data = Levels(seed)
     common: dict[str, Any] = {"batch_size": 24, "engine": "serial", "holdout": 0}
-    plain = GeneralisedLinear(
-        scheme="plain", rounds=3, reveal="own-gradient", allow_determined=True, **common
+    plain = estimator(
+        GeneralisedLinear, scheme="plain", rounds=3, reveal="own-gradient", allow_determined=True, **common
     )
     trained = []
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
@@ -85,7 +86,9 @@ def score_attacks(seed: int) -> Iterator[Score]:
         yield data.attacked(PLAIN, [exact], EXACT_BITS, "one prediction")
         plain.save(folder)
         for variant, scheme in ((PAILLIER, "paillier"), (CKKS, "ckks")):
-            model = GeneralisedLinear.load(folder, scheme=scheme, engine="serial", key_bits=2048)
+            protection = OwnGradient(scheme=scheme, key_bits=2048)
+            serial = Simulation(engine="serial")
+            model = GeneralisedLinear.load(folder, protection=protection, simulation=serial)
 
             def score(number: int, model: GeneralisedLinear = model) -> Array:
                 for name, part in _open(model).items():
@@ -93,8 +96,8 @@ def score_attacks(seed: int) -> Iterator[Score]:
                 return model.decision_function(data.parties(labelled=False))
 
             given, note = _until_refused(score)
-            yield data.attacked(variant, given, model.score_precision, note)
-        blind = GeneralisedLinear(scheme="ckks", rounds=2, engine="serial", holdout=0)
+            yield data.attacked(variant, given, protection.score_precision, note)
+        blind = GeneralisedLinear(rounds=2, holdout=0, simulation=Simulation(engine="serial"))
 
         def retrained(number: int) -> Array:
             blind.set_params(seed=seed + number)
@@ -104,7 +107,7 @@ def score_attacks(seed: int) -> Iterator[Score]:
             return blind.decision_function(data.parties(labelled=False))
 
         given, note = _until_refused(retrained)
-        yield data.attacked(BLIND, given, blind.score_precision, note)
+        yield data.attacked(BLIND, given, blind.protection.score_precision, note)
 
 
 def _open(model: GeneralisedLinear) -> dict[str, LocalModel]:

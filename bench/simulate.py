@@ -1,4 +1,4 @@
-"""A training run of the bench: parties from a recipe, in this process, with a look inside after each round.
+"""A training run of the bench: parties from a assembly, in this process, with a look inside after each round.
 
 The same recipes and programs as in `securefed.api`; besides, the bench chooses the timer, keeps the
 parties' events, and reads what no party of a real run would see together: all parameters after each round,
@@ -20,15 +20,16 @@ from sklearn.metrics import roc_auc_score
 from research.attacks.transfer import labels_by_fitting, layers
 from research.attacks.views import View, Watched
 from research.data.vertical import TransferData, VerticalData
-from securefed.assembly.recipe import KEY_HOLDER, LinearRecipe, PartyContext
-from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.assembly import LinearAssembly, TransferAssembly
+from securefed.assembly.base import KEY_HOLDER
 from securefed.crypto import KeyHolder, Mapper, generate, key_kind, protects
 from securefed.engine import get_engine
 from securefed.models import HiddenLayer, LocalModel
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.loop import EvaluationRows, Outcome, Round
+from securefed.protocols.loop import EvaluationRows, Outcome, PartyContext, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry, LedgerWarning
+from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, LocalRun, Program, get_network, run_local
@@ -95,22 +96,25 @@ class Transfer:
     people that the parties share.
     """
 
-    def __init__(self, recipe: TransferRecipe, data: TransferData, *, held_out: bool) -> None:
-        self.recipe, self._data, self._held_out = recipe, data, held_out
+    def __init__(self, assembly: TransferAssembly, data: TransferData, *, held_out: bool) -> None:
+        self.assembly, self._data, self._held_out = assembly, data, held_out
         a, b = data.a, data.b
         signs = signs_of(a.labels)
         place_b = {value: row for row, value in enumerate(b.ids.tolist())}
         shared = [(row, place_b[value]) for row, value in enumerate(a.ids.tolist()) if value in place_b]
         rows_a, rows_b = (np.array(rows, dtype=np.intp) for rows in zip(*shared, strict=True))
-        layers = {"B": recipe.layer(len(b.columns), 0), "A": recipe.layer(len(a.columns), 1)}
+        layers: Any = {
+            "B": assembly.model("B", len(b.columns), last=False, index=0),
+            "A": assembly.model("A", len(a.columns), last=True, index=1),
+        }
         labelled = np.ones(len(shared), dtype=bool)
         self.sides = {
-            "B": recipe.side(layers["B"], b.features, rows_b, labelled, None),
-            "A": recipe.side(layers["A"], a.features, rows_a, labelled, signs),
+            "B": assembly.side(layers["B"], b.features, rows_b, labelled, None),
+            "A": assembly.side(layers["A"], a.features, rows_a, labelled, signs),
         }
         self.layers: dict[str, HiddenLayer] = layers
-        members = tuple(recipe.member(name, layer) for name, layer in layers.items())
-        self.agreement = recipe.agreement(members, len(shared))
+        members = tuple(assembly.member(name, layer) for name, layer in layers.items())
+        self.agreement = assembly.agreement(members, len(shared))
         self._shared = (b.features[rows_b], signs[rows_a], a.features[rows_a])
         self._tests = (data.held_out.features, signs_of(data.held_out.labels))
         self._view = View("B")
@@ -129,7 +133,7 @@ class Transfer:
         side: Any = self.sides[name]
         if name == "B" and protects(self.agreement.scheme):  # a plain side takes its sums without multipliers
             side = Watched(side, self._view, sums_only=True)
-        return self.recipe.party(self.agreement, side, context).run
+        return DataParty(self.agreement, side, self.assembly.settings.optimiser, context).run
 
     def programs(self, context: Callable[[str], PartyContext]) -> dict[str, Program]:
         return {name: self.program(name, context(name)) for name in self.agreement.names}
@@ -160,7 +164,7 @@ class Transfer:
         hidden = layer.forward(shared_b)
         scores = hidden @ phi
         distance = np.sum((hidden - self.layers["A"].forward(shared_a)) ** 2, axis=1)
-        loss = np.log(2.0) - labels * scores / 2 + scores**2 / 8 + self.recipe.pull * distance
+        loss = np.log(2.0) - labels * scores / 2 + scores**2 / 8 + self.assembly.settings.gamma * distance
         return {
             "held_out_auc": float(roc_auc_score(signs, layer.forward(features) @ phi)),
             "overlap_auc": area(labels, scores),
@@ -173,23 +177,23 @@ class Linear:
 
     def __init__(
         self,
-        recipe: LinearRecipe,
+        assembly: LinearAssembly,
         train: VerticalData,
         test: VerticalData,
         models: Mapping[str, LocalModel] | None = None,
     ) -> None:
-        """`models`: the parties' own, where the recipe's words do not say them."""
-        self.recipe, self._train, self._test = recipe, train, test
+        """`models`: the parties' own, where the assembly's words do not say them."""
+        self.assembly, self._train, self._test = assembly, train, test
         parties = train.parties()
         self._columns = {party.name: party.features for party in parties}
         self._signs, self._test_signs = signs_of(train.labels), signs_of(test.labels)
         last = train.label_party
         self.models: dict[str, LocalModel] = dict(models or {}) or {
-            party.name: recipe.model(party.name, len(party.columns), last=party.name == last, index=index)
+            party.name: assembly.model(party.name, len(party.columns), last=party.name == last, index=index)
             for index, party in enumerate(parties)
         }
-        members = tuple(recipe.member(name, model) for name, model in self.models.items())
-        self.agreement = recipe.agreement(members, train.rows)
+        members = tuple(assembly.member(name, model) for name, model in self.models.items())
+        self.agreement = assembly.agreement(members, train.rows)
 
     @property
     def columns(self) -> dict[str, int]:
@@ -203,9 +207,9 @@ class Linear:
 
     def program(self, name: str, context: PartyContext) -> Program:
         if name == KEY_HOLDER:
-            return self.recipe.key_holder(self.agreement, context).run
+            return self.assembly.key_holder(self.agreement, context).run
         targets = self._signs if name == self.agreement.label_party else None
-        return self.recipe.party(
+        return self.assembly.party(
             self.agreement, name, self.models[name], self._columns[name], targets, context
         ).run
 
@@ -221,10 +225,10 @@ class Linear:
             self.models[name],
             self._columns[name][self.agreement.batches.batch(0)],
             None,
-            self.recipe.loss_function,
+            self.assembly.settings.loss_function,
             l2=self.agreement.l2,
-            exact=self.recipe.exact,
-            margin_bound=self.recipe.margin_bound,
+            exact=self.assembly.settings.exact,
+            margin_bound=self.assembly.settings.option("margin_bound"),
         )
         return name, side.contribution(), side.fixed()
 
@@ -242,7 +246,7 @@ class Task(Protocol):
     """Parties, ready to run."""
 
     @property
-    def recipe(self) -> LinearRecipe | TransferRecipe: ...
+    def assembly(self) -> LinearAssembly | TransferAssembly: ...
 
     @property
     def agreement(self) -> Agreement: ...

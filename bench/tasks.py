@@ -23,6 +23,7 @@ from typing import Any
 from bench.blind_transfer import BlindTransfer, BlindTransferData
 from bench.runs import Spec
 from bench.simulate import Linear, Task, Transfer
+from research.assemblies import linear_assembly, transfer_assembly
 from research.data import (
     credit_held_out,
     credit_overlap,
@@ -36,8 +37,7 @@ from research.data import (
 from research.data.mimic import MIMIC
 from research.data.nus_wide import NUS_WIDE
 from research.data.vertical import TransferData, VerticalData, standardise, transfer
-from securefed.assembly.recipe import LinearRecipe
-from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.assembly import TransferAssembly
 from securefed.errors import DataError, SettingError
 from securefed.protocols.schedules import InverseSqrt, InverseSqrtParties, LearningRate
 from securefed.protocols.scoring.blur import MOST_PRECISION
@@ -110,7 +110,7 @@ def _shared(spec: Spec) -> dict[str, Any]:
 
 
 def _transfer(spec: Spec, given: dict[str, Any], data: TransferData, *, held_out: bool) -> Task:
-    recipe = TransferRecipe(
+    assembly = transfer_assembly(
         **_shared(spec),
         reveal="own-gradient",
         hidden=given["hidden"],
@@ -120,7 +120,7 @@ def _transfer(spec: Spec, given: dict[str, Any], data: TransferData, *, held_out
         learning_rate=given["eta"],
         optimiser="adam",
     )
-    return Transfer(recipe, data, held_out=held_out)
+    return Transfer(assembly, data, held_out=held_out)
 
 
 def _overlap(spec: Spec, given: dict[str, Any]) -> Task:
@@ -143,9 +143,9 @@ def _blind(spec: Spec, given: dict[str, Any]) -> Task:
     return BlindTransfer(_blind_recipe(spec, given), data, held_out=held_out, clear=clear)
 
 
-def _blind_recipe(spec: Spec, given: dict[str, Any]) -> TransferRecipe:
+def _blind_recipe(spec: Spec, given: dict[str, Any]) -> TransferAssembly:
     settings = _shared(spec) | {"reveal": "nothing", "l2": given["l2"]}
-    return TransferRecipe(**settings | ({"scheme": "ckks"} if spec.scheme == "plain" else {}))
+    return transfer_assembly(**settings | ({"scheme": "ckks"} if spec.scheme == "plain" else {}))
 
 
 @lru_cache(maxsize=4)
@@ -168,7 +168,7 @@ def _credit_held_out(seed: int, overlap: int, labelled: int, held_out: int, path
 
 def _credit_linear(spec: Spec, given: dict[str, Any]) -> Task:
     train, test = _credit_rows(spec.seed, given["held_out"], given["data"])
-    recipe = LinearRecipe(
+    assembly = linear_assembly(
         **_shared(spec),
         reveal="own-gradient",
         loss_form="taylor",
@@ -176,7 +176,7 @@ def _credit_linear(spec: Spec, given: dict[str, Any]) -> Task:
         learning_rate=given["eta"],
         batch_size=given["batch"],
     )
-    return Linear(recipe, train, test)
+    return Linear(assembly, train, test)
 
 
 @lru_cache(maxsize=4)
@@ -187,7 +187,7 @@ def _credit_rows(seed: int, held_out: int, path: str | None) -> tuple[VerticalDa
 
 def _mimic(spec: Spec, given: dict[str, Any]) -> Task:
     train, test = _parts(_mimic_rows(given["parties"], given["data"]), given["split"], spec.seed)
-    recipe = LinearRecipe(
+    assembly = linear_assembly(
         **_shared(spec),
         reveal="own-gradient",
         l2=0.0,
@@ -196,7 +196,7 @@ def _mimic(spec: Spec, given: dict[str, Any]) -> Task:
         evaluate_every=1,
         margin_bound=1e6,  # nothing is encoded in plain
     )
-    return Linear(recipe, train, test)
+    return Linear(assembly, train, test)
 
 
 def _rate(eta: float, parties: int) -> LearningRate:
@@ -214,7 +214,7 @@ def _mnist(spec: Spec, given: dict[str, Any]) -> Task:
     from research.half_image_cnn import half_image_cnn
 
     train, test = _parts(_mnist_rows(given["data"]), given["split"], spec.seed)
-    recipe = LinearRecipe(
+    assembly = linear_assembly(
         **_shared(spec),
         reveal="own-gradient",
         l2=0.0,
@@ -230,7 +230,7 @@ def _mnist(spec: Spec, given: dict[str, Any]) -> Task:
         party.name: half_image_cnn(spec.seed * 1000 + index, **size)
         for index, party in enumerate(train.parties())
     }
-    return Linear(recipe, train, test, models)
+    return Linear(assembly, train, test, models)
 
 
 @lru_cache(maxsize=2)

@@ -23,6 +23,7 @@ from bench.attack_variants import (
 )
 from bench.linear_attacks import unmasked
 from bench.scenes import Keys, TransferScene, generated, transfer_scene
+from research.assemblies import transfer_assembly
 from research.attacks.blind import columns_from_cross, numbers_of
 from research.attacks.clear import CLEAR
 from research.attacks.linear import direction_scores, norm_scores
@@ -35,9 +36,10 @@ from research.attacks.transfer import (
     solve_block,
 )
 from research.attacks.views import plain_values
-from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.assembly import TransferAssembly
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.shares import size_in_bytes
+from securefed.protocols.agreement import Member
 from securefed.protocols.blind.precision import PRODUCT_BITS
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
@@ -196,14 +198,15 @@ class _Pass:
 
 def _blind_pass(rows: int, rounds: int, variant: str, seed: int) -> _Pass:
     joined, labels = generated(rows + 20, 30, seed)
-    recipe = TransferRecipe(scheme="ckks", reveal="nothing", algorithm=FedBCD(2), rounds=rounds)
-    members = (recipe.blind_member("B", 15), recipe.blind_member("A", 15))
-    agreement = recipe.agreement(members, rows, 1)
+    assembly = transfer_assembly(algorithm=FedBCD(2), rounds=rounds)
+    members = (Member("B", 16, True), Member("A", 16, True))
+    agreement = assembly.agreement(members, rows, 1)
     shared, labelled = np.arange(rows), np.ones(rows, dtype=bool)
-    scheme = CLEAR if variant == PLAIN else recipe.cross_scheme()
+    if variant == PLAIN:
+        assembly = TransferAssembly(assembly.settings, CLEAR)
     tables = (("B", joined[:, 15:], None), ("A", joined[:, :15], labels))
     programs = {
-        name: recipe.blind_party(agreement, columns, shared, labelled, known, PartyContext(), scheme)
+        name: assembly.blind_party(agreement, columns, shared, labelled, known, PartyContext())
         for name, columns, known in tables
     }
     seen: dict[str, bytes] = {}

@@ -19,8 +19,9 @@ from sklearn.metrics import roc_auc_score
 from bench.arguments import seed_list
 from bench.blind_transfer import features_of
 from bench.simulate import signs_of
+from research.assemblies import transfer_assembly
 from research.transfer_plain import PlainTransfer
-from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.protocols.agreement import Member
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones
 
 __all__ = ["main", "reached"]
@@ -34,15 +35,15 @@ def reached(a: Array, b: Array, odd: NDArray[np.int64], seed: int) -> float:
     known, others = people[:LABELLED], people[LABELLED:]
     features_a, _ = features_of("A", a[known])
     features_b, _ = features_of("B", b[np.concatenate([known[:SHARED], others])])
-    recipe = TransferRecipe(scheme="ckks", seed=seed)
+    assembly = transfer_assembly(scheme="ckks", seed=seed)
     members = (
-        recipe.blind_member("B", features_b.shape[1]),
-        recipe.blind_member("A", features_a.shape[1]),
+        Member("B", features_b.shape[1] + 1, True),
+        Member("A", features_a.shape[1] + 1, True),
     )
-    agreement = recipe.agreement(members, SHARED)
+    agreement = assembly.agreement(members, SHARED)
     shared, labelled = np.arange(SHARED), np.ones(SHARED, dtype=bool)
     run = PlainTransfer(
-        recipe.blind_plan(agreement),
+        assembly.blind_plan(agreement),
         TransferRows(with_ones(features_a), shared, labelled, signs_of(odd[known])),
         TransferRows(with_ones(features_b), shared, labelled, None),
         seed,

@@ -21,10 +21,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from research.assemblies import transfer_assembly
 from research.transfer_plain import PlainTransfer
 from securefed import Party, TransferLearner
-from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.labels.classes import ClassModels
+from securefed.protocols.agreement import Member
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
 
 __all__ = ["Halves", "digits_by_halves"]
@@ -50,18 +51,18 @@ class Halves:
 
     def emulated(self, rounds: int | None = None) -> float:
         """The accuracy that a blind run with default settings has on B's other people."""
-        made = TransferRecipe(scheme="ckks", rounds=rounds)
+        made = transfer_assembly(scheme="ckks", rounds=rounds)
         a, b = _features(self.left[A]), _features(self.right[600:], B.stop - B.start)
-        side, signs = ClassModels.with_gaps(self.labels[A], "A", made.loss_function)
+        side, signs = ClassModels.with_gaps(self.labels[A], "A", made.settings.loss_function)
         count, known = SHARED.stop - SHARED.start, np.ones(SHARED.stop - SHARED.start, dtype=np.bool_)
-        members = made.blind_member("B", b.shape[1]), made.blind_member("A", a.shape[1])
+        members = Member("B", b.shape[1] + 1, True), Member("A", a.shape[1] + 1, True)
         run = PlainTransfer(
             made.blind_plan(made.agreement(members, count, side.outputs)),
             TransferRows(with_ones(a), np.arange(SHARED.start, SHARED.stop), known, signs),
             TransferRows(with_ones(b[:900]), np.arange(count), known, None),
-            made.seed,
+            made.settings.seed,
         )
-        for _ in range(made.rounds):
+        for _ in range(made.settings.rounds):
             run.round(1.0)
         return float(np.mean(side.answers(with_ones(b[count:]) @ run.score_map, "half") == self.labels[NEW]))
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import securefed
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, Party, Simulation
 
 __all__: list[str] = []
 
@@ -32,10 +32,12 @@ def parties_of(rows: int, left: int, right: int, seed: int) -> list[Party]:
 
 
 def measure(rows: int, left: int, right: int, seed: int) -> dict[str, Any]:
-    GeneralisedLinear(engine="serial", progress=False, rounds=2).fit(parties_of(64, 3, 3, seed))
+    GeneralisedLinear(rounds=2, simulation=Simulation(engine="serial", progress=False)).fit(
+        parties_of(64, 3, 3, seed)
+    )
     parties = parties_of(rows, left, right, seed)
     began = time.process_time()
-    result = GeneralisedLinear(engine="serial", progress=False).fit(parties).result_
+    result = GeneralisedLinear(simulation=Simulation(engine="serial", progress=False)).fit(parties).result_
     spent = time.process_time() - began
     return {
         "cpu": spent,

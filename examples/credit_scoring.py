@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KBinsDiscretizer, StandardScaler
 
-from securefed import FedBCD, GeneralisedLinear, Party
+from securefed import Blind, FedBCD, GeneralisedLinear, Party
 
 
 def people(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -38,9 +38,7 @@ def main(rows: int = 600, rounds: int = 8, key_bits: int = 2048) -> dict[str, fl
     shop, bank, defaulted = people(rows + 500, seed=1)
     train, test = slice(rows), slice(rows, None)
     model = GeneralisedLinear(
-        algorithm=FedBCD(local_steps=10),
-        rounds=rounds,
-        key_bits=key_bits,
+        algorithm=FedBCD(local_steps=10), rounds=rounds, protection=Blind(key_bits=key_bits)
     )
     model.fit(
         [

@@ -2,7 +2,7 @@
 
     python examples/five_hospitals.py
 
-Each department sees its own aggregated gradients (reveal="own-gradient", the paper's way), once a round
+Each department sees its own aggregated gradients (protection=OwnGradient(), the paper's way), once a round
 however many local steps it makes; the solvability ledger says how much that determines. Built-in breast
 cancer data, six columns each.
 """
@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from securefed import FedBCD, GeneralisedLinear, Party
+from securefed import FedBCD, GeneralisedLinear, OwnGradient, Party
 
 DEPARTMENTS = ("imaging", "pathology", "genetics", "ward", "registry")
 
@@ -33,10 +33,7 @@ def main(rounds: int = 15) -> dict[str, float]:
         ]
 
     model = GeneralisedLinear(
-        scheme="ckks",
-        reveal="own-gradient",
-        algorithm=FedBCD(local_steps=5, order="sequential"),
-        rounds=rounds,
+        algorithm=FedBCD(local_steps=5, order="sequential"), rounds=rounds, protection=OwnGradient()
     )
     model.fit(parties(train, labels))
     result = model.result_

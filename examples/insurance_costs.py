@@ -15,7 +15,7 @@ from sklearn.linear_model import PoissonRegressor, Ridge
 from sklearn.metrics import d2_tweedie_score, r2_score
 from sklearn.preprocessing import StandardScaler
 
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, Labels, Party
 
 Table = dict[str, float]
 
@@ -53,7 +53,7 @@ def main(rows: int = 600, rounds: int = 15) -> tuple[Table, Table]:
             Party("insurer", insurer[part], labels=labels, offset=np.log(years[part])),
         ]
 
-    counts = GeneralisedLinear("linear", family="poisson", rounds=rounds)
+    counts = GeneralisedLinear("linear", rounds=rounds, labels=Labels(family="poisson"))
     expected = counts.fit(insured(train, claims[train])).predict(insured(test))
 
     def joined(columns: np.ndarray) -> float:

@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from securefed import GeneralisedLinear, MultiClass, Party
+from securefed import GeneralisedLinear, Party
 
 
 def main(rounds: int = 10) -> dict[str, float]:
@@ -24,10 +24,10 @@ def main(rounds: int = 10) -> dict[str, float]:
     train, test, known, expected = train_test_split(
         wine.data, names, test_size=0.3, random_state=0, stratify=names
     )
-    model = MultiClass(GeneralisedLinear(rounds=rounds))
+    model = GeneralisedLinear(rounds=rounds)
     model.fit([Party("chemistry", train[:, :6]), Party("colour", train[:, 6:], labels=known)])
-    print(model.holdout_)
-    for run in model.runs_:
+    print(model.result_.holdout)
+    for run in [model.result_]:
         print(run)
     found = model.predict([Party("chemistry", test[:, :6]), Party("colour", test[:, 6:])])
     alone = make_pipeline(StandardScaler(), LogisticRegression()).fit(train[:, 6:], known)

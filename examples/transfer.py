@@ -4,7 +4,7 @@
 
 The two share some people; on these their representations are brought together, and the bank's labels shape
 both. Afterwards the shop's other customers are scored: the bank learns the scores. Nobody sees a gradient or
-a parameter; with reveal="own-gradient", the paper's way, the shop could infer labels over the rounds.
+a parameter; with OwnGradient(), the paper's way, the shop could infer labels over the rounds.
 Generated data.
 """
 

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from securefed.api.party import Party
     from securefed.api.result import RunResult
     from securefed.protocols import SGD, Adam, Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
+    from securefed.settings import Blind, Labels, Monitoring, OwnGradient, Plain, Simulation
 
 __all__ = [
     "SGD",
     "Adam",
+    "Blind",
     "Constant",
     "DataError",
     "FedBCD",
@@ -42,12 +44,17 @@ __all__ = [
     "GeneralisedLinear",
     "InverseSqrt",
     "InverseSqrtParties",
+    "Labels",
     "MissingExtra",
+    "Monitoring",
     "MultiClass",
+    "OwnGradient",
     "Party",
+    "Plain",
     "RunResult",
     "SecurefedError",
     "SettingError",
+    "Simulation",
     "TransferLearner",
     "VerticalClassifier",
     "VerticalRegressor",
@@ -65,6 +72,9 @@ _HOMES = {
     "VerticalRegressor": "securefed.api",
     "Party": "securefed.api.party",
     "RunResult": "securefed.api.result",
+    **dict.fromkeys(
+        ["Blind", "Labels", "Monitoring", "OwnGradient", "Plain", "Simulation"], "securefed.settings"
+    ),
     **dict.fromkeys(
         ["SGD", "Adam", "Constant", "FedBCD", "FedSGD", "InverseSqrt", "InverseSqrtParties"],
         "securefed.protocols",

@@ -8,8 +8,9 @@ import pytest
 
 PUBLIC = {
     "securefed": """
-        Adam Constant DataError FedBCD FedSGD GeneralisedLinear InverseSqrt InverseSqrtParties MissingExtra
-        MultiClass Party RunResult SGD SecurefedError SettingError TransferLearner
+        Adam Blind Constant DataError FedBCD FedSGD GeneralisedLinear InverseSqrt InverseSqrtParties Labels
+        MissingExtra Monitoring MultiClass OwnGradient Party Plain RunResult SGD SecurefedError SettingError
+        Simulation TransferLearner
         VerticalClassifier VerticalRegressor __version__
     """,
     "securefed.api": """

@@ -28,8 +28,9 @@ LAYERS = [
     ("transport", "engine"),
     ("models", "data"),
     ("protocols",),
-    ("assembly",),
     ("labels",),
+    ("settings",),
+    ("assembly",),
     ("audit", "plan", "report"),
     ("api", "process"),
     ("research",),
@@ -48,8 +49,7 @@ HOMES: dict[str, str | tuple[str, ...]] = {
 # Where schemes are told apart outside of crypto: what a user writes, and what one costs.
 BY_NAME = {
     "securefed.audit.blind_claims": "sizes of keys",
-    "securefed.api.generalised_linear": "the default in its signature",
-    "securefed.api.transfer_learner": "the default in its signature",
+    "securefed.settings.protection": "the scheme and the word of Plain",
     "securefed.plan.calibration": "what an operation costs",
     "securefed.plan.fake_keys": "sizes of keys and arrays",
     "securefed.plan.fake_arrays": "sizes of arrays",

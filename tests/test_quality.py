@@ -15,11 +15,12 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, Party, Plain, Simulation
 from securefed.errors import DataError, SettingError
 from securefed.labels.calibration import Calibration, chosen_threshold
 from securefed.labels.quality import HeldOut, Holdout, QualityWarning, compared
 from securefed.protocols.schedules import held_out
+from tests.flat import estimator
 
 Array = NDArray[np.float64]
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
@@ -35,7 +36,7 @@ def parties(table: Array, labels: NDArray[Any] | None, groups: list[NDArray[np.i
 
 def emulated(loss: str = "logistic", **settings: Any) -> GeneralisedLinear:
     """Blind training's arithmetic, unencrypted, with default settings."""
-    return GeneralisedLinear(loss, scheme="plain", loss_form="taylor", **settings)
+    return estimator(GeneralisedLinear, loss, scheme="plain", loss_form="taylor", **settings)
 
 
 def split(columns: int, count: int) -> list[NDArray[np.intp]]:
@@ -102,7 +103,9 @@ def test_an_encrypted_run_has_the_same_quality() -> None:
     train, test = np.arange(200), np.arange(200, 569)
     groups = split(30, 2)
     settings: dict[str, Any] = {"rounds": 4, "refit": False}
-    model = GeneralisedLinear(engine="serial", **settings).fit(parties(table[train], labels[train], groups))
+    model = estimator(GeneralisedLinear, engine="serial", **settings).fit(
+        parties(table[train], labels[train], groups)
+    )
     twin = emulated(**settings).fit(parties(table[train], labels[train], groups))
     new = parties(table[test], None, groups)
     # The blur is at most 2**-11. Parameters agree within 1e-6, and the longest standardised row has length 8.
@@ -118,7 +121,7 @@ def test_the_last_rounds_of_an_encrypted_run_are_as_good_as_in_plain() -> None:
     train, test = np.arange(200), np.arange(200, 569)
     groups = split(30, 2)
     new, found = parties(table[test], None, groups), []
-    for made in (GeneralisedLinear(engine="serial"), emulated()):
+    for made in (GeneralisedLinear(simulation=Simulation(engine="serial")), emulated()):
         found.append(made.fit(parties(table[train], labels[train], groups)).decision_function(new))
     assert np.abs(found[0] - found[1]).max() < 0.1
     assert abs(np.subtract(*(roc_auc_score(labels[test], scores) for scores in found))) < 1e-3
@@ -273,7 +276,7 @@ def test_the_label_partys_knowledge_is_saved_with_its_shard(tmp_path: Any) -> No
     made = parties(table, 1000 + labels, split(10, 2))
     model = emulated("linear", rounds=3).fit(made)
     model.save(tmp_path)
-    again = GeneralisedLinear.load(tmp_path, scheme="plain")
+    again = GeneralisedLinear.load(tmp_path, protection=Plain())
     assert np.array_equal(again.predict(made), model.predict(made))
     with np.load(tmp_path / "shard-p0.npz") as other, np.load(tmp_path / "shard-p1.npz") as own:
         assert not any(name.startswith("label.") for name in other.files)

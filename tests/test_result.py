@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from securefed import GeneralisedLinear, Party
+from securefed import Blind, GeneralisedLinear, Party, Simulation
 from securefed.api.result import RunResult
 from securefed.protocols.loop import EvaluationRows
 from securefed.protocols.own_gradient.ledger import LedgerWarning
@@ -62,7 +62,11 @@ def test_a_blind_run_has_exchanges_and_opens_nothing(parties: int) -> None:
     made = [
         Party(f"p{k}", block, labels=labels if k == parties - 1 else None) for k, block in enumerate(blocks)
     ]
-    result = GeneralisedLinear(rounds=1, key_bits=2048, engine="serial").fit(made).result_
+    result = (
+        GeneralisedLinear(rounds=1, protection=Blind(key_bits=2048), simulation=Simulation(engine="serial"))
+        .fit(made)
+        .result_
+    )
     sent = result.bytes("setup") + result.bytes("training")
     exchanged = ("operand", "reply", "part", "difference")
     assert result.bytes_exchange == sum(sent[kind] for kind in exchanged) > 0

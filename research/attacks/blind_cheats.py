@@ -15,8 +15,9 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
+from research.assemblies import linear_assembly
 from research.attacks.clear import CLEAR
-from securefed.assembly.recipe import HELPER, LinearRecipe
+from securefed.assembly.base import HELPER
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.shares import Share
@@ -143,10 +144,10 @@ def score_run(
     `own_rows`: (number of a scoring) -> what a label party asks with in place of its own rows. `know`: the
     guards are told who the rows are about, as a run does.
     """
-    recipe = LinearRecipe(scheme="ckks", **{"rounds": 3, "evaluate_every": 1, **settings})
+    assembly = linear_assembly(scheme="ckks", **{"rounds": 3, "evaluate_every": 1, **settings})
     names = [f"p{k}" for k in range(len(columns) - 1)] + ["L"]
     members = tuple(Member(name, own.shape[1], True) for name, own in zip(names, columns, strict=True))
-    agreement = recipe.agreement(members, len(labels), labels.shape[1])
+    agreement = assembly.agreement(members, len(labels), labels.shape[1])
     kept = guards or {name: ScoreGuard(party=name, column_bits=MUCH) for name in names}
     programs: dict[str, Any] = {}
     for name, own in zip(names, columns, strict=True):
@@ -159,11 +160,11 @@ def score_run(
             guard=kept[name],
         )
         programs[name] = BlindParty(
-            agreement, recipe.loss_function, own, labels if last else None, context, scheme,
-            steps=recipe.steps(agreement, own),
+            agreement, assembly.settings.loss_function, own, labels if last else None, context, scheme,
+            steps=assembly.steps(agreement, own),
         )  # fmt: skip
     if len(columns) > 2:
-        programs[HELPER] = BlindHelper(agreement, recipe.loss_function, PartyContext(), scheme)
+        programs[HELPER] = BlindHelper(agreement, assembly.settings.loss_function, PartyContext(), scheme)
     for name, state in (states or {}).items():
         programs[name].restore(state)
     if own_rows is not None:

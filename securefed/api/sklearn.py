@@ -20,7 +20,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from securefed.api.generalised_linear import GeneralisedLinear
-from securefed.api.multiclass import MultiClass
 from securefed.api.party import Party
 from securefed.errors import DataError, SettingError
 
@@ -113,17 +112,14 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         if loss == "logistic" and len(found := np.unique(labels)) < 2:
             raise ValueError(f"y has {len(found)} class, a classifier needs two or more")
         self.groups_ = self._groups(X if hasattr(X, "columns") else table)
-        base: GeneralisedLinear | MultiClass = self._base(loss)
-        if loss == "logistic" and len(np.unique(labels)) > 2:
-            base = MultiClass(self._base(loss))
-        self.model_: GeneralisedLinear | MultiClass = base.fit(self._parties(table, labels, weights))
+        self.model_: GeneralisedLinear = self._base(loss).fit(self._parties(table, labels, weights))
         return self
 
     @property
     def result_(self) -> Any:
-        """Of the run that `fit` made; of each class's where there are more than two."""
+        """The run that `fit` made."""
         check_is_fitted(self, "model_")
-        return self.model_.results_ if isinstance(self.model_, MultiClass) else self.model_.result_
+        return self.model_.result_
 
     def predict(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self, "model_")

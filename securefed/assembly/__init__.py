@@ -1,17 +1,26 @@
-"""Every objective, one file each: its settings and defaults, model, program, shard and scored columns.
+"""From settings to programs, shards and scores, one file an objective.
 
 linear      all parties have the same people; H is the sum of their parts
 transfer    two parties share some people, of whom some have labels
-kit         what an objective has to say; docs/extending.md adds one
+base        what an objective has to say; docs/extending.md adds one
+build       a party's program from its data, the same in simulations and in party processes
 """
 
 from __future__ import annotations
 
-from securefed.assembly.kit import KITS, ObjectiveKit, Trained, kit_of, register
-from securefed.assembly.linear import LinearKit
-from securefed.assembly.transfer import TransferKit
+from securefed.assembly.base import ASSEMBLIES, Assembly, Trained, assembly_of, register
+from securefed.assembly.linear import LinearAssembly
+from securefed.assembly.transfer import TransferAssembly
 
-__all__ = ["KITS", "ObjectiveKit", "Trained", "kit_of", "register"]
+__all__ = [
+    "ASSEMBLIES",
+    "Assembly",
+    "LinearAssembly",
+    "Trained",
+    "TransferAssembly",
+    "assembly_of",
+    "register",
+]
 
-register("linear", LinearKit)
-register("transfer", TransferKit)
+register(LinearAssembly)
+register(TransferAssembly)

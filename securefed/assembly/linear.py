@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -10,56 +11,158 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed import models
-from securefed.assembly.kit import SMALL, Model, ObjectiveKit, Part, Trained, unfit
-from securefed.assembly.recipe import LinearRecipe, PartyContext
-from securefed.errors import DataError
-from securefed.models import HiddenLayer, LocalModel, NetworkModel
-from securefed.protocols.agreement import Agreement, Member
+from securefed.assembly.base import HELPER, KEY_HOLDER, SMALL, Assembly, Model, Part, Trained, unfit
+from securefed.checks import check_choice
+from securefed.data.storage import new_table, row_blocks
+from securefed.errors import DataError, SettingError
+from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel
+from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
-from securefed.protocols.blind.scoring import ModelPart, ScorePlan
-from securefed.protocols.loop import PartyLoop
-from securefed.protocols.optimisers import SGD, get_optimiser
+from securefed.protocols.blind.scoring import ModelPart
+from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop
+from securefed.protocols.own_gradient.sides import LinearSide
+from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty
+from securefed.protocols.schedules import Automatic, Batches, Constant, LearningRate, as_learning_rate
 from securefed.protocols.scoring.scorers import LinearScorer
+from securefed.protocols.steps import OwnSteps
+from securefed.settings.objectives import LinearSettings
 
-__all__ = ["LinearKit"]
+__all__ = ["LinearAssembly"]
 
 Array = NDArray[np.float64]
+REFIT_SHARE = 3
+"""One round in so many is left for learning from the held-out rows too."""
+NETWORK_RATE, ADAM_RATE = 0.5, 0.01
+"""What learning_rate="auto" is where no curvature says it: for networks, and for Adam."""
 
 
-class LinearKit(ObjectiveKit[LinearRecipe]):
-    recipe_class = LinearRecipe
+class LinearAssembly(Assembly[LinearSettings]):
+    """From LinearSettings to models, agreement, programs and shards."""
+
+    settings_class = LinearSettings
     estimator = "generalised-linear"
-    aims = True
-    accelerates = True
-    free_steps = True
-    holdout = 0.2
 
-    @classmethod
-    def alternatives(cls, values: Mapping[str, Any], hides: bool) -> list[tuple[str, dict[str, Any]]]:
-        found = [("own gradients", {"reveal": "own-gradient", "release": False})]
-        asked = {"local_model": "linear", "optimiser": "sgd", "exchange": "star"}
-        if hides and all(values[key] == word for key, word in asked.items()):
-            found.insert(0, ("reveals nothing", {"reveal": "nothing"}))
-        return found
-
-    def rehearsed(self) -> LinearRecipe:
+    def rehearsed(self) -> LinearSettings:
         """With automatic steps, where there are such: they take products of their own."""
-        recipe = self.recipe
-        by_gradient = isinstance(get_optimiser(recipe.optimiser), SGD)
-        rate = "auto" if recipe.local_model == "linear" and by_gradient else SMALL
-        return replace(recipe, learning_rate=rate, allow_determined=True)
+        settings = self.settings
+        linear = settings.option("local_model") == "linear" and settings.by_gradient
+        return replace(settings, learning_rate="auto" if linear else SMALL, protection=self._permissive())
 
     def model(
         self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None
     ) -> LocalModel:
-        recipe = self.recipe
-        model = recipe.model(name, columns, last=last, index=index)
-        if isinstance(model, NetworkModel) and seed is not None:
-            return NetworkModel(columns, tuple(recipe.hidden), recipe.activation, seed=seed)
-        return model
+        """Return a party's local model before training. Only the label party has an intercept.
+
+        A model of the user's own is where training starts; the user's object stays as it is.
+        """
+        settings = self.settings
+        words = settings.option("local_model")
+        chosen = words if isinstance(words, str) else words.get(name, "linear")
+        if not isinstance(chosen, str):
+            own: LocalModel = deepcopy(chosen)
+            return own
+        check_choice("local_model", chosen, ("linear", "network"))
+        if chosen == "linear":
+            return LinearModel(columns, bias=bool(last and settings.fit_intercept))
+        start = settings.seed * 1000 + index if seed is None else seed
+        activation = settings.option("activation") or "tanh"
+        return NetworkModel(columns, settings.option("hidden"), activation, seed=start)
+
+    def refit_rounds(self, members: tuple[Member, ...]) -> int:
+        """Return how many of the last rounds learn from the held-out rows too, once they are measured.
+
+        None where gradients are opened (every round shows more of them), where evaluations look at the rows
+        again, with batches, and where steps are set or models are not linear.
+        """
+        settings = self.settings
+        automatic = isinstance(as_learning_rate(settings.learning_rate), Automatic) and settings.by_gradient
+        linear = all(member.is_linear for member in members)
+        again = settings.refit and not settings.opens_gradients and automatic and linear
+        if not again or settings.monitoring.every or settings.option("batch_size"):
+            return 0
+        return int(settings.rounds) // REFIT_SHARE
 
     def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
-        return self.recipe.agreement(members, rows, outputs, held)
+        """Return what all parties run by; `members` in the order of turns, the label party last.
+
+        Where the last rounds learn from held-out rows too (`batches.holdout_rows`), programs take all rows,
+        else the others.
+        """
+        settings = self.settings
+        names, models_ = {member.name for member in members}, settings.option("local_model")
+        if not isinstance(models_, str) and not set(models_) <= names:
+            unknown = ", ".join(sorted(set(models_) - names))
+            raise SettingError(f"local_model: {unknown} given, the parties are {', '.join(sorted(names))}")
+        again = self.refit_rounds(members) if held else 0
+        if again:
+            batches = Batches(rows, None, settings.seed, False, held, settings.rounds - again)
+        else:
+            batches = settings.batches(rows - held)
+        loss, blind = settings.loss_function, settings.blind
+        return Agreement(
+            objective=settings.objective,
+            scheme=settings.scheme,
+            members=members,
+            algorithm=settings.algorithm,
+            learning_rate=self._rate(members, batches),
+            batches=batches,
+            stopping=settings.stopping(),
+            width=outputs,
+            holdout=held,
+            exchange=settings.option("exchange"),
+            key_holder=None if len(members) == 2 else HELPER if blind else KEY_HOLDER,
+            evaluate_every=settings.monitoring.every,
+            score_precision=settings.option("score_precision"),
+            exact=settings.exact,
+            allow_determined=settings.option("allow_determined"),
+            value_bits=0 if blind or settings.exact else self._value_bits(),
+            dp_noise=settings.option("dp_noise"),
+            label_change=2.0 * abs(loss.label_weight) if loss.binary else 0.0,
+            reveal=settings.protection.reveal,
+            release=bool(settings.option("release")),
+            trusted=settings.option("release") == "trusted",
+            details=(
+                ("loss", settings.loss),
+                ("l2", settings.penalty(rows)),
+                ("margin_bound", settings.option("margin_bound")),
+            ),
+        )
+
+    def _value_bits(self) -> int:
+        """Bits of a contribution or a score with its noise, whichever is larger."""
+        loss, bound = self.settings.loss_function, self.settings.option("margin_bound")
+        labels = 1.0 if loss.binary else bound
+        residual = loss.margin_weight * bound + abs(loss.label_weight) * labels
+        return encoded_bits(max(bound + 1.0, residual))
+
+    def _rate(self, members: tuple[Member, ...], batches: Batches) -> LearningRate:
+        """The learning rate; "auto" is each party's own step where all models are linear."""
+        settings = self.settings
+        rate = as_learning_rate(settings.learning_rate)
+        if not isinstance(rate, Automatic):
+            return rate
+        if not settings.by_gradient:
+            return Constant(ADAM_RATE)
+        if not all(member.is_linear for member in members):
+            return Constant(NETWORK_RATE)
+        share = batches.effective_size / batches.rows
+        plain_rounds = settings.exact or settings.option("dp_noise") > 0.0
+        plain_rounds = plain_rounds or settings.algorithm.order != "parallel"
+        return Automatic(share, share == 1.0 and not plain_rounds, batches.holdout_until or None)
+
+    def steps(self, agreement: Agreement, columns: Array) -> OwnSteps:
+        """Return how a party with a linear model moves; `columns` with the intercept's."""
+        loss, allow = self.settings.loss_function, self.settings.allow_unstable
+        return OwnSteps(agreement, loss, columns, l2=agreement.l2, allow_unstable=allow)
+
+    def augmented(self, features: Array, *, last: bool) -> Array:
+        """Return the columns with the label party's intercept, a column of ones."""
+        if not (last and self.settings.fit_intercept):
+            return features
+        table = new_table(len(features), features.shape[1] + 1)
+        for block in row_blocks(len(features)):
+            table[block, :-1], table[block, -1] = features[block], 1.0
+        return table
 
     def program(
         self,
@@ -74,53 +177,91 @@ class LinearKit(ObjectiveKit[LinearRecipe]):
     ) -> PartyLoop:
         if isinstance(model, HiddenLayer):
             raise unfit(model, agreement.objective)
-        return self.recipe.party(agreement, name, model, features, targets, context)
+        return self.party(agreement, name, model, features, targets, context)
 
-    def key_holder(self, agreement: Agreement, context: PartyContext) -> PartyLoop:
-        return self.recipe.key_holder(agreement, context)
+    def party(
+        self,
+        agreement: Agreement,
+        name: str,
+        model: LocalModel,
+        features: Array,
+        targets: Array | None,
+        context: PartyContext,
+    ) -> DataParty | BlindParty:
+        """Return one party's program."""
+        settings, last = self.settings, name == agreement.label_party
+        if last and targets is None:
+            raise DataError(f"{name}: the label party has no labels")
+        columns = self.augmented(features, last=last)
+        steps: OwnSteps | None = None
+        if model.is_linear and settings.by_gradient:
+            steps = self.steps(agreement, columns)
+        if settings.blind and not columns.any():
+            raise DataError(f"{name}: every column is constant, which tells nothing; leave the party out")
+        context = context.guarding(name, features)
+        if settings.blind and steps is not None:
+            evaluation = context.evaluation
+            if evaluation is not None and evaluation.features is not None:
+                evaluation = EvaluationRows(self.augmented(evaluation.features, last=last), evaluation.metric)
+            return BlindParty(
+                agreement,
+                settings.loss_function,
+                columns,
+                targets,
+                replace(context, evaluation=evaluation),
+                self.scheme,
+                steps=steps,
+            )
+        side = LinearSide(
+            model,
+            features,
+            targets,
+            settings.loss_function,
+            l2=agreement.l2,
+            exact=settings.exact,
+            margin_bound=settings.option("margin_bound"),
+            overlap=1 if steps is None else steps.overlap,
+        )
+        automatic = steps if steps is not None and steps.automatic else None
+        return DataParty(agreement, side, settings.optimiser, context, steps=automatic)
 
-    @property
-    def many_classes(self) -> bool:
-        recipe = self.recipe
-        return recipe.blind and recipe.loss_function.binary and not recipe.release
+    def key_holder(self, agreement: Agreement, context: PartyContext) -> KeyHolderParty | BlindHelper:
+        settings = self.settings
+        if settings.blind:
+            return BlindHelper(agreement, settings.loss_function, context, self.scheme)
+        return KeyHolderParty(agreement, context)
 
-    @property
-    def taylor(self) -> bool:
-        return not self.recipe.exact
+    def part(self, trained: Trained) -> Part:
+        if isinstance(trained.program, BlindParty | BlindHelper):
+            return trained.program.part
+        return LinearScorer(self._own(trained), self.settings.option("margin_bound"))
 
-    def save(self, agreement: Agreement, trained: Trained) -> tuple[dict[str, Any], dict[str, Any]]:
-        recipe, program, model = self.recipe, trained.program, trained.model
-        arrays: dict[str, Any] = {}
-        public: dict[str, Any] = {
-            "loss": recipe.loss,
-            "margin_bound": recipe.margin_bound,
-            "fit_intercept": recipe.fit_intercept,
+    def _own(self, trained: Trained) -> LocalModel:
+        if trained.model is None or isinstance(trained.model, HiddenLayer):
+            raise unfit(trained.model, self.settings.objective)
+        return trained.model
+
+    def released(self, trained: Trained) -> LocalModel | None:
+        parameters = trained.program.parameters if isinstance(trained.program, BlindParty) else None
+        if parameters is None:
+            return None
+        model = self._own(trained)
+        model.parameters = parameters.ravel()
+        return model
+
+    def facts(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "loss": settings.loss,
+            "margin_bound": settings.option("margin_bound"),
+            "fit_intercept": settings.fit_intercept,
         }
-        if isinstance(program, BlindParty | BlindHelper):
-            public["blind"] = program.part.plan.to_dict()
-            arrays |= program.part.to_arrays()
-            # Released parameters lie beside the shares, for their owner to read; scores take the shares.
-            parameters = program.parameters if isinstance(program, BlindParty) else None
-            if parameters is None:
-                return public, arrays
-            if model is not None:
-                model.parameters = parameters.ravel()
-        if model is None or isinstance(model, HiddenLayer):
-            raise unfit(model, agreement.objective)
-        return public, {**arrays, **model.to_arrays()}
 
-    def load(
-        self, public: Mapping[str, Any], arrays: dict[str, Any], parties: Sequence[str], outputs: int = 1
-    ) -> Part:
-        if "blind" in public:
-            return ModelPart.from_arrays(ScorePlan.from_dict(public["blind"]), arrays)
+    def load_scorer(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> LinearScorer:
         model = models.from_arrays(arrays)
         if isinstance(model, HiddenLayer):
             raise DataError("holds a hidden layer, not a local model")
         return LinearScorer(model, float(public["margin_bound"]))
 
     def scored(self, part: Part, prepared: Array, untransformed: NDArray[np.intp], *, last: bool) -> Array:
-        return self.recipe.augmented(prepared, last=last) if isinstance(part, ModelPart) else prepared
-
-    def for_prediction(self) -> LinearRecipe:
-        return replace(self.recipe, local_model="linear", dp_noise=0.0, release=False)
+        return self.augmented(prepared, last=last) if isinstance(part, ModelPart) else prepared

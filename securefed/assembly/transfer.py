@@ -1,82 +1,117 @@
-"""The transfer objective: two parties that share some people, of whom some have labels."""
+"""The transfer objective: two parties that share some people, of whom some have labels.
+
+B has columns alone and comes first; A has the labels. See protocols.own_gradient.transfer for the objective.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.kit import Model, ObjectiveKit, Part, Trained, unfit
-from securefed.assembly.recipe import PartyContext
-from securefed.assembly.transfer_recipe import TransferRecipe
-from securefed.crypto import DEFAULT_SCHEME
+from securefed.assembly.base import Assembly, Model, Part, Trained, unfit
+from securefed.errors import DataError
 from securefed.models import HiddenLayer, LinearModel
-from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blind.scoring import ModelPart, ScorePlan
+from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind.transfer import BlindTransferHelper, BlindTransferParty
-from securefed.protocols.blind.transfer_algebra import WAVES, with_waves
-from securefed.protocols.loop import PartyLoop
+from securefed.protocols.blind.transfer_algebra import (
+    WAVES,
+    TransferPlan,
+    TransferRows,
+    with_ones,
+    with_waves,
+)
+from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop
 from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.own_gradient.transfer import TransferSide
+from securefed.protocols.schedules import Automatic, Constant, as_learning_rate
+from securefed.protocols.scoring.scorers import TransferScorer
+from securefed.settings.objectives import TransferSettings
 
-__all__ = ["TransferKit"]
+__all__ = ["TransferAssembly"]
 
 Array = NDArray[np.float64]
-BY_REVEAL = ("rounds", "l2", "hidden", "gamma")
-"""Settings whose defaults depend on what is revealed."""
+TRANSFER_RATE = 0.01
+"""What learning_rate="auto" is for hidden layers: Adam's usual rate; they have no curvature to go by."""
 
 
-class TransferKit(ObjectiveKit[TransferRecipe]):
-    recipe_class = TransferRecipe
+class TransferAssembly(Assembly[TransferSettings]):
+    """From TransferSettings to models, agreement, programs and shards."""
+
+    settings_class = TransferSettings
     estimator = "transfer"
-    rounds_floor = 0.04
+    check_rate = True
+    """Refuse a rate of a blind run that the party's columns show to be unstable. There is no setting for it:
+    nobody sees when steps that are too long leave the ranges, and scores of such a model tell far more about
+    a row than the score ledger counts.
+    """
 
-    @classmethod
-    def defaults(cls, reveal: str | None = None, scheme: str = DEFAULT_SCHEME) -> dict[str, Any]:
-        found = super().defaults(reveal, scheme)
-        # Not offered: nobody sees when steps that are too long leave the ranges, and scores of such a model
-        # tell far more about a row than the score ledger counts.
-        del found["allow_unstable"]
-        made = TransferRecipe(scheme=scheme, reveal=found["reveal"])
-        usual = {"rounds": made.rounds, "l2": made.l2, "hidden": made.width, "gamma": made.pull}
-        return {**found, **usual}
-
-    @classmethod
-    def alternatives(cls, values: Mapping[str, Any], hides: bool) -> list[tuple[str, dict[str, Any]]]:
-        """Other widths and weights are usual then, where nobody has said otherwise."""
-        usual = {reveal: cls.defaults(reveal) for reveal in ("nothing", "own-gradient")}
-        found = [("reveals nothing", "nothing")] if hides and not values["batch_size"] else []
-        said = {key for key in BY_REVEAL if values[key] not in [each[key] for each in usual.values()]}
-        return [
-            (title, {"reveal": reveal, **{key: usual[reveal][key] for key in BY_REVEAL if key not in said}})
-            for title, reveal in [*found, ("own gradients", "own-gradient")]
-        ]
-
-    def rehearsed(self) -> TransferRecipe:
-        return replace(self.recipe, learning_rate="auto", allow_determined=True)
+    def rehearsed(self) -> TransferSettings:
+        return replace(self.settings, learning_rate="auto", protection=self._permissive())
 
     def model(self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None) -> Model:
-        recipe = self.recipe
-        if recipe.blind:
+        settings = self.settings
+        if settings.blind:
             return LinearModel(columns, bias=True)
-        if seed is None:
-            return recipe.layer(columns, index)
-        return HiddenLayer(columns, recipe.width, recipe.activation, seed=seed)
+        start = settings.seed * 1000 + index if seed is None else seed
+        return HiddenLayer(columns, settings.hidden, settings.activation, seed=start)
 
     def columns(self, prepared: int) -> int:
-        return prepared + WAVES if self.recipe.blind else prepared
+        return prepared + WAVES if self.settings.blind else prepared
 
     def features(self, prepared: Array, untransformed: NDArray[np.intp] | None) -> Array:
-        """Random ones on top in a blind run."""
-        if not self.recipe.blind:
+        """Return the columns, with random features on top in a blind run."""
+        if not self.settings.blind:
             return prepared
         return with_waves(prepared, np.arange(prepared.shape[1]) if untransformed is None else untransformed)
 
     def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
-        return self.recipe.agreement(members, rows - held, outputs, held)
+        """Return what both run by. `outputs`: classes, where there are more than two."""
+        settings, overlap = self.settings, rows - held
+        rate = as_learning_rate(settings.learning_rate)
+        if isinstance(rate, Automatic):
+            rate = Constant(1.0 if settings.blind else TRANSFER_RATE)
+        if settings.blind:
+            more = [("hidden", settings.hidden), ("steps", "own" if self._own_steps else "given")]
+        else:
+            more = [("activation_bound", settings.option("activation_bound"))]
+        return Agreement(
+            objective=settings.objective,
+            scheme=settings.scheme,
+            members=members,
+            algorithm=settings.algorithm,
+            learning_rate=rate,
+            batches=settings.batches(overlap),
+            stopping=settings.stopping(),
+            width=outputs if settings.blind else settings.hidden,
+            key_holder=settings.option("helper"),
+            evaluate_every=settings.monitoring.every,
+            holdout=held,
+            score_precision=settings.option("score_precision"),
+            allow_determined=settings.option("allow_determined"),
+            value_bits=0 if settings.blind else self._value_bits(overlap),
+            reveal=settings.protection.reveal,
+            details=(
+                ("activation", settings.activation),
+                ("gamma", settings.gamma),
+                ("l2", settings.l2),
+                *more,
+            ),
+        )
+
+    @property
+    def _own_steps(self) -> bool:
+        """Whether rates are parts of each party's largest step."""
+        return isinstance(as_learning_rate(self.settings.learning_rate), Automatic)
+
+    def _value_bits(self, overlap: int) -> int:
+        """Bits of the largest number that either party sends (TransferSide.fixed)."""
+        u, gamma = self.settings.option("activation_bound"), self.settings.gamma
+        return encoded_bits(2.0 * max(u * (0.5 + 2.0 * gamma), sqrt(overlap) * u * u, 1.0))
 
     def program(
         self,
@@ -89,57 +124,125 @@ class TransferKit(ObjectiveKit[TransferRecipe]):
         labelled: NDArray[np.bool_],
         context: PartyContext,
     ) -> PartyLoop:
-        """The parties' other rows count too: their labels make Phi."""
-        recipe = self.recipe
-        if recipe.blind:
-            return recipe.blind_party(agreement, features, rows, labelled, targets, context)
+        """Return a party's program. The parties' other rows count too: their labels make Phi."""
+        if self.settings.blind:
+            return self.blind_party(agreement, features, rows, labelled, targets, context)
         if not isinstance(model, HiddenLayer):
             raise unfit(model, agreement.objective)
-        side = recipe.side(model, features, rows, labelled, targets)
-        return recipe.party(agreement, side, context)
+        side = self.side(model, features, rows, labelled, targets)
+        return DataParty(agreement, side, self.settings.optimiser, context)
 
-    def key_holder(self, agreement: Agreement, context: PartyContext) -> PartyLoop:
-        return self.recipe.key_holder(agreement, context)
+    def side(
+        self,
+        layer: HiddenLayer,
+        features: Array,
+        overlap: NDArray[np.intp],
+        labelled: NDArray[np.bool_],
+        labels: Array | None,
+    ) -> TransferSide:
+        """Return one party's view of the objective with hidden layers."""
+        settings = self.settings
+        return TransferSide(
+            layer,
+            features,
+            overlap,
+            labelled,
+            labels,
+            gamma=settings.gamma,
+            l2=settings.l2,
+            activation_bound=settings.option("activation_bound"),
+        )
 
-    def check_key_holder(self, name: str | None, parties: int) -> None:
-        """Two parties may have one."""
-        self.recipe.check_key_holder(name)
+    def blind_plan(self, agreement: Agreement) -> TransferPlan:
+        """Return the public sizes and weights of a blind run."""
+        b, a = agreement.members
+        settings, algorithm = self.settings, agreement.algorithm
+        return TransferPlan(
+            a.parameters,
+            b.parameters,
+            settings.hidden,
+            agreement.batches.rows,
+            settings.gamma,
+            settings.l2,
+            algorithm.proximal,
+            algorithm.local_steps,
+            algorithm.order != "parallel",
+            self._own_steps,
+            agreement.width,
+        )
 
-    @property
-    def many_classes(self) -> bool:
-        return self.recipe.blind
+    def blind_party(
+        self,
+        agreement: Agreement,
+        features: Array,
+        overlap: NDArray[np.intp],
+        labelled: NDArray[np.bool_],
+        labels: Array | None,
+        context: PartyContext,
+    ) -> BlindTransferParty:
+        """Return one party's blind program: linear maps over fixed features, which nobody sees.
 
-    @property
-    def taylor(self) -> bool:
-        return False
+        A is the party with labels.
+        """
+        name, evaluation = agreement.names[labels is not None], context.evaluation
+        if evaluation is not None and evaluation.features is not None:
+            seen = self._scored(evaluation.features, label_party=labels is not None)
+            evaluation = EvaluationRows(seen, evaluation.metric)
+        plan, rows = self.blind_plan(agreement), TransferRows(with_ones(features), overlap, labelled, labels)
+        if self.check_rate and not plan.own_steps:
+            rows.check_rate(agreement.learning_rate(0), plan, name)
+        return BlindTransferParty(
+            agreement,
+            plan,
+            rows,
+            replace(context.guarding(name, features), evaluation=evaluation),
+            self.scheme,
+            seed=self.settings.seed * 1000 + (labels is not None),
+        )
 
-    def save(self, agreement: Agreement, trained: Trained) -> tuple[dict[str, Any], dict[str, Any]]:
-        recipe, program, model = self.recipe, trained.program, trained.model
+    def key_holder(self, agreement: Agreement, context: PartyContext) -> BlindTransferHelper:
+        settings = self.settings
+        settings.check_key_holder(agreement.key_holder, 2)
+        plan = self.blind_plan(agreement)
+        return BlindTransferHelper(agreement, plan, context, self.scheme)
+
+    def part(self, trained: Trained) -> Part:
+        program, layer = trained.program, trained.model
         if isinstance(program, BlindTransferParty | BlindTransferHelper):
-            return {"blind": program.part.plan.to_dict()}, program.part.to_arrays()
-        if not isinstance(model, HiddenLayer):
-            raise unfit(model, agreement.objective)
-        public = {
-            "hidden": recipe.width,
-            "activation": recipe.activation,
-            "activation_bound": recipe.activation_bound,
-        }
-        arrays = dict(model.to_arrays())
+            return program.part
+        if not isinstance(layer, HiddenLayer):
+            raise unfit(layer, self.settings.objective)
         side = program.side if isinstance(program, DataParty) else None
-        if isinstance(side, TransferSide) and side.labelled:
-            arrays["phi"] = side.phi()
-        return public, arrays
+        phi = side.phi() if isinstance(side, TransferSide) and side.labelled else None
+        return self.scorer(layer, phi)
 
-    def load(
-        self, public: Mapping[str, Any], arrays: dict[str, Any], parties: Sequence[str], outputs: int = 1
-    ) -> Part:
-        recipe = self.recipe
-        if "blind" in public:
-            return ModelPart.from_arrays(ScorePlan.from_dict(public["blind"]), arrays)
+    def facts(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "hidden": settings.hidden,
+            "activation": settings.activation,
+            "activation_bound": settings.option("activation_bound"),
+        }
+
+    def load_scorer(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> TransferScorer:
         phi = arrays.pop("phi", None)
         layer = HiddenLayer.from_arrays(arrays)
-        return recipe.scorer(layer, None if phi is None else np.asarray(phi, dtype=np.float64))
+        if phi is not None:
+            phi = np.asarray(phi, dtype=np.float64)
+            if phi.shape != (layer.width,) or not np.isfinite(phi).all():
+                raise DataError(f"Phi has shape {phi.shape}, ({layer.width},) of finite numbers is allowed")
+        return self.scorer(layer, phi)
 
     def scored(self, part: Part, prepared: Array, untransformed: NDArray[np.intp], *, last: bool) -> Array:
-        found = self.features(prepared, untransformed)
-        return self.recipe.scored(found, label_party=last) if self.recipe.blind else found
+        features = self.features(prepared, untransformed)
+        return self._scored(features, label_party=last) if self.settings.blind else features
+
+    @staticmethod
+    def _scored(features: Array, *, label_party: bool) -> Array:
+        """What stands for rows in a score: B's columns and ones; of A's nothing but their number."""
+        return np.zeros((len(features), 1)) if label_party else with_ones(features)
+
+    def scorer(self, layer: HiddenLayer, phi: Array | None) -> TransferScorer:
+        """Return a party's part of a score: A's Phi, or B's hidden layer."""
+        bound = self.settings.option("activation_bound") if layer.activation == "relu" else 1.0
+        return TransferScorer(layer, phi, bound)

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     check_integer("seed", args.seed, least=0)
     settings = choose(args)
     data = demo_data(args.data, args.parties, args.objective, args.seed)
-    settings.shared(data.parties)  # what cannot be run is refused before anything is made
+    settings.run(data.parties)  # what cannot be run is refused before anything is made
     baselines = data.baselines(args.objective)
     folder = _folder(args.folder)
     terminal.say(f"securefed demo: {data.title}", colour="bold")

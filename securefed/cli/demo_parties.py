@@ -25,6 +25,7 @@ from securefed.engine.local import cores
 from securefed.errors import SecurefedError
 from securefed.files import write_atomically
 from securefed.report.page import seconds, size
+from securefed.settings.describe import toml_lines
 
 __all__ = ["DemoFailed", "DemoRun"]
 
@@ -114,7 +115,7 @@ class DemoRun:
                 lines += [f"[peers.{peer}]", f'address = "127.0.0.1:{ports[peer]}"']
                 lines.append(f'certificate = "peers/{peer}.pem"')
         lines.append("[run]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in self._table().items()]
+        lines += toml_lines(self._table(), "run")
         return "\n".join(lines) + "\n"
 
     def _table(self) -> dict[str, Any]:
@@ -145,7 +146,9 @@ class DemoRun:
                 f"private set intersection: {event['rows']} people in common; no party knows more than {most}"
             )
         elif event["event"] == "training":
-            progress = self._terminal.progress(int(self._settings.values["rounds"]), "training, round")
+            progress = self._terminal.progress(
+                int(self._settings.run(self._data.parties).settings.rounds), "training, round"
+            )
             progress.begin(int(event["start"]))
         elif event["event"] == "round" and progress is not None:
             metric = "" if event["metric"] is None else f"AUC {event['metric']:.3f}, "

@@ -10,8 +10,9 @@ from securefed.checks import check_integer
 from securefed.cli.demo_data import DemoData
 from securefed.crypto import DEFAULT_SCHEME, KEY_KINDS, SCHEMES, key_kind, protects
 from securefed.errors import SettingError
-from securefed.process.run_settings import RunSettings, defaults_of
 from securefed.protocols.objectives import given_away
+from securefed.settings.protection import Blind, OwnGradient, Plain, Protection
+from securefed.settings.run import RunSettings
 
 __all__ = ["DemoSettings", "choose"]
 
@@ -24,6 +25,7 @@ class DemoSettings:
     """[run] without names, and the keys' size."""
 
     values: dict[str, Any]
+    protection: Protection
     objective: str
     key_bits: int
     third: bool = False
@@ -31,19 +33,19 @@ class DemoSettings:
 
     @property
     def scheme(self) -> str:
-        return str(self.values["scheme"])
+        return self.protection.scheme
 
     @property
     def blind(self) -> bool:
         """Nothing is revealed."""
-        return self.key_kind is None
+        return isinstance(self.protection, Blind)
 
     @property
     def key_kind(self) -> str | None:
         """The kind of encryption keys that the parties keep in files; None: the run makes its own."""
-        return key_kind(self.scheme, str(self.values.get("reveal", "own-gradient")))
+        return key_kind(self.scheme, self.protection.reveal)
 
-    def shared(self, parties: list[str]) -> RunSettings:
+    def run(self, parties: list[str]) -> RunSettings:
         return RunSettings.of(self.table(parties))
 
     def everybody(self, parties: list[str]) -> list[str]:
@@ -51,7 +53,16 @@ class DemoSettings:
 
     def table(self, parties: list[str]) -> dict[str, Any]:
         holder = {"key_holder": KEY_HOLDER} if KEY_HOLDER in self.everybody(parties) else {}
-        return {"name": "demo", "parties": parties, **holder, "objective": self.objective, **self.values}
+        chosen = self.protection.to_table(self.objective)
+        protection = {key: value for key, value in chosen.items() if value is not None}
+        return {
+            "name": "demo",
+            "parties": parties,
+            **holder,
+            "objective": self.objective,
+            **self.values,
+            "protection": {"kind": self.protection.kind, **protection},
+        }
 
     def lines(self, data: DemoData) -> list[str]:
         """What is about to happen."""
@@ -67,7 +78,7 @@ class DemoSettings:
             lines.append(f"or any model parameter. Only {data.label_party} sees predictions.")
         else:
             lines.append(f"Training is encrypted ({self.scheme}{keys}). Each party sees its own gradients.")
-            told = given_away(self.scheme, self.values.get("reveal", "own-gradient"), self.objective)
+            told = given_away(self.scheme, self.protection.reveal, self.objective)
             lines += [told] if told else []
         return lines
 
@@ -83,14 +94,18 @@ def choose(args: argparse.Namespace) -> DemoSettings:
         check_integer("local_steps", args.local_steps, least=1)
     if args.rounds is not None:
         check_integer("rounds", args.rounds, least=1)
-    values: dict[str, Any] = {"scheme": scheme, "seed": args.seed, "evaluate_every": args.evaluate_every}
-    if transfer and reveal == "nothing":
-        values |= {"reveal": reveal, "local_steps": args.local_steps or 5, "rounds": args.rounds or 3}
+    key_bits = 3072 if args.key_bits is None else args.key_bits
+    check_integer("key_bits", key_bits, least=2048, most=8192)
+    protection: Protection = Plain(scheme=scheme) if not protects(scheme) else OwnGradient(scheme=scheme)
+    if reveal == "nothing" and protects(scheme):
+        protection = Blind(scheme=scheme, key_bits=key_bits)
+    values: dict[str, Any] = {"seed": args.seed, "evaluate_every": args.evaluate_every}
+    if transfer and isinstance(protection, Blind):
+        values |= {"local_steps": args.local_steps or 5, "rounds": args.rounds or 3}
     elif transfer:
+        protection = protection.as_kind(type(protection), activation="tanh")
         values |= {
-            "reveal": reveal,
             "hidden": 8,
-            "activation": "tanh",
             "gamma": 0.05 / 8,
             "learning_rate": 0.03,
             "local_steps": args.local_steps or 5,
@@ -98,13 +113,8 @@ def choose(args: argparse.Namespace) -> DemoSettings:
         }
     else:
         values |= {
-            "reveal": reveal,
             "local_steps": args.local_steps or 20,
             "rounds": args.rounds or (8 if SCHEMES[scheme].costly else 24),
             "l2": 0.01,
         }
-    key_bits = 3072 if args.key_bits is None else args.key_bits
-    check_integer("key_bits", key_bits, least=2048, most=8192)
-    if "key_bits" in defaults_of(args.objective, reveal, scheme):
-        values["key_bits"] = key_bits
-    return DemoSettings(values, args.objective, key_bits, args.key_holder)
+    return DemoSettings(values, protection, args.objective, key_bits, args.key_holder)

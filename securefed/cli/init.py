@@ -7,12 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from securefed.cli import passphrase as phrases
-from securefed.cli.template import party_toml
 from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES, protects
 from securefed.errors import SettingError
 from securefed.files import make_folder, write_atomically, write_json
-from securefed.process.fields import check_names
 from securefed.process.keys import (
     CHECKPOINT_KEY,
     SIGNING_KEY,
@@ -23,6 +21,8 @@ from securefed.process.keys import (
     make_he_key,
     make_signing_key,
 )
+from securefed.settings.declare import check_names
+from securefed.settings.describe import party_toml
 from securefed.transport.identity import (
     CERTIFICATE_FILE,
     KEY_FILE,

@@ -30,13 +30,13 @@ from securefed.process.endpoint import check_certificates, load_keys, open_endpo
 from securefed.process.keys import PartyKeys
 from securefed.process.own_data import OwnData, load_data
 from securefed.process.party_run import DataSession, KeyHolderSession, Session
-from securefed.process.settings import PartyFile, read_party_file
 from securefed.process.transcripts import Events
 from securefed.protocols.objectives import trust_lines
 from securefed.report.page import REASONS, seconds, size
 from securefed.report.rundir import RunDirectory
 from securefed.report.summary import PartyAccount
 from securefed.report.timeline import RoundPoint
+from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport.network import PeerGone, Waiting
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _session(
         events.tell(
             "round",
             round=point.number + 1,
-            rounds=party.shared.values["rounds"],
+            rounds=party.shared.settings.rounds,
             metric=point.metric,
             computation=point.computation,
             communication=point.communication,
@@ -259,7 +259,7 @@ def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:
     word = "stopped" if isinstance(error, KeyboardInterrupt) else why_it_ended(error)
     word = OUT_OF_MEMORY if isinstance(error, MemoryError) else word
     if session.account is not None or session.store.aligned:
-        kept = f"round {session.last_round} of {session.shared.values['rounds']} is kept"
+        kept = f"round {session.last_round} of {session.shared.settings.rounds} is kept"
         return f"{word}; {kept}; go on with: securefed party {file} --resume"
     return f"{word}; nothing has begun yet; start again with: securefed party {file}"
 
@@ -273,7 +273,7 @@ class _Display:
 
     def _line(self) -> Progress:
         if self._progress is None:
-            total = int(self._party.shared.values["rounds"])
+            total = int(self._party.shared.settings.rounds)
             self._progress = self._terminal.progress(total, f"{self._party.own.name}: round")
         return self._progress
 
@@ -283,14 +283,16 @@ class _Display:
             self._board.begin(done, rows)
         self._terminal.say(
             f"{'going on after round ' + str(done) if done else 'training'} on {rows:,} common rows, "
-            f"{settings.scheme}, reveals {settings.values.get('reveal', 'own-gradient')}"
+            f"{settings.scheme}, reveals {settings.reveal}"
         )
         self._line().begin(done)
 
     def on_round(self, point: RoundPoint) -> None:
         if self._board is not None:
             self._board.on_round(point)
-        metric = "" if point.metric is None else f"{self._party.shared.metric_name} {point.metric:.4f}  "
+        metric = (
+            "" if point.metric is None else f"{self._party.shared.settings.metric_name} {point.metric:.4f}  "
+        )
         self._line().step(
             point.number + 1,
             f"{metric}sent {size(point.sent)}  comp {seconds(point.computation)}  "

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from securefed.assembly import assembly_of
 from securefed.checks import check_integer
 from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES, protects
@@ -18,11 +19,12 @@ from securefed.plan.meter import Costs
 from securefed.plan.planner import Estimate, RoundsModel, best, estimate
 from securefed.plan.scenario import Scenario
 from securefed.process.own_data import load_data
-from securefed.process.run_settings import RunSettings
-from securefed.process.settings import PartyFile, read_party_file
 from securefed.protocols.objectives import OBJECTIVES, needed_trust
 from securefed.protocols.schedules import held_out
 from securefed.report.page import seconds, size
+from securefed.settings.party import PartyFile, read_party_file
+from securefed.settings.protection import OwnGradient
+from securefed.settings.run import RunSettings
 from securefed.transport import NETWORKS, Network, get_network
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
@@ -86,18 +88,19 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     network = get_network(args.network)
     party = read_party_file(args.file) if args.file is not None else None
     shared, columns, rows, assumed = _situation(args, party)
+    settings = shared.settings
     rounds = RoundsModel.through(
-        shared.values["rounds"],
-        shared.values["local_steps"],
+        settings.rounds,
+        settings.algorithm.local_steps,
         alpha=args.alpha,
-        floor=shared.kit().rounds_floor if args.floor is None else args.floor,
+        floor=settings.rounds_floor if args.floor is None else args.floor,
     )
-    if shared.values["learning_rate"] != "auto":
+    if settings.learning_rate != "auto":
         assumed.append(
             "learning_rate 'auto', which diverges for no Q, instead of the file's "
-            f"{shared.values['learning_rate']:g}, which may for some"
+            f"{shared.to_dict()['learning_rate']:g}, which may for some"
         )
-    variants = _variants(_with(shared, learning_rate="auto", decay="none"), args.scheme)
+    variants = _variants(shared.with_settings(replace(settings, learning_rate="auto")), args.scheme)
     terminal.say("calibrating this machine, a few seconds for each scheme")
     tables: list[tuple[str, list[Estimate]]] = []
     known = dict[str, Costs]()
@@ -105,8 +108,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     for title, variant in variants:
         with started_engine(_engine(args.engine, party), variant.scheme) as mapper:
             scenario = _scenario(variant, columns, rows, args.key_bits)
-            kind, own = scenario.cost_kind, int(variant.values["local_steps"])
-            steps = (own,) if scenario.blind and variant.kit().free_steps else LOCAL_STEPS
+            kind, own = scenario.cost_kind, variant.settings.algorithm.local_steps
+            steps = (own,) if scenario.blind and variant.settings.free_steps else LOCAL_STEPS
             try:
                 if kind not in known:
                     known[kind] = calibrate(kind, args.key_bits, mapper)
@@ -128,11 +131,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _scenario(shared: RunSettings, columns: dict[str, int], rows: int, key_bits: int) -> Scenario:
-    kit, third = shared.kit(), shared.key_holder is not None
-    used = {name: kit.columns(count) for name, count in columns.items()}
-    _, held = held_out(rows, shared.holdout if kit.recipe.blind else 0.0, int(shared.values["seed"]))
+    settings, third = shared.settings, shared.key_holder is not None
+    assembly = assembly_of(settings)
+    used = {name: assembly.columns(count) for name, count in columns.items()}
+    _, held = held_out(rows, settings.holdout if settings.blind else 0.0, settings.seed)
     holder = shared.key_holder or "key-holder"
-    return Scenario(kit.recipe, used, rows, key_bits, holder, shared.outputs, third, len(held))
+    return Scenario(settings, used, rows, key_bits, holder, shared.outputs, third, len(held))
 
 
 def _engine(given: str | None, party: PartyFile | None) -> str | int | None:
@@ -149,9 +153,7 @@ def _situation(
     """
     columns, assumed = _columns(args.columns), list[str]()
     if party is not None:
-        table = party.shared.to_dict()
-        if table["key_holder"] is None:
-            del table["key_holder"]
+        table = party.shared.to_table()
         rows = args.rows
         own = 0
         if party.data is not None:
@@ -181,9 +183,13 @@ def _situation(
         rows = args.rows
     if rows is None:
         raise SettingError("rows: missing; --rows N says how many people are in common")
-    for key in ("batch_size", "rounds", "local_steps", "hidden", "classes"):
+    for key in ("rounds", "local_steps", "hidden", "classes"):
         if getattr(args, key) is not None:
             table[key] = getattr(args, key)
+    if args.batch_size is not None:  # blind rounds read no rows, and have no batches
+        chosen = table.get("protection", {})
+        chosen = chosen if chosen.get("kind") == OwnGradient.kind else {"kind": OwnGradient.kind}
+        table["protection"] = {**chosen, "batch_size": args.batch_size}
     shared = RunSettings.of(table)
     return shared, columns, check_integer("rows", rows, least=2), assumed
 
@@ -206,23 +212,17 @@ def _variants(shared: RunSettings, schemes: list[str] | None) -> list[tuple[str,
     found: list[tuple[str, RunSettings]] = []
     refused: SettingError | None = None
     for scheme in wanted:
-        hides = SCHEMES[scheme].blind is not None
-        for title, changes in shared.kit().alternatives(shared.values, hides):
-            variant = _with(shared, **changes, scheme=scheme)
+        for title, settings in shared.settings.alternatives(scheme):
             try:
-                variant.kit().check_key_holder(variant.key_holder, len(variant.parties))
+                settings.check_key_holder(shared.key_holder, len(shared.parties))
             except SettingError as error:
                 refused = error
                 continue
-            if shared.outputs == 1 or variant.kit().many_classes:
-                found.append((f"{scheme}, {title}", variant))
+            if shared.outputs == 1 or settings.many_classes:
+                found.append((f"{scheme}, {title}", shared.with_settings(settings)))
     if refused is not None and not found:
         raise refused
     return found
-
-
-def _with(shared: RunSettings, **changes: Any) -> RunSettings:
-    return replace(shared, values={**shared.values, **changes})
 
 
 def _show(

@@ -21,10 +21,10 @@ from securefed.process.endpoint import load_keys, may_return, open_endpoint, why
 from securefed.process.own_data import row_numbers
 from securefed.process.score_file import score_guard
 from securefed.process.scoring import NewRows, Scored, Scoring, write_scores
-from securefed.process.settings import PartyFile, read_party_file
 from securefed.process.shards import Shard, read_shard
 from securefed.report.page import seconds
 from securefed.report.rundir import RunDirectory
+from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport.network import Endpoint, PeerGone
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]

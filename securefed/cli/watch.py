@@ -21,9 +21,9 @@ from typing import Any
 from securefed.cli.foreground import waiting_note
 from securefed.cli.terminal import clock
 from securefed.crypto import protects
-from securefed.process.settings import PartyFile
 from securefed.report.page import render
 from securefed.report.timeline import RoundPoint, Timeline
+from securefed.settings.party import PartyFile
 from securefed.transport.network import Waiting
 from securefed.versions import versions
 
@@ -74,17 +74,18 @@ class Board:
             "run": shared.name,
             "party": own,
             "settings": {
-                **shared.values,
-                "algorithm": shared.recipe().algorithm.name,
-                "reveal": "nothing" if shared.blind else "own-gradient",
+                **shared.to_dict(),
+                "scheme": shared.scheme,
+                "algorithm": shared.settings.algorithm.name,
+                "reveal": shared.reveal,
                 "parties": [[name] for name in shared.parties],
                 "key_holder": shared.key_holder,
             },
             "protected": protects(shared.scheme),
             "rounds": last.number + 1,
-            "reason": f"of {shared.values['rounds']}",
+            "reason": f"of {shared.settings.rounds}",
             "rows": self._rows,
-            "metric_name": shared.metric_name,
+            "metric_name": shared.settings.metric_name,
             "metric": last.metric,
             "history": [list(each) for each in timeline.history],
             "sent": {},
@@ -105,7 +106,7 @@ class Board:
         return render(result, timing, seen, live=live)
 
     def _live(self) -> str:
-        rounds = int(self._party.shared.values["rounds"])
+        rounds = int(self._party.shared.settings.rounds)
         done = self._points[-1].number + 1 if self._points else self._from
         fresh, left = done - self._from, ""
         if fresh > 0 and done < rounds:

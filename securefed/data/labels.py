@@ -72,9 +72,9 @@ def _kinds(found: NDArray[Any]) -> str:
     if found.dtype.kind in "iuf":
         return (
             "; numbers that are to be predicted as numbers take loss = 'linear', and several classes "
-            f"MultiClass in Python, or classes = {len(found)} in [run]"
+            f"the default loss in Python, or classes = {len(found)} in [run]"
         )
-    return f"; several classes take MultiClass in Python, or classes = {len(found)} in [run]"
+    return f"; several classes take classes = {len(found)} in [run]"
 
 
 def accuracy(labels: NDArray[Any], predicted: NDArray[Any], party: str) -> float:

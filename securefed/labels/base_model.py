@@ -119,7 +119,7 @@ class LabelOptions:
         if loss.name not in ("logistic", "linear"):
             raise SettingError(f"{word}: it takes the loss 'logistic' or 'linear', {loss.name!r} given")
         if loss.binary and not taylor:
-            raise SettingError(f"{word}: it takes loss_form='taylor' in plain")
+            raise SettingError(f"{word}: it takes Plain(like='blind') in the clear")
         if dp_noise:
             raise SettingError(f"{word}: dp_noise counts on labels of -1 and +1, and takes none")
 

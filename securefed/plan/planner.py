@@ -153,9 +153,9 @@ def estimate(
     SettingError
         For settings that a run would refuse, and for shares that do not fit into this machine's memory.
     """
-    steps = scenario.recipe.algorithm.local_steps
-    rounds = rounds or RoundsModel.through(scenario.recipe.rounds, steps)
-    due = replace(scenario, recipe=replace(scenario.recipe, rounds=rounds.rounds(steps)))
+    steps = scenario.settings.algorithm.local_steps
+    rounds = rounds or RoundsModel.through(scenario.settings.rounds, steps)
+    due = replace(scenario, settings=replace(scenario.settings, rounds=rounds.rounds(steps)))
     agreement, refused, network = due.agreement, "", get_network(network)
     if due.blind:
         check_memory(agreement)

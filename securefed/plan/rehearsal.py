@@ -15,34 +15,28 @@ import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly import kit_of
-from securefed.assembly.recipe import PartyContext, Recipe
 from securefed.crypto import cross_lengths, load_public_key
-from securefed.crypto.blind.interface import CrossScheme
 from securefed.plan.fake_keys import DryKeys
 from securefed.plan.fake_products import SAMPLE_ROWS, counting_scheme
 from securefed.plan.meter import Costs, Meter, ciphertexts_in
 from securefed.plan.scenario import Scenario
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.statistics import Columns
-from securefed.protocols.loop import EvaluationRows, PartyLoop, Round
+from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.objectives import get_objective
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import LocalRun, Message, Network, Path, run_local
 
-__all__ = ["Rehearsal", "rehearse", "with_scheme"]
+__all__ = ["Rehearsal", "rehearse"]
 
 Array = NDArray[np.float64]
-R = TypeVar("R", bound=Recipe)
 STEADY = 2
 """Last rounds of own gradients that are rehearsed: the last is like all that follow the first."""
 LARGEST = 4.0
@@ -124,13 +118,6 @@ class SampledColumns(Columns):
         return self._meter.scaled(lambda: super(SampledColumns, self).own_target(fold), self._factor(fold))
 
 
-def with_scheme(recipe: R, scheme: CrossScheme) -> R:
-    """Return the same settings, whose blind programs take that encrypted product."""
-    changed = copy(recipe)
-    object.__setattr__(changed, "cross_scheme", lambda: scheme)
-    return changed
-
-
 def rehearse(
     scenario: Scenario,
     costs: Costs,
@@ -143,14 +130,12 @@ def rehearse(
     Messages travel by `network`. `timer` takes the time of everything else.
     """
     meter = Meter(costs, timer)
-    recipe, agreement, keys = kit_of(scenario.recipe).rehearsed(), scenario.agreement, None
+    scheme, keys = None, None
     if scenario.blind:
-        recipe = with_scheme(
-            recipe, counting_scheme(cross_lengths(agreement.scheme, scenario.key_bits), meter)
-        )
+        scheme = counting_scheme(cross_lengths(scenario.agreement.scheme, scenario.key_bits), meter)
     else:
         keys = DryKeys(scenario.cost_kind, scenario.key_bits, meter)
-    scenario = replace(scenario, recipe=recipe)
+    scenario = replace(scenario, settings=scenario.assembly.rehearsed(), scheme=scheme)
     agreement = scenario.agreement
     paths: dict[int, Path] = defaultdict(Path)
 
@@ -186,14 +171,13 @@ def _programs(
     """Every party's program, on random columns. A blind one of common rows gets few of them."""
     agreement, programs = scenario.agreement, dict[str, PartyLoop]()
     rng = np.random.default_rng(0)
-    bound = min(LARGEST, getattr(scenario.recipe, "feature_bound", LARGEST))
     rows = agreement.batches.rows
     if scenario.blind and get_objective(agreement.objective).same_people:
         rows = min(rows, SAMPLE_ROWS)
     seen = (agreement.holdout or agreement.batches.rows) if agreement.scores_rows else 0
     for name, columns in scenario.columns.items():
         last = name == agreement.label_party
-        features = rng.normal(size=(rows, columns)).clip(-bound, bound)
+        features = rng.normal(size=(rows, columns)).clip(-LARGEST, LARGEST)
         signs = np.where(rng.random((rows, scenario.outputs)) < 0.5, 1.0, -1.0)
         scored = features[np.arange(seen) % rows] if scenario.blind else features
         context = PartyContext(

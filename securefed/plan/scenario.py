@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly import kit_of
-from securefed.assembly.kit import Model
-from securefed.assembly.recipe import PartyContext, Recipe
+from securefed.assembly import Assembly, assembly_of
+from securefed.assembly.base import Model
 from securefed.crypto import cross_scheme, key_kind
-from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.loop import PartyLoop
+from securefed.crypto.blind.interface import CrossScheme
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.schedules import FedBCD, FedSGD
+from securefed.settings.objectives import ObjectiveSettings
 
 __all__ = ["Scenario"]
 
@@ -26,7 +28,7 @@ Array = NDArray[np.float64]
 class Scenario:
     """A run that may come to be: settings, and the columns of each party (label party last)."""
 
-    recipe: Recipe
+    settings: ObjectiveSettings
     columns: Mapping[str, int]
     rows: int
     """In common, held-out ones too."""
@@ -38,33 +40,39 @@ class Scenario:
     """Two parties have a party without data too, where nothing is revealed."""
     holdout_rows: int = 0
     """Rows that are held out."""
+    scheme: CrossScheme | None = None
+    """The encrypted product of a blind run, in place of that of the settings."""
+
+    @property
+    def assembly(self) -> Assembly[Any]:
+        return assembly_of(self.settings, self.scheme)
 
     @cached_property
     def agreement(self) -> Agreement:
-        names, kit = list(self.columns), kit_of(self.recipe)
+        names = list(self.columns)
         models = [(name, self._model(name)) for name in names]
-        members = tuple(Member(name, model.size, model.is_linear) for name, model in models)
-        agreement = kit.agreement(members, self.rows, self.outputs, self.holdout_rows)
-        has_holder = len(names) > 2 or (self.third and self.blind)
-        return replace(agreement, key_holder=self.key_holder if has_holder else None)
+        members = tuple(self.assembly.member(name, model) for name, model in models)
+        agreement = self.assembly.agreement(members, self.rows, self.outputs, self.holdout_rows)
+        held = len(names) > 2 or (self.third and self.blind)
+        return replace(agreement, key_holder=self.key_holder if held else None)
 
     def _model(self, name: str) -> Model:
         names = list(self.columns)
         last, place = name == names[-1], names.index(name)
-        return kit_of(self.recipe).model(name, self.columns[name], last=last, index=place)
+        return self.assembly.model(name, self.columns[name], last=last, index=place)
 
     def program(self, name: str, features: Array, labels: Array | None, context: PartyContext) -> PartyLoop:
         """A party's program; in transfer learning all rows are shared and labelled."""
         rows, labelled = np.arange(len(features)), np.ones(len(features), dtype=bool)
-        kit, model = kit_of(self.recipe), self._model(name)
-        return kit.program(self.agreement, name, model, features, labels, rows, labelled, context)
+        model = self._model(name)
+        return self.assembly.program(self.agreement, name, model, features, labels, rows, labelled, context)
 
     def key_holder_program(self, context: PartyContext) -> PartyLoop:
-        return kit_of(self.recipe).key_holder(self.agreement, context)
+        return self.assembly.key_holder(self.agreement, context)
 
     @property
     def blind(self) -> bool:
-        return self.recipe.blind
+        return self.settings.blind
 
     @property
     def cost_kind(self) -> str:
@@ -74,8 +82,8 @@ class Scenario:
 
     def with_steps(self, local_steps: int) -> Scenario:
         """The same with another Q."""
-        order, proximal = self.recipe.algorithm.order, self.recipe.algorithm.proximal
+        order, proximal = self.settings.algorithm.order, self.settings.algorithm.proximal
         chosen: FedBCD | FedSGD = FedBCD(local_steps, order, proximal)
         if local_steps == 1 and order == "parallel":
             chosen = FedSGD(proximal)
-        return replace(self, recipe=replace(self.recipe, algorithm=chosen))
+        return replace(self, settings=replace(self.settings, algorithm=chosen))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from securefed.crypto import Mapper
 from securefed.data.psi import MAX_IDS, PSI_KINDS, intersect
 from securefed.errors import DataError
-from securefed.process.run_settings import RunSettings
+from securefed.settings.run import RunSettings
 from securefed.transport import Link
 from securefed.transport.message import IllegalMessage
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from securefed.assembly import assembly_of
 from securefed.data.ids import id_shape, normalise_ids
 from securefed.data.policy import Policy
 from securefed.data.preparation import decided, prepared
@@ -32,9 +33,9 @@ from securefed.process.checkpoints import CheckpointStore
 from securefed.process.endpoint import SOON, load_keys
 from securefed.process.keys import PartyKeys
 from securefed.process.own_data import check_labels, prepare_columns, row_numbers
-from securefed.process.settings import PartyFile, read_party_file, settings_problems
 from securefed.process.shards import read_shard
 from securefed.report.rundir import RunDirectory
+from securefed.settings.party import PartyFile, read_party_file, settings_problems
 from securefed.transport.identity import Certificate, parse_address
 
 __all__ = ["GOOD", "NOTE", "PROBLEM", "Check", "check_party"]
@@ -164,7 +165,7 @@ def _check_data(found: _List, party: PartyFile) -> None:
         _check_memory(found, features.nbytes)
         for text in decided(preparation, rows):
             found.note("columns", text)
-        party.shared.kit().check_columns(features)
+        assembly_of(party.shared.settings).check_columns(features)
 
 
 def _check_memory(found: _List, table: int) -> None:

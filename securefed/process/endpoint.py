@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from securefed.errors import SettingError, plain_text
 from securefed.process.keys import PartyKeys
-from securefed.process.settings import PartyFile
+from securefed.settings.party import PartyFile
 from securefed.transport.network import Certificate, Endpoint, PeerGone, PeerLeft, Timeouts
 
 __all__ = [

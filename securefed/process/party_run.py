@@ -26,8 +26,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from securefed.assembly import Trained
-from securefed.assembly.recipe import PartyContext
+from securefed.assembly import Trained, assembly_of
 from securefed.crypto import Mapper
 from securefed.data.columns import Columns
 from securefed.data.entropy import column_bits
@@ -43,17 +42,17 @@ from securefed.process.own_data import OwnData
 from securefed.process.recording import RunRecorder, RunTotals
 from securefed.process.resumption import ResumePlan, ResumeState, decide
 from securefed.process.score_file import score_guard
-from securefed.process.settings import PartyFile
 from securefed.process.shards import label_arrays, read_arrays, save_shard, take_labels, write_arrays
 from securefed.process.transcripts import Events, FileTranscript, resume_transcript, start_transcript
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.loop import Outcome, PartyLoop, Round
+from securefed.protocols.loop import Outcome, PartyContext, PartyLoop, Round
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.report.rundir import RunDirectory
 from securefed.report.summary import PartyAccount
 from securefed.report.timeline import RoundPoint, Timeline
+from securefed.settings.party import PartyFile
 from securefed.transport import Link, Path, Transcript
 from securefed.transport.network import NetworkLink
 from securefed.versions import minor_version
@@ -238,7 +237,7 @@ class Session(ABC):
             alignment=tally.alignment,
             activities=tally.activities,
             ledger=ledger_after(agreement, rounds),
-            metric_name=self.shared.metric_name,
+            metric_name=self.shared.settings.metric_name,
             holdout=self._holdout(),
             score_bits=self._score_bits(),
             interruptions=tally.interruptions,
@@ -279,7 +278,7 @@ class Session(ABC):
         rounds = start if decision.ended is not None else max(start, outcome.rounds)
         reason = decision.ended if decision.ended is not None else outcome.reason
         if trained is not None:
-            save_shard(self.directory.shard, self.shared, agreement, decision.instance, trained)
+            save_shard(self.directory.shard, self.shared, decision.instance, trained)
         self._save_preparation(None)
         self.keys.keep_count(now=True)
         link.transcript.close()
@@ -328,7 +327,7 @@ class DataSession(Session):
         self._columns = data.features.shape[1]
         model = make_model(self.shared, self.name, self._columns, 0)
         self._parameters, self._is_linear = model.size, model.is_linear
-        self.shared.kit().check_columns(data.features)
+        assembly_of(self.shared.settings).check_columns(data.features)
 
     def standing(self) -> ResumeState:
         proposal = token_hex(8) if self.party.is_label_party else ""
@@ -523,7 +522,7 @@ class KeyHolderSession(Session):
             on_scoring=keeper.on_scoring,
             guard=score_guard(self.party, self.keys),
         )
-        program = self.shared.kit().key_holder(agreement, context)
+        program = assembly_of(self.shared.settings).key_holder(agreement, context)
         helps = self.shared.helper is not None
         if helps:
             self._run_on(program, keeper, decision)

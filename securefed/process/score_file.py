@@ -23,9 +23,9 @@ from pathlib import Path
 from securefed.errors import DataError
 from securefed.files import storage_error, write_atomically
 from securefed.process.keys import PartyKeys
-from securefed.process.settings import PartyFile
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import whole_records
+from securefed.settings.party import PartyFile
 
 __all__ = ["SCORE_LEDGER", "ScoreFile", "score_guard"]
 

@@ -22,21 +22,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import KeyHolder, Mapper, cross_scheme
+from securefed.assembly import assembly_of
+from securefed.assembly.prediction import prediction_program
+from securefed.crypto import KeyHolder, Mapper
 from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
 from securefed.errors import DataError, SettingError
 from securefed.files import write_atomically
 from securefed.labels.label_model import LabelModel
 from securefed.process.alignment import NothingInCommon, align, hear_count
-from securefed.process.run_settings import RunSettings
 from securefed.process.shards import Shard, prediction_agreement
 from securefed.process.transcripts import start_transcript
-from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.scoring.prediction_run import blind_program, predict_programs
-from securefed.protocols.scoring.scorers import Scorer, TransferScorer
+from securefed.protocols.scoring.scorers import TransferScorer
 from securefed.report.rundir import RunDirectory
-from securefed.transport import Link, Program
+from securefed.settings.run import RunSettings
+from securefed.transport import Link
 from securefed.transport import Path as ClockPath
 from securefed.transport.network import Malformed, NetworkLink
 
@@ -161,10 +161,17 @@ class Scoring:
 
     async def _score(self, link: Link, rows: NDArray[np.intp]) -> Array | None:
         part, features = None if self._shard is None else self._shard.part, self._features(rows)
-        if isinstance(part, ModelPart):
-            program = self._blind_program(part, features, len(rows))
-        else:
-            program = self._open_program(part, features)
+        program = prediction_program(
+            assembly_of(self._shared.settings),
+            prediction_agreement(self._shared),
+            self._name,
+            part,
+            features,
+            len(rows) if self._rows is not None else self._due or 0,
+            self._holder,
+            self._mapper,
+            self._guard,
+        )
         with self._same_question():
             scores: Array | None = await program(link)
         return None if scores is None else self._total(scores, rows)
@@ -179,37 +186,6 @@ class Scoring:
             names = self._normal(given.ids)
             self._guard.know(chosen, [names[row].encode() for row in rows])
         return chosen
-
-    def _blind_program(self, part: ModelPart, features: Array | None, count: int) -> Program:
-        shared = self._shared
-        if self._rows is None:
-            count = self._due or 0
-        elif features is None:
-            features = np.zeros((count, 1))  # the label party of a transfer model: their number
-        key_bits = int(shared.values.get("key_bits", 3072))
-        return blind_program(
-            prediction_agreement(shared),
-            part,
-            features,
-            count,
-            cross_scheme(shared.scheme, key_bits=key_bits),
-            self._mapper,
-            self._guard,
-        )
-
-    def _open_program(self, part: Scorer | None, features: Array | None) -> Program:
-        """Of a model whose owners know their parameters."""
-        name = self._name
-        programs = predict_programs(
-            prediction_agreement(self._shared),
-            {} if part is None else {name: part},
-            {} if features is None else {name: features},
-            {} if self._holder is None else {name: self._holder},
-            self._mapper,
-            {name: self._guard},
-            self._due,
-        )
-        return programs[name]
 
     def _total(self, scores: Array, rows: NDArray[np.intp]) -> Array:
         """With what the label party adds itself."""
@@ -241,7 +217,8 @@ class Scoring:
         if self._shard is None:
             return features
         last, untransformed = self._name == self._shared.label_party, self._shard.columns.untransformed
-        return self._shared.kit().scored(self._shard.part, features, untransformed, last=last)
+        assembly = assembly_of(self._shared.settings)
+        return assembly.scored(self._shard.part, features, untransformed, last=last)
 
 
 def write_scores(path: Path, ids: Sequence[object] | None, scored: Scored, shard: Shard) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed import GeneralisedLinear, Party
+from tests.flat import estimator
 from tests.protocols.federation import blobs, split
 
 Array = NDArray[np.float64]
@@ -36,4 +37,4 @@ def plain(**settings: Any) -> GeneralisedLinear:
 
 def raw(**settings: Any) -> GeneralisedLinear:
     """On the columns as they are, and on all rows."""
-    return GeneralisedLinear(**{"standardise": False, "holdout": 0.0, **settings})
+    return estimator(GeneralisedLinear, **{"standardise": False, "holdout": 0.0, **settings})

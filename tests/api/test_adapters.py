@@ -17,14 +17,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from securefed import (
+    Blind,
     DataError,
     GeneralisedLinear,
-    MultiClass,
     Party,
     SettingError,
     VerticalClassifier,
     VerticalRegressor,
 )
+from tests.flat import estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
 TABLE, LABELS = load_breast_cancer(return_X_y=True)
@@ -32,7 +33,9 @@ COLUMNS = {"lab": list(range(10, 30)), "clinic": list(range(10))}
 
 
 def plain(loss: str = "logistic", **settings: Any) -> GeneralisedLinear:
-    return GeneralisedLinear(loss, scheme="plain", loss_form="taylor", allow_determined=True, **settings)
+    return estimator(
+        GeneralisedLinear, loss, scheme="plain", loss_form="taylor", allow_determined=True, **settings
+    )
 
 
 def test_cross_validation_and_pipelines_work_on_a_joined_table() -> None:
@@ -94,7 +97,7 @@ class TestSampleWeights:
         several = VerticalClassifier(groups, estimator=plain(rounds=4))
         several.fit(table, thirds, sample_weight=weights)
         made = [Party("a", table[:, :5]), Party("b", table[:, 5:], thirds, weights=weights)]
-        by_hand = MultiClass(plain(rounds=4)).fit(made)
+        by_hand = plain(rounds=4).fit(made)
         assert np.array_equal(several.decision_function(table), by_hand.decision_function(made))
 
     def test_a_search_and_a_pipeline_pass_them_on(self) -> None:
@@ -182,11 +185,13 @@ class TestManners:
         hidden = GeneralisedLinear(rounds=1, holdout=0.0).fit(self.parties(slice(0, 40)))
         with pytest.raises(DataError, match="coef_: lab does not know its parameters; release=True"):
             _ = hidden.coef_
-        shown = GeneralisedLinear(rounds=1, holdout=0.0, release=True).fit(self.parties(slice(0, 40)))
+        shown = GeneralisedLinear(rounds=1, holdout=0.0, protection=Blind(release=True)).fit(
+            self.parties(slice(0, 40))
+        )
         assert set(shown.coef_) == {"lab", "clinic"} and any(shown.coef_["lab"].values())
         new = self.parties(slice(40, 44))
         by_hand = shown.intercept_ + sum(
             party.features @ np.array(list(shown.coef_[party.name].values())) for party in new
         )
-        step = 2.0**-shown.score_precision
+        step = 2.0**-shown.protection.score_precision
         assert np.abs(by_hand - shown.decision_function(new)).max() < step

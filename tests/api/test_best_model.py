@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 from securefed import FedBCD, GeneralisedLinear, Party
 from securefed.protocols.schedules import LearningRate
 from tests.api.cases import columns, parties
+from tests.flat import estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -29,7 +30,8 @@ class Away(LearningRate):
 @pytest.mark.slow
 def test_the_best_model_is_kept(settings: dict[str, Any]) -> None:
     made, new = parties(rows=60), parties(rows=60, seed=3)
-    model = GeneralisedLinear(
+    model = estimator(
+        GeneralisedLinear,
         algorithm=FedBCD(1),
         rounds=9,
         target=1.1,

@@ -10,7 +10,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, OwnGradient, Party, Plain
 from securefed.data.entropy import column_bits
 from securefed.protocols.scoring.score_ledger import allowed_scorings
 
@@ -29,12 +29,12 @@ def parties(rows: np.ndarray, *, labelled: bool) -> list[Party]:
 def test_area_and_accuracy_on_breast_cancer_stay_the_same(
     scheme: str, precision: int, tmp_path: Path
 ) -> None:
-    plain = GeneralisedLinear(scheme="plain", loss_form="taylor", rounds=6).fit(
-        parties(TRAINED, labelled=True)
-    )
+    plain = GeneralisedLinear(rounds=6, protection=Plain(like="blind")).fit(parties(TRAINED, labelled=True))
     exact = plain.decision_function(parties(NEW, labelled=False))
     plain.save(tmp_path)
-    model = GeneralisedLinear.load(tmp_path, scheme=scheme, key_bits=2048, score_precision=precision)
+    model = GeneralisedLinear.load(
+        tmp_path, protection=OwnGradient(scheme=scheme, key_bits=2048, score_precision=precision)
+    )
     blurred = model.decision_function(parties(NEW, labelled=False))
     assert 2.0 ** -(precision + 3) < np.abs(blurred - exact).max() <= 2.0 ** -(precision + 1) + 2.0**-17
     areas = [roc_auc_score(LABELS[NEW], scores) for scores in (exact, blurred)]

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from securefed import FedBCD, FedSGD, GeneralisedLinear, InverseSqrt, Party
+from securefed import FedBCD, FedSGD, GeneralisedLinear, InverseSqrt, Party, Plain
 from securefed.engine import Processes
 from securefed.models import LinearModel
 from securefed.protocols.own_gradient.ledger import LedgerRefusal
@@ -33,15 +33,15 @@ def weights(model: GeneralisedLinear) -> Array:
 
 
 def test_parameters_can_be_read_set_and_cloned() -> None:
-    model = GeneralisedLinear(loss="linear", algorithm=FedBCD(7, proximal=0.1), l2=0.5, hidden=(4, 3))
+    model = GeneralisedLinear(loss="linear", algorithm=FedBCD(7, proximal=0.1), l2=0.5)
     settings = model.get_params()
     assert settings["algorithm"] == FedBCD(7, proximal=0.1)
-    assert {"loss", "scheme", "reveal", "learning_rate", "rounds", "seed", "progress"} <= set(settings)
+    assert {"loss", "protection", "learning_rate", "rounds", "seed", "simulation"} <= set(settings)
     copy = clone(model)
     assert copy is not model
     assert copy.get_params() == settings
-    assert model.set_params(rounds=3, scheme="plain") is model
-    assert (model.rounds, model.scheme, copy.rounds) == (3, "plain", settings["rounds"])
+    assert model.set_params(rounds=3, protection=Plain()) is model
+    assert (model.rounds, model.protection, copy.rounds) == (3, Plain(), settings["rounds"])
     with pytest.raises(ValueError, match="Invalid parameter 'round'"):
         model.set_params(round=3)
     assert raw(**settings).get_params() == settings
@@ -160,7 +160,7 @@ def test_linear_regression() -> None:
     assert model.score(made) > 0.99
     predicted = model.predict(made)
     assert np.corrcoef(predicted, target)[0, 1] > 0.99
-    with pytest.raises(ValueError, match="predict_proba: the loss 'logistic' has probabilities"):
+    with pytest.raises(ValueError, match="predict_proba: a loss of classes has probabilities"):
         model.predict_proba(made)
 
 

@@ -14,13 +14,14 @@ from sklearn.model_selection import cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from securefed import DataError, GeneralisedLinear, MultiClass, Party, SettingError, VerticalClassifier
+from securefed import Blind, DataError, GeneralisedLinear, Party, SettingError, VerticalClassifier
+from tests.flat import estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def plain(**settings: Any) -> GeneralisedLinear:
-    return GeneralisedLinear(scheme="plain", loss_form="taylor", allow_determined=True, **settings)
+    return estimator(GeneralisedLinear, scheme="plain", loss_form="taylor", allow_determined=True, **settings)
 
 
 def parties(table: Any, labels: Any, count: int) -> list[Party]:
@@ -34,18 +35,18 @@ def test_wine_is_as_good_as_the_joined_table(count: int) -> None:
     table, target = load_wine(return_X_y=True)
     labels = np.array(["barolo", "grignolino", "barbera"])[target]
     train, test = train_test_split(np.arange(len(labels)), test_size=0.3, stratify=labels, random_state=0)
-    model = MultiClass(plain()).fit(parties(table[train], labels[train], count))
+    model = plain().fit(parties(table[train], labels[train], count))
     assert model.classes_.tolist() == ["barbera", "barolo", "grignolino"]
     joined = make_pipeline(StandardScaler(), LogisticRegression()).fit(table[train], labels[train])
     found = model.score(parties(table[test], labels[test], count))
     assert found > joined.score(table[test], labels[test]) - 0.02
     shares = model.predict_proba(parties(table[test], None, count))
     assert shares.shape == (len(test), 3) and np.allclose(shares.sum(axis=1), 1.0)
-    assert model.holdout_ is not None and model.holdout_.metric == "accuracy"
-    assert model.confusion_ is not None and model.confusion_.sum() == model.holdout_.rows
-    told = json.loads(json.dumps(model.holdout_.to_dict()))["confusion"]
+    assert model.result_.holdout is not None and model.result_.holdout.metric == "accuracy"
+    assert model.confusion_ is not None and model.confusion_.sum() == model.result_.holdout.rows
+    told = json.loads(json.dumps(model.result_.holdout.to_dict()))["confusion"]
     assert told == {"classes": model.classes_.tolist(), "counts": model.confusion_.tolist()}
-    assert np.trace(told["counts"]) == round(model.holdout_.value * model.holdout_.rows)
+    assert np.trace(told["counts"]) == round(model.result_.holdout.value * model.result_.holdout.rows)
     assert set(model.results_) == set(model.classes_.tolist())
 
 
@@ -53,20 +54,20 @@ def test_wine_is_as_good_as_the_joined_table(count: int) -> None:
 def test_held_out_scores_of_all_classes_make_ten_classes_better() -> None:
     table, labels = load_digits(return_X_y=True)
     train, test = train_test_split(np.arange(len(labels)), test_size=0.3, stratify=labels, random_state=0)
-    model = MultiClass(plain()).fit(parties(table[train], labels[train], 2))
+    model = plain().fit(parties(table[train], labels[train], 2))
     new = parties(table[test], None, 2)
     joint = np.mean(model.predict(new) == labels[test])
     each = np.mean(model.classes_[np.argmax(model.decision_function(new), axis=1)] == labels[test])
     assert joint > 0.94 and joint > each
-    assert model.holdout_ is not None and abs(model.holdout_.value - joint) < 0.05
+    assert model.result_.holdout is not None and abs(model.result_.holdout.value - joint) < 0.05
 
 
-def test_two_classes_are_one_model_and_one_class_is_none() -> None:
+def test_two_classes_are_one_run_and_one_class_is_none() -> None:
     table, target = load_wine(return_X_y=True)
-    model = MultiClass(plain(rounds=2)).fit(parties(table, target > 0, 2))
-    assert len(model.models_) == 1 and model.holdout_ is model.models_[0].result_.holdout
+    model = plain(rounds=2).fit(parties(table, target > 0, 2))
+    assert not hasattr(model, "models_") and list(model.results_.values()) == [model.result_]
     with pytest.raises(DataError, match="labels have 1 class"):
-        MultiClass(plain()).fit(parties(table, np.zeros(len(table)), 2))
+        plain().fit(parties(table, np.zeros(len(table)), 2))
 
 
 def test_the_adapter_takes_several_classes() -> None:
@@ -78,35 +79,37 @@ def test_the_adapter_takes_several_classes() -> None:
 def test_a_blind_run_has_all_classes_and_as_many_messages_as_for_two() -> None:
     table, target = load_wine(return_X_y=True)
     table, target = table[::2], target[::2]
-    settings: dict[str, Any] = {"rounds": 3, "release": True}
-    together = MultiClass(GeneralisedLinear(**settings)).fit(parties(table, target, 2))
-    assert len(together.runs_) == 1 and list(together.results_) == together.classes_.tolist()
-    sent = []
-    for each, model in zip(together.classes_, together.models_, strict=True):
-        alone = GeneralisedLinear(**settings).fit(parties(table, target == each, 2))
-        sent.append(alone.result_.messages(None))
-        for name, shard in model.shards_.items():  # the same steps, released to four digits
-            assert np.allclose(shard.parameters, alone.shards_[name].parameters, atol=1e-3)
-        assert model.coef_["p0"].keys() == alone.coef_["p0"].keys()
-    assert sent[0] == sent[1] == sent[2] == together.runs_[0].messages(None)
+    together = GeneralisedLinear(rounds=3, holdout=0.0).fit(parties(table, target, 2))
+    assert not hasattr(together, "models_") and list(together.results_) == together.classes_.tolist()
+    new = parties(table[:9], None, 2)
+    scores = together.decision_function(new)
+    for place, each in enumerate(together.classes_):
+        alone = GeneralisedLinear(rounds=3, holdout=0.0).fit(parties(table, target == each, 2))
+        assert alone.result_.messages(None) == together.result_.messages(None)
+        assert np.abs(alone.decision_function(new) - scores[:, place]).max() < 2.0**-8
+
+
+def test_released_parameters_take_one_run_a_class() -> None:
+    table, target = load_wine(return_X_y=True)
+    model = GeneralisedLinear(rounds=2, protection=Blind(release=True)).fit(parties(table, target, 2))
+    assert len(model.models_) == 3 and all(each.coef_["p0"] for each in model.models_)
+    assert model.result_.holdout is not None and model.result_.holdout.metric == "accuracy"
 
 
 def test_an_encrypted_run_has_the_same_answers_also_from_its_files(tmp_path: Path) -> None:
     table, target = load_wine(return_X_y=True)
     made, new = parties(table[::2], target[::2], 3), parties(table[1::2], None, 3)
-    hidden = MultiClass(GeneralisedLinear(rounds=6)).fit(made)
-    twin = MultiClass(plain(rounds=6)).fit(made)
+    hidden, twin = GeneralisedLinear(rounds=6).fit(made), plain(rounds=6).fit(made)
     shares = hidden.predict_proba(new)
     assert np.mean(np.argmax(shares, axis=1) == np.argmax(twin.predict_proba(new), axis=1)) > 0.97
-    assert hidden.holdout_ is not None and twin.holdout_ is not None
-    assert hidden.holdout_.alone == twin.holdout_.alone and hidden.holdout_.rows == twin.holdout_.rows
+    one, other = hidden.result_.holdout, twin.result_.holdout
+    assert one is not None and other is not None
+    assert one.alone == other.alone and one.rows == other.rows
     hidden.save(tmp_path)
-    again = MultiClass.load(tmp_path)
+    again = GeneralisedLinear.load(tmp_path)
     # The same question, the same answer: a score for each class, 10 + 6 bits, booked once.
     assert np.allclose(again.predict_proba(new), shares, atol=1e-5) and again.classes_.tolist() == [0, 1, 2]
-    people = again.models_[0].score_guards_["p0"].ledger._told.values()
+    people = again.score_guards_["p0"].ledger._told.values()
     assert set(people) == {(1, 48)}
-    with pytest.raises(DataError, match="generalised-linear"):
-        GeneralisedLinear.load(tmp_path)
-    with pytest.raises(SettingError, match="for one blind run of a linear model"):
+    with pytest.raises(SettingError, match="save: there is one run a class"):
         twin.save(tmp_path)

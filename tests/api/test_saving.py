@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import StandardScaler
 
-from securefed import DataError, GeneralisedLinear, Party, SettingError, TransferLearner
+from securefed import DataError, GeneralisedLinear, OwnGradient, Party, Plain, SettingError, TransferLearner
 from securefed.models import LinearModel, NetworkModel
 from tests.api.cases import columns, parties, plain
 
@@ -23,7 +23,7 @@ def shard(folder: Path, party: str) -> dict[str, Any]:
 
 
 def transfer() -> TransferLearner:
-    return TransferLearner(3, scheme="plain", rounds=2, allow_determined=True).fit(parties())
+    return TransferLearner(3, rounds=2, protection=Plain(allow_determined=True)).fit(parties())
 
 
 # There and back.
@@ -37,7 +37,7 @@ def test_a_loaded_model_predicts_the_same(count: int, loss: str, local: str, tmp
         parties(count)
     )
     model.save(tmp_path / "model")
-    again = GeneralisedLinear.load(tmp_path / "model", scheme="plain")
+    again = GeneralisedLinear.load(tmp_path / "model", protection=Plain())
     new = parties(count, 9, seed=4, labels=False)
     assert again.parties_ == model.parties_
     assert np.array_equal(again.decision_function(new), model.decision_function(new))
@@ -49,21 +49,22 @@ def test_a_loaded_model_predicts_the_same(count: int, loss: str, local: str, tmp
 @pytest.mark.parametrize("activation", ["sigmoid", "tanh", "relu"])
 def test_a_loaded_transfer_model_predicts_the_same(activation: str, tmp_path: Path) -> None:
     model = TransferLearner(
-        3, scheme="plain", rounds=2, activation=activation, activation_bound=40.0, allow_determined=True
+        3, rounds=2, protection=Plain(activation=activation, activation_bound=40.0, allow_determined=True)
     ).fit(parties())
     model.save(tmp_path)
-    again = TransferLearner.load(tmp_path, scheme="plain")
+    again = TransferLearner.load(tmp_path, protection=Plain())
     rows = Party("p0", columns(seed=4)[0][0])
     assert np.array_equal(again.decision_function(rows), model.decision_function(rows))
     assert np.array_equal(again.predict(rows), model.predict(rows))
-    assert (again.hidden, again.activation, again.activation_bound) == (3, activation, 40.0)
+    assert again.hidden == 3
+    assert (again.protection.activation, again.protection.activation_bound) == (activation, 40.0)
 
 
 @pytest.mark.parametrize("scheme", ["paillier", "ckks"])
 def test_a_model_trained_in_plain_can_be_scored_under_encryption(scheme: str, tmp_path: Path) -> None:
     model = plain().fit(parties())
     model.save(tmp_path)
-    again = GeneralisedLinear.load(tmp_path, scheme=scheme, key_bits=2048)
+    again = GeneralisedLinear.load(tmp_path, protection=OwnGradient(scheme=scheme, key_bits=2048))
     assert again.holders_ == {}
     new = parties(2, 5, seed=4, labels=False)
     assert np.abs(again.decision_function(new) - model.decision_function(new)).max() < 2.0**-11 + 1e-4
@@ -75,7 +76,7 @@ def test_classes_survive(labels: list[Any], tmp_path: Path) -> None:
     made = [Party("a", blocks[0]), Party("b", blocks[1], labels=np.array(labels)[found])]
     model = plain().fit(made)
     model.save(tmp_path)
-    again = GeneralisedLinear.load(tmp_path, scheme="plain")
+    again = GeneralisedLinear.load(tmp_path, protection=Plain())
     assert again.classes_.tolist() == labels
     assert again.predict(made).tolist() == model.predict(made).tolist()
 
@@ -86,7 +87,7 @@ def test_transforms_are_the_partys_own_and_come_along_again(tmp_path: Path) -> N
     model = plain().fit(made)
     model.save(tmp_path)
     assert not any("transform" in name for name in shard(tmp_path, "a"))
-    again = GeneralisedLinear.load(tmp_path, scheme="plain", transforms=model.transforms_)
+    again = GeneralisedLinear.load(tmp_path, protection=Plain(), transforms=model.transforms_)
     new = [Party("a", 50 * blocks[0][:4]), Party("b", blocks[1][:4])]
     assert np.array_equal(again.decision_function(new), model.decision_function(new))
 
@@ -96,7 +97,7 @@ def test_saving_again_replaces(tmp_path: Path) -> None:
     model = plain(rounds=5).fit(parties())
     model.save(tmp_path)
     new = parties(labels=False)
-    loaded = GeneralisedLinear.load(tmp_path, scheme="plain")
+    loaded = GeneralisedLinear.load(tmp_path, protection=Plain())
     assert np.array_equal(loaded.decision_function(new), model.decision_function(new))
 
 
@@ -135,6 +136,7 @@ def test_what_all_know_is_the_same_in_every_shard_and_no_parameter(tmp_path: Pat
         "margin_bound": 64.0,
         "fit_intercept": True,
         "classes": [0, 1],
+        "key_holder": "key-holder",
     }
 
 
@@ -215,7 +217,7 @@ def test_damage_is_named_in_one_line(what: str, estimator: str, tmp_path: Path) 
     model.save(tmp_path)
     DAMAGE[what](tmp_path)
     with pytest.raises(DataError) as caught:
-        type(model).load(tmp_path, scheme="plain")
+        type(model).load(tmp_path, protection=Plain())
     assert "\n" not in str(caught.value)
     assert not Path("/tmp/securefed-was-here").exists()
 
@@ -233,8 +235,8 @@ def test_a_model_of_the_other_estimator_is_refused(tmp_path: Path) -> None:
 
 def test_what_a_model_was_trained_with_cannot_be_given_again(tmp_path: Path) -> None:
     plain(margin_bound=30.0).fit(parties(2)).save(tmp_path / "linear")
-    with pytest.raises(SettingError, match=r"margin_bound: 5 given, the saved model's 30.0 stands"):
-        GeneralisedLinear.load(tmp_path / "linear", margin_bound=5)
+    with pytest.raises(SettingError, match=r"margin_bound: 5.0 given, the saved model's 30.0 stands"):
+        GeneralisedLinear.load(tmp_path / "linear", protection=Plain(margin_bound=5))
     transfer().save(tmp_path / "transfer")
     with pytest.raises(SettingError, match="hidden: 4 given, the saved model's 3 stands"):
         TransferLearner.load(tmp_path / "transfer", hidden=4)

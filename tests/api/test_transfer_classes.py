@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_wine
 
 from bench.transfer_quality import digits_by_halves
-from securefed import DataError, FedSGD, MultiClass, Party, TransferLearner
+from securefed import DataError, FedSGD, Monitoring, Party, TransferLearner
 from securefed.labels.classes import ClassModels
 from securefed.protocols.losses import get_loss
+from tests.flat import estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 NAMES = np.array(["barolo", "grignolino", "barbera"])
@@ -71,7 +72,7 @@ def test_two_classes_take_as_many_messages(blind: tuple[TransferLearner, list[Pa
     binary = TransferLearner(algorithm=FedSGD(), rounds=1, holdout=0.4).fit(given)
     assert binary.result_.messages(None) == blind[0].result_.messages(None)
     assert binary.result_.holdout is not None and binary.result_.holdout.metric == "AUC"
-    assert binary._label_side.calibration is not None
+    assert binary._label_model.calibration is not None
 
 
 def test_ten_digits_by_halves_are_learnt_as_well_as_by_who_has_the_labels() -> None:
@@ -87,12 +88,10 @@ def test_ten_digits_by_halves_are_learnt_as_well_as_by_who_has_the_labels() -> N
 def test_in_the_open_there_is_one_run_a_class() -> None:
     settings: dict[str, Any] = {"scheme": "plain", "rounds": 20, "allow_determined": True, "holdout": 0.4}
     given, others = wine(with_gaps())
-    model = MultiClass(TransferLearner(4, FedSGD(), learning_rate=0.1, **settings)).fit(given)
-    assert len(model.runs_) == 3 and set(model.results_) == set(NAMES)
+    model = estimator(TransferLearner, 4, FedSGD(), learning_rate=0.1, **settings).fit(given)
+    assert len(model.models_) == 3 and set(model.results_) == set(NAMES)
     assert model.score(others) > 0.85 and model.predict_proba(others).shape == (48, 3)
-    assert model.holdout_ is not None and model.confusion_.sum() == model.holdout_.rows
-    with pytest.raises(DataError, match=r"3 classes \(.* MultiClass\(TransferLearner"):
-        TransferLearner(scheme="plain").fit(given)
+    assert model.result_.holdout is not None and model.confusion_.sum() == model.result_.holdout.rows
 
 
 def test_labels_that_are_no_classes_are_refused() -> None:
@@ -128,4 +127,4 @@ def test_a_class_that_no_shared_person_has_is_never_answered() -> None:
         model = TransferLearner(algorithm=FedSGD(), rounds=1).fit([given[0], bank])
     assert len(model.classes_) == 3 and "barolo" not in model.predict(others[0])
     with pytest.raises(DataError, match="rows to evaluate on lack a class"):
-        TransferLearner(evaluate_every=1).fit([given[0], bank])
+        TransferLearner(monitoring=Monitoring(evaluate_every=1)).fit([given[0], bank])

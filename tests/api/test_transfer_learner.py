@@ -13,12 +13,13 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from securefed import FedBCD, FedSGD, Party, TransferLearner
+from securefed import Blind, FedBCD, FedSGD, Monitoring, Party, TransferLearner
 from securefed.errors import SettingError
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.objectives import TrustWarning
 from securefed.protocols.own_gradient.ledger import LedgerRefusal
 from tests.api.cases import columns
+from tests.flat import estimator
 from tests.protocols import reference
 from tests.protocols.federation import Keys
 
@@ -27,7 +28,8 @@ BLOCKS, LABELS = columns(rows=40)
 
 
 def learner(**settings: Any) -> TransferLearner:
-    return TransferLearner(
+    return estimator(
+        TransferLearner,
         **{
             "hidden": 3,
             "scheme": "plain",
@@ -36,7 +38,7 @@ def learner(**settings: Any) -> TransferLearner:
             "learning_rate": 0.05,
             "standardise": False,
         }
-        | settings
+        | settings,
     )
 
 
@@ -49,7 +51,7 @@ def people(labels: Any = LABELS) -> list[Party]:
 
 
 def test_parameters_can_be_read_set_and_cloned() -> None:
-    model = TransferLearner(8, FedBCD(3), "ckks", gamma=0.1)
+    model = TransferLearner(8, FedBCD(3), gamma=0.1)
     assert clone(model).get_params() == model.get_params()
     assert model.set_params(hidden=4).hidden == 4
     assert not hasattr(clone(learner().fit(people())), "shards_")
@@ -206,7 +208,12 @@ def blind(request: pytest.FixtureRequest) -> tuple[TransferLearner, list[Party]]
     names = np.arange(len(table)).astype(str)
     bank = Party("bank", table[:160, :5], labels=labels[:160], ids=names[:160])
     shop = Party("shop", table[40:200, 20:25], ids=names[40:200])
-    made = TransferLearner(algorithm=FedSGD(), rounds=1, evaluate_every=1, key_holder=request.param)
+    made = TransferLearner(
+        algorithm=FedSGD(),
+        rounds=1,
+        protection=Blind(helper=request.param),
+        monitoring=Monitoring(evaluate_every=1),
+    )
     model = made.fit([shop, bank])
     assert not model.holders_ and set(model.shards_) - {"shop", "bank"} == {request.param} - {None}
     return model, [

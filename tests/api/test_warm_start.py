@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from securefed import FedBCD, GeneralisedLinear, MultiClass, Party, SettingError, VerticalClassifier
+from securefed import FedBCD, GeneralisedLinear, Party, SettingError, VerticalClassifier
 from securefed.protocols.scoring.score_ledger import ScoreRefusal
 from tests.api.cases import parties
+from tests.flat import estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STEPS: dict[str, Any] = {"algorithm": FedBCD(3), "learning_rate": 0.2, "holdout": 0.0}
@@ -23,7 +24,7 @@ def weights(model: GeneralisedLinear) -> NDArray[np.float64]:
 
 
 def plain(**settings: Any) -> GeneralisedLinear:
-    return GeneralisedLinear(scheme="plain", loss_form="taylor", **{**STEPS, **settings})
+    return estimator(GeneralisedLinear, scheme="plain", loss_form="taylor", **{**STEPS, **settings})
 
 
 def test_two_fits_are_one_of_as_many_rounds() -> None:
@@ -36,7 +37,7 @@ def test_two_fits_are_one_of_as_many_rounds() -> None:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_so_are_two_blind_ones_whose_parameters_nobody_knows_in_between(count: int) -> None:
-    model = GeneralisedLinear(rounds=2, warm_start=True, **STEPS).fit(parties(count))
+    model = estimator(GeneralisedLinear, rounds=2, warm_start=True, **STEPS).fit(parties(count))
     model.set_params(release=True).fit(parties(count))
     twin = plain(rounds=4).fit(parties(count))
     assert np.abs(weights(model) - weights(twin)).max() < 1e-3
@@ -46,7 +47,7 @@ def test_so_are_two_blind_ones_whose_parameters_nobody_knows_in_between(count: i
 def test_a_blind_one_goes_on_with_more_rows_and_automatic_steps() -> None:
     """Steps follow from the rows; the parameters are the same in the new basis."""
     settings: dict[str, Any] = {**STEPS, "learning_rate": "auto"}
-    model = GeneralisedLinear(rounds=3, warm_start=True, **settings).fit(parties(rows=30))
+    model = estimator(GeneralisedLinear, rounds=3, warm_start=True, **settings).fit(parties(rows=30))
     model.set_params(rounds=2, release=True).fit(parties(rows=45))
     twin = plain(rounds=3, warm_start=True, learning_rate="auto").fit(parties(rows=30))
     twin.set_params(rounds=2).fit(parties(rows=45))
@@ -105,7 +106,7 @@ CANNOT: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def test_nothing_begins_with_what_was_released() -> None:
-    model = GeneralisedLinear(rounds=1, warm_start=True, **RELEASED).fit(parties())
+    model = estimator(GeneralisedLinear, rounds=1, warm_start=True, **RELEASED).fit(parties())
     with pytest.raises(SettingError, match="the difference of two released models is a gradient"):
         model.fit(parties())
 
@@ -119,13 +120,15 @@ def test_what_cannot_begin_there_is_named(case: str) -> None:
 
 
 def test_nor_can_loaded_models_and_what_clones_its_estimator(tmp_path: Path) -> None:
-    model = GeneralisedLinear(rounds=1, warm_start=True, **STEPS).fit(parties())
+    model = estimator(GeneralisedLinear, rounds=1, warm_start=True, **STEPS).fit(parties())
     model.save(tmp_path)
     loaded = GeneralisedLinear.load(tmp_path, warm_start=True)
     with pytest.raises(SettingError, match="a model that was loaded has nothing to begin with"):
         loaded.fit(parties())
+    several = parties()
+    several[-1] = several[-1].relabelled(np.arange(several[-1].rows) % 3)
     for fit in (
-        lambda: MultiClass(model).fit(parties()),
+        lambda: model.fit(several),
         lambda: VerticalClassifier(estimator=model).fit(np.eye(8), np.arange(8) % 2),
     ):
         with pytest.raises(SettingError, match="begins every fit anew"):
@@ -134,6 +137,8 @@ def test_nor_can_loaded_models_and_what_clones_its_estimator(tmp_path: Path) -> 
 
 def test_a_far_smaller_rate_is_named() -> None:
     """The change of basis grows with the root of the quotient of the rates."""
-    model = GeneralisedLinear(rounds=2, warm_start=True, **{**STEPS, "learning_rate": 0.3}).fit(parties())
+    model = estimator(GeneralisedLinear, rounds=2, warm_start=True, **{**STEPS, "learning_rate": 0.3}).fit(
+        parties()
+    )
     with pytest.raises(SettingError, match="because of a smaller learning rate or of other columns"):
         model.set_params(learning_rate=1e-10).fit(parties())

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from securefed.api.result import RunResult
-from securefed.assembly.recipe import HELPER, LinearRecipe
-from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.assembly import TransferAssembly
+from securefed.assembly.base import HELPER
 from securefed.audit import AuditReport, audit
 from securefed.crypto import cross_scheme
 from securefed.crypto.blind.interface import CrossScheme
@@ -24,6 +24,8 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import LocalRun, Program, Transcript, get_network, run_local
+from tests.flat import linear as assembled
+from tests.flat import transfer_settings
 from tests.protocols.federation import (
     FULL_KEYS,
     MUCH,
@@ -128,11 +130,11 @@ def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
         features, labels = blobs(ROWS, 2 * parties, settings.pop("data", 0))
         held, cross = settings.pop("held", 0), settings.pop("cross", None) or blind_scheme(scheme)
         blocks, names = split(features, parties), [f"p{k}" for k in range(parties)]
-        recipe = LinearRecipe(
+        assembly = assembled(
             scheme=scheme, algorithm=algorithm, **{"rounds": ROUNDS, "evaluate_every": 2, **settings}
         )
         members = tuple(Member(name, block.shape[1], True) for name, block in zip(names, blocks, strict=True))
-        agreement = recipe.agreement(members, ROWS, 1, held=held)
+        agreement = assembly.agreement(members, ROWS, 1, held=held)
         programs: dict[str, Program] = {}
         sides: dict[str, Any] = {}
         for k, (name, block) in enumerate(zip(names, blocks, strict=True)):
@@ -144,15 +146,15 @@ def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
             )
             sides[name] = BlindParty(
                 agreement,
-                recipe.loss_function,
+                assembly.settings.loss_function,
                 block,
                 labels[:, None] if last else None,
                 context,
                 cross,
-                steps=recipe.steps(agreement, block),
+                steps=assembly.steps(agreement, block),
             )
         if parties > 2:
-            sides[HELPER] = BlindHelper(agreement, recipe.loss_function, PartyContext(), cross)
+            sides[HELPER] = BlindHelper(agreement, assembly.settings.loss_function, PartyContext(), cross)
         programs = {name: side.run for name, side in sides.items()}
         return Made(agreement, programs, sides)
 
@@ -166,12 +168,12 @@ def blind_transfer(**more: Any) -> Callable[[str, Algorithm], Made]:
         settings = {"rounds": ROUNDS, "evaluate_every": 2, "hidden": 2, **more, **changes}
         people = shared_people(n=20, seed=settings.pop("data", 0))
         helper, cross = settings.pop("helper", None), settings.pop("cross", None) or blind_scheme(scheme)
-        recipe = TransferRecipe(scheme=scheme, reveal="nothing", algorithm=algorithm, **settings)
+        described = transfer_settings(scheme=scheme, reveal="nothing", algorithm=algorithm, **settings)
+        assembly = TransferAssembly(described, cross)
         members = tuple(
-            recipe.blind_member(name, columns.shape[1])
-            for name, columns in (("B", people.b), ("A", people.a))
+            Member(name, columns.shape[1] + 1, True) for name, columns in (("B", people.b), ("A", people.a))
         )
-        agreement = replace(recipe.agreement(members, len(people.rows_a), 1), key_holder=helper)
+        agreement = replace(assembly.agreement(members, len(people.rows_a), 1), key_holder=helper)
         labelled = ~np.isnan(people.labels[people.rows_a])
         sides: dict[str, Any] = {}
         tables = (("B", people.b, people.rows_b, None), ("A", people.a, people.rows_a, people.labels))
@@ -181,9 +183,9 @@ def blind_transfer(**more: Any) -> Callable[[str, Algorithm], Made]:
                 evaluation=EvaluationRows(columns[rows][:5], metric),
                 guard=ScoreGuard(party=name, column_bits=MUCH),
             )
-            sides[name] = recipe.blind_party(agreement, columns, rows, labelled, labels, context, cross)
+            sides[name] = assembly.blind_party(agreement, columns, rows, labelled, labels, context)
         if helper is not None:
-            sides[helper] = recipe.key_holder(agreement, PartyContext(), cross)
+            sides[helper] = assembly.key_holder(agreement, PartyContext())
         return Made(agreement, {name: side.run for name, side in sides.items()}, sides)
 
     return make

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
-from securefed.assembly.recipe import LinearRecipe
-from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.crypto import FixedPoint, KeyHolder
 from securefed.crypto.errors import ShapeError
 from securefed.crypto.paillier import PaillierEncrypted, PaillierMasked
@@ -23,6 +21,7 @@ from securefed.crypto.randomness import uniform_many_below
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.own_gradient.openings import check_room, check_sums
 from securefed.protocols.schedules import FedSGD
+from tests.flat import linear, transfer
 
 ROWS, COLUMNS = 120, 6
 WIDTH = 40  # a residual of 32 fraction bits and a few more, with room for its sign
@@ -30,7 +29,7 @@ WIDTH = 40  # a residual of 32 fraction bits and a few more, with room for its s
 
 def agreed(scheme: str = "paillier", rows: int = ROWS, columns: int = COLUMNS, parties: int = 2) -> Agreement:
     members = tuple(Member(f"p{i}", columns, True) for i in range(parties))
-    return LinearRecipe(scheme=scheme, reveal="own-gradient", algorithm=FedSGD()).agreement(members, rows)
+    return linear(scheme=scheme, reveal="own-gradient", algorithm=FedSGD()).agreement(members, rows)
 
 
 def crafted(residuals: PaillierEncrypted, count: int) -> tuple[PaillierMasked, list[mpz]]:
@@ -123,10 +122,12 @@ def test_transfer_learning_has_room(paillier: KeyHolder, ckks: KeyHolder) -> Non
     rows, hidden = 40, 4
     members = (Member("B", 3 * hidden, False), Member("A", 5 * hidden, False))
     for scheme, holder in (("paillier", paillier), ("ckks", ckks)):
-        recipe = TransferRecipe(scheme=scheme, reveal="own-gradient", hidden=hidden)
-        agreement = recipe.agreement(members, rows)
+        assembly = transfer(scheme=scheme, reveal="own-gradient", hidden=hidden)
+        agreement = assembly.agreement(members, rows)
         everybody, features = np.arange(rows), np.zeros((rows, 2))
-        side = recipe.side(recipe.layer(2, 0), features, everybody, everybody >= 0, None)
+        side = assembly.side(
+            assembly.model("B", 2, last=False, index=0), features, everybody, everybody >= 0, None
+        )
         side.begin(everybody)
         held = holder.public.load(holder.encrypt(np.zeros(side.peer_shape()), side.fixed()).to_bytes())
         masked, _ = held.contract(np.ones((hidden, 3, rows + hidden))).mask()

@@ -12,7 +12,7 @@ import pytest
 
 from research.attacks.blind_cheats import BLUR_BITS, MUCH, centred, people, replayed_model, score_run
 from research.attacks.clear import CLEAR
-from securefed.assembly.recipe import HELPER
+from securefed.assembly.base import HELPER
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.rlwe import RLWE

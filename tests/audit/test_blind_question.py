@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from research.attacks.blind_cheats import people, score_run
-from securefed.assembly.recipe import HELPER
+from securefed.assembly.base import HELPER
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.shares import LIMBS
 from securefed.protocols.blind.precision import MODEL_BITS

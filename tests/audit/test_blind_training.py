@@ -14,7 +14,7 @@ import pytest
 
 from research.attacks import clear
 from research.attacks.blind_cheats import people, score_run
-from securefed.assembly.recipe import HELPER, LinearRecipe
+from securefed.assembly.base import HELPER
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.bodies import bodies_to_bytes, kept_limbs
 from securefed.crypto.blind.encryption import Secret
@@ -40,6 +40,7 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.transport import Link, WrongKind
 from tests.audit.runs import PROTOCOLS
+from tests.flat import linear_settings
 
 Patch = pytest.MonkeyPatch
 
@@ -366,4 +367,4 @@ def test_an_evaluation_is_answered_once() -> None:
 def test_recipes_cannot_ask_for_what_was_taken_out() -> None:
     for words in ({"check_every": 1}, {"refresh": 1}, {"key_check": True}):
         with pytest.raises(TypeError):
-            LinearRecipe(scheme="ckks", **words)
+            linear_settings(scheme="ckks", **words)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from research.attacks.linear import features_from_span
 from research.attacks.scores import r_squared
-from securefed.assembly.recipe import LinearRecipe
+from securefed.assembly import LinearAssembly
 from securefed.models import LinearModel
 from securefed.protocols.agreement import Member
 from securefed.protocols.loop import EvaluationRows, PartyContext
@@ -26,6 +26,7 @@ from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import ScoreRefusal
 from securefed.transport import Program, get_network, run_local
 from tests.audit.runs import keys
+from tests.flat import linear
 from tests.protocols.federation import blobs
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
@@ -46,14 +47,14 @@ def seen_scores(scheme: str, blind: bool, rounds: int, ledger: str = "off") -> t
     # Rounds on all rows move along smoothly, so that it takes finer scores to tell them apart.
     settings: dict[str, Any] = {"rounds": rounds, "evaluate_every": 1, "score_precision": 24 if blind else 10}
     if blind:
-        recipe = LinearRecipe(scheme=scheme, algorithm=FedBCD(2), learning_rate=0.5, **settings)
+        assembly = linear(scheme=scheme, algorithm=FedBCD(2), learning_rate=0.5, **settings)
     else:
-        recipe = LinearRecipe(
+        assembly = linear(
             scheme=scheme, algorithm=FedBCD(2), learning_rate=0.5, reveal="own-gradient", batch_size=10,
             **settings,
         )  # fmt: skip
     members = tuple(Member(name, block.shape[1], True) for name, block in blocks.items())
-    agreement = recipe.agreement(members, ROWS)
+    agreement = assembly.agreement(members, ROWS)
     programs: dict[str, Program] = {}
     for index, (name, block) in enumerate(blocks.items()):
         last = name == "p1"
@@ -65,7 +66,8 @@ def seen_scores(scheme: str, blind: bool, rounds: int, ledger: str = "off") -> t
         )
         truth = (labels[:, None] if blind else labels) if last else None
         model = LinearModel(block.shape[1])
-        programs[name] = replace(recipe, fit_intercept=False).party(
+        bare = LinearAssembly(replace(assembly.settings, fit_intercept=False))
+        programs[name] = bare.party(
             agreement, name, model, block, truth, context
         ).run  # fmt: skip
     run_local(programs, run="r", kinds=KINDS, network=get_network("lan"))

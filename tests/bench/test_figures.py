@@ -26,7 +26,7 @@ from bench.figures_runs import (
 )
 from bench.runs import Record, Spec
 from bench.tasks import build
-from securefed.assembly.recipe import LinearRecipe
+from securefed.assembly import LinearAssembly
 
 pytestmark = pytest.mark.slow
 
@@ -82,9 +82,9 @@ def test_one_step_for_every_number_of_parties_is_one_step() -> None:
     """And the paper's is smaller by sqrt(K / 2)."""
     rates: dict[str, list[float]] = {}
     for case in party_cases(quick=True):
-        recipe = build(case.specs[0]).recipe
-        assert isinstance(recipe, LinearRecipe)
-        rate = recipe.learning_rate
+        assembly = build(case.specs[0]).assembly
+        assert isinstance(assembly, LinearAssembly)
+        rate = assembly.learning_rate
         assert callable(rate)
         rates.setdefault(case.panel.split(", ", 1)[1], []).append(rate(3))
     same, papers = rates.values()

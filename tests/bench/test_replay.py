@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench.replay import Costs, read_events, replay, write_events
-from securefed import FedBCD, GeneralisedLinear, Party
+from securefed import FedBCD, GeneralisedLinear, Monitoring, Party, Plain, Simulation
 from securefed.errors import DataError
 from securefed.transport import Event, Link, LocalRun, Network, Path, run_local
 
@@ -119,17 +119,21 @@ def test_a_replay_of_any_run_is_what_its_links_measured(seed: int) -> None:
 @pytest.mark.parametrize("order", ["parallel", "sequential"])
 def test_a_replay_of_training_is_its_result(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real run with three parties, a key-holder and evaluations."""
-    from securefed.api import common
+    from securefed.api import federated
 
     runs: list[LocalRun] = []
-    monkeypatch.setattr(common, "run_local", lambda *a, **k: runs.append(run_local(*a, **k)) or runs[-1])
+    monkeypatch.setattr(federated, "run_local", lambda *a, **k: runs.append(run_local(*a, **k)) or runs[-1])
     rng = np.random.default_rng(0)
     columns = rng.normal(size=(3, 30, 2))
     parties = [Party("p", columns[0]), Party("q", columns[1])]
     parties.append(Party("z", columns[2], labels=columns.sum(axis=(0, 2)) > 0))
     algorithm = FedBCD(local_steps=2, order=order)  # type: ignore[arg-type]
     model = GeneralisedLinear(
-        algorithm=algorithm, scheme="plain", loss_form="taylor", rounds=3, evaluate_every=1, network="wan"
+        algorithm=algorithm,
+        rounds=3,
+        protection=Plain(like="blind"),
+        monitoring=Monitoring(evaluate_every=1),
+        simulation=Simulation(network="wan"),
     )
     result = model.fit(parties).result_
     events = {name: link.events for name, link in runs[0].links.items()}

@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, Party, Plain
 from securefed.audit import CLAIMS
 from securefed.cli.demo import add_arguments
 from securefed.cli.demo_data import demo_data
 from securefed.cli.demo_settings import choose
+from tests.flat import estimator
 from tests.process.parties import PATIENT, ROOT
 
 
@@ -90,9 +91,9 @@ def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: in
     """
     made = demo_data(data, parties, "linear", 0)
     chosen = choose(arguments("--data", data, "--parties", str(parties)))
-    recipe = chosen.shared(made.parties).recipe()
-    settings = {each.name: getattr(recipe, each.name) for each in fields(recipe)}
-    model = GeneralisedLinear(**{**settings, "scheme": "plain", "loss_form": "taylor"})
+    chosen_settings = chosen.run(made.parties).settings
+    settings = {each.name: getattr(chosen_settings, each.name) for each in fields(chosen_settings)}
+    model = estimator(GeneralisedLinear, **{**settings, "protection": Plain(like="blind")})
 
     def rows(name: str, places: NDArray[np.intp], known: bool) -> Party:
         labels = made.labels[places] if known and name == made.label_party else None

@@ -25,7 +25,7 @@ from securefed.crypto.keyfile import read_key_file
 from securefed.errors import SettingError
 from securefed.process.endpoint import check_certificates
 from securefed.process.keys import PartyKeys
-from securefed.process.settings import read_party_file
+from securefed.settings.party import read_party_file
 from securefed.transport.identity import IdentityError
 from securefed.transport.network import Identity
 from tests.process.parties import PASSPHRASE, ROOT, Fleet

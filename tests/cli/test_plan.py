@@ -11,7 +11,8 @@ import pytest
 from securefed.cli import main
 from securefed.cli.plan import _scenario, _variants, _why
 from securefed.plan.planner import Estimate, RoundsModel
-from securefed.process.run_settings import RunSettings
+from securefed.settings.run import RunSettings
+from tests.flat import run_table
 from tests.process.parties import Fleet
 
 TWO = {"name": "r", "parties": ["shop", "bank"]}
@@ -38,7 +39,7 @@ def test_several_classes_are_planned_for_blind_runs_alone(objective: str) -> Non
     "settings", [{"local_model": "network"}, {"optimiser": "adam"}, {"exchange": "pairwise"}]
 )
 def test_what_blind_training_does_not_take_is_offered_open_only(settings: dict[str, str]) -> None:
-    shared = RunSettings.of({**TWO, "reveal": "own-gradient", **settings})
+    shared = RunSettings.of(run_table({**TWO, "reveal": "own-gradient", **settings}))
     assert [title for title, _ in _variants(shared, ["ckks"])] == ["ckks, own gradients"]
 
 
@@ -69,7 +70,9 @@ def test_blind_runs_are_planned_with_the_rows_that_are_held_out() -> None:
         scenario.agreement.holdout == scenario.holdout_rows == 20
         and scenario.agreement.batches.holdout_rows == 20
     )
-    open_ = _scenario(RunSettings.of({**TWO, "reveal": "own-gradient"}), {"shop": 3, "bank": 2}, 80, 3072)
+    open_ = _scenario(
+        RunSettings.of(run_table({**TWO, "reveal": "own-gradient"})), {"shop": 3, "bank": 2}, 80, 3072
+    )
     assert open_.agreement.holdout == 0
 
 
@@ -106,4 +109,4 @@ def test_a_rate_that_may_diverge_for_another_q_is_not_planned_with(
     line = "learning_rate 'auto', which diverges for no Q, instead of the file's 0.25"
     assert line in capsys.readouterr().err
     for shared in offered:
-        assert shared.recipe().learning_rate == "auto"
+        assert shared.settings.learning_rate == "auto"

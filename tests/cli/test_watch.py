@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 import pytest
 
 from securefed.cli.watch import Board, serve
-from securefed.process.run_settings import RunSettings
-from securefed.process.settings import OwnSettings, PartyFile
 from securefed.report.timeline import RoundPoint
+from securefed.settings.party import OwnSettings, PartyFile
+from securefed.settings.run import RunSettings
 from securefed.transport.network import Waiting
 from tests.report.browser import look, needs_browser
 
 SHARED = RunSettings.of(
     {"name": "trial", "parties": ["lab", "shop", "bank"], "key_holder": "notary", "rounds": 10}
 )
-PARTY = PartyFile(Path("party.toml"), OwnSettings("bank"), SHARED, None, {})
+PARTY = PartyFile(Path("party.toml"), OwnSettings(name="bank"), SHARED, None, {})
 
 
 def board() -> Board:

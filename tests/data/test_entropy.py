@@ -7,7 +7,7 @@ from math import log2
 import numpy as np
 import pytest
 
-from securefed.api.common import held_bits
+from securefed.api.keeping import held_bits
 from securefed.api.party import Party
 from securefed.data.entropy import MOST_ROWS, column_bits
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, Party, Plain
 from securefed.api.party import align
 from securefed.data.columns import Columns
 from securefed.data.dates import parse_date, parse_digits
@@ -20,7 +20,7 @@ from securefed.data.readings import field_kind, read_column
 from securefed.data.rows import read_rows
 from securefed.errors import DataError, SettingError
 from securefed.process.own_data import prepare_columns
-from securefed.process.settings import DataSettings
+from securefed.settings.party import DataSettings
 
 FILE = """\
 id,born,joined,income,region,grade,late
@@ -228,9 +228,8 @@ def test_labels_say_what_they_may_be() -> None:
     features, ids = np.arange(40.0), np.arange(40)
     for labels, said in (
         (np.arange(40.0), "loss = 'linear'"),
-        (np.array(["a", "b", "c", "d"] * 10), "MultiClass"),
         (np.ones(40), "nothing to learn"),
     ):
         parties = [Party("a", features, ids=ids), Party("b", features, labels, ids)]
         with pytest.raises(DataError, match=said):
-            GeneralisedLinear(scheme="plain").fit(parties)
+            GeneralisedLinear(protection=Plain()).fit(parties)

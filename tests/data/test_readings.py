@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed import DataError, GeneralisedLinear, Party, SettingError
+from securefed import DataError, GeneralisedLinear, Party, Plain, SettingError
 from securefed.data import column_types
 from securefed.data.column_types import TYPES, ColumnType, Reading
 from securefed.data.columns import Columns
@@ -190,7 +190,7 @@ def test_files_in_and_predictions_out(tmp_path: Path) -> None:
         Party("lab", tmp_path / "lab.csv", ids="id"),
         Party("bank", tmp_path / "bank.csv", labels="late", ids="id", impute="median"),
     ]
-    model = GeneralisedLinear(scheme="plain", rounds=10).fit(parties)
+    model = GeneralisedLinear(protection=Plain(), rounds=10).fit(parties)
     assert model.score(parties) > 0.7
     new = [
         Party("lab", write(tmp_path, "id;x;ward;note\n7;1,25;north;ok\n", "new-lab.csv"), ids="id"),

@@ -101,7 +101,7 @@ def edited(text: str, lines: str) -> str:
             continue
         key = line.partition(" = ")[0]
         before, after = text[:start], text[start:]
-        pattern = re.compile(rf"^(# )?{key} = .*$", re.MULTILINE)
+        pattern = re.compile(rf"^(# ?)?{key} = .*$", re.MULTILINE)
         changed, count = pattern.subn(lambda _, to=line: to, after, count=1)
         if not count:
             raise LookupError(f"no {key} to replace")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed import GeneralisedLinear, Party
+from securefed import Blind, GeneralisedLinear, Party, Simulation
 from securefed.protocols.blind.linear import LinearLoop
 from tests.docs.pages import ROOT
 
@@ -80,7 +80,9 @@ def entered() -> dict[str, set[str]]:
             patch.setattr(LinearLoop, name, watched(name))
         sys.setprofile(note)
         try:
-            GeneralisedLinear(rounds=3, engine="serial", score_ledger="off").fit(parties)
+            GeneralisedLinear(
+                rounds=3, protection=Blind(score_ledger="off"), simulation=Simulation(engine="serial")
+            ).fit(parties)
         finally:
             sys.setprofile(before)
     return found

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sklearn.base import clone
 
-from securefed import GeneralisedLinear, Party
-from securefed.assembly import KITS
-from securefed.assembly import register as register_kit
-from securefed.assembly.recipe import PartyContext
+from securefed import FedSGD, GeneralisedLinear, Party, Plain
+from securefed.assembly import ASSEMBLIES
+from securefed.assembly import register as register_assembly
 from securefed.audit import audit
 from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate, load_key, save_key
 from securefed.crypto import register as register_scheme
@@ -28,16 +30,21 @@ from securefed.process.alignment import Alignment
 from securefed.process.building import agreement_of, build, make_model
 from securefed.process.own_data import OwnData
 from securefed.process.resumption import ResumeState
-from securefed.process.run_settings import RunSettings
 from securefed.process.shards import read_shard, save_shard, write_arrays
 from securefed.protocols import losses
+from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.objectives import OBJECTIVES
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.scorers import LinearScorer
+from securefed.settings.declare import number, setting
+from securefed.settings.describe import settings_tables
+from securefed.settings.objectives import OBJECTIVE_SETTINGS
+from securefed.settings.run import RunSettings
 from securefed.transport import get_network, run_local
 from tests.extending import toy, weighted
+from tests.flat import estimator
 
 Array = NDArray[np.float64]
 ROWS = 240
@@ -78,10 +85,10 @@ def toy_scheme() -> Iterator[None]:
 
 @pytest.fixture
 def weighted_objective() -> Iterator[None]:
-    register_kit("weighted", weighted.WeightedKit, weighted.WEIGHTED)
+    register_assembly(weighted.WeightedAssembly, weighted.WEIGHTED)
     yield
-    KITS.pop("weighted")
-    OBJECTIVES.pop("weighted")
+    for table in (ASSEMBLIES, OBJECTIVES, OBJECTIVE_SETTINGS):
+        table.pop("weighted")
 
 
 def parties() -> tuple[list[Party], Array]:
@@ -93,7 +100,7 @@ def parties() -> tuple[list[Party], Array]:
 
 def trained(**settings: object) -> GeneralisedLinear:
     options: dict[str, object] = {"rounds": 3, "holdout": 0.0, "algorithm": FedBCD(4), **settings}
-    return GeneralisedLinear(**options).fit(parties()[0])  # type: ignore[arg-type]
+    return estimator(GeneralisedLinear, **options).fit(parties()[0])  # type: ignore[arg-type]
 
 
 def weights(model: GeneralisedLinear) -> Array:
@@ -137,9 +144,7 @@ def test_a_scheme_that_is_not_registered_is_refused() -> None:
 def test_a_scheme_without_an_encrypted_product_does_not_train_blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """And does not fall back to showing gradients either."""
     monkeypatch.setitem(SCHEMES, "half", SchemeEntry(opens="paillier"))
-    with pytest.raises(
-        SettingError, match="reveal: 'nothing' takes scheme 'ckks' or 'paillier', 'half' given"
-    ):
+    with pytest.raises(SettingError, match="scheme must be one of 'ckks', 'paillier', not 'half'"):
         trained(scheme="half")
 
 
@@ -151,8 +156,8 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
     (shop, bank), features = parties()
     labels, names = np.asarray(bank.labels), ("shop", "bank")
     shared = RunSettings.of(
-        {"name": "run", "parties": list(names), "objective": "weighted", "scheme": scheme, "rounds": 4}
-        | {"local_steps": 1, "half_life": 80.0}
+        {"name": "run", "parties": list(names), "objective": "weighted", "rounds": 4, "local_steps": 1}
+        | {"half_life": 80.0, "protection": {"kind": "plain" if scheme == "plain" else "own-gradient"}}
     )
     own = {"shop": np.asarray(shop.features), "bank": np.asarray(bank.features)}
     models = {name: make_model(shared, name, rows.shape[1], 0) for name, rows in own.items()}
@@ -162,7 +167,7 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
     trained = {}
     for name, rows in own.items():
         context = PartyContext(generate(scheme), guard=ScoreGuard(party=name, column_bits=1e6))
-        data = OwnData(rows, None, labels if name == "bank" else None)
+        data = OwnData(features=rows, ids=None, targets=labels if name == "bank" else None)
         trained[name], _ = build(shared, agreement, name, data, everybody, models[name], context)
     done = run_local(
         {name: each.program.run for name, each in trained.items()},
@@ -175,13 +180,13 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
         theta -= 0.2 * features.T @ (weights * (features @ theta - labels)) / ROWS
     found = []
     for name in names:
-        save_shard(tmp_path / name, shared, agreement, "instance", trained[name])
+        save_shard(tmp_path / name, shared, "instance", trained[name])
         write_arrays(tmp_path / "prepared", Columns.fit({"a": own[name][:, 0]}, owner=name)[0].to_arrays())
         part = read_shard(tmp_path / name, tmp_path / "prepared", shared).part
         assert isinstance(part, LinearScorer)
         found.append(part.model.parameters)
     np.testing.assert_allclose(np.concatenate(found), theta, atol=1e-9 if scheme == "plain" else 1e-3)
-    scenario = Scenario(shared.recipe(), {name: rows.shape[1] for name, rows in own.items()}, ROWS)
+    scenario = Scenario(shared.settings, {name: rows.shape[1] for name, rows in own.items()}, ROWS)
     planned = estimate(scenario, calibrate(scheme, 3072), get_network("lan"), RoundsModel(4))
     sent = sum(entry.bytes for link in done.links.values() for entry in link.transcript.of("sent"))
     assert planned.total_bytes == sent
@@ -190,8 +195,62 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("weighted_objective")
 def test_its_settings_are_checked_like_others() -> None:
     table = {"name": "run", "parties": ["a", "b"], "objective": "weighted"}
-    assert RunSettings.of(table).values["half_life"] == 100.0
+    assert RunSettings.of(table).settings.half_life == 100.0  # type: ignore[attr-defined]
     with pytest.raises(SettingError, match="half_life"):
         RunSettings.of({**table, "half_life": 0.0})
-    with pytest.raises(SettingError, match="or known already"):
-        register_kit("weighted", weighted.WeightedKit)
+    with pytest.raises(SettingError, match="there is one of that name"):
+        register_assembly(weighted.WeightedAssembly)
+
+
+@pytest.mark.usefixtures("weighted_objective")
+@pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
+def test_an_estimator_names_its_assembly(tmp_path: Path) -> None:
+    """Its parameters are the declared settings; fit, predict, save and load are the package's."""
+    made, features = parties()
+    names = inspect.signature(weighted.WeightedLeastSquares).parameters
+    assert {"half_life", "protection", "rounds", "standardise"} <= set(names)
+    model = weighted.WeightedLeastSquares(
+        protection=Plain(), rounds=4, algorithm=FedSGD(), half_life=80.0, standardise=False
+    )
+    model.fit(made)
+    labels, theta, rows = np.asarray(made[1].labels), np.zeros(4), 0.5 ** (np.arange(ROWS) / 80.0)
+    for _ in range(4):
+        theta -= 0.2 * features.T @ (rows * (features @ theta - labels)) / ROWS
+    learnt = np.concatenate([model.shards_[name].parameters for name in model.parties_])
+    np.testing.assert_allclose(learnt, theta, atol=1e-9)
+    model.save(tmp_path)
+    again = weighted.WeightedLeastSquares.load(tmp_path, protection=Plain())
+    assert again.half_life == 80.0
+    np.testing.assert_array_equal(again.predict(made), model.predict(made))
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_a_setting_is_a_declaration_and_its_use() -> None:
+    """Declared once, it is checked, compared, in party.toml, in the docs and an estimator's parameter."""
+
+    @dataclass(frozen=True, kw_only=True, repr=False)
+    class Settings(weighted.WeightedSettings):
+        objective = "colder"
+        cold: float = setting(3.0, number(above=0.0), "How cold it is.")
+
+    class ColderAssembly(weighted.WeightedAssembly):
+        settings_class = Settings
+
+    register_assembly(ColderAssembly, weighted.WEIGHTED)
+    try:
+
+        class Colder(weighted.Federated):
+            assembly = ColderAssembly
+
+        assert Colder(cold=4.0).get_params()["cold"] == 4.0 and "How cold it is." in str(Colder.__doc__)
+        with pytest.raises(SettingError, match="cold must be a finite number greater than 0, not -1"):
+            Colder(cold=-1).fit(parties()[0])
+        run = {"name": "run", "parties": ["a", "b"], "objective": "colder"}
+        assert RunSettings.of(run).to_dict()["cold"] == 3.0
+        assert RunSettings.of({**run, "cold": 5}).to_dict()["cold"] == 5.0
+        with pytest.raises(SettingError, match="unknown key 'cald'; did you mean 'cold'"):
+            RunSettings.of({**run, "cald": 5})
+        assert "| `cold` | `3.0` | How cold it is. |" in settings_tables()
+    finally:
+        for table in (ASSEMBLIES, OBJECTIVES, OBJECTIVE_SETTINGS):
+            table.pop("colder", None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, Party, Plain
 from securefed.cli.party import quality_line
 from securefed.labels.metrics import METRICS, Answers, Metric, register
 from securefed.report.page import render
@@ -37,7 +37,7 @@ def test_one_entry_adds_a_metric_everywhere() -> None:
     shop, bank = rng.normal(size=(300, 2)), rng.normal(size=(300, 2))
     labels = (shop[:, 0] + bank[:, 0] + 0.5 * rng.normal(size=300) > 0).astype(int)
     parties = [Party("shop", shop), Party("bank", bank, labels=labels)]
-    model = GeneralisedLinear(scheme="plain", loss_form="taylor").fit(parties)
+    model = GeneralisedLinear(protection=Plain(like="blind")).fit(parties)
     held = model.result_.holdout
     assert held is not None and 0.5 < held.more["Youden"] < 1.0
     expected = youden(Answers("two classes", labels.astype(float), predictions=model.predict(parties)))

@@ -10,26 +10,29 @@ residuals over the rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly import ObjectiveKit, Trained
-from securefed.assembly.kit import Model
-from securefed.assembly.recipe import PartyContext, Recipe
-from securefed.checks import check_number
+from securefed import OwnGradient
+from securefed.api.federated import Federated
+from securefed.assembly import Assembly, Trained
+from securefed.assembly.base import Model
 from securefed.crypto import FixedPoint
 from securefed.models import LinearModel
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
+from securefed.protocols.loop import PartyContext
 from securefed.protocols.losses import Loss, get_loss
 from securefed.protocols.objectives import Objective
-from securefed.protocols.optimisers import get_optimiser
 from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.schedules import as_learning_rate
 from securefed.protocols.scoring.scorers import LinearScorer
+from securefed.settings import ObjectiveSettings, Protection
+from securefed.settings.declare import number, setting
+from securefed.settings.protection import check_protection
 
 Array = NDArray[np.float64]
 BOUND = 64.0
@@ -46,8 +49,8 @@ class WeightedSide:
 
     is_linear, exact = True, False
 
-    def __init__(self, features: Array, weights: Array, labels: Array | None) -> None:
-        self.model = LinearModel(features.shape[1], bias=False)
+    def __init__(self, model: Any, features: Array, weights: Array, labels: Array | None) -> None:
+        self.model = model
         self._features, self._weights, self._labels = features, weights, labels
         self.begin(np.arange(len(features)))
 
@@ -96,29 +99,25 @@ class WeightedSide:
         return LinearScorer(self.model, BOUND)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WeightedRecipe(Recipe):
-    """Its settings: what all have, and one of its own."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WeightedSettings(ObjectiveSettings):
+    """Its settings: what all objectives have, and one of its own."""
 
-    objective: ClassVar[str] = "weighted"
+    objective = "weighted"
 
-    learning_rate: Any = 0.2
-    half_life: float = 100.0
-    margin_bound: float = BOUND
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("half_life", self.half_life, above=0.0)
+    protection: Protection = setting(OwnGradient(), check_protection, "OwnGradient(...) or Plain(...).")
+    learning_rate: Any = setting(0.2, number(above=0.0), "The learning rate.")
+    half_life: float = setting(100.0, number(above=0.0), "After so many rows a row weighs half.")
 
     @property
     def loss_function(self) -> Loss:
         return get_loss("linear")
 
 
-class WeightedKit(ObjectiveKit[WeightedRecipe]):
+class WeightedAssembly(Assembly[WeightedSettings]):
     """What a run is made of."""
 
-    recipe_class = WeightedRecipe
+    settings_class = WeightedSettings
     estimator = "weighted"
 
     def model(
@@ -127,18 +126,19 @@ class WeightedKit(ObjectiveKit[WeightedRecipe]):
         return LinearModel(columns, bias=False)
 
     def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
-        recipe = self.recipe
+        settings = self.settings
         return Agreement(
-            recipe.objective,
-            recipe.scheme,
+            settings.objective,
+            settings.scheme,
             members,
-            recipe.algorithm,
-            as_learning_rate(recipe.learning_rate),
-            recipe.batches(rows - held),
-            recipe.stopping(),
-            allow_determined=recipe.allow_determined,
+            settings.algorithm,
+            as_learning_rate(settings.learning_rate),
+            settings.batches(rows - held),
+            settings.stopping(),
+            holdout=held,
+            allow_determined=settings.option("allow_determined"),
             value_bits=encoded_bits(BOUND),
-            details=(("half_life", recipe.half_life),),
+            details=(("half_life", settings.half_life),),
         )
 
     def program(
@@ -152,20 +152,21 @@ class WeightedKit(ObjectiveKit[WeightedRecipe]):
         labelled: NDArray[np.bool_],
         context: PartyContext,
     ) -> DataParty:
-        weights = 0.5 ** (np.arange(len(rows)) / self.recipe.half_life)
-        side = WeightedSide(features[rows], weights, None if targets is None else targets[rows])
-        return DataParty(
-            agreement,
-            side,
-            get_optimiser(self.recipe.optimiser),
-            context.guarding(name, features),
-        )
+        weights = 0.5 ** (np.arange(len(rows)) / self.settings.half_life)
+        side = WeightedSide(model, features[rows], weights, None if targets is None else targets[rows])
+        return DataParty(agreement, side, self.settings.optimiser, context.guarding(name, features))
 
-    def save(self, agreement: Agreement, trained: Trained) -> tuple[dict[str, Any], dict[str, Any]]:
-        trained.model.parameters = trained.program.side.parameters  # type: ignore[attr-defined]
-        return {}, dict(trained.model.to_arrays())
+    def part(self, trained: Trained) -> LinearScorer:
+        return LinearScorer(trained.model, BOUND)  # type: ignore[arg-type]
 
-    def load(
-        self, public: Mapping[str, Any], arrays: dict[str, Any], parties: Sequence[str], outputs: int = 1
-    ) -> LinearScorer:
+    def facts(self) -> dict[str, Any]:
+        return {"half_life": self.settings.half_life}
+
+    def load_scorer(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> LinearScorer:
         return LinearScorer(LinearModel.from_arrays(arrays), BOUND)
+
+
+class WeightedLeastSquares(Federated):
+    """Least squares in which rows weigh less the later they come."""
+
+    assembly = WeightedAssembly

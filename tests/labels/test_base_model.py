@@ -11,11 +11,12 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.metrics import mean_poisson_deviance, roc_auc_score
 
-from securefed import GeneralisedLinear, MultiClass, Party
+from securefed import GeneralisedLinear, Party, Plain
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions, OwnFit
 from securefed.labels.label_model import LabelModel
 from securefed.protocols.losses import get_loss
+from tests.flat import estimator
 
 Array = NDArray[np.float64]
 RNG = np.random.default_rng(0)
@@ -27,7 +28,7 @@ COUNTS = RNG.poisson(EXPOSURE * np.exp(0.5 * COLUMNS[:, 1])).astype(np.float64)
 
 
 def emulated(loss: str = "logistic", **settings: Any) -> GeneralisedLinear:
-    return GeneralisedLinear(loss, scheme="plain", loss_form="taylor", **settings)
+    return estimator(GeneralisedLinear, loss, scheme="plain", loss_form="taylor", **settings)
 
 
 def two(shop: Array, bank: Array, labels: Any = None, **of_rows: Any) -> list[Party]:
@@ -125,11 +126,11 @@ def test_an_encrypted_run_is_the_same_and_nobody_else_can_tell() -> None:
     labels = (shop[:, 0] + bank[:, 0] + 0.5 * rng.normal(size=120) > 1.3).astype(int)
     how: dict[str, Any] = {"rounds": 2}
     rows = {"weights": rng.uniform(1, 2, size=120), "offset": rng.normal(size=120)}
-    wished = GeneralisedLinear(class_weight="balanced", **how).fit(two(shop, bank, labels, **rows))
+    wished = estimator(GeneralisedLinear, class_weight="balanced", **how).fit(two(shop, bank, labels, **rows))
     twin = emulated(class_weight="balanced", **how).fit(two(shop, bank, labels, **rows))
     new = two(shop, bank, offset=rows["offset"])
     assert np.abs(wished.decision_function(new) - twin.decision_function(new)).max() < 0.02
-    plain = GeneralisedLinear(**how).fit(two(shop, bank, labels))
+    plain = estimator(GeneralisedLinear, **how).fit(two(shop, bank, labels))
 
     def seen(model: GeneralisedLinear) -> list[tuple[Any, ...]]:
         entries = model.result_.transcripts["shop"].entries
@@ -201,7 +202,7 @@ def test_counts_with_exposure_beat_a_linear_model_and_are_saved(tmp_path: Any) -
     labelled = two(shop[test], bank[test], counts[test], offset=log[test])
     assert model.score(labelled) == pytest.approx(found, abs=1e-3)
     model.save(tmp_path)
-    again = GeneralisedLinear.load(tmp_path, scheme="plain")
+    again = GeneralisedLinear.load(tmp_path, protection=Plain())
     assert np.array_equal(again.predict(new), model.predict(new))
     with pytest.raises(DataError, match="training had one"):
         again.predict(two(shop[test], bank[test]))
@@ -213,7 +214,7 @@ def test_several_classes_with_weights_are_a_run_each() -> None:
     labels = np.array(["a", "b", "c"])[
         np.argmax(np.column_stack([shop[:, 0], bank[:, 0], 0 * bank[:, 0]]), 1)
     ]
-    model = MultiClass(emulated(class_weight="balanced", rounds=6, allow_determined=True))
+    model = emulated(class_weight="balanced", rounds=6, allow_determined=True)
     model.fit(two(shop, bank, labels))
     assert len(model.models_) == 3
     assert np.mean(model.predict(two(shop, bank)) == labels) > 0.75
@@ -230,7 +231,7 @@ def test_several_classes_with_weights_are_a_run_each() -> None:
             {},
             "class_weight: the loss 'linear' has no classes",
         ),
-        ({"class_weight": "balanced", "loss_form": "exact"}, {}, "class_weight: it takes loss_form='taylor'"),
+        ({"class_weight": "balanced", "loss_form": "exact"}, {}, "class_weight: it takes Plain"),
         ({"base": "own", "loss": "squared_hinge"}, {}, "base: it takes the loss 'logistic' or 'linear'"),
         ({"base": "mine"}, {}, "base must be one of"),
         ({"family": "poisson"}, {}, "family: it goes with the loss 'linear', 'logistic' given"),
@@ -250,7 +251,9 @@ def test_what_does_not_go_together_is_refused_by_name(settings: Any, of_rows: An
     labels = rng.integers(0, 2, 60)
     with pytest.raises((SettingError, DataError), match=message):
         given = two(rng.normal(size=(60, 2)), rng.normal(size=(60, 2)), labels, **of_rows)
-        GeneralisedLinear(**{"scheme": "plain", "loss_form": "taylor", "rounds": 1, **settings}).fit(given)
+        estimator(
+            GeneralisedLinear, **{"scheme": "plain", "loss_form": "taylor", "rounds": 1, **settings}
+        ).fit(given)
 
 
 def test_only_the_label_party_has_weights() -> None:

@@ -12,19 +12,22 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
-from securefed import GeneralisedLinear, MultiClass, Party
+from securefed import GeneralisedLinear, Party
 from securefed.data.columns import Columns, OutlierWarning
 from securefed.errors import DataError, SettingError
 from securefed.labels.calibration import Calibration, LeastSquares
 from securefed.labels.discriminant import Discriminant, least_rows, out_of_fold
 from securefed.labels.quality import QualityWarning
+from tests.flat import estimator
 
 Array = NDArray[np.float64]
 
 
 def emulated(loss: str = "logistic", **settings: Any) -> GeneralisedLinear:
     """Blind training's arithmetic, unencrypted."""
-    return GeneralisedLinear(loss, scheme="plain", loss_form="taylor", allow_determined=True, **settings)
+    return estimator(
+        GeneralisedLinear, loss, scheme="plain", loss_form="taylor", allow_determined=True, **settings
+    )
 
 
 def two(table: Array, labels: NDArray[Any] | None = None, **more: Any) -> list[Party]:
@@ -60,8 +63,8 @@ def test_a_class_between_two_others_is_found_with_few_held_out_rows() -> None:
     right = []
     for seed in range(3):
         train, test = train_test_split(np.arange(150), test_size=0.3, stratify=labels, random_state=seed)
-        model = MultiClass(emulated(seed=seed)).fit(two(table[train], labels[train]))
-        assert model.holdout_ is not None and model.holdout_.rows == 21
+        model = emulated(seed=seed).fit(two(table[train], labels[train]))
+        assert model.result_.holdout is not None and model.result_.holdout.rows == 21
         right.append(np.mean(model.predict(two(table[test])) == labels[test]))
     assert np.median(right) > 0.9
 

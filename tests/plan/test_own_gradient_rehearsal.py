@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from securefed.assembly.recipe import LinearRecipe
-from securefed.assembly.transfer_recipe import TransferRecipe
 from securefed.plan import planner as plan
 from securefed.plan.meter import Operation
 from securefed.plan.planner import RoundsModel, estimate
@@ -19,7 +17,9 @@ from securefed.plan.rehearsal import Rehearsal, rehearse
 from securefed.plan.scenario import Scenario
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import FedBCD, FedSGD
+from securefed.settings import LinearSettings, TransferSettings
 from securefed.transport import Network, get_network
+from tests.flat import linear_settings, transfer_settings
 from tests.plan.test_rehearsal import Costs, lines, still
 from tests.report.runs import run
 
@@ -34,14 +34,14 @@ LINEAR: dict[str, Any] = {
 }
 
 
-def linear(**settings: Any) -> LinearRecipe:
-    return LinearRecipe(
+def linear(**settings: Any) -> LinearSettings:
+    return linear_settings(
         **{"scheme": "plain", "reveal": "own-gradient", "loss_form": "taylor", **LINEAR} | settings
     )
 
 
-def transfer(**settings: Any) -> TransferRecipe:
-    return TransferRecipe(reveal="own-gradient", **{**LINEAR, **settings})
+def transfer(**settings: Any) -> TransferSettings:
+    return transfer_settings(reveal="own-gradient", **{**LINEAR, **settings})
 
 
 SCENARIOS = {
@@ -121,11 +121,11 @@ def test_messages_and_bytes_are_those_of_a_real_run(name: str) -> None:
     found = dry(scenario)
     for phase in ("setup", "evaluation"):
         assert found.traffic(phase) == counted.bytes(None, phase), phase
-    if scenario.recipe.rounds == 2:  # else only the last rounds are rehearsed
+    if scenario.settings.rounds == 2:  # else only the last rounds are rehearsed
         for party, link in counted.links.items():
             assert lines(found.done.links[party]) == lines(link)
     assert found.traffic() == counted.bytes(found.last_round) == counted.bytes(0)
-    if scenario.recipe.scheme != "plain":  # which has no ciphertexts
+    if scenario.settings.scheme != "plain":  # which has no ciphertexts
         assert found.ciphertexts == counted.ciphertexts(0)
 
 
@@ -158,8 +158,8 @@ def test_of_many_local_steps_some_are_rehearsed_and_the_others_count_as_much(
 
 
 def test_one_local_step_is_fedsgd() -> None:
-    assert isinstance(SCENARIOS["plain star"].with_steps(1).recipe.algorithm, FedSGD)
-    assert SCENARIOS["plain star in turns"].with_steps(1).recipe.algorithm == FedBCD(1, "sequential")
+    assert isinstance(SCENARIOS["plain star"].with_steps(1).settings.algorithm, FedSGD)
+    assert SCENARIOS["plain star in turns"].with_steps(1).settings.algorithm == FedBCD(1, "sequential")
 
 
 def test_a_round_takes_what_its_operations_take_on_the_critical_path() -> None:

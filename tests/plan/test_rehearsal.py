@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from research.attacks.clear import CLEAR
-from securefed.assembly.recipe import LinearRecipe, PartyContext
-from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.assembly import LinearAssembly
 from securefed.crypto import (
     KEY_KINDS,
     SCHEMES,
@@ -32,11 +31,14 @@ from securefed.errors import SettingError
 from securefed.plan.fake_keys import DryKeys
 from securefed.plan.fake_products import SAMPLE_ROWS, counting_scheme
 from securefed.plan.meter import Meter, Operation
-from securefed.plan.rehearsal import Rehearsal, rehearse, with_scheme
+from securefed.plan.rehearsal import Rehearsal, rehearse
 from securefed.plan.scenario import Scenario
+from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
+from securefed.settings import LinearSettings
 from securefed.transport import Link, Network, get_network, run_local
+from tests.flat import linear_settings, transfer_settings
 from tests.report.runs import holder, run
 
 TWO = {"shop": 14, "bank": 2}
@@ -63,8 +65,8 @@ def still() -> float:
     return 0.0
 
 
-def blind(scheme: str, **settings: Any) -> LinearRecipe:
-    return LinearRecipe(**{"scheme": scheme, "rounds": 3, **settings})
+def blind(scheme: str, **settings: Any) -> LinearSettings:
+    return linear_settings(**{"scheme": scheme, "rounds": 3, **settings})
 
 
 def dry(scenario: Scenario, costs: Costs | None = None, network: Network = LAN) -> Rehearsal:
@@ -93,9 +95,9 @@ def _small_copy() -> CrossKey:
 def compare(scenario: Scenario) -> Rehearsal:
     """Message by message, from the keys to the end."""
     real = scenario
-    if scenario.recipe.scheme == "paillier":
+    if scenario.settings.scheme == "paillier":
         scenario = replace(scenario, key_bits=SMALL_BITS)
-        real = replace(scenario, recipe=with_scheme(scenario.recipe, small_paillier()))
+        real = replace(scenario, scheme=small_paillier())
     counted, _ = run(real)
     found = dry(scenario)
     assert set(found.done.links) == set(counted.links)
@@ -147,7 +149,7 @@ def test_so_are_other_settings(
 def test_and_so_is_blind_transfer_learning(
     scheme: str, order: str, width: int, third: bool, outputs: int
 ) -> None:
-    recipe = TransferRecipe(
+    recipe = transfer_settings(
         scheme=scheme,
         reveal="nothing",
         hidden=width,
@@ -266,9 +268,9 @@ def test_a_dry_key_is_refused_when_it_comes_from_a_peer(kind: str) -> None:
 
 
 def test_a_party_does_not_train_with_a_peer_that_has_one() -> None:
-    scenario = Scenario(LinearRecipe(scheme="ckks", reveal="own-gradient", rounds=2), TWO, 19)
-    recipe, agreement = scenario.recipe, scenario.agreement
-    assert isinstance(recipe, LinearRecipe)
+    scenario = Scenario(linear_settings(scheme="ckks", reveal="own-gradient", rounds=2), TWO, 19)
+    assembly, agreement = scenario.assembly, scenario.agreement
+    assert isinstance(assembly, LinearAssembly)
     keys = DryKeys("ckks", 0, Meter(Costs(), still))
     programs = {}
     for place, (name, columns) in enumerate(scenario.columns.items()):
@@ -278,9 +280,9 @@ def test_a_party_does_not_train_with_a_peer_that_has_one() -> None:
             if name == "shop"
             else PartyContext(holder("ckks", 0))
         )
-        model = recipe.model(name, columns, last=name == "bank", index=place)
+        model = assembly.model(name, columns, last=name == "bank", index=place)
         labels = np.ones(19) if name == "bank" else None
-        programs[name] = recipe.party(agreement, name, model, features, labels, context).run
+        programs[name] = assembly.party(agreement, name, model, features, labels, context).run
     with pytest.raises(FormatError):
         run_local(programs, run="r", kinds=KINDS, network=LAN)
 
@@ -292,7 +294,7 @@ def test_nor_can_one_be_chosen() -> None:
     with pytest.raises(BadKey):
         cross_scheme("counting")
     with pytest.raises(SettingError):
-        LinearRecipe(scheme="dry")
+        linear_settings(scheme="dry")
     with pytest.raises(SettingError, match="nobody has said"):
         DryKeys("tables", 2048, Meter(Costs(), still))
 

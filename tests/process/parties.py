@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from securefed.cli.init import make_party_folder
 from securefed.crypto import key_kind
+from securefed.settings.describe import toml_lines
+from tests.flat import run_table
 
 ROOT = Path(__file__).parents[2]
 PASSPHRASE = "open sesame 1234"
@@ -169,7 +171,7 @@ class Fleet:
         if not self.mutual:
             shared["key_holder"] = NOTARY
         lines += ["[run]"]
-        lines += [f"{key} = {json.dumps(value)}" for key, value in {**shared, **self.run, **run}.items()]
+        lines += toml_lines(run_table({**shared, **self.run, **run}), "run")
         path = self.folder / name / "party.toml"
         path.write_text("\n".join(lines) + "\n")
         return path

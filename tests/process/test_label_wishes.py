@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed.assembly.recipe import PartyContext
 from securefed.audit.files import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError
@@ -17,8 +16,10 @@ from securefed.process.alignment import Alignment
 from securefed.process.building import agreement_of, build, make_model
 from securefed.process.own_data import OwnData, check_labels
 from securefed.process.resumption import ResumeState
-from securefed.process.run_settings import RunSettings
-from securefed.process.settings import DataSettings
+from securefed.protocols.loop import PartyContext
+from securefed.settings.party import DataSettings
+from securefed.settings.run import RunSettings
+from tests.flat import run_table
 from tests.process.parties import Fleet
 
 Make = Callable[..., Fleet]
@@ -119,7 +120,7 @@ def test_counts_with_an_exposure_train_and_predict(fleet: Make) -> None:
 
 
 def agreed(**run: Any) -> RunSettings:
-    return RunSettings.of({"name": "trial", "parties": ["shop", "bank"], **run})
+    return RunSettings.of(run_table({"name": "trial", "parties": ["shop", "bank"], **run}))
 
 
 def test_what_is_measured_is_around_the_own_fit() -> None:
@@ -128,9 +129,9 @@ def test_what_is_measured_is_around_the_own_fit() -> None:
     features, offset = rng.normal(size=(100, 2)), rng.normal(size=100)
     counts = rng.poisson(np.exp(features[:, 0] + offset)).astype(np.float64)
     shared = agreed(loss="linear", reveal="own-gradient", scheme="plain")
-    wishes = DataSettings("a.csv", label="y", offset="o", family="poisson").wishes
+    wishes = DataSettings(file="a.csv", label="y", offset="o", family="poisson").wishes
     targets, side = check_labels(counts, "bank", shared, wishes)
-    data = OwnData(features, None, targets, side, None, None, offset)
+    data = OwnData(features=features, ids=None, targets=targets, labels=side, offset=offset)
     alignment = Alignment(np.arange(100), np.ones(100, dtype=np.bool_))
     standings = {"shop": ResumeState(2), "bank": ResumeState(3)}
     agreement = agreement_of(shared, standings, 100)
@@ -140,18 +141,18 @@ def test_what_is_measured_is_around_the_own_fit() -> None:
 
 
 def test_automatic_rounds_are_a_number_to_everybody() -> None:
-    assert agreed(rounds="auto").values["rounds"] == 24
-    with pytest.raises(SettingError, match="rounds: 'auto' takes learning_rate = 'auto'"):
+    assert agreed(rounds="auto").settings.rounds == 24
+    with pytest.raises(SettingError, match="rounds: 'auto' takes learning_rate='auto'"):
         agreed(rounds="auto", learning_rate=0.1)
 
 
 def test_what_labels_do_not_have_is_refused() -> None:
     with pytest.raises(DataError, match=r"bank: labels have 2 classes \(a, b\), classes = 3 was agreed"):
         check_labels(np.array(["a", "b"] * 9), "bank", agreed(classes=3))
-    with pytest.raises(SettingError, match="classes: 3 given; more than 2 take a loss of classes, reveal"):
+    with pytest.raises(SettingError, match="classes: 3 given; more than 2 take a loss of classes, and"):
         agreed(classes=3, reveal="own-gradient")
     with pytest.raises(SettingError, match="are the label party's, and no label is named"):
-        DataSettings("a.csv", class_weight="balanced")
+        DataSettings(file="a.csv", class_weight="balanced")
     with pytest.raises(SettingError, match="take one run a class, or two classes"):
-        wishes = DataSettings("a.csv", label="y", class_weight="balanced").wishes
+        wishes = DataSettings(file="a.csv", label="y", class_weight="balanced").wishes
         check_labels(np.array(["a", "b", "c"] * 9), "bank", agreed(classes=3), wishes)

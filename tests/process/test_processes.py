@@ -18,6 +18,7 @@ from securefed.audit.report import audit
 from securefed.cli import main
 from securefed.data.columns import Columns
 from securefed.protocols.own_gradient.ledger import LedgerWarning
+from tests.flat import estimator
 from tests.process.parties import NOTARY, PASSPHRASE, Fleet, reached
 
 TWO = {"shop": 3, "bank": 2}
@@ -48,7 +49,8 @@ def simulated(fleet: Fleet, **settings: Any) -> dict[str, Any]:
         labels = people.labels[rows] if name == people.label_party else None
         parties.append(Party(name, numbers, labels=labels))
     steps = int(settings.pop("local_steps", 20))
-    model = GeneralisedLinear(
+    model = estimator(
+        GeneralisedLinear,
         algorithm=FedBCD(steps),
         engine="serial",
         progress=False,

@@ -20,8 +20,9 @@ from securefed.data.rows import file_digest, read_rows
 from securefed.data.tables import BLOCK_ROWS
 from securefed.errors import DataError, MissingExtra
 from securefed.process.own_data import check_labels, prepare_columns
-from securefed.process.run_settings import RunSettings
-from securefed.process.settings import DataSettings
+from securefed.settings.party import DataSettings
+from securefed.settings.run import RunSettings
+from tests.flat import run_table
 
 
 def table(tmp_path: Path, text: str) -> Any:
@@ -132,7 +133,7 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
 
 
 def shared(**more: Any) -> RunSettings:
-    return RunSettings.of({"name": "r", "parties": ["shop", "bank"], **more})
+    return RunSettings.of(run_table({"name": "r", "parties": ["shop", "bank"], **more}))
 
 
 def test_labels_are_two_classes_in_sorted_order() -> None:
@@ -158,7 +159,7 @@ def test_labels_of_the_linear_loss_are_numbers_in_any_unit() -> None:
     assert side.classes is None and abs(targets.mean()) < 1e-12 and targets.std() == pytest.approx(1.0)
     assert np.allclose(side.numbers(targets), labels)
     with pytest.raises(DataError, match="bank: labels must be finite"):
-        check_labels(np.array([1.5, np.nan]), "bank", shared(loss="linear"))
+        check_labels(np.array([1.5, 2.5, np.nan]), "bank", shared(loss="linear"))
     outlier = np.append(np.zeros(9999), 1.0)
     with pytest.raises(DataError, match="margin_bound"):
         check_labels(outlier, "bank", shared(loss="linear"))

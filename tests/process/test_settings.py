@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from securefed import GeneralisedLinear, TransferLearner
-from securefed.assembly.recipe import LinearRecipe
-from securefed.assembly.transfer_recipe import TransferRecipe
-from securefed.cli.template import party_toml
+from securefed import Blind, GeneralisedLinear, OwnGradient, TransferLearner
 from securefed.errors import SettingError
-from securefed.process.run_settings import RunSettings, defaults_of
-from securefed.process.settings import read_party_file
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrtParties
+from securefed.settings import LinearSettings, TransferSettings
+from securefed.settings.describe import party_toml, settings_tables
+from securefed.settings.party import read_party_file
+from securefed.settings.run import RunSettings, run_settings
 from securefed.transport.identity import Identity
 
 GOOD = """
@@ -54,15 +53,19 @@ def test_what_is_left_out_has_the_default_of_its_objective(folder: Path) -> None
     party = read(folder, GOOD)
     assert party.is_label_party and not party.is_key_holder
     assert party.run_folder == folder / "runs" / "first"
-    assert party.shared.to_dict() == {
+    told = party.shared.to_dict()
+    assert {key: told[key] for key in ("name", "parties", "key_holder", "objective")} == {
         "name": "first",
         "parties": ["shop", "bank"],
         "key_holder": None,
         "objective": "linear",
-        **defaults_of("linear"),
     }
+    defaults = {name: each.default for name, each in run_settings("linear").items()}
+    assert len(defaults) > 15 and defaults.items() <= told.items()
+    assert told["protection"] == "blind" and told["protection.scheme"] == "ckks"
     assert party.peers["shop"].address == "shop.example:7001"
     assert party.data.standardise and party.data.columns is None
+    assert RunSettings.of(party.shared.to_table()) == party.shared
 
 
 # What to replace in the good file, and what the one line has to say.
@@ -96,11 +99,34 @@ WRONG = {
     ),
     "a run name that is a path": ('name = "first"', 'name = "../first"', "'../first' given"),
     "unknown objective": ('name = "first"', 'name = "first"\nobjective = "best"', "'best'"),
-    "unknown scheme": ('name = "first"', 'name = "first"\nscheme = "rsa"', "'rsa'"),
+    "unknown scheme": (
+        'name = "first"',
+        'name = "first"\nprotection = { kind = "blind", scheme = "rsa" }',
+        "scheme must be one of 'ckks', 'paillier', not 'rsa'",
+    ),
+    "unknown protection": ('name = "first"', 'name = "first"\nprotection = { kind = "strong" }', "'strong'"),
+    "what another protection has": (
+        'name = "first"',
+        'name = "first"\nprotection = { kind = "blind", batch_size = 9 }',
+        "[run.protection] of kind 'blind': unknown key 'batch_size'",
+    ),
+    "what another objective has": (
+        'name = "first"',
+        'name = "first"\nobjective = "transfer"\nprotection = { release = true }',
+        "unknown key 'release'",
+    ),
     "no rounds": ('name = "first"', 'name = "first"\nrounds = 0', "rounds"),
     "Q of text": ('name = "first"', 'name = "first"\nlocal_steps = "5"', "local_steps"),
-    "negative batch": ('name = "first"', 'name = "first"\nbatch_size = -1', "batch_size"),
-    "a target without evaluations": ('name = "first"', 'name = "first"\ntarget = 0.9', "evaluate_every"),
+    "negative batch": (
+        'name = "first"',
+        'name = "first"\nprotection = { kind = "own-gradient", batch_size = -1 }',
+        "batch_size",
+    ),
+    "a target without evaluations": (
+        'name = "first"',
+        'name = "first"\ntarget = 0.9\nevaluate_every = 0',
+        "evaluate_every",
+    ),
     "all held out": ('name = "first"', 'name = "first"\nevaluate_every = 1\nholdout = 1.0', "holdout"),
     "columns and drop": ('id = "id"', 'id = "id"\ncolumns = ["a"]\ndrop = ["b"]', "exclude each other"),
     "columns as text": ('id = "id"', 'id = "id"\ncolumns = "a"', "list of names"),
@@ -131,37 +157,58 @@ def test_a_missing_file_says_who_makes_one(tmp_path: Path) -> None:
 
 def test_numbers_are_compared_as_numbers() -> None:
     """1 and 1.0 are the same setting at two parties."""
-    whole = RunSettings.of({"name": "r", "parties": ["a", "b"], "margin_bound": 64, "l2": 0})
-    broken = RunSettings.of({"name": "r", "parties": ["a", "b"], "margin_bound": 64.0, "l2": 0.0})
+    two = {"name": "r", "parties": ["a", "b"]}
+    whole = RunSettings.of({**two, "protection": {"kind": "plain", "margin_bound": 64}, "l2": 0})
+    broken = RunSettings.of({**two, "protection": {"kind": "plain", "margin_bound": 64.0}, "l2": 0.0})
     assert whole.to_dict() == broken.to_dict()
     assert repr(whole.to_dict()["l2"]) == "0.0"
 
 
-def test_settings_become_recipes() -> None:
+def test_a_table_becomes_settings() -> None:
     base = {"name": "r", "parties": ["a", "b", "c"], "key_holder": "k"}
-    recipe = RunSettings.of(
+    settings = RunSettings.of(
         {**base, "local_steps": 1, "learning_rate": 0.5, "decay": "sqrt-parties"}
-    ).recipe()
-    assert isinstance(recipe, LinearRecipe) and recipe.blind
-    assert recipe.algorithm == FedSGD() and recipe.learning_rate == InverseSqrtParties(0.5, 3)
-    open_ = {**base, "reveal": "own-gradient", "scheme": "paillier"}
-    recipe = RunSettings.of({**open_, "order": "sequential", "batch_size": 9}).recipe()
-    assert recipe.algorithm == FedBCD(20, "sequential") and recipe.batch_size == 9
-    recipe = RunSettings.of({"name": "r", "parties": ["b", "a"], "objective": "transfer"}).recipe()
-    assert isinstance(recipe, TransferRecipe) and recipe.scheme == "ckks" and recipe.blind
+    ).settings
+    assert isinstance(settings, LinearSettings) and settings.blind
+    assert settings.algorithm == FedSGD() and settings.learning_rate == InverseSqrtParties(0.5, 3)
+    open_ = {"kind": "own-gradient", "scheme": "paillier", "batch_size": 9}
+    settings = RunSettings.of({**base, "order": "sequential", "protection": open_}).settings
+    assert settings.algorithm == FedBCD(20, "sequential")
+    assert settings.protection == OwnGradient(scheme="paillier", batch_size=9)
+    settings = RunSettings.of({"name": "r", "parties": ["b", "a"], "objective": "transfer"}).settings
+    assert isinstance(settings, TransferSettings) and settings.protection == Blind()
+    assert (settings.hidden, settings.rounds) == (1, 10)
+
+
+def test_keys_of_version_0_1_keep_working_and_say_the_new_form() -> None:
+    old = {
+        "name": "r",
+        "parties": ["a", "b"],
+        "scheme": "paillier",
+        "reveal": "own-gradient",
+        "batch_size": 0,
+    }
+    with pytest.warns(DeprecationWarning, match=r"write protection=OwnGradient\(scheme='paillier'\)"):
+        found = RunSettings.of(old)
+    table = {"kind": "own-gradient", "scheme": "paillier"}
+    assert found == RunSettings.of({"name": "r", "parties": ["a", "b"], "protection": table})
+    with pytest.raises(SettingError, match=r"reveal belongs into the table \[run.protection\]"):
+        RunSettings.of({"name": "r", "parties": ["a", "b"], "reveal": "nothing", "protection": table})
 
 
 def test_who_needs_which_keys_and_whose_checkpoints_count() -> None:
     two, three = {"name": "r", "parties": ["a", "b"]}, {"name": "r", "parties": ["a", "b", "c"]}
-    blind = RunSettings.of({**three, "key_holder": "k", "scheme": "paillier", "key_bits": 2048})
+    paillier = {"kind": "blind", "scheme": "paillier", "key_bits": 2048}
+    blind = RunSettings.of({**three, "key_holder": "k", "protection": paillier})
     assert blind.key_kind is None and blind.helper == "k" and blind.stateful == ("a", "b", "c", "k")
-    assert not blind.lockstep and blind.to_dict()["key_bits"] == 2048
-    assert RunSettings.of({**three, "key_holder": "k"}).to_dict()["key_bits"] == 3072
-    shown = RunSettings.of({**three, "key_holder": "k", "reveal": "own-gradient"})
+    assert not blind.lockstep and blind.to_dict()["protection.key_bits"] == 2048
+    assert RunSettings.of({**three, "key_holder": "k"}).to_dict()["protection.key_bits"] == 3072
+    shown = RunSettings.of({**three, "key_holder": "k", "protection": {"kind": "own-gradient"}})
     assert shown.key_kind == "ckks" and shown.helper is None and shown.stateful == ("a", "b", "c")
     assert shown.lockstep and RunSettings.of(two).lockstep
     for released in (False, True, "trusted"):
-        assert RunSettings.of({**two, "release": released}).recipe().release == released  # type: ignore[attr-defined]
+        run = RunSettings.of({**two, "protection": {"release": released}})
+        assert run.settings.option("release") == released
     for gone in ("check_every", "feature_bound", "parameter_bound"):
         with pytest.raises(SettingError, match=gone):
             RunSettings.of({**two, gone: 32})
@@ -185,8 +232,10 @@ def test_the_template_of_a_key_holder_for_two_is_a_transfer_run(tmp_path: Path) 
     text = party_toml("notary", key_holder=True, listen="h:7001", parties=("shop", "bank"))
     party = read(tmp_path, text)
     assert (party.shared.objective, party.shared.key_holder) == ("transfer", "notary")
-    with pytest.raises(SettingError, match="key_holder: 'notary' given; transfer learning has one where"):
-        read(tmp_path, text.replace('reveal = "nothing"', 'reveal = "own-gradient"'))
+    with pytest.raises(
+        SettingError, match="key_holder: 'notary' given; transfer learning has one in a blind"
+    ):
+        read(tmp_path, text.replace('kind = "blind"', 'kind = "own-gradient"', 1))
 
 
 @pytest.mark.parametrize("parties", [("shop", "bank"), ("shop", "insurer", "bank")])
@@ -204,12 +253,14 @@ def test_templates_of_the_same_parties_agree(tmp_path: Path, parties: tuple[str,
     assert [party.own.name for party in made if party.data and party.data.label] == ["bank"]
 
 
-def test_comments_of_the_template_stand_below_each_other() -> None:
+def test_lines_of_the_template_are_short_and_every_setting_is_explained() -> None:
     for name in ("b", "a-rather-long-name"):
-        text = party_toml(name, key_holder=False, listen="0.0.0.0:7001")
-        places = [line.index("  # ") for line in text.splitlines() if "  # " in line]
-        assert places.count(29) >= len(places) - 2
-        assert max(map(len, text.splitlines())) <= 110
+        lines = party_toml(name, key_holder=False, listen="0.0.0.0:7001").splitlines()
+        assert max(map(len, lines)) <= 110
+        settings = [place for place, line in enumerate(lines) if re.match(r"#?[a-z_0-9]+ = ", line)]
+        unexplained = [lines[place] for place in settings if not lines[place - 1].startswith("# ")]
+        allowed = ("address", "certificate", "name", "kind")
+        assert [line for line in unexplained if not line.startswith(allowed)] == []
 
 
 def test_every_line_of_the_template_that_is_commented_out_is_a_setting(tmp_path: Path) -> None:
@@ -217,12 +268,11 @@ def test_every_line_of_the_template_that_is_commented_out_is_a_setting(tmp_path:
     (tmp_path / "peers").mkdir()
     (tmp_path / "peers" / "bank.pem").write_bytes(Identity.generate("bank").chain)
     text = party_toml("clinic", key_holder=False, listen="127.0.0.1:7001")
-    commented = [line for line in text.splitlines() if line.startswith("# ") and " = " in line.split("#")[1]]
-    assert len(commented) > 15
+    commented = [line for line in text.splitlines() if re.match(r"#[a-z_0-9]+ = ", line)]
+    assert len(commented) > 40
     for line in commented:
-        changed = text.replace(line, line[2:])
         try:
-            read(tmp_path, changed)
+            read(tmp_path, text.replace(line, line[1:], 1))
         except SettingError as error:
             assert "unknown key" not in str(error), line
 
@@ -231,35 +281,28 @@ def test_every_line_of_the_template_that_is_commented_out_is_a_setting(tmp_path:
     ("objective", "estimator"), [("linear", GeneralisedLinear), ("transfer", TransferLearner)]
 )
 def test_a_run_file_and_an_estimator_have_the_same_defaults(objective: str, estimator: type) -> None:
-    signature = {name: word.default for name, word in inspect.signature(estimator).parameters.items()}
-    algorithm = signature["algorithm"]
-    signature |= {name: getattr(algorithm, name) for name in ("local_steps", "order", "proximal")}
-    signature |= {name: signature[name] or 0 for name in ("batch_size", "evaluate_every")}
-    if objective == "transfer":  # an estimator's None is what suits `reveal`
-        made = TransferRecipe(scheme="ckks", reveal="nothing")
-        shown = TransferRecipe(scheme="ckks", reveal="own-gradient")
-        said = {"rounds": "rounds", "l2": "l2", "hidden": "width", "gamma": "pull"}
-        signature |= {name: getattr(made, word) for name, word in said.items()}
-        opened = defaults_of("transfer", "own-gradient")
-        assert {name: getattr(shown, word) for name, word in said.items()} == {n: opened[n] for n in said}
-        assert defaults_of("transfer", scheme="plain")["hidden"] == opened["hidden"] == 32
-    defaults = defaults_of(objective)
-    shared = defaults.keys() & signature.keys()
-    assert len(shared) > 15
-    differ = {
-        name: (defaults[name], signature[name])
-        for name in shared
-        if defaults[name] != (list(h) if isinstance(h := signature[name], tuple) else h)
-    }
-    assert differ == {}
+    made = estimator()
+    run = RunSettings.of({"name": "r", "parties": ["a", "b"], "objective": objective})
+    assert made._settings() == run.settings
+
+
+def test_a_constructor_has_at_most_16_parameters() -> None:
+    assert len(inspect.signature(GeneralisedLinear).parameters) <= 16
+    assert len(inspect.signature(TransferLearner).parameters) <= 16
 
 
 def test_the_template_shows_the_defaults() -> None:
     text = party_toml("shop", key_holder=False, listen="0.0.0.0:7001")
-    run = text[text.index("[run]") :]
-    commented = re.sub(r"^# (?=[a-z_0-9]+ = )", "", run, flags=re.MULTILINE)
-    shown = tomllib.loads(commented.replace('key_holder = "notary"', 'key_holder = ""'))["run"]
-    examples = {"target"}  # has no default: an example of what to write
-    defaults = {key: value for key, value in defaults_of("linear").items() if key in shown.keys() - examples}
-    assert len(defaults) > 15
-    assert {key: shown[key] for key in defaults} == defaults
+    run = re.sub(r"^#(?=[a-z_0-9]+ = )", "", text[text.index("[run]") :], flags=re.MULTILINE)
+    shown = tomllib.loads(run)["run"]
+    settings = {name: each for name, each in run_settings("linear").items() if each.default is not None}
+    assert len(settings) > 15
+    assert {name: shown[name] for name in settings} == {name: e.default for name, e in settings.items()}
+
+
+def test_the_tables_in_the_docs_are_those_of_the_declarations() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
+    start, end = "<!-- settings: generated -->\n", "<!-- end of settings -->"
+    assert page.split(start)[1].split(end)[0].strip() == settings_tables().strip(), (
+        "make docs/reference.md anew"
+    )

@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from research.attacks.clear import CLEAR
-from securefed.assembly.recipe import HELPER, LinearRecipe
+from securefed.assembly import LinearAssembly
+from securefed.assembly.base import HELPER
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.errors import SettingError
@@ -21,6 +22,7 @@ from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Automatic, FedBCD, FedSGD, held_out
 from securefed.transport import get_network, run_local
+from tests.flat import linear
 
 Array = NDArray[np.float64]
 
@@ -40,7 +42,7 @@ class Run:
         self,
         columns: list[Array],
         targets: Array,
-        recipe: LinearRecipe,
+        assembly: LinearAssembly,
         scheme: CrossScheme = CLEAR,
         held: int = 0,
         rows: list[Array] | None = None,
@@ -50,7 +52,7 @@ class Run:
     ) -> None:
         self.names = [f"p{k}" for k in range(len(columns) - 1)] + ["labels"]
         members = tuple(Member(n, c.shape[1], True) for n, c in zip(self.names, columns, strict=True))
-        self.agreement: Agreement = recipe.agreement(members, len(targets), targets.shape[1], held=held)
+        self.agreement: Agreement = assembly.agreement(members, len(targets), targets.shape[1], held=held)
         if earlier is not None:
             details = (*self.agreement.details, ("warm_start", True))
             self.agreement = replace(self.agreement, details=details)
@@ -60,12 +62,12 @@ class Run:
             last = name == "labels"
             seen = None if rows is None else rows[self.names.index(name)]
             evaluation = None if seen is None else EvaluationRows(seen, self._metric if last else None)
-            steps = recipe.steps(self.agreement, own)
+            steps = assembly.steps(self.agreement, own)
             context = PartyContext(evaluation=evaluation).guarding(name, own)
             context.guard.ledger.mode = "off"  # type: ignore[union-attr]
             self.programs[name] = BlindParty(
                 self.agreement,
-                recipe.loss_function,
+                assembly.settings.loss_function,
                 own,
                 targets if last else None,
                 context,
@@ -73,13 +75,15 @@ class Run:
                 steps=steps,
             )
         if len(columns) > 2:
-            self.programs[HELPER] = BlindHelper(self.agreement, recipe.loss_function, PartyContext(), scheme)
+            self.programs[HELPER] = BlindHelper(
+                self.agreement, assembly.settings.loss_function, PartyContext(), scheme
+            )
         for name, state in (states or {}).items():
             self.programs[name].restore(state)
         for name, program in earlier.programs.items() if earlier is not None else ():
             root = {} if name == HELPER else {"root": program.part.root}
             self.programs[name].start_from({**program.state(), **root})
-        self.steps = [recipe.steps(self.agreement, own) for own in columns]
+        self.steps = [assembly.steps(self.agreement, own) for own in columns]
         self.run = run_local(
             {name: program.run for name, program in self.programs.items()},
             run="r",
@@ -100,9 +104,9 @@ class Run:
         return shares.to_floats(total, VALUE_BITS)
 
 
-def plain(run: Run, columns: list[Array], targets: Array, recipe: LinearRecipe) -> Array:
+def plain(run: Run, columns: list[Array], targets: Array, assembly: LinearAssembly) -> Array:
     """The same rounds in the clear."""
-    agreement, loss = run.agreement, recipe.loss_function
+    agreement, loss = run.agreement, assembly.settings.loss_function
     roots = [steps.root() for steps in run.steps]
     z = np.hstack([x @ root for x, root in zip(columns, roots, strict=True)])
     sizes = np.cumsum([0, *(x.shape[1] for x in columns)])
@@ -145,27 +149,27 @@ SCHEDULES = {
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_equals_the_same_rounds_in_the_clear(schedule: str, parties: int, outputs: int) -> None:
     columns, targets = table(parties, outputs=outputs)
-    recipe = LinearRecipe(scheme="ckks", rounds=10, **SCHEDULES[schedule])
-    run = Run(columns, targets, recipe)
-    np.testing.assert_allclose(run.phi, plain(run, columns, targets, recipe), atol=1e-7)
+    assembly = linear(scheme="ckks", rounds=10, **SCHEDULES[schedule])
+    run = Run(columns, targets, assembly)
+    np.testing.assert_allclose(run.phi, plain(run, columns, targets, assembly), atol=1e-7)
 
 
 @pytest.mark.parametrize("parties", [2, 3])
 def test_the_last_rounds_learn_from_held_out_rows(parties: int) -> None:
     columns, targets = table(parties)
-    recipe = LinearRecipe(scheme="ckks", rounds=12)
+    assembly = linear(scheme="ckks", rounds=12)
     _, held = held_out(60, 0.25, 0)
-    run = Run(columns, targets, recipe, held=15, rows=[c[held] for c in columns])
+    run = Run(columns, targets, assembly, held=15, rows=[c[held] for c in columns])
     assert run.agreement.batches.holdout_rows == 15
-    np.testing.assert_allclose(run.phi, plain(run, columns, targets, recipe), atol=1e-7)
+    np.testing.assert_allclose(run.phi, plain(run, columns, targets, assembly), atol=1e-7)
     assert len(run.scores) == 1
 
 
 @pytest.mark.parametrize("parties,outputs", [(2, 1), (2, 3), (4, 2)])
 def test_scores_are_right_up_to_the_blur(parties: int, outputs: int) -> None:
     columns, targets = table(parties, outputs=outputs)
-    recipe = LinearRecipe(scheme="ckks", rounds=6, evaluate_every=6)
-    run = Run(columns, targets, recipe, rows=columns)
+    assembly = linear(scheme="ckks", rounds=6, evaluate_every=6)
+    run = Run(columns, targets, assembly, rows=columns)
     z = np.hstack([x @ steps.root() for x, steps in zip(columns, run.steps, strict=True)])
     exact = z @ run.phi
     (found,) = run.scores
@@ -177,8 +181,8 @@ def test_scores_are_right_up_to_the_blur(parties: int, outputs: int) -> None:
 @pytest.mark.parametrize("parties", [2, 3])
 def test_released_parameters_are_right_to_four_digits(parties: int) -> None:
     columns, targets = table(parties)
-    recipe = LinearRecipe(scheme="ckks", rounds=6, release=True)
-    run = Run(columns, targets, recipe)
+    assembly = linear(scheme="ckks", rounds=6, release=True)
+    run = Run(columns, targets, assembly)
     at = 0
     for name, own, steps in zip(run.names, columns, run.steps, strict=True):
         size = own.shape[1]
@@ -192,26 +196,26 @@ def test_a_release_beyond_the_limit_needs_trust() -> None:
     columns = [rng.normal(size=(60, 50)), rng.normal(size=(60, 3))]
     targets = np.where(rng.normal(size=(60, 1)) > 0, 1.0, -1.0)
     with pytest.raises(SettingError, match="1200 bits"):
-        Run(columns, targets, LinearRecipe(scheme="ckks", rounds=2, release=True))
-    run = Run(columns, targets, LinearRecipe(scheme="ckks", rounds=2, release="trusted"))
+        Run(columns, targets, linear(scheme="ckks", rounds=2, release=True))
+    run = Run(columns, targets, linear(scheme="ckks", rounds=2, release="trusted"))
     assert run.programs["p0"].parameters.shape == (50, 1)
 
 
 @pytest.mark.parametrize("parties", [2, 3])
 def test_a_run_goes_on_from_a_checkpoint(parties: int) -> None:
     columns, targets = table(parties)
-    recipe = LinearRecipe(scheme="ckks", rounds=8)
+    assembly = linear(scheme="ckks", rounds=8)
     states: dict[str, Any] = {}
-    whole = Run(columns, targets, recipe)
-    short = Run(columns, targets, LinearRecipe(scheme="ckks", rounds=4))
+    whole = Run(columns, targets, assembly)
+    short = Run(columns, targets, linear(scheme="ckks", rounds=4))
     states = {name: program.state() for name, program in short.programs.items()}
-    resumed = Run(columns, targets, recipe, states=states)
+    resumed = Run(columns, targets, assembly, states=states)
     np.testing.assert_allclose(resumed.phi, whole.phi, atol=1e-7)
 
 
 def test_a_round_is_two_small_messages() -> None:
     columns, targets = table(2)
-    run = Run(columns, targets, LinearRecipe(scheme="ckks", rounds=8))
+    run = Run(columns, targets, linear(scheme="ckks", rounds=8))
     for link in run.run.links.values():
         sent = [e for e in link.transcript.entries if e.event == "sent" and e.phase == "training"]
         assert [e.kind for e in sent] == ["difference"] * 8
@@ -221,10 +225,10 @@ def test_a_round_is_two_small_messages() -> None:
 @pytest.mark.parametrize("parties", [2, 3, 4])
 def test_a_warm_start_goes_on_with_the_same_parameters(parties: int) -> None:
     columns, targets = table(parties, rows=80, outputs=2)
-    recipe = LinearRecipe(scheme="ckks", rounds=5)
-    first = Run([c[:60] for c in columns], targets[:60], recipe)
+    assembly = linear(scheme="ckks", rounds=5)
+    first = Run([c[:60] for c in columns], targets[:60], assembly)
     theta = np.vstack([s.root() @ b for s, b in zip(first.steps, _blocks(first, columns), strict=True)])
-    second = Run(columns, targets, LinearRecipe(scheme="ckks", rounds=1, learning_rate=1e-9), earlier=first)
+    second = Run(columns, targets, linear(scheme="ckks", rounds=1, learning_rate=1e-9), earlier=first)
     again = np.vstack([s.root() @ b for s, b in zip(second.steps, _blocks(second, columns), strict=True)])
     np.testing.assert_allclose(again, theta, atol=1e-7)
 

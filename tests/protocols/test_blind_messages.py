@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed.assembly.recipe import LinearRecipe
 from securefed.crypto.errors import CryptoError, FormatError
 from securefed.errors import SecurefedError
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.transport import Message
+from tests.flat import linear
 from tests.protocols.federation import Recorder
 from tests.protocols.test_blind_linear import Run, table
 
@@ -26,9 +26,9 @@ STAR = PAIR | {"part", "progress", "model-share", "question", "score-share"}
 
 def run(parties: int, tap: Callable[[Message], Message], scheme: str = "clear", **settings: Any) -> Run:
     columns, targets = table(parties, rows=12)
-    recipe = LinearRecipe(**{**SETTINGS, **settings})
-    options = {} if scheme == "clear" else {"scheme": recipe.cross_scheme()}
-    return Run(columns, targets, recipe, rows=columns, tap=tap, **options)
+    assembly = linear(**{**SETTINGS, **settings})
+    options = {} if scheme == "clear" else {"scheme": assembly.settings.cross_scheme()}
+    return Run(columns, targets, assembly, rows=columns, tap=tap, **options)
 
 
 def clean(parties: int, **options: Any) -> list[Message]:

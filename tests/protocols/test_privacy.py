@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from securefed import GeneralisedLinear, Party, SettingError
-from securefed.assembly.recipe import LinearRecipe
+from securefed import GeneralisedLinear, OwnGradient, Party, Plain, SettingError
 from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.own_gradient.openings import PUBLIC_SCALE, normalised, sums_width, with_noise
@@ -22,12 +21,13 @@ from securefed.protocols.own_gradient.privacy import (
     participations,
 )
 from securefed.protocols.schedules import Batches
+from tests.flat import estimator, linear
 
 
 def agreed(noise: float, rows: int = 200, columns: int = 30, **options: Any) -> Agreement:
     members = (Member("shop", columns, True), Member("bank", columns, True))
     settings = {"scheme": "paillier", "reveal": "own-gradient", **options}
-    return LinearRecipe(dp_noise=noise, **settings).agreement(members, rows)
+    return linear(dp_noise=noise, **settings).agreement(members, rows)
 
 
 # The count.
@@ -138,7 +138,7 @@ def people(rows: int = 300) -> tuple[Party, Party]:
 
 def test_a_run_with_noise_says_what_it_promises_and_still_learns() -> None:
     model = GeneralisedLinear(
-        scheme="plain", reveal="own-gradient", rounds=4, loss_form="taylor", dp_noise=4.0, batch_size=None
+        rounds=4, protection=Plain(like="own-gradient", dp_noise=4.0, batch_size=None)
     ).fit(people(3000))
     assert model.result_.privacy is not None
     assert model.result_.to_dict()["privacy"]["mechanisms"] == 8
@@ -150,14 +150,14 @@ def test_a_run_with_noise_says_what_it_promises_and_still_learns() -> None:
 @pytest.mark.slow
 def test_under_paillier_too() -> None:
     model = GeneralisedLinear(
-        scheme="paillier", reveal="own-gradient", rounds=2, dp_noise=2.0, key_bits=2048
+        rounds=2, protection=OwnGradient(scheme="paillier", dp_noise=2.0, key_bits=2048)
     ).fit(people(40))
     assert model.result_.privacy is not None and model.result_.settings["dp_noise"] == 2.0
 
 
 def test_the_same_seed_gives_other_noise() -> None:
     settings: dict[str, Any] = {"scheme": "plain", "reveal": "own-gradient", "rounds": 1, **TAYLOR}
-    one, two = (GeneralisedLinear(dp_noise=1.0, **settings).fit(people()) for _ in range(2))
+    one, two = (estimator(GeneralisedLinear, dp_noise=1.0, **settings).fit(people()) for _ in range(2))
     for name in ("shop", "bank"):
         assert not np.allclose(one.shards_[name].parameters, two.shards_[name].parameters)
 
@@ -165,7 +165,6 @@ def test_the_same_seed_gives_other_noise() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"reveal": "nothing"}, "blind training opens nothing"),
         ({"scheme": "ckks"}, "takes scheme 'paillier'"),
         ({"scheme": "plain"}, "takes scheme 'paillier'"),
         ({"loss": "linear"}, "a loss of two classes"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed import GeneralisedLinear, Party
+from securefed import GeneralisedLinear, Party, Simulation
 from securefed.errors import DataError, SettingError
 from securefed.protocols.schedules import FedSGD
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -21,6 +21,7 @@ from securefed.protocols.scoring.score_ledger import (
     score_bits,
     whole_records,
 )
+from tests.flat import estimator
 from tests.protocols.federation import Keys
 
 KEY = bytes(range(32))
@@ -84,7 +85,7 @@ def test_default_settings_train_and_predict_whatever_the_columns_hold(columns: i
     labels = (shop[:, 0] > 30).astype(int)
     people = np.arange(100)
     given = [Party("shop", shop, ids=people), Party("bank", bank, labels=labels, ids=people)]
-    model = GeneralisedLinear(rounds=3, engine="serial").fit(given)
+    model = GeneralisedLinear(rounds=3, simulation=Simulation(engine="serial")).fit(given)
     assert "holdout_rows=20" in model.result_.settings["batches"]
     assert model.decision_function(given).shape == (100,)
     assert model.score_guards_["shop"].ledger.total_bits == 120 * 16
@@ -249,7 +250,10 @@ def learner(keys: Keys, **settings: Any) -> tuple[GeneralisedLinear, dict[str, A
         "engine": "serial",
         **settings,
     }
-    return GeneralisedLinear(**given), {"shop": keys.holder("ckks", 0), "bank": keys.holder("ckks", 1)}
+    return estimator(GeneralisedLinear, **given), {
+        "shop": keys.holder("ckks", 0),
+        "bank": keys.holder("ckks", 1),
+    }
 
 
 def test_an_estimator_refuses_before_it_trains_and_says_how_to_go_on(keys: Keys) -> None:
@@ -272,7 +276,7 @@ def test_an_estimator_refuses_before_it_trains_and_says_how_to_go_on(keys: Keys)
 @pytest.mark.parametrize("scheme", [pytest.param("paillier", marks=pytest.mark.slow), "ckks"])
 def test_a_blind_model_answers_the_same_question_the_same_way_and_for_nothing(scheme: str) -> None:
     """A party of few columns answers the same rows as often as one likes."""
-    model = GeneralisedLinear(scheme=scheme, rounds=1, holdout=0.5, engine="serial", key_bits=2048)
+    model = estimator(GeneralisedLinear, scheme=scheme, rounds=1, holdout=0.5, engine="serial", key_bits=2048)
     model.fit(parties(64))
     assert model.result_.holdout is not None
     ledger = model.score_guards_["shop"].ledger
@@ -287,7 +291,7 @@ def test_a_blind_model_answers_the_same_question_the_same_way_and_for_nothing(sc
 
 def test_other_rows_of_the_label_party_are_another_question() -> None:
     """With one noise for both, the difference of two answers would show the model exactly."""
-    model = GeneralisedLinear(rounds=1, holdout=0.0, engine="serial").fit(parties(64))
+    model = GeneralisedLinear(rounds=1, holdout=0.0, simulation=Simulation(engine="serial")).fit(parties(64))
     shop, bank = parties(64, labels=False)
     ledger = model.score_guards_["shop"].ledger
     first = model.decision_function([shop, bank])
@@ -301,7 +305,7 @@ def test_other_rows_of_the_label_party_are_another_question() -> None:
 
 def test_other_people_in_the_same_request_are_another_question() -> None:
     """A question is all bytes that were asked with: the rows of a request belong together."""
-    model = GeneralisedLinear(rounds=1, holdout=0.0, engine="serial").fit(parties(64))
+    model = GeneralisedLinear(rounds=1, holdout=0.0, simulation=Simulation(engine="serial")).fit(parties(64))
     shop, bank = parties(64, labels=False)
     model.decision_function([shop, bank])
     few = np.arange(8)
@@ -312,7 +316,7 @@ def test_other_people_in_the_same_request_are_another_question() -> None:
 @pytest.mark.parametrize("place", [0, -1])
 def test_another_ciphertext_of_the_same_model_is_another_question(place: int) -> None:
     """Nothing proves that it hides the same parameters: it is booked, and byte-identical ones are not."""
-    model = GeneralisedLinear(rounds=1, holdout=0.0, engine="serial").fit(parties(64))
+    model = GeneralisedLinear(rounds=1, holdout=0.0, simulation=Simulation(engine="serial")).fit(parties(64))
     new = parties(8, labels=False)
     model.decision_function(new)
     shard: Any = model.shards_["shop"]
@@ -337,7 +341,7 @@ def test_retrained_models_count_and_saved_ones_go_on_counting(keys: Keys, tmp_pa
     for _ in range(3):
         assert np.abs(model.decision_function(new) - scores).max() < 2.0**-16  # the same question
     model.save(tmp_path)
-    again = GeneralisedLinear.load(tmp_path, scheme="ckks", engine="serial")
+    again = GeneralisedLinear.load(tmp_path, simulation=Simulation(engine="serial"))
     assert np.abs(again.decision_function(new) - scores).max() < 2.0**-16
     kept = model.score_guards_
     for seed in (1, 2):

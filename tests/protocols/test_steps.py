@@ -20,7 +20,6 @@ from sklearn.datasets import (
     load_wine,
 )
 
-from securefed.assembly.recipe import LinearRecipe
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.losses import LOSSES, Loss, get_loss
@@ -35,6 +34,7 @@ from securefed.protocols.schedules import (
     held_out,
 )
 from securefed.protocols.steps import LocalProblem, OwnSteps, stable
+from tests.flat import linear
 
 Array = NDArray[np.float64]
 
@@ -314,18 +314,18 @@ class TestRecipe:
         return (Member("a", 3, is_linear), Member("b", 2, True))
 
     def test_auto_is_the_default_and_networks_keep_a_number(self) -> None:
-        made = LinearRecipe(scheme="plain", batch_size=25)
+        made = linear(scheme="plain", batch_size=25)
         assert made.agreement(self.member(True), 100).learning_rate == Automatic(0.25)
-        whole = LinearRecipe(scheme="plain", loss_form="taylor")
+        whole = linear(scheme="plain", loss_form="taylor")
         assert whole.agreement(self.member(True), 100).learning_rate == Automatic(1.0, True)
-        exact = LinearRecipe(scheme="plain")
+        exact = linear(scheme="plain")
         assert exact.agreement(self.member(True), 100).learning_rate == Automatic(1.0)
         assert made.agreement(self.member(False), 100).learning_rate == Constant(0.5)
-        adam = LinearRecipe(scheme="plain", optimiser="adam")
+        adam = linear(scheme="plain", optimiser="adam")
         assert adam.agreement(self.member(True), 100).learning_rate == Constant(0.01)
 
     def test_the_last_third_of_the_rounds_learns_from_the_held_out_rows_too(self) -> None:
-        made = LinearRecipe(scheme="ckks", rounds=9).agreement(self.member(True), 100, held=20)
+        made = linear(scheme="ckks", rounds=9).agreement(self.member(True), 100, held=20)
         assert (made.batches.rows, made.holdout, made.common_rows) == (100, 20, 100)
         assert [len(made.batches.trained(t)) for t in (0, 5, 6, 8)] == [80, 80, 100, 100]
         assert [t for t in range(9) if made.evaluates_after(t)] == [5]
@@ -343,7 +343,7 @@ class TestRecipe:
         ],
     )
     def test_it_does_not_where_that_would_show_more_or_is_not_sure(self, settings: dict[str, Any]) -> None:
-        made = LinearRecipe(scheme="ckks", rounds=9, **settings).agreement(self.member(True), 100, held=20)
+        made = linear(scheme="ckks", rounds=9, **settings).agreement(self.member(True), 100, held=20)
         assert (made.batches.rows, made.holdout, made.common_rows) == (80, 20, 100)
         assert made.evaluates_after(8) and not made.batches.holdout_rows
 
@@ -356,11 +356,11 @@ class TestRecipe:
         )
 
     def test_an_automatic_penalty_is_that_of_one_row(self) -> None:
-        made = LinearRecipe(scheme="plain", l2="auto")
-        assert [made.penalty(rows) for rows in (10, 1000, 10**6)] == [0.1, 1e-3, 1e-4]
+        made = linear(scheme="plain", l2="auto")
+        assert [made.settings.penalty(rows) for rows in (10, 1000, 10**6)] == [0.1, 1e-3, 1e-4]
         assert made.agreement(self.member(True), 50).l2 == 0.02
         with pytest.raises(SettingError, match="l2"):
-            LinearRecipe(scheme="plain", l2="none")
+            linear(scheme="plain", l2="none")
 
     def test_batches_damp_the_step_and_the_full_batch_does_not(self) -> None:
         assert [Automatic(1.0)(t) for t in (0, 10)] == [1.0, 1.0]

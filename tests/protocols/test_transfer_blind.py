@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from research.attacks import clear
 from research.attacks.clear import CLEAR
 from research.transfer_plain import PlainTransfer
-from securefed.assembly.transfer_recipe import TransferRecipe
+from securefed.assembly import TransferAssembly
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.errors import MaskError
 from securefed.errors import DataError, SettingError
+from securefed.protocols.agreement import Member
 from securefed.protocols.blind import loop
 from securefed.protocols.blind.correlations import Count, Pair, Shape, prepare_all
 from securefed.protocols.blind.precision import MATRIX_BITS, MOST_WRAPS, PRODUCT_BITS, VALUE_BITS
@@ -42,6 +43,7 @@ from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Message, get_network, run_local
 from tests.covering import all_pairs
+from tests.flat import transfer as assembled
 
 Array = NDArray[np.float64]
 HELPER = "S"
@@ -64,9 +66,16 @@ def data(
     return all_[:, : columns[0]], all_[: rows + 5, columns[0] :], labels, np.arange(rows)
 
 
-def recipe(**changes: Any) -> TransferRecipe:
+def assembly(**changes: Any) -> TransferAssembly:
     common = {"scheme": "ckks", "reveal": "nothing", "algorithm": FedBCD(3), "rounds": 2, "l2": 1e-3}
-    return TransferRecipe(**{**common, **changes})
+    return assembled(**{**common, **changes})
+
+
+def unchecked(**changes: Any) -> TransferAssembly:
+    """Accepts a rate whatever the columns say of it."""
+    made = assembly(**changes)
+    made.check_rate = False
+    return made
 
 
 class Run:
@@ -74,7 +83,7 @@ class Run:
 
     def __init__(
         self,
-        made: TransferRecipe,
+        made: TransferAssembly,
         table: tuple[Any, ...],
         scheme: CrossScheme = CLEAR,
         helper: str | None = None,
@@ -82,12 +91,13 @@ class Run:
         evaluated: bool = False,
         tap: Callable[[Message], None] | None = None,
     ) -> None:
+        made._scheme = scheme
         features_a, features_b, labels, shared = table
         signs = labels.reshape(len(labels), -1)
         labelled = ~np.isnan(signs[shared, 0])
-        members = (made.blind_member("B", features_b.shape[1]), made.blind_member("A", features_a.shape[1]))
+        members = (Member("B", features_b.shape[1] + 1, True), Member("A", features_a.shape[1] + 1, True))
         agreement = replace(made.agreement(members, len(shared), signs.shape[1]), key_holder=helper)
-        self.recipe, self.agreement, self.second = made, agreement, helper or "B"
+        self.assembly, self.agreement, self.second = made, agreement, helper or "B"
         self.scores: list[Array] = []
         self.programs: dict[str, Any] = {}
         for name, columns, known in (("B", features_b, None), ("A", features_a, labels)):
@@ -95,11 +105,9 @@ class Run:
             evaluation = EvaluationRows(columns[shared][labelled], metric) if evaluated else None
             guard = ScoreGuard(party=name, column_bits=1e6, mode="off")
             context = PartyContext(evaluation=evaluation, guard=guard)
-            self.programs[name] = made.blind_party(
-                agreement, columns, shared, labelled, known, context, scheme
-            )
+            self.programs[name] = made.blind_party(agreement, columns, shared, labelled, known, context)
         if helper is not None:
-            self.programs[helper] = made.key_holder(agreement, PartyContext(), scheme)
+            self.programs[helper] = made.key_holder(agreement, PartyContext())
         for name, state in (states or {}).items():
             self.programs[name].restore(state)
         self.rows = self.programs["A"]._rows, self.programs["B"]._rows
@@ -146,8 +154,8 @@ class Run:
 
     def plain(self, rounds: int | None = None) -> PlainTransfer:
         """The same rounds in the clear."""
-        done = PlainTransfer(self.plan, *self.rows, self.recipe.seed)
-        for t in range(self.recipe.rounds if rounds is None else rounds):
+        done = PlainTransfer(self.plan, *self.rows, self.assembly.settings.seed)
+        for t in range(self.assembly.settings.rounds if rounds is None else rounds):
             done.round(self.agreement.learning_rate(t))
         return done
 
@@ -184,34 +192,34 @@ def test_the_maps_are_those_of_the_plain_rounds(
     algorithm: Algorithm, sizes: tuple[int, int], helper: str | None
 ) -> None:
     hidden, outputs = sizes
-    run = Run(recipe(algorithm=algorithm, hidden=hidden, rounds=3), data(outputs=outputs), helper=helper)
+    run = Run(assembly(algorithm=algorithm, hidden=hidden, rounds=3), data(outputs=outputs), helper=helper)
     assert_as_plain(run, run.plain())
 
 
 @pytest.mark.parametrize("rate", [0.05, InverseSqrt(0.05)], ids=repr)
 def test_given_rates_may_change_by_round(rate: Any) -> None:
-    run = Run(recipe(learning_rate=rate, algorithm=FedBCD(2), rounds=3, allow_unstable=True), data())
+    run = Run(unchecked(learning_rate=rate, algorithm=FedBCD(2), rounds=3), data())
     assert_as_plain(run, run.plain())
 
 
 @pytest.mark.parametrize(("helper", "outputs"), [(None, 1), (HELPER, 3)])
 def test_scores_go_to_the_label_party_and_are_those_of_the_model(helper: str | None, outputs: int) -> None:
-    made = recipe(rounds=4, evaluate_every=2)
+    made = assembly(rounds=4, evaluate_every=2)
     run = Run(made, data(outputs=outputs), helper=helper, evaluated=True)
     b = run.rows[1]
     for scores, rounds in zip(run.scores, (2, 4), strict=True):
         due = b.shared[b.labelled] @ run.plain(rounds).score_map
         assert scores.shape == due.shape
-        assert np.abs(scores - due).max() < 2.0**-made.score_precision + CLOSE
+        assert np.abs(scores - due).max() < 2.0 ** -made.settings.option("score_precision") + CLOSE
     assert run.run.outcomes["B"].history == [] and len(run.run.outcomes["A"].history) == 2
 
 
 @pytest.mark.parametrize("helper", [None, HELPER])
 def test_an_interrupted_run_goes_on_from_its_shares(helper: str | None) -> None:
     table = data(outputs=3)
-    first = Run(recipe(rounds=2), table, helper=helper)
+    first = Run(assembly(rounds=2), table, helper=helper)
     states = {name: program.state() for name, program in first.programs.items()}
-    resumed = Run(recipe(rounds=4), table, helper=helper, states=states)
+    resumed = Run(assembly(rounds=4), table, helper=helper, states=states)
     assert_as_plain(resumed, resumed.plain())
     broken = {**states["A"], "share_a": states["A"]["share_a"][:-1]}
     with pytest.raises(DataError, match="checkpoint: share_a"):
@@ -223,7 +231,7 @@ def test_an_interrupted_run_goes_on_from_its_shares(helper: str | None) -> None:
 @pytest.mark.parametrize("helper", [None, HELPER])
 def test_a_repeated_evaluation_scores_the_shares_that_were_fixed_before(helper: str | None) -> None:
     """Computing them again would round them otherwise: another model, and so another question."""
-    made, table = recipe(rounds=2, evaluate_every=2), data()
+    made, table = assembly(rounds=2, evaluate_every=2), data()
     first = Run(made, table, helper=helper, evaluated=True)
     states = {name: program.checkpoint() for name, program in first.programs.items()}
     again = Run(made, table, helper=helper, states=states, evaluated=True)
@@ -246,7 +254,7 @@ def test_a_holders_shares_and_all_that_it_gets_are_uniform(helper: str | None) -
     and ciphertexts is sent in a training without scores.
     """
     seen: list[Message] = []
-    made, table = recipe(rounds=2, hidden=2), data(columns=(10, 12), outputs=3)
+    made, table = assembly(rounds=2, hidden=2), data(columns=(10, 12), outputs=3)
     run = Run(made, table, helper=helper, tap=seen.append)
     for name in ("A", run.second):
         maps = run.programs[name].maps
@@ -276,7 +284,7 @@ def test_a_finds_columns_of_b_in_the_pass_only_if_masks_are_left_out(
     if naive:
         monkeypatch.setattr(clear, "uniform", nothing)
     seen: list[Message] = []
-    run = Run(recipe(rounds=1), data(rows=24, columns=(30, 5)), tap=seen.append)
+    run = Run(assembly(rounds=1), data(rows=24, columns=(30, 5)), tap=seen.append)
     (reply,) = (m for m in seen if m.kind == "reply" and m.step == PART_STEP + 1)
     a, b = run.rows
     crossed = shares.to_floats(shares.from_bytes(reply.payload, (5, 32, 6)), PRODUCT_BITS)[:31]
@@ -294,7 +302,7 @@ def test_b_finds_the_map_of_a_in_differences_only_if_masks_are_left_out(
     if naive:
         monkeypatch.setattr(loop, "prepare_all", partial(prepare_all, draw=nothing))
     seen: list[Message] = []
-    run = Run(recipe(rounds=1), data(columns=(30, 5)), tap=seen.append)
+    run = Run(assembly(rounds=1), data(columns=(30, 5)), tap=seen.append)
     told = next(m for m in seen if m.kind == "difference" and m.sender == "A")
     words = len(told.payload) // 8
     numbers = shares.from_bytes(told.payload, (5, 3 * words // 5))[:, :31]  # K'W_A is asked for first
@@ -308,7 +316,7 @@ def test_messages_of_a_round_depend_on_the_local_steps_alone(steps: int) -> None
     """Both holders send one message a trip: three trips, one more a local step of A, one at the end."""
     counts = []
     for rounds, rows in ((1, 40), (3, 80)):
-        run = Run(recipe(algorithm=FedBCD(steps), rounds=rounds), data(rows))
+        run = Run(assembly(algorithm=FedBCD(steps), rounds=rounds), data(rows))
         counts.append(run.sent())
     each = (counts[1]["difference"] - counts[0]["difference"]) / 2
     trips = max(steps + 3, {1: 4, 2: 4, 5: 6, 8: 8}[steps])
@@ -324,7 +332,7 @@ def test_bytes_of_a_round_are_those_of_its_differences() -> None:
     S 4b; coefficients 3b, Phi S 6, weights 1; Z Phi' 4b + 4, g 4; pushes 2. At the end v: 2(b + 1).
     """
     rounds, a, b = 3, 10, 15
-    run = Run(recipe(algorithm=FedBCD(2), rounds=rounds), data(columns=(a - 1, b - 1)))
+    run = Run(assembly(algorithm=FedBCD(2), rounds=rounds), data(columns=(a - 1, b - 1)))
     sizes = [
         entry.bytes
         for link in run.run.links.values()
@@ -350,7 +358,7 @@ def test_truncated_numbers_of_a_run_stay_below_a_quarter_of_their_bound(
     monkeypatch.setattr(TransferRound, "_cut", noted)
     given_a, given_b, labels, shared = data(rows=300, columns=(10, 12))
     waved = with_waves(given_a, np.arange(10)), with_waves(given_b, np.arange(12))
-    run = Run(recipe(algorithm=FedBCD(5), rounds=10, l2=0.05), (*waved, labels, shared), helper=helper)
+    run = Run(assembly(algorithm=FedBCD(5), rounds=10, l2=0.05), (*waved, labels, shared), helper=helper)
     pairs = zip(seen[True], seen[False], strict=True)
     moved = sum(np.abs(shares.to_floats(shares.add(*both), shares.WIDTH)).sum() for both in pairs)
     a, b = run.rows
@@ -382,7 +390,7 @@ def test_a_random_number_serves_once() -> None:
         pair.open([(0, values)])
     with pytest.raises(MaskError, match="serve twice"):
         pair.open([(2, values)])
-    run = Run(recipe(rounds=1), data())
+    run = Run(assembly(rounds=1), data())
     with pytest.raises(MaskError, match="are left"):
         run.programs["A"]._products.times(("K",), run.programs["A"].maps.b)
     with pytest.raises(MaskError, match="are left"):
@@ -394,17 +402,17 @@ def test_a_run_whose_shares_might_wrap_does_not_start() -> None:
     assert transfer_wrap_bound(plan, 10) < 2.0**-22
     assert transfer_wrap_bound(replace(plan, outputs=10), 10) < MOST_WRAPS
     with pytest.raises(SettingError, match="rounds: 100000 rounds with 9 columns"):
-        Run(recipe(rounds=100_000), data())
+        Run(assembly(rounds=100_000), data())
 
 
 @pytest.mark.parametrize("helper", [None, HELPER])
 def test_a_run_under_encryption(helper: str | None) -> None:
-    made = recipe(rounds=2, evaluate_every=2)
+    made = assembly(rounds=2, evaluate_every=2)
     run = Run(made, data(outputs=3), RLWE, helper=helper, evaluated=True)
     assert_as_plain(run, run.plain())
     b = run.rows[1]
     due = b.shared[b.labelled] @ run.plain().score_map
-    assert np.abs(run.scores[0] - due).max() < 2.0**-made.score_precision + CLOSE
+    assert np.abs(run.scores[0] - due).max() < 2.0 ** -made.settings.option("score_precision") + CLOSE
 
 
 @st.composite
@@ -462,8 +470,8 @@ def test_the_loss_falls_in_every_round_whatever_the_columns(run: PlainTransfer) 
 
 def test_what_cannot_be_done_is_refused_by_name() -> None:
     with pytest.raises(SettingError, match="batch_size: 8 given"):
-        recipe(batch_size=8)
+        assembly(batch_size=8)
     with pytest.raises(SettingError, match="learning_rate: 60 given; with the columns of B"):
-        Run(recipe(learning_rate=60.0), data())
+        Run(assembly(learning_rate=60.0), data())
     with pytest.raises(DataError, match="less than 256 is allowed; standardise"):
-        Run(recipe(learning_rate=60.0, allow_unstable=True), data())
+        Run(unchecked(learning_rate=60.0), data())

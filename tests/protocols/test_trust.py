@@ -16,6 +16,7 @@ from securefed.crypto.lattice.word_ring import centred
 from securefed.protocols.objectives import TrustWarning, needed_trust
 from securefed.protocols.own_gradient.openings import check_sums
 from tests.audit.test_attack_opening_layout import COLUMNS, ROWS, agreed
+from tests.flat import estimator
 
 DIGITS = 20
 
@@ -40,7 +41,7 @@ def test_the_line_is_there_where_it_is_true(scheme: str, reveal: str, said: bool
 def test_fit_says_it(scheme: str) -> None:
     rng = np.random.default_rng(0)
     parties = [Party("a", rng.normal(size=(40, 2))), Party("b", rng.normal(size=(40, 2)), labels=[0, 1] * 20)]
-    model = GeneralisedLinear(scheme=scheme, reveal="own-gradient", rounds=1, learning_rate=0.1)
+    model = estimator(GeneralisedLinear, scheme=scheme, reveal="own-gradient", rounds=1, learning_rate=0.1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TrustWarning)
         model.fit(parties)

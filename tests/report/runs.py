@@ -8,10 +8,9 @@ from time import perf_counter
 
 import numpy as np
 
-from securefed.assembly.recipe import PartyContext
 from securefed.crypto import KeyHolder, key_kind, load_public_key
 from securefed.plan.scenario import Scenario
-from securefed.protocols.loop import EvaluationRows
+from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, LocalRun, Message, Program, get_network, run_local
@@ -65,8 +64,8 @@ def run(
 ) -> tuple[Counted, LocalRun]:
     """The scenario for real, on random data."""
     rng = np.random.default_rng(seed)
-    agreement, recipe = scenario.agreement, scenario.recipe
-    kind = key_kind(recipe.scheme, agreement.reveal)
+    agreement = scenario.agreement
+    kind = key_kind(scenario.settings.scheme, agreement.reveal)
     names, last, rows = agreement.names, agreement.label_party, agreement.batches.rows
     signs = np.where(np.arange(rows) % 2, 1.0, -1.0)
     if scenario.outputs > 1:

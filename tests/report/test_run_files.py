@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from securefed.assembly.recipe import LinearRecipe
 from securefed.audit.report import audit
 from securefed.errors import DataError
 from securefed.plan.scenario import Scenario
@@ -18,6 +17,7 @@ from securefed.report import RunDirectory, Timeline
 from securefed.report.page import render, seconds, size
 from securefed.report.summary import PartyAccount, saw
 from securefed.transport import Path as ClockPath
+from tests.flat import linear_settings
 from tests.report.drawings import parsed
 from tests.report.runs import run
 
@@ -26,7 +26,7 @@ SETTINGS = {"reveal": "own-gradient", "loss_form": "taylor", "rounds": 3, "learn
 
 def account(scheme: str = "ckks", party: str = "bank", **settings: object) -> PartyAccount:
     scenario = Scenario(
-        LinearRecipe(scheme=scheme, algorithm=FedBCD(2), **{**SETTINGS, **settings}),  # type: ignore[arg-type]
+        linear_settings(scheme=scheme, algorithm=FedBCD(2), **{**SETTINGS, **settings}),  # type: ignore[arg-type]
         {"shop": 3, "bank": 2},
         20,
     )

@@ -32,6 +32,10 @@ class LinearScorer:
         """What besides the row a part follows from."""
         return type(self.model).__name__.encode() + self.model.parameters.tobytes()
 
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        """For a file."""
+        return dict(self.model.to_arrays())
+
     def part(self, features: Array) -> Array:
         part = self.model.forward(features)
         largest = float(np.max(np.abs(part)))
@@ -60,6 +64,11 @@ class TransferScorer:
     def content(self) -> bytes:
         """What of B's besides the row a score follows from."""
         return self.layer.activation.encode() + self.layer.parameters.tobytes()
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        """For a file."""
+        phi = {} if self.phi is None else {"phi": self.phi}
+        return {**self.layer.to_arrays(), **phi}
 
     def hidden(self, features: Array) -> Array:
         """u of each row (B)."""

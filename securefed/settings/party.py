@@ -3,7 +3,8 @@
     [party]     name, role, listen, folder, ...        this party's own business
     [data]      file, id, label, columns, ...          likewise
     [peers.X]   address, certificate or authority      one table for each other party
-    [run]       name, parties, objective, scheme, ...  the same at all parties, compared when they meet
+    [run]       name, parties, objective, rounds, ...  the same at all parties, compared when they meet
+    [run.protection]   kind, scheme, ...               likewise
 
 Everything is checked when the file is read: an unknown key, a wrong type or a value that is not allowed is
 one line that names the file, the key, what was given and what is allowed. Paths are relative to the file.
@@ -13,20 +14,32 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from securefed.checks import check_choice, check_flag, check_integer, check_number
 from securefed.data.columns import TRANSFORMS
 from securefed.data.policy import Policy
 from securefed.data.psi import check_peer_ids
 from securefed.errors import SecurefedError, SettingError
-from securefed.labels.base_model import LabelOptions, check_class_weight, check_family
-from securefed.labels.calibration import check_threshold
-from securefed.process.fields import check_keys, check_names, check_text
-from securefed.process.run_settings import RunSettings
+from securefed.labels.base_model import LabelOptions
 from securefed.protocols.scoring.score_ledger import MODES
+from securefed.settings.declare import (
+    Declared,
+    anything,
+    check_keys,
+    check_names,
+    check_text,
+    choice,
+    declared,
+    flag,
+    integer,
+    number,
+    optional,
+    setting,
+)
+from securefed.settings.estimator import Labels
+from securefed.settings.run import RunSettings
 from securefed.transport.identity import Certificate, Peer, check_party_name, parse_address
 
 __all__ = ["DataSettings", "OwnSettings", "PartyFile", "read_party_file", "settings_problems"]
@@ -35,86 +48,137 @@ Table = Mapping[str, Any]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class OwnSettings:
-    """[party]"""
-
-    name: str
-    role: str = "data"
-    listen: str = "0.0.0.0:7001"  # mutual TLS decides who gets in
-    folder: str = "runs"
-    keys: str = "."
-    engine: str | int | None = None
-    start_seed: int | None = None
-    wait: float = 600.0
-    patience: float = 120.0
-    score_ledger: str = "refuse"
-
-    def __post_init__(self) -> None:
-        check_party_name(self.name)
-        check_choice("role", self.role, ("data", "key-holder"))
-        parse_address(self.listen)
-        check_text("folder", self.folder)
-        check_text("keys", self.keys)
-        if self.start_seed is not None:
-            check_integer("start_seed", self.start_seed, least=0)
-        check_number("wait", self.wait, above=0.0)
-        check_number("patience", self.patience, above=0.0)
-        check_choice("score_ledger", self.score_ledger, MODES)
+def _text(name: str, value: Any) -> str:
+    return check_text(name, value)
 
 
-@dataclass(frozen=True)
-class DataSettings:
-    """[data]"""
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    return check_names(name, value)
 
-    file: str
-    id: str | None = None
-    label: str | None = None
-    columns: tuple[str, ...] | None = None
-    drop: tuple[str, ...] = ()
-    one_hot: tuple[str, ...] | None = None
-    standardise: bool = True
-    transform: str = "none"
-    impute: str | Mapping[str, str] | None = None
-    dates: Mapping[str, str] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
-    rare: int | None = None
-    unknown: str = "ignore"
-    decimal: str | None = None
-    dayfirst: bool | None = None
-    separator: str | None = None
-    threshold: str | float = "half"
-    weight: str | None = None
-    offset: str | None = None
-    class_weight: str | Mapping[str, float] | None = "auto"
-    family: str | float | None = None
-    base: str = "zero"
-    peer_ids: int | None = None
-    """How many ids a peer may put into the private intersection (securefed.data.psi has the default)."""
 
-    def __post_init__(self) -> None:
-        check_text("file", self.file)
-        for name in ("id", "label", "weight", "offset"):
-            if getattr(self, name) is not None:
-                check_text(name, getattr(self, name))
-        for name in ("columns", "drop", "one_hot", "missing"):
-            value = getattr(self, name)
-            if isinstance(value, list):
-                object.__setattr__(self, name, check_names(name, value))
-            elif value is not None and not isinstance(value, tuple):
-                raise SettingError(f"{name} must be a list of names, not {value!r}")
-        check_flag("standardise", self.standardise)
-        check_choice("transform", self.transform, TRANSFORMS)
-        check_threshold(self.threshold)
+def _address(name: str, value: Any) -> Any:
+    parse_address(value)
+    return value
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OwnSettings(Declared):
+    """[party]: this party's own business."""
+
+    name: str = setting(
+        MISSING,
+        lambda name, value: check_party_name(value),
+        "As in the certificate; the peers know this party by it.",
+    )
+    role: str = setting("data", choice(("data", "key-holder")), '"data" or "key-holder".')
+    listen: str = setting(
+        "0.0.0.0:7001",
+        _address,
+        "Where this party waits for the others: one TCP port, mutual TLS.",
+    )
+    folder: str = setting("runs", _text, "Run directories: runs/<run name>/.")
+    keys: str = setting(".", _text, "Where the keys are.")
+    engine: Any = setting(
+        None,
+        anything,
+        'Parallel work: "processes" (one a core), "serial", a number, or "ray".',
+        example="processes",
+    )
+    start_seed: int | None = setting(
+        None,
+        optional(integer(least=0)),
+        "Start of a network or hidden layer; left out: random. It is a secret of this party.",
+        example=1,
+    )
+    wait: float = setting(600.0, number(above=0.0), "Seconds that a missing peer is waited for.")
+    patience: float = setting(
+        120.0, number(above=0.0), "Seconds without an answer until a peer counts as missing."
+    )
+    score_ledger: str = setting(
+        "refuse",
+        choice(MODES),
+        'When scores would show too much of a person\'s columns: "refuse", "warn" or "off".',
+    )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DataSettings(Labels):
+    """[data]: this party's file, and what is done with it. It never leaves this machine."""
+
+    file: str = setting(MISSING, _text, "A CSV or Parquet file.")
+    id: str | None = setting(
+        None, optional(_text), "Column that says who a row is about; aligned privately.", example="id"
+    )
+    label: str | None = setting(
+        None, optional(_text), "Label party: the column that is to be predicted.", example="label"
+    )
+    columns: tuple[str, ...] | None = setting(
+        None, optional(_names), "Features. Left out: all but id and label.", example=["age", "income"]
+    )
+    drop: tuple[str, ...] = setting((), _names, "Or: all columns but these.", example=["comment"])
+    one_hot: tuple[str, ...] | None = setting(
+        None,
+        optional(_names),
+        "Categories. Left out: every column that holds words.",
+        example=["region"],
+    )
+    standardise: bool = setting(True, flag, "Mean 0 and variance 1 on this party's rows.")
+    transform: str = setting(
+        "none", choice(TRANSFORMS), '"auto": splines for numbers, rare categories together, gaps marked.'
+    )
+    impute: Any = setting(
+        None,
+        anything,
+        'Gaps: "median", "most-frequent" or "indicator" (marked too). Left out: refused.',
+        example="indicator",
+    )
+    dates: Any = setting(
+        None,
+        lambda name, value: value or {},
+        'Columns with dates: "age" (years before the newest) or "parts" (year, month, weekday).',
+        example={"born": "age"},
+    )
+    missing: tuple[str, ...] = setting(
+        (), _names, "Words that mean that a value is not known.", example=["NA", "unknown"]
+    )
+    rare: int | None = setting(None, anything, "Categories of fewer rows are put together.", example=10)
+    decimal: str | None = setting(
+        None, anything, "Before the decimals. Left out: recognised where only one reading fits.", example=","
+    )
+    dayfirst: bool | None = setting(
+        None,
+        anything,
+        "Whether 03/01/2024 is in January. Left out: recognised where only one reading fits.",
+        example=True,
+    )
+    separator: str | None = setting(
+        None, anything, "Between the fields of a text file. Left out: recognised.", example=";"
+    )
+    unknown: str = setting(
+        "ignore", anything, 'Categories that training did not have: "ignore" (counted and told) or "refuse".'
+    )
+    weight: str | None = setting(
+        None, optional(_text), "Label party: a column that says how much a row counts.", example="weight"
+    )
+    offset: str | None = setting(
+        None,
+        optional(_text),
+        "Label party: a column that is added to what the other columns say.",
+        example="log_exposure",
+    )
+    peer_ids: int | None = setting(
+        None,
+        optional(lambda name, value: check_peer_ids(value)),
+        "Ids that a peer may put in. Left out: ten times this party's, 100000 at least.",
+        example=100000,
+    )
+
+    def check(self) -> None:
         _ = self.policy
-        check_choice("base", self.base, ("zero", "own"))
-        check_class_weight(self.class_weight)
         if self.wishes.any and self.label is None:
             raise SettingError(
                 "weight, offset, class_weight, family and base are the label party's, and no label is named"
             )
-        if self.peer_ids is not None:
-            check_peer_ids(self.peer_ids)
         if self.columns is not None and not self.columns:
             raise SettingError("columns must name at least one column, or be left out for all")
         if self.columns is not None and self.drop:
@@ -123,13 +187,7 @@ class DataSettings:
     @property
     def wishes(self) -> LabelOptions:
         """What the label party wants of its rows."""
-        return LabelOptions(
-            self.base == "own",
-            self.class_weight,
-            check_family(self.family),
-            self.weight is not None,
-            self.offset is not None,
-        )
+        return self.options(weighted=self.weight is not None, offset=self.offset is not None)
 
     @property
     def policy(self) -> Policy:
@@ -214,7 +272,7 @@ def _table(path: Path, table: Table, name: str) -> dict[str, Any]:
 
 def _section(path: Path, table: Table, name: str, kind: type[Any]) -> dict[str, Any]:
     found = _table(path, table, name)
-    check_keys(f"{path} [{name}]", found, tuple(each.name for each in fields(kind)))
+    check_keys(f"{path} [{name}]", found, declared(kind))
     required = "name" if kind is OwnSettings else "file"
     if required not in found:
         raise SettingError(f"{path} [{name}]: {required} is missing")

@@ -1,0 +1,211 @@
+"""What a run of one objective is assembled from: everything that differs between objectives.
+
+An assembly takes the settings of a run. With what the others say about themselves in public (`Member`) each
+party builds the agreement and its own program; nobody needs anybody else's data for that. Simulations, party
+processes and plans all build programs here, and know no objective by its name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.checks import check_choice
+from securefed.crypto.blind.interface import CrossScheme
+from securefed.errors import DataError, SettingError
+from securefed.models import HiddenLayer, LocalModel
+from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.blind.scoring import ModelPart, ScorePlan
+from securefed.protocols.loop import PartyContext, PartyLoop
+from securefed.protocols.objectives import Objective
+from securefed.protocols.objectives import register as register_objective
+from securefed.protocols.scoring.scorers import Scorer
+from securefed.settings.objectives import ObjectiveSettings, register_settings
+from securefed.settings.protection import ByGradient, Protection
+
+__all__ = [
+    "ASSEMBLIES",
+    "HELPER",
+    "KEY_HOLDER",
+    "Arrays",
+    "Assembly",
+    "Model",
+    "Part",
+    "Trained",
+    "assembly_of",
+    "register",
+    "unfit",
+]
+
+Array = NDArray[np.float64]
+Arrays = Mapping[str, NDArray[np.generic]]
+Model = LocalModel | HiddenLayer
+Part = Scorer | ModelPart
+S = TypeVar("S", bound=ObjectiveSettings)
+KEY_HOLDER = "key-holder"
+HELPER = "helper"
+"""The party without data of a simulated run: it holds the key, or the second shares of a blind run."""
+SMALL = 1e-3
+"""A rate that moves nothing far."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A party's program, and the model that it starts from; a helper has none."""
+
+    program: PartyLoop
+    model: Model | None
+
+
+class Assembly(ABC, Generic[S]):
+    """The parts of a run of one objective, from its settings."""
+
+    settings_class: ClassVar[type[ObjectiveSettings]]
+    estimator: ClassVar[str]
+    """The word in a shard that says which estimator reads it."""
+
+    def __init__(self, settings: S, scheme: CrossScheme | None = None) -> None:
+        self.settings = settings
+        self._scheme = scheme
+
+    @property
+    def scheme(self) -> CrossScheme:
+        """The encrypted product of a blind run: that of the settings, or another one (plans, tests)."""
+        return self.settings.cross_scheme() if self._scheme is None else self._scheme
+
+    # A run
+
+    @abstractmethod
+    def model(self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None) -> Model:
+        """Return a party's part of the model before training. `seed`: where it starts, if that is random."""
+
+    def member(self, name: str, model: Model) -> Member:
+        """Return a party as the others know it."""
+        return Member(name, model.size, model.is_linear)
+
+    def columns(self, prepared: int) -> int:
+        """Return how many columns a program takes, of so many prepared ones."""
+        return prepared
+
+    def features(self, prepared: Array, untransformed: NDArray[np.intp] | None) -> Array:
+        """Return the columns as a program takes them; `untransformed` indexes the raw ones."""
+        return prepared
+
+    def check_columns(self, prepared: Array) -> None:
+        """Raise SettingError where a program would refuse the columns."""
+        return
+
+    @abstractmethod
+    def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
+        """Return what all parties run by. `held` of the common `rows` are held out."""
+
+    @abstractmethod
+    def program(
+        self,
+        agreement: Agreement,
+        name: str,
+        model: Model,
+        features: Array,
+        targets: Array | None,
+        rows: NDArray[np.intp],
+        labelled: NDArray[np.bool_],
+        context: PartyContext,
+    ) -> PartyLoop:
+        """Return a party's program.
+
+        `rows` of the features and targets are the common ones, in the agreed order: all of them where
+        everybody has the same people. `labelled` says which of them have labels.
+        """
+
+    def key_holder(self, agreement: Agreement, context: PartyContext) -> PartyLoop:
+        """Return the program of the party without data: a helper, or a key-holder."""
+        raise SettingError(f"objective: {agreement.objective!r} has no party without data")
+
+    def rehearsed(self) -> S:
+        """Return settings for random columns and fake keys that change nothing of what is sent.
+
+        A rate was chosen for the real columns. What the ledger would refuse, a plan says by itself.
+        """
+        return replace(self.settings, learning_rate=SMALL, protection=self._permissive())
+
+    def _permissive(self) -> Protection:
+        protection = self.settings.protection
+        if not isinstance(protection, ByGradient):
+            return protection
+        return replace(protection, allow_determined=True)
+
+    # What is kept
+
+    @abstractmethod
+    def part(self, trained: Trained) -> Part:
+        """Return a party's part of a trained model; a helper's too."""
+
+    def released(self, trained: Trained) -> Model | None:
+        """Return the party's own model where a blind run opened its parameters to it."""
+        return None
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Return the settings that a saved model needs."""
+
+    def save(self, part: Part, released: Model | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what all know of the model, and the party's own arrays.
+
+        Released parameters lie beside the shares, for their owner to read; scores take the shares.
+        """
+        public, arrays = self.facts(), dict(part.to_arrays())
+        if isinstance(part, ModelPart):
+            public |= {"scheme": self.settings.scheme, "blind": part.plan.to_dict()}
+        return public, {**arrays, **({} if released is None else released.to_arrays())}
+
+    def load(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> Part:
+        """Return the part of the model that `save` gave."""
+        if "blind" in public:
+            return ModelPart.from_arrays(ScorePlan.from_dict(public["blind"]), arrays)
+        return self.load_scorer(public, arrays)
+
+    @abstractmethod
+    def load_scorer(self, public: Mapping[str, Any], arrays: dict[str, Any]) -> Scorer:
+        """Return a part of a model whose owners know their parameters."""
+
+    def scored(self, part: Part, prepared: Array, untransformed: NDArray[np.intp], *, last: bool) -> Array:
+        """Return the columns of rows that are scored."""
+        return self.features(prepared, untransformed)
+
+    def prediction_agreement(self, parties: Sequence[str], outputs: int, key_holder: str | None) -> Agreement:
+        """Return what a prediction runs by: everybody derives the same from the settings."""
+        settings = self.settings.for_prediction()
+        members = tuple(Member(name, 1, settings.blind) for name in parties)
+        agreement = type(self)(settings).agreement(members, 1, outputs)
+        return replace(agreement, key_holder=key_holder)
+
+
+ASSEMBLIES: dict[str, type[Assembly[Any]]] = {}
+
+
+def register(assembly: type[Assembly[Any]], objective: Objective | None = None) -> None:
+    """Make an objective known.
+
+    `objective`: what the protocols have to know of it. The package's own have that already.
+    """
+    name = assembly.settings_class.objective
+    if name in ASSEMBLIES:
+        raise SettingError(f"objective: {name!r} given, and there is one of that name")
+    if objective is not None:
+        register_objective(name, objective)
+        register_settings(assembly.settings_class)
+    ASSEMBLIES[name] = assembly
+
+
+def assembly_of(settings: ObjectiveSettings, scheme: CrossScheme | None = None) -> Assembly[Any]:
+    """Return the assembly of these settings."""
+    return ASSEMBLIES[check_choice("objective", settings.objective, ASSEMBLIES)](settings, scheme)
+
+
+def unfit(model: object, objective: str) -> DataError:
+    return DataError(f"a {type(model).__name__} does not fit the objective {objective}")

@@ -1,0 +1,216 @@
+"""From settings and a party's own data to its program: the same for simulations and for party processes.
+
+What a party puts in is its own: prepared columns, labels if it has them, the start of its model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from securefed.assembly.base import Assembly, Model, Trained
+from securefed.data.labels import binary_labels, check_known, missing_labels
+from securefed.data.storage import take_rows
+from securefed.errors import DataError, SettingError
+from securefed.labels.base_model import LabelOptions
+from securefed.labels.label_model import LabelModel
+from securefed.labels.quality import HeldOut
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.loop import EvaluationRows, PartyContext
+from securefed.protocols.objectives import get_objective
+from securefed.settings.objectives import ObjectiveSettings
+
+__all__ = ["Measured", "PartyData", "build", "known_rows", "label_targets"]
+
+Array = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PartyData:
+    """A party's rows as numbers, and what it knows of its labels."""
+
+    features: Array
+    """Prepared columns."""
+    targets: Array | None = None
+    """-1 and +1 (NaN where unknown), or numbers; a column for each class or target."""
+    labels: LabelModel | None = None
+    """How labels became targets, and how scores will become answers."""
+    untransformed: Places | None = None
+    """Which of the columns are as they were in the file; None: all."""
+    weights: Array | None = None
+    offset: Array | None = None
+
+    @property
+    def known(self) -> NDArray[np.bool_] | None:
+        """Which rows have labels; None at a party without labels."""
+        return None if self.targets is None else known_rows(self.targets)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What the label party measures the model with."""
+
+    held: HeldOut
+    own: tuple[Array, Array, Array]
+    """Its columns and targets of the training rows, and its columns of the held-out ones."""
+
+
+def known_rows(targets: Array) -> NDArray[np.bool_]:
+    """Say which rows have targets."""
+    return np.asarray(~np.isnan(targets.reshape(len(targets), -1)).any(axis=1), dtype=np.bool_)
+
+
+def label_targets(
+    settings: ObjectiveSettings,
+    labels: NDArray[Any],
+    party: str,
+    wishes: LabelOptions | None = None,
+    *,
+    classes: int | None = None,
+    standardise: bool = True,
+) -> tuple[Array, LabelModel]:
+    """Return labels as the objective takes them, and what the label party knows of them.
+
+    `classes`: how many were agreed on; None: as many as there are.
+    """
+    from securefed.labels.classes import ClassModels
+
+    loss, wishes = settings.loss_function, wishes or LabelOptions()
+    several = loss.binary and labels.ndim == 1 and (classes or _count(labels)) > 2
+    if settings.aims:
+        wishes = wishes.settled(
+            labels, free=settings.weighs_rare_classes and not several and settings.holdout > 0.0
+        )
+        wishes.check(loss, taylor=settings.taylor, dp_noise=settings.option("dp_noise"))
+    elif wishes.any:
+        raise SettingError(f"weight, offset, class_weight, family and base: not for {settings.objective!r}")
+    bound, same_people = settings.option("margin_bound"), get_objective(settings.objective).same_people
+    if labels.ndim == 2:
+        from securefed.labels.targets import TargetModels
+
+        if not settings.blind or settings.option("release"):
+            raise SettingError(
+                f"labels: {labels.shape[1]} columns given; several targets take Blind() without a release"
+            )
+        many = TargetModels.of(labels, party, loss, standardise=standardise, taylor=True, wishes=wishes)
+        return many.targets(labels, party, bound), many
+    if not loss.binary or (same_people and not several and classes is None):
+        side = LabelModel.of(
+            labels, party, loss, standardise=standardise, taylor=settings.taylor, wishes=wishes
+        )
+        return side.targets(labels, party, bound), side
+    if not several:
+        signs, names = binary_labels(labels, party, allow_missing=not same_people)
+        return signs, LabelModel(loss, names, taylor=settings.taylor, wishes=wishes)
+    if wishes.any:
+        raise SettingError("weights, an offset or base='own' take one run a class, or two classes")
+    if same_people:
+        check_known(labels, party)
+    if classes is not None and _count(labels) != classes:
+        names = np.unique(np.array(labels[~missing_labels(labels)].tolist()))
+        few = ", ".join(str(each) for each in names[:5]) + (", ..." if len(names) > 5 else "")
+        raise DataError(f"{party}: labels have {len(names)} classes ({few}), classes = {classes} was agreed")
+    model, targets = ClassModels.with_gaps(labels, party, loss)
+    return targets, model
+
+
+def _count(labels: NDArray[Any]) -> int:
+    """How many classes labels have, missing ones aside."""
+    return len(set(labels[~missing_labels(labels)].tolist()))
+
+
+def build(
+    assembly: Assembly[Any],
+    agreement: Agreement,
+    name: str,
+    data: PartyData,
+    rows: Places,
+    labelled: NDArray[np.bool_],
+    division: tuple[Places, Places],
+    model: Model,
+    context: PartyContext,
+    validation: PartyData | None = None,
+) -> tuple[Trained, Measured | None]:
+    """Return a data party's program, and what the label party measures the model with.
+
+    Parameters
+    ----------
+    rows : the common rows of the party's data, in the agreed order.
+    labelled : which of them have labels.
+    division : of the common rows, those to train on and those that are held out.
+    validation : other rows to measure with, in place of held-out ones.
+    """
+    everybody = get_objective(agreement.objective).same_people
+    kept, aside = division
+    train, held = rows[kept], rows[aside]
+    # Where the last rounds learn from the held-out rows too, programs take all.
+    again = agreement.batches.holdout_rows > 0
+    learning = rows if again else train
+    features, targets = assembly.features(data.features, data.untransformed), data.targets
+    columns = take_rows(features, learning) if everybody else features
+    aimed = targets
+    if not everybody and targets is not None:
+        aimed = targets.copy()
+        aimed[held] = np.nan  # all other labels make Phi
+    if data.labels is not None:
+        data.labels.check_measured(name, len(held) if validation is None else len(validation.features))
+    if everybody:  # before anything is measured: scores are added to what it fits
+        trained = kept if again else np.arange(len(train))
+        aimed = _aimed(assembly.settings, data, learning, columns, trained, name)
+    measured: Measured | None = None
+    if agreement.scores_rows:
+        place, known = (held, labelled[aside]) if len(held) else (train, labelled[kept])
+        place = place if everybody else place[known]
+        if len(held) and not len(place):
+            raise DataError(f"holdout: none of the {len(held)} people that are held out has a label")
+        if validation is not None:
+            seen, truth = assembly.features(validation.features, data.untransformed), validation.targets
+            offset = validation.offset
+        else:
+            whole = everybody and not len(held) and not again
+            seen, truth = columns if whole else take_rows(features, place), _taken(targets, place)
+            offset = _taken(data.offset, place)
+        metric: Callable[[Array], float] | None = None
+        if truth is not None and targets is not None and data.labels is not None:
+            metric = quality = data.labels.held_out(truth, seen if everybody else None, offset)
+            if agreement.evaluate_every and quality.name == "accuracy":
+                lacking = "are all of one class" if data.labels.outputs == 1 else "lack a class"
+                raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
+            if len(held) or (validation is not None and everybody):
+                own = (take_rows(features, train) if again else columns), targets[train], seen
+                measured = Measured(quality, own if everybody else _without_columns(aimed, len(seen)))
+        context = replace(context, evaluation=EvaluationRows(seen, metric))
+    if everybody:
+        learning = np.arange(len(learning))
+    wanted = labelled if again else labelled[kept]
+    program = assembly.program(agreement, name, model, columns, aimed, learning, wanted, context)
+    return Trained(program, model), measured
+
+
+def _taken(values: Array | None, rows: Places) -> Array | None:
+    return None if values is None else values[rows]
+
+
+def _without_columns(targets: Array | None, rows: int) -> tuple[Array, Array, Array]:
+    """What the label party has of people that only the other one knows: how frequent its classes are."""
+    if targets is None:
+        raise DataError("the label party has no labels")
+    known = targets[known_rows(targets)]
+    return np.zeros((len(known), 1)), known, np.zeros((rows, 1))
+
+
+def _aimed(
+    settings: ObjectiveSettings, data: PartyData, rows: Places, columns: Array, trained: Places, name: str
+) -> Array | None:
+    """What the training fits of these rows, at the label party."""
+    targets = _taken(data.targets, rows)
+    if targets is None or data.labels is None or not settings.aims:
+        return targets
+    weights, offset = _taken(data.weights, rows), _taken(data.offset, rows)
+    bound = settings.option("margin_bound")
+    return data.labels.aim(name, bound, columns, targets, weights, offset, trained)

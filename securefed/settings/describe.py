@@ -1,0 +1,179 @@
+"""Texts that derive from declared settings: party.toml's template, the tables of the docs, docstrings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import indent, wrap
+from typing import Any
+
+from securefed.settings.declare import Declared, Setting, declared
+from securefed.settings.objectives import OBJECTIVE_SETTINGS
+from securefed.settings.party import DataSettings, OwnSettings
+from securefed.settings.protection import PROTECTIONS, Blind, Protection
+from securefed.settings.run import run_settings
+
+__all__ = ["parameters_text", "party_toml", "settings_tables", "toml_lines"]
+
+WIDTH = 100
+
+
+def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[str] = ()) -> str:
+    """Write a party.toml to edit: every setting with its meaning, those with a default commented out.
+
+    Parameters
+    ----------
+    name : the party's name.
+    key_holder : whether it is the party without data.
+    listen : host and port.
+    parties : the parties with data, the label party last; examples where none are named.
+    """
+    if not parties:
+        others = ("shop", "insurer", "bank") if key_holder else ("shop", "bank")
+        parties = others if key_holder or name in others else (name, "bank")
+    pair = len(parties) == 2
+    objective = "transfer" if key_holder and pair else "linear"
+    third = None if pair and not key_holder else name if key_holder else "notary"
+    own: dict[str, Any] = {"name": name, "role": "key-holder" if key_holder else "data", "listen": listen}
+    data: dict[str, Any] = {"file": f"{name}.csv", "id": "id"}
+    if name == parties[-1]:
+        data["label"] = "label"
+    everybody = [*parties, third] if third is not None else parties
+    parts = [
+        f"# securefed: the settings of {name}. Edit, then:  securefed party party.toml",
+        "# Lines that begin with # are comments. A setting that is commented out shows its default.",
+        "# securefed check party.toml lists everything that is still wrong. Paths are relative to this file.",
+        "",
+        "[party]",
+        *_lines(declared(OwnSettings), own),
+    ]
+    if not key_holder:
+        parts += ["", "# This party's data. It never leaves this machine.", "[data]"]
+        parts += _lines(declared(DataSettings), data)
+    parts += [
+        "",
+        "# One table for each other party: its address, and the certificate that its operator handed over.",
+        f"# Compare fingerprints by telephone: `securefed init {name} --show` prints this party's.",
+        "# Organisations that share an authority may name its certificate (authority) instead.",
+    ]
+    for peer in everybody:
+        if peer != name:
+            parts += [
+                f"[peers.{peer}]",
+                f'address = "{peer}.example:7001"',
+                f'certificate = "peers/{peer}.pem"',
+            ]
+    parts += [
+        "",
+        "# The same at all parties: they compare every value when they meet, and name what differs.",
+        "[run]",
+        'name = "first-run"',
+        "# In the order of their turns; the last one has the labels.",
+        f"parties = {_toml(list(parties))}",
+        "# The party without data; with three parties or more, or in transfer learning.",
+        '#key_holder = "notary"' if third is None else f'key_holder = "{third}"',
+        '# "linear": all have the same people; "transfer": two parties share some.',
+        f'objective = "{objective}"',
+        *_lines(run_settings(objective), {}),
+        "",
+        "# What training reveals:",
+        *(f'#   "{kind.kind}": {kind.summary}' for kind in PROTECTIONS.values()),
+        "[run.protection]",
+        f'kind = "{Blind.kind}"',
+        *_lines(_protection_settings(Blind, objective), {"scheme": declared(Blind)["scheme"].default}),
+        *_others(objective),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def _others(objective: str) -> list[str]:
+    """What other kinds of protection take besides."""
+    found = []
+    shown = _protection_settings(Blind, objective)
+    for kind in PROTECTIONS.values():
+        names = [name for name in _protection_settings(kind, objective) if name not in shown]
+        if names:
+            found += _comment(f'kind = "{kind.kind}" also takes {", ".join(names)} (docs/reference.md).')
+    return found
+
+
+def _lines(settings: Mapping[str, Setting], values: Mapping[str, Any]) -> list[str]:
+    found = []
+    for name, each in settings.items():
+        if not each.in_file:
+            continue
+        found += _comment(each.doc)
+        if name in values:
+            found.append(f"{name} = {_toml(values[name])}")
+        else:
+            found.append(f"#{name} = {_toml(_shown(each))}")
+    return found
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in wrap(text, WIDTH)]
+
+
+def _shown(each: Setting) -> Any:
+    """The default, or an example where TOML cannot write it."""
+    return each.example if each.example is not None else each.default
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def toml_lines(table: Mapping[str, Any], name: str) -> list[str]:
+    """Write a table with its sub-tables, without its own heading."""
+    found = [f"{key} = {_toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    for key, value in table.items():
+        if isinstance(value, dict):
+            found += [f"[{name}.{key}]", *toml_lines(value, f"{name}.{key}")]
+    return found
+
+
+def _protection_settings(kind: type[Protection], objective: str) -> dict[str, Setting]:
+    return {
+        name: each for name, each in declared(kind).items() if each.in_file and each.belongs_to(objective)
+    }
+
+
+def settings_tables() -> str:
+    """Every setting of party.toml in Markdown: a table for each table of the file."""
+    parts = ["### [party]", _table(declared(OwnSettings).values())]
+    parts += ["### [data]", _table(declared(DataSettings).values())]
+    for objective in OBJECTIVE_SETTINGS:
+        parts += [f'### [run], objective "{objective}"', _table(run_settings(objective).values())]
+    for kind in PROTECTIONS.values():
+        settings = [each for each in declared(kind).values() if each.in_file]
+        parts += [f'### [run.protection], kind "{kind.kind}"', _table(settings, objectives=True)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(settings: Iterable[Setting], *, objectives: bool = False) -> str:
+    rows = ["| setting | default | meaning |", "|---|---|---|"]
+    for each in settings:
+        default = "" if each.default is None or not _writable(each.default) else f"`{_toml(each.default)}`"
+        only = f" ({' and '.join(each.objectives)} only)" if objectives and each.objectives else ""
+        meaning = each.doc.replace("|", "\\|")
+        rows.append(f"| `{each.name}` | {default} | {meaning}{only} |")
+    return "\n".join(rows)
+
+
+def _writable(value: Any) -> bool:
+    return isinstance(value, str | int | float | list | tuple | dict)
+
+
+def parameters_text(*groups: type[Declared]) -> str:
+    """The section Parameters of an estimator's docstring."""
+    lines = ["Parameters", "----------"]
+    for group in groups:
+        for name, each in declared(group).items():
+            lines += [
+                f"{name} : {each.kind}",
+                *wrap(each.doc, WIDTH, initial_indent="    ", subsequent_indent="    "),
+            ]
+    return indent("\n".join(lines), "    ")

@@ -1,0 +1,440 @@
+"""The settings of each objective: what all parties of a run share.
+
+    ObjectiveSettings     what every objective has
+    LinearSettings        all parties have the same people; their parts of a score add up (equation 2)
+    TransferSettings      two parties share some people, of whom some have labels
+
+An objective from outside the package declares a class of its own and registers it (docs/extending.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from securefed.crypto import SCHEMES, cross_scheme, protects
+from securefed.crypto.blind.interface import CrossScheme
+from securefed.errors import SettingError
+from securefed.protocols.losses import LOSSES, Loss, get_loss
+from securefed.protocols.optimisers import SGD, Optimiser, get_optimiser
+from securefed.protocols.schedules import (
+    Algorithm,
+    Batches,
+    FedBCD,
+    FedSGD,
+    LearningRate,
+    Stopping,
+    as_learning_rate,
+    automatic_rounds,
+    check_holdout,
+)
+from securefed.settings.declare import (
+    Declared,
+    choice,
+    declared,
+    flag,
+    integer,
+    number,
+    optional,
+    setting,
+    word_or,
+)
+from securefed.settings.protection import Blind, OwnGradient, Plain, Protection, check_protection, option
+
+__all__ = [
+    "OBJECTIVE_SETTINGS",
+    "LinearSettings",
+    "Monitoring",
+    "ObjectiveSettings",
+    "TransferSettings",
+    "register_settings",
+]
+
+LEAST_PENALTY = 1e-4
+"""Of l2="auto": with more rows a penalty changes no prediction, but without one parameters have no bound."""
+
+
+def _algorithm(name: str, value: Any) -> Algorithm:
+    if not isinstance(value, FedSGD | FedBCD):
+        raise SettingError(f"{name}: {value!r} given, FedSGD(...) or FedBCD(...) is allowed")
+    return value
+
+
+def _holdout(name: str, value: Any) -> float:
+    return check_holdout(value)
+
+
+def _rate(name: str, value: Any) -> Any:
+    as_learning_rate(value)
+    return value
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Monitoring(Declared):
+    """What the label party measures while a run goes on, and when it stops early."""
+
+    evaluate_every: int | None = setting(
+        None,
+        optional(integer(least=0)),
+        "Every so many rounds the label party sees scores of the held-out rows. 0: never. Left out: every "
+        "round if there is a target or patience, else never.",
+        example=0,
+    )
+    target: float | None = setting(
+        None, optional(number()), "Stop when the metric is this good.", example=0.9
+    )
+    patience: int | None = setting(
+        None, optional(integer(least=1)), "Stop after so many evaluations without progress.", example=3
+    )
+
+    @property
+    def every(self) -> int:
+        """Rounds from one evaluation to the next; 0: none."""
+        if self.evaluate_every is not None:
+            return self.evaluate_every
+        return int(self.target is not None or self.patience is not None)
+
+    def check(self) -> None:
+        if not self.every and (self.target is not None or self.patience is not None):
+            raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
+
+
+def _monitoring(name: str, value: Any) -> Monitoring:
+    if not isinstance(value, Monitoring):
+        raise SettingError(f"{name}: {value!r} given, Monitoring(...) is allowed")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ObjectiveSettings(Declared):
+    """The settings that every objective has, and what follows from them."""
+
+    objective: ClassVar[str]
+    """Its name in securefed.protocols.objectives."""
+    default_optimiser: ClassVar[str] = "sgd"
+    aims: ClassVar[bool] = False
+    """The label party may weigh rows and classes, and fit around a model of its own."""
+    rounds_floor: ClassVar[float] = 0.15
+    """The part of the rounds at Q = 1 that local steps do not save (securefed.plan.planner)."""
+    free_steps: ClassVar[bool] = False
+    """A blind round costs the same whatever the number of local steps is."""
+
+    algorithm: Algorithm = setting(
+        FedBCD(local_steps=5),
+        _algorithm,
+        "FedSGD() or FedBCD(local_steps, order, proximal): who makes how many local steps.",
+        in_file=False,
+    )
+    protection: Protection = setting(
+        Blind(), check_protection, "Blind(...), OwnGradient(...) or Plain(...): what training reveals."
+    )
+    learning_rate: str | float | LearningRate = setting(
+        "auto",
+        _rate,
+        '"auto": every party\'s own step, from its own columns, with which the Taylor loss of linear models '
+        "cannot rise. Or a number, or in Python a schedule such as InverseSqrt(0.3).",
+    )
+    rounds: Any = setting(30, integer(least=1), "Rounds: exchanges of messages.")
+    l2: Any = setting(0.0, number(least=0.0), "Weight of the penalty l2/2 |theta|^2.")
+    holdout: float = setting(
+        0.0,
+        _holdout,
+        "Share of the common rows that is held out. At the end the label party sees their scores once, and "
+        "says how good the model is. 0: quality is not measured.",
+    )
+    monitoring: Monitoring = setting(
+        Monitoring(), _monitoring, "Monitoring(evaluate_every, target, patience): evaluations, early stop."
+    )
+    seed: int = setting(0, integer(least=0), "Seed of batches and held-out rows. It is public.")
+
+    def check(self) -> None:
+        for name, each in declared(type(self.protection)).items():
+            value = getattr(self.protection, name)
+            if not each.belongs_to(self.objective) and value != each.default:
+                raise SettingError(
+                    f"{name}: {value!r} given, the {self.objective} objective has no such setting"
+                )
+
+    def option(self, name: str) -> Any:
+        """A setting of the protection; its default where the protection does not have it."""
+        return option(self.protection, name)
+
+    @property
+    def scheme(self) -> str:
+        return self.protection.scheme
+
+    @property
+    def blind(self) -> bool:
+        """Whether nothing is revealed."""
+        return isinstance(self.protection, Blind)
+
+    @property
+    def loss_function(self) -> Loss:
+        """What labels and scores are about."""
+        return get_loss("logistic")
+
+    @property
+    def optimiser(self) -> Optimiser:
+        chosen = self.option("optimiser")
+        return get_optimiser(self.default_optimiser if chosen is None else chosen)
+
+    @property
+    def many_classes(self) -> bool:
+        """Whether one run can have more than two classes."""
+        return False
+
+    @property
+    def taylor(self) -> bool:
+        """Whether scores are those of a Taylor form of the loss, which probabilities have to be fitted to."""
+        return True
+
+    @property
+    def weighs_rare_classes(self) -> bool:
+        """Whether, by default, a rare class of two weighs more (class_weight="auto")."""
+        return False
+
+    @property
+    def metric_name(self) -> str:
+        return "AUC" if self.loss_function.binary else "R2"
+
+    def cross_scheme(self) -> CrossScheme:
+        """The encrypted product of a blind run."""
+        return cross_scheme(self.scheme, key_bits=self.option("key_bits"))
+
+    def stopping(self) -> Stopping:
+        return Stopping(self.rounds, self.monitoring.target, self.monitoring.patience)
+
+    def batches(self, rows: int) -> Batches:
+        size = self.option("batch_size")
+        if size is not None and size > rows:
+            raise SettingError(f"batch_size: {size} given, at most the {rows} rows are allowed")
+        return Batches(rows, size, self.seed, self.option("fixed_batches"))
+
+    def for_parties(self, count: int) -> Self:
+        """The settings of a run of so many parties: rounds="auto" becomes a number."""
+        return self
+
+    def for_prediction(self) -> Self:
+        """The settings of a run that only predicts."""
+        changes: dict[str, Any] = {
+            "batch_size": None,
+            "dp_noise": 0.0,
+            "local_model": "linear",
+            "release": False,
+        }
+        known = declared(type(self.protection)).keys() & changes.keys()
+        protection = replace(self.protection, **{name: changes[name] for name in known})
+        return replace(self, protection=protection, monitoring=Monitoring())
+
+    def check_key_holder(self, name: str | None, parties: int) -> None:
+        """Raise SettingError where so many parties with data have one and should not, or the other way."""
+        if (name is None) != (parties == 2):
+            raise SettingError(
+                f"key_holder: {name!r} given for {parties} parties; two need none, and more need a party "
+                "without data (a helper, or the holder of the key where own gradients are revealed)"
+            )
+
+    def protected_by(self, kind: type[Protection], scheme: str) -> Self:
+        """The same run under another protection."""
+        return replace(self, protection=self.protection.as_kind(kind, scheme=scheme))
+
+    def alternatives(self, scheme: str) -> list[tuple[str, Self]]:
+        """Runs under other protections with this scheme, and a title for each: for a plan."""
+        kind: type[Protection] = OwnGradient if protects(scheme) else Plain
+        found = [("own gradients", self.protected_by(kind, scheme))]
+        if SCHEMES[scheme].blind is not None and self.can_be_blind:
+            found.insert(0, ("reveals nothing", self.protected_by(Blind, scheme)))
+        return found
+
+    @property
+    def can_be_blind(self) -> bool:
+        """Whether the same model can be trained with nothing revealed."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LinearSettings(ObjectiveSettings):
+    """The generalised linear objective (equation 2)."""
+
+    objective = "linear"
+    aims = True
+    free_steps = True
+
+    loss: str = setting("logistic", choice(LOSSES), 'The loss: "logistic", "linear" or "squared_hinge".')
+    algorithm: Algorithm = setting(
+        FedBCD(local_steps=20),
+        _algorithm,
+        "FedSGD() or FedBCD(local_steps, order, proximal): who makes how many local steps.",
+        in_file=False,
+    )
+    l2: Any = setting(
+        "auto",
+        word_or("auto", number(least=0.0)),
+        'Weight of the penalty l2/2 |theta|^2. "auto" is 1/rows (scikit-learn\'s C = 1), at least 1e-4.',
+    )
+    rounds: Any = setting(
+        24,
+        word_or("auto", integer(least=1)),
+        'Rounds: exchanges of messages. "auto": 24 for two parties, more for more of them.',
+    )
+    holdout: float = setting(
+        0.2,
+        _holdout,
+        "Share of the common rows that is held out. At the end the label party sees their scores once, and "
+        "says how good the model is. 0: quality is not measured.",
+    )
+    fit_intercept: bool = setting(True, flag, "Whether the label party's model has an intercept.")
+    refit: bool = setting(
+        True,
+        flag,
+        "Whether the last third of the rounds learns from the held-out rows too, once they are measured: "
+        "with automatic steps, without evaluations, and where no gradients are opened.",
+    )
+    allow_unstable: bool = setting(
+        False, flag, "Accept a learning rate that a party's own columns show to be unstable."
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.rounds == "auto" and self.learning_rate != "auto":
+            raise SettingError("rounds: 'auto' takes learning_rate='auto'")
+
+    @property
+    def exact(self) -> bool:
+        """Whether the exact loss is trained, which only a run without protection can."""
+        return isinstance(self.protection, Plain) and self.protection.like is None
+
+    @property
+    def taylor(self) -> bool:
+        return not self.exact
+
+    @property
+    def loss_function(self) -> Loss:
+        return get_loss(self.loss)
+
+    @property
+    def by_gradient(self) -> bool:
+        """Whether steps go along the gradient itself: what the theory of steps is about."""
+        return isinstance(self.optimiser, SGD)
+
+    @property
+    def many_classes(self) -> bool:
+        return self.blind and self.loss_function.binary and not self.option("release")
+
+    @property
+    def like_blind(self) -> bool:
+        """Whether a blind run trains the same."""
+        return self.blind or getattr(self.protection, "like", None) == "blind"
+
+    @property
+    def weighs_rare_classes(self) -> bool:
+        return self.like_blind and self.loss == "logistic" and not self.option("dp_noise")
+
+    @property
+    def opens_gradients(self) -> bool:
+        """Whether rounds show gradients, or are to be like those that do."""
+        return "own-gradient" in (self.protection.kind, getattr(self.protection, "like", None))
+
+    @property
+    def can_be_blind(self) -> bool:
+        linear = self.option("local_model") == "linear" and self.option("exchange") == "star"
+        return linear and self.by_gradient
+
+    def for_parties(self, count: int) -> Self:
+        return replace(self, rounds=automatic_rounds(max(1, count))) if self.rounds == "auto" else self
+
+    def penalty(self, rows: int) -> float:
+        """l2; "auto" weighs the penalty like one row, as scikit-learn's C = 1 does."""
+        return max(LEAST_PENALTY, 1.0 / rows) if self.l2 == "auto" else float(self.l2)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TransferSettings(ObjectiveSettings):
+    """Federated transfer learning between two parties."""
+
+    objective = "transfer"
+    default_optimiser = "adam"
+    rounds_floor = 0.04
+    usual: ClassVar = {
+        "rounds": (10, 30),
+        "l2": (0.05, 1e-5),
+        "hidden": (1, 32),
+        "gamma": (0.005, 0.05 / 32),
+    }
+    """Defaults of a blind run, and of others."""
+
+    hidden: Any = setting(
+        None,
+        optional(integer(least=1, most=4096)),
+        "Width of the representation. Left out: 1 in a blind run, where more gains nothing; else 32.",
+        example=1,
+    )
+    rounds: Any = setting(
+        None,
+        optional(integer(least=1)),
+        "Rounds: exchanges of messages. Left out: 10 in a blind run, else 30.",
+        example=10,
+    )
+    l2: Any = setting(
+        None,
+        optional(number(least=0.0)),
+        "Weight of the squared parameters. Left out: 0.05 in a blind run, else 1e-5.",
+        example=0.05,
+    )
+    gamma: Any = setting(
+        None,
+        optional(number(least=0.0)),
+        "Weight of the squared distance between the two representations of a shared person. Left out: 0.005 "
+        "in a blind run, else 0.05 / 32.",
+        example=0.005,
+    )
+
+    def check(self) -> None:
+        super().check()
+        for name, (blind, shown) in self.usual.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, blind if self.blind else shown)
+
+    @property
+    def activation(self) -> str:
+        return self.option("activation") or "sigmoid"
+
+    @property
+    def many_classes(self) -> bool:
+        return self.blind
+
+    @property
+    def taylor(self) -> bool:
+        return False
+
+    @property
+    def can_be_blind(self) -> bool:
+        return self.option("batch_size") is None
+
+    def check_key_holder(self, name: str | None, parties: int) -> None:
+        if name is not None and not self.blind:
+            raise SettingError(
+                f"key_holder: {name!r} given; transfer learning has one in a blind run, else two parties hold"
+                " keys for each other"
+            )
+
+    def protected_by(self, kind: type[Protection], scheme: str) -> Self:
+        """Values that are usual under one protection become those that are usual under the other."""
+        usual: dict[str, Any] = {
+            name: None for name, values in self.usual.items() if getattr(self, name) in values
+        }
+        return replace(self, protection=self.protection.as_kind(kind, scheme=scheme), **usual)
+
+
+OBJECTIVE_SETTINGS: dict[str, type[ObjectiveSettings]] = {
+    "linear": LinearSettings,
+    "transfer": TransferSettings,
+}
+"""By objective, the default first."""
+
+
+def register_settings(cls: type[ObjectiveSettings]) -> None:
+    """Make the settings of a new objective known."""
+    if cls.objective in OBJECTIVE_SETTINGS:
+        raise SettingError(f"objective: {cls.objective!r} given, and there is one of that name")
+    OBJECTIVE_SETTINGS[cls.objective] = cls

@@ -1,0 +1,259 @@
+"""How a run is protected, as a value: `Blind()`, `OwnGradient()` or `Plain()`.
+
+    Blind          no party sees gradients or parameters; linear models
+    OwnGradient    each party sees its own aggregated gradients, the paper's way
+    Plain          no protection at all
+
+Each has its own settings only, so that combinations without a meaning cannot be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from securefed.checks import check_choice, check_flag
+from securefed.crypto import DEFAULT_SCHEME, SCHEMES, protects
+from securefed.errors import SettingError
+from securefed.models import ACTIVATIONS
+from securefed.protocols.optimisers import get_optimiser
+from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
+from securefed.protocols.scoring.score_ledger import MODES
+from securefed.settings.declare import (
+    Declared,
+    choice,
+    declared,
+    flag,
+    integer,
+    number,
+    optional,
+    setting,
+)
+from securefed.transport.identity import check_party_name
+
+__all__ = [
+    "PROTECTIONS",
+    "Blind",
+    "ByGradient",
+    "OwnGradient",
+    "Plain",
+    "Protection",
+    "check_protection",
+    "option",
+]
+
+KEY_BITS = integer(least=2048, most=8192)
+
+
+def _schemes(fits: Callable[[str], Any]) -> Callable[[str, Any], str]:
+    """One of the schemes that fit; schemes that are registered later count too."""
+    return lambda name, value: check_choice(name, value, [each for each in SCHEMES if fits(each)])
+
+
+def _release(name: str, value: Any) -> bool | str:
+    return "trusted" if value == "trusted" else check_flag(name, value)
+
+
+def _optimiser(name: str, value: Any) -> Any:
+    get_optimiser(value)
+    return value
+
+
+def _layers(name: str, value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _batch_size(name: str, value: Any) -> int | None:
+    """TOML has no None: 0 stands for it."""
+    return None if value == 0 and value is not False else integer(least=1)(name, value)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Protection(Declared):
+    """The base of the three protections."""
+
+    kind: ClassVar[str]
+    """The word in party.toml."""
+    reveal: ClassVar[Literal["nothing", "own-gradient"]]
+    """What training shows a party."""
+    summary: ClassVar[str]
+    """The kind in a line."""
+
+    scheme: str = setting(
+        DEFAULT_SCHEME, choice(SCHEMES), '"ckks" (lattices, fast) or "paillier" (factoring).'
+    )
+    score_ledger: str = setting(
+        "refuse",
+        choice(MODES),
+        "What parties that are scored do when scores would show too much of a person's columns: "
+        '"refuse", "warn" or "off".',
+        in_file=False,
+    )
+
+    def as_kind(self, kind: type[Protection], **changes: Any) -> Protection:
+        """Another protection with the same settings, as far as it has them."""
+        names = declared(kind).keys() & declared(type(self)).keys()
+        return kind(**{**{name: getattr(self, name) for name in names}, **changes})
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Blind(Protection):
+    """No party sees gradients, parameters or intermediate results, not even its own.
+
+    The model stays shared between two parties. It is linear, and local steps cost nothing. Scores are shown
+    to the label party alone.
+    """
+
+    kind = "blind"
+    summary = "no party sees gradients or parameters"
+    reveal = "nothing"
+
+    scheme: str = setting(
+        DEFAULT_SCHEME,
+        _schemes(lambda name: SCHEMES[name].blind),
+        '"ckks" (lattices, fast) or "paillier" (factoring).',
+    )
+    release: bool | str = setting(
+        False,
+        _release,
+        "At the end, show each party its own parameters, blurred beyond four digits. A party without labels "
+        'gets at most 1,000 bits; "trusted" lifts this limit where all parties trust each other.',
+        objectives=("linear",),
+    )
+    score_precision: int = setting(
+        PRECISION,
+        integer(least=0, most=MOST_PRECISION),
+        "Bits after the point that a score shows; the parties that are scored blur the rest.",
+    )
+    key_bits: int = setting(3072, KEY_BITS, "Size of the Paillier keys that the run makes.")
+    helper: str | None = setting(
+        None,
+        optional(lambda name, value: check_party_name(value)),
+        "Name of a party without data that holds the second shares in place of the party without labels.",
+        objectives=("transfer",),
+        in_file=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ByGradient(Protection):
+    """What training by opened gradients and training in the clear have in common."""
+
+    local_model: Any = setting(
+        "linear",
+        lambda name, value: choice(("linear", "network"))(name, value) if isinstance(value, str) else value,
+        'Each party\'s model: "linear" or "network". In Python also a mapping from parties to these words '
+        "or to models.",
+        objectives=("linear",),
+    )
+    hidden: Any = setting(
+        (16,), _layers, "Widths of a network's hidden layers.", objectives=("linear",), example=[16]
+    )
+    activation: str | None = setting(
+        None,
+        optional(choice(ACTIVATIONS)),
+        'Activation of hidden layers: "sigmoid", "tanh" or "relu". Left out: "tanh" for networks, "sigmoid" '
+        "for transfer learning.",
+        example="tanh",
+    )
+    optimiser: Any = setting(
+        None,
+        optional(_optimiser),
+        '"sgd" or "adam". Left out: "sgd" for linear models and networks, "adam" for transfer learning.',
+        example="sgd",
+    )
+    batch_size: int | None = setting(
+        None, optional(_batch_size), "Rows of a round's mini-batch. Left out or 0: all rows.", example=512
+    )
+    fixed_batches: bool = setting(
+        False, flag, "Cut the rows into batches once. This gives less of the labels away than new batches."
+    )
+    exchange: str = setting(
+        "star",
+        choice(("star", "pairwise")),
+        'Who sends to whom: "star" (through the label party) or "pairwise".',
+        objectives=("linear",),
+    )
+    margin_bound: float = setting(
+        64.0,
+        number(above=0.0),
+        "Public bound on a party's part of a score and on labels that are numbers. Past it the run stops.",
+        objectives=("linear",),
+    )
+    activation_bound: float = setting(
+        64.0, number(above=0.0), "Public bound on what relu may reach.", objectives=("transfer",)
+    )
+    dp_noise: float = setting(
+        0.0,
+        number(least=0.0),
+        "Noise on opened gradients, as a multiple of what one label changes: differential privacy of labels "
+        "(linear models, Paillier). 0: none.",
+        objectives=("linear",),
+    )
+    allow_determined: bool = setting(
+        False, flag, "Open gradients even where the ledger says that they determine another party's secrets."
+    )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OwnGradient(ByGradient):
+    """Each party sees its own aggregated gradients, as in the paper.
+
+    The peers must be trusted not to cheat. A crafted request shows single residuals (Paillier) or the whole
+    secret key (CKKS).
+    """
+
+    kind = "own-gradient"
+    summary = "each party sees its own gradients; needs keys (securefed init NAME --renew ckks)"
+    reveal = "own-gradient"
+
+    scheme: str = setting(
+        DEFAULT_SCHEME, _schemes(protects), '"ckks" (lattices, fast) or "paillier" (factoring).'
+    )
+    score_precision: int = setting(
+        PRECISION,
+        integer(least=0, most=MOST_PRECISION),
+        "Bits after the point that a score shows; the parties that are scored blur the rest.",
+    )
+    key_bits: int = setting(3072, KEY_BITS, "Size of the Paillier keys.", in_file=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Plain(ByGradient):
+    """No protection at all: for tests, and to tune settings quickly.
+
+    `Plain()` trains the exact loss. `Plain(like="blind")` trains in the clear exactly what `Blind()` trains
+    under encryption: the same Taylor loss, the same weights of rare classes, the same steps. So does
+    `Plain(like="own-gradient")` for `OwnGradient()`. Every result says that nothing was protected.
+    """
+
+    kind = "plain"
+    summary = "NO protection"
+    reveal = "own-gradient"
+
+    scheme: str = setting(
+        "plain", _schemes(lambda name: not protects(name)), 'The scheme without encryption, "plain".'
+    )
+    like: str | None = setting(
+        None,
+        optional(choice(("blind", "own-gradient"))),
+        'Train in the clear what "blind" or "own-gradient" train under encryption. Left out: the exact loss.',
+        example="blind",
+    )
+
+
+PROTECTIONS: dict[str, type[Protection]] = {each.kind: each for each in (Blind, OwnGradient, Plain)}
+"""By the word in party.toml, the default first."""
+DEFAULTS = {name: each.default for kind in PROTECTIONS.values() for name, each in declared(kind).items()}
+
+
+def option(protection: Protection, name: str) -> Any:
+    """The value of a setting; its default under a protection that does not have the setting."""
+    return getattr(protection, name, DEFAULTS[name])
+
+
+def check_protection(name: str, value: Any) -> Protection:
+    if not isinstance(value, Protection) or not hasattr(value, "kind"):
+        raise SettingError(f"{name}: {value!r} given, Blind(...), OwnGradient(...) or Plain(...) is allowed")
+    return value

@@ -1,0 +1,289 @@
+"""[run] of party.toml: what all parties have agreed on. They compare every value when they meet.
+
+A setting that is left out has the default of its objective, and defaults are compared as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from securefed.checks import check_choice
+from securefed.crypto import key_kind
+from securefed.data.ids import ID_FORMS
+from securefed.errors import SettingError
+from securefed.protocols.objectives import get_objective
+from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
+from securefed.settings.declare import (
+    Declared,
+    Setting,
+    check_keys,
+    check_names,
+    choice,
+    declared,
+    integer,
+    number,
+    setting,
+)
+from securefed.settings.flat import flat_names, structured, warn_of_names
+from securefed.settings.objectives import OBJECTIVE_SETTINGS, Monitoring, ObjectiveSettings
+from securefed.settings.protection import PROTECTIONS, Protection
+from securefed.transport.identity import check_party_name
+
+__all__ = ["Meeting", "RunSettings", "Steps", "run_settings"]
+
+IDENTITY = ("name", "parties", "key_holder", "objective")
+"""Who and what; the rest is how."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Steps(Declared):
+    """An algorithm and its learning rate, as a file writes them."""
+
+    local_steps: int = setting(
+        5, integer(least=1), "Q: local updates between two rounds; `securefed plan` says which is fast."
+    )
+    order: str = setting(
+        "parallel", choice(("parallel", "sequential")), '"parallel" is FedBCD-p, "sequential" FedBCD-s.'
+    )
+    proximal: float = setting(
+        0.0, number(least=0.0), "Weight of the pull back to the parameters at the round's start."
+    )
+    decay: str = setting(
+        "none",
+        choice(("none", "sqrt", "sqrt-parties")),
+        'How a learning rate falls off: "none", "sqrt" or "sqrt-parties".',
+    )
+
+    @property
+    def algorithm(self) -> FedSGD | FedBCD:
+        if (self.local_steps, self.order) == (1, "parallel"):
+            return FedSGD(self.proximal)
+        return FedBCD(self.local_steps, self.order, self.proximal)  # type: ignore[arg-type]  # checked
+
+    def rate(self, given: Any, parties: int) -> Any:
+        """The learning rate with its decay."""
+        if self.decay == "none":
+            return given
+        if given == "auto":
+            raise SettingError(f"decay: {self.decay!r} given, and learning_rate is 'auto'")
+        return InverseSqrt(given) if self.decay == "sqrt" else InverseSqrtParties(given, parties)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Meeting(Declared):
+    """How the parties' rows and labels meet."""
+
+    alignment: str = setting(
+        "psi",
+        choice(("psi", "rows")),
+        '"psi": by private intersection of ids. "rows": the files have the same people in the same order.',
+    )
+    id_form: str = setting(
+        "exact",
+        choice(ID_FORMS),
+        '"exact"; "caseless": Ann is ann; "loose": also without spaces, signs and leading zeros.',
+    )
+    classes: int = setting(
+        2, integer(least=2), "Classes of the labels. More than two are trained in one blind run."
+    )
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The agreed settings of a run, complete and checked."""
+
+    name: str
+    parties: tuple[str, ...]
+    """In the order of their turns, the label party last."""
+    key_holder: str | None
+    settings: ObjectiveSettings
+    steps: Steps
+    meeting: Meeting
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Self:
+        """From the table [run]."""
+        for key in ("name", "parties"):
+            if key not in table:
+                raise SettingError(f"[run]: {key} is missing")
+        objective = check_choice(
+            "objective", table.get("objective", next(iter(OBJECTIVE_SETTINGS))), OBJECTIVE_SETTINGS
+        )
+        kind = OBJECTIVE_SETTINGS[objective]
+        known = run_settings(objective)
+        old = flat_names(kind) & table.keys() - declared(Monitoring).keys() - {"score_ledger", "helper"}
+        check_keys("[run]", table, (*IDENTITY, "protection", *known, *sorted(old)))
+        parties = check_names("parties", table["parties"])
+        values = {key: value for key, value in table.items() if key not in IDENTITY}
+        protection = values.pop("protection", None)
+        steps = Steps(**{name: values.pop(name, known[name].default) for name in declared(Steps)})
+        meeting = Meeting(**{name: values.pop(name) for name in declared(Meeting) if name in values})
+        made = structured(kind, values)
+        if protection is not None:
+            if old:
+                raise SettingError(f"[run]: {min(old)} belongs into the table [run.protection]")
+            made["protection"] = _protection(protection, objective)
+        elif old:
+            warn_of_names("[run] of party.toml", old, made, stacklevel=3)
+        rate = made.get("learning_rate", known["learning_rate"].default)
+        if isinstance(rate, str) and rate != "auto":
+            raise SettingError(f"learning_rate: {rate!r} given, 'auto' or a number is allowed")
+        if isinstance(rate, int) and not isinstance(rate, bool):
+            rate = float(rate)  # 1 and 1.0 are the same to a peer
+        made |= {"algorithm": steps.algorithm, "learning_rate": steps.rate(rate, len(parties))}
+        settings = kind(**made).for_parties(len(parties))
+        found = cls(check_run_name(table["name"]), parties, table.get("key_holder"), settings, steps, meeting)
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        for name in self.parties:
+            check_party_name(name)
+        if len(self.parties) < 2:
+            raise SettingError(f"parties: {len(self.parties)} given, at least 2 are needed")
+        get_objective(self.objective).check_parties(self.objective, len(self.parties))
+        self.settings.check_key_holder(self.key_holder, len(self.parties))
+        if self.key_holder is not None:
+            check_party_name(self.key_holder)
+            if self.key_holder in self.parties:
+                raise SettingError(f"key_holder: {self.key_holder} is one of the parties with data")
+        if self.alignment == "rows" and not self.same_people:
+            raise SettingError(f"alignment: 'rows' given, the {self.objective} objective takes 'psi'")
+        if self.outputs > 1 and not self.settings.many_classes:
+            raise SettingError(
+                f"classes: {self.outputs} given; more than 2 take a loss of classes, and the protection"
+                " 'blind' without a release"
+            )
+
+    def with_settings(self, settings: ObjectiveSettings) -> Self:
+        """The same run with other settings."""
+        return replace(self, settings=settings)
+
+    @property
+    def objective(self) -> str:
+        return self.settings.objective
+
+    @property
+    def outputs(self) -> int:
+        """Scores of a row: one for two classes or numbers, else one a class."""
+        return self.meeting.classes if self.meeting.classes > 2 else 1
+
+    @property
+    def everybody(self) -> tuple[str, ...]:
+        return self.parties if self.key_holder is None else (*self.parties, self.key_holder)
+
+    @property
+    def label_party(self) -> str:
+        return self.parties[-1]
+
+    @property
+    def helper(self) -> str | None:
+        """The party without data that holds second shares; None where there is none, or it holds a key."""
+        return self.key_holder if self.blind else None
+
+    @property
+    def stateful(self) -> tuple[str, ...]:
+        """Everybody whose checkpoints a run needs to go on, and who keeps a part of the model."""
+        return self.parties if self.helper is None else (*self.parties, self.helper)
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether every round needs every party. With a helper only two parties exchange in a round, and
+        others may lag behind.
+        """
+        return self.helper is None
+
+    @property
+    def same_people(self) -> bool:
+        """Whether the parties have the same people, each with a label."""
+        return get_objective(self.objective).same_people
+
+    @property
+    def scheme(self) -> str:
+        return self.settings.scheme
+
+    @property
+    def reveal(self) -> str:
+        """What training shows a party."""
+        return self.settings.protection.reveal
+
+    @property
+    def key_kind(self) -> str | None:
+        """The kind of encryption keys that the run takes from files; None: it makes keys of its own."""
+        return key_kind(self.scheme, self.reveal)
+
+    @property
+    def alignment(self) -> str:
+        return self.meeting.alignment
+
+    @property
+    def id_form(self) -> str:
+        return self.meeting.id_form
+
+    @property
+    def blind(self) -> bool:
+        return self.settings.blind
+
+    def to_table(self) -> dict[str, Any]:
+        """The table [run], complete: what `of` takes."""
+        told = {key: value for key, value in self.to_dict().items() if value is not None}
+        kind = told.pop("protection")
+        parts = {key: told.pop(key) for key in list(told) if key.startswith("protection.")}
+        own = {key.removeprefix("protection."): value for key, value in parts.items()}
+        return {**told, "protection": {"kind": kind, **own}}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything by name, defaults included, for the peers to compare."""
+        settings, objective = self.settings, self.objective
+        protection = settings.protection
+        table = settings.to_table(objective)
+        del table["protection"], table["monitoring"]
+        rate = settings.learning_rate
+        table["learning_rate"] = (
+            rate if isinstance(rate, str | float | int) else getattr(rate, "eta0", repr(rate))
+        )
+        return {
+            "name": self.name,
+            "parties": list(self.parties),
+            "key_holder": self.key_holder,
+            "objective": objective,
+            **table,
+            **self.steps.to_table(objective),
+            **settings.monitoring.to_table(objective),
+            **self.meeting.to_table(objective),
+            "protection": protection.kind,
+            **{f"protection.{name}": value for name, value in protection.to_table(objective).items()},
+        }
+
+
+def run_settings(objective: str) -> dict[str, Setting]:
+    """The settings of [run] itself, by name."""
+    kind = OBJECTIVE_SETTINGS[objective]
+    groups: tuple[type[Declared], ...] = (kind, Steps, Monitoring, Meeting)
+    steps = {name: getattr(kind().algorithm, name) for name in ("local_steps", "order", "proximal")}
+    return {
+        name: replace(each, default=steps.get(name, each.default))
+        for group in groups
+        for name, each in declared(group).items()
+        if each.in_file and name not in ("protection", "monitoring")
+    }
+
+
+def _protection(table: Any, objective: str) -> Protection:
+    if not isinstance(table, dict):
+        raise SettingError(f"[run]: protection: {table!r} given, a table with a kind is allowed")
+    kind = PROTECTIONS[check_choice("kind", table.get("kind", next(iter(PROTECTIONS))), PROTECTIONS)]
+    known = {name for name, each in declared(kind).items() if each.in_file and each.belongs_to(objective)}
+    check_keys(f"[run.protection] of kind {kind.kind!r}", table, ("kind", *sorted(known)))
+    return kind(**{key: value for key, value in table.items() if key != "kind"})
+
+
+def check_run_name(value: object) -> str:
+    """A run's name becomes a folder, so it is one word."""
+    if not isinstance(value, str) or not 1 <= len(value) <= 64:
+        raise SettingError(f"name: {value!r} given, a word of 1 to 64 characters is allowed")
+    if not all(c.isalnum() or c in "-_." for c in value) or value.startswith("."):
+        raise SettingError(f"name: {value!r} given, letters, digits and - _ . are allowed in a run's name")
+    return value
