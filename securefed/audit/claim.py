@@ -42,7 +42,7 @@ class Claim:
     def word(self) -> str:
         if not self.passed:
             return "FAIL"
-        return "pass" if self.checked else "not checked"
+        return "pass" if self.checked else "skip"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -38,7 +38,7 @@ WORDS = {
 }
 LANE, EDGE, ROW, TOP = 180, 80, 30, 40
 MOST_ARROWS = 60
-MARKS = {"pass": "pass", "FAIL": "fail", "not checked": "part"}
+MARKS = {"pass": "pass", "FAIL": "fail", "skip": "part"}
 USED = ("claim", "key-holder", "ledger", "masked", "opened", "receipt", "round", "transcript")
 
 
@@ -47,7 +47,7 @@ def section(report: AuditReport, *, folded: bool = True) -> str:
     mark = "bad" if not report.passed else "part" if report.reservation else "good"
     pieces = [
         f'<section id="audit"><h2>Audit</h2><p>{badge(_short_verdict(report), mark)}</p>',
-        f'<p class="soft">{escape(report.verdict[0].upper() + report.verdict[1:])}.</p>',
+        f'<p class="soft">{escape(report.verdict)}</p>',
         fold(f"All {len(report.claims)} checks", _claims(report)) if folded else _claims(report),
         f'<h3 id="receipts">{term("receipt", "Receipts")}</h3><ul>',
         *(f"<li>{escape(_receipt(report, receipt))}</li>" for receipt in report.receipts),
@@ -66,9 +66,8 @@ def section(report: AuditReport, *, folded: bool = True) -> str:
 
 
 def _short_verdict(report: AuditReport) -> str:
-    passed = sum(claim.checked for claim in report.claims) - len(report.failed)
-    skipped = f", {len(report.not_checked)} not checked" if report.not_checked else ""
-    return f"{passed} checks passed, {len(report.failed)} failed{skipped}"
+    counts = report.counts
+    return f"{counts['pass']} checks passed, {counts['FAIL']} failed, {counts['skip']} skipped"
 
 
 def _receipt(report: AuditReport, receipt: Receipt) -> str:
@@ -110,7 +109,7 @@ def _left_out(report: AuditReport) -> str:
         "A party that lies about itself in a consistent way, and what anybody does outside of the run."
     )
     listed = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return fold("Not checked, and why", f'<ul id="unchecked">{listed}</ul>')
+    return fold("Skipped, and why", f'<ul id="unchecked">{listed}</ul>')
 
 
 def _seen(report: AuditReport, name: str) -> str:

@@ -73,42 +73,53 @@ class AuditReport:
 
     @property
     def verdict(self) -> str:
+        """What the audit found, in one or two sentences, with everything that it could not check."""
         if not protects(self.recorded.settings["scheme"]):
-            return "NOT PROTECTED: this run was plain, everybody saw everything"
-        broken = len(self.failed)
-        if broken:
-            return f"{broken} CLAIMS FAILED: {', '.join(self.failed)}"
-        return f"all claims hold{self._of_which()}{self.reservation}"
+            return "NOT PROTECTED: this run was plain, and every party could read every message."
+        failed = f" ({', '.join(self.failed)} FAILED)" if self.failed else ""
+        skipped = f" ({self._why_skipped()})" if self.not_checked else ""
+        counts = f"{self.counts['pass']} checks passed, {self.counts['FAIL']} failed{failed}"
+        return f"{counts}, {self.counts['skip']} skipped{skipped}.{self.reservation}"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many checks passed, failed and were skipped, by the words "pass", "FAIL" and "skip"."""
+        words = [claim.word for claim in self.claims]
+        return {word: words.count(word) for word in ("pass", "FAIL", "skip")}
 
     @property
     def unqualified(self) -> bool:
-        """All claims hold, all were checked, at all sides, and the ledger stayed below its line."""
-        return self.passed and not (self._of_which() or self.reservation)
+        """Every check was made and passed, with all transcripts, and the ledger stayed below its line."""
+        return self.passed and not (self.recorded.missing or self.not_checked or self.reservation)
 
     @property
     def not_checked(self) -> list[str]:
-        """Names of the claims that there was nothing to check by."""
+        """Names of the checks that were skipped, because there was nothing to check."""
         return [claim.name for claim in self.claims if not claim.checked]
 
-    def _of_which(self) -> str:
-        """What the verdict leaves out: sides that are not here, claims that nothing could be checked by."""
-        if not (self.recorded.missing or self.not_checked):
-            return ""
-        sides = "one side" if len(self.recorded.transcripts) == 1 else "these sides"
-        which = f" of those that {sides} can check" if self.recorded.missing else " that could be checked"
-        left = f"; not checked: {', '.join(self.not_checked)}" if self.not_checked else ""
-        return f"{which} ({len(self.claims) - len(self.not_checked)} of {len(self.claims)}{left})"
+    def _why_skipped(self) -> str:
+        """Say which file is missing for which skipped check."""
+        no_result = "result" in self.not_checked and self.recorded.result is None
+        others = [name for name in self.not_checked if not (no_result and name == "result")]
+        reasons = []
+        if others:
+            names, missing = ", ".join(others), self.recorded.missing
+            why = f"no transcript of {', '.join(missing)} was given" if missing else "nothing to check"
+            reasons.append(f"{names}: {why}")
+        if no_result:
+            reasons.append("result.json was not given")
+        return "; ".join(reasons)
 
     @property
     def reservation(self) -> str:
-        """Claims are about how messages were protected. What was opened as agreed may still tell secrets."""
+        """A warning where opened gradients may tell secrets, although every check passed."""
         past = [e for e in (*self.ledger, *self.recorded.stated_ledger()) if e.ratio >= 1.0]
         if not past:
             return ""
         listed = "; ".join(
             f"{e.party} holds {e.equations} equations for {e.unknowns} unknowns, {e.block}" for e in past[:2]
         )
-        return f"; but the gradients that were opened possibly determine secrets ({listed})"
+        return f" WARNING: the opened gradients may determine secrets ({listed})."
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

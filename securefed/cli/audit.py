@@ -15,21 +15,17 @@ from securefed.files import check_writable, write_atomically, write_json
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Check a finished run against its transcripts: what each party saw, seventeen claims with their evidence
-(nothing in the clear, every mask used once, nothing opened past the ledger's line, scores blurred, no
-transcript altered, ...), and receipts between each two parties. Exit code 0 if every claim holds, 1 if one
-fails."""
+Check a finished run against its transcripts. Print what each party saw, every check with its evidence
+(nothing in the clear, every mask used once, scores blurred, no transcript altered, ...), and whether the
+transcripts of each two parties agree. Exit code 0 if no check fails, 1 if one fails."""
 
 EPILOGUE = """\
 examples:
   securefed audit bank/runs/first-run                 one party's own view
   securefed audit together/ --html audit.html         a folder with the transcripts of several parties
 
-A party has its own transcript, transcript-<party>.jsonl. Transcripts hold no data, no keys and no masks; put
-those of several parties into one folder to have both ends of each line compared."""
-
-
-COLOURS = {"all claims hold": "green", "not checked": "yellow"}
+Each party has its own transcript, transcript-<party>.jsonl. It holds no data, no keys and no masks. Put the
+transcripts of several parties into one folder to compare both ends of each message."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,10 +50,18 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         return 1
     # Quiet: down to the first blank line, the whole of the verdict, which says what it leaves out.
     for line in lines[: lines.index("") if args.quiet else None]:
-        colour = COLOURS.get(line.strip().partition("  ")[0], "red" if "FAIL" in line else None)
-        terminal.result(line, colour=colour)
+        terminal.result(line, colour=_colour(line))
     if args.json is not None:
         write_json(args.json, facts)
     if args.html is not None:
         write_atomically(args.html, page.encode(), mode=0o644)
     return 0 if report.passed else 1
+
+
+def _colour(line: str) -> str | None:
+    """Return the colour of a line: green for a good verdict, red for a failure, yellow for a skipped check."""
+    if "FAIL" in line or "NOT PROTECTED" in line:
+        return "red"
+    if line.startswith("  skip  ") or "WARNING" in line:
+        return "yellow"
+    return "green" if " checks passed, 0 failed" in line else None

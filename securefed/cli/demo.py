@@ -251,5 +251,6 @@ def _table(facts: dict[str, Any], terminal: Terminal) -> None:
     checked = facts["audit"]
     out("")
     out("Look at it")
-    out(f"  audit   {checked['verdict']}: {checked['page']}")
+    out(f"  audit   {checked['verdict']}")
+    out(f"          {checked['page']}")
     out(f"  report  {facts['reports'][label_party]}")

@@ -110,7 +110,7 @@ def test_scores_are_checked_at_those_who_were_scored_and_only_there() -> None:
     assert whole.claim("score-ledger").evidence == "p0: 1 scorings, counted"
     label_party = audit([record(OPEN[0], "paillier")["p1"]])
     for name in ("blurred", "score-ledger"):
-        assert label_party.claim(name).word == "not checked"
+        assert label_party.claim(name).word == "skip"
     quiet = audit(*PROTOCOLS[OPEN[0]]("paillier", FedBCD(2), evaluate_every=0, patience=None).run())
     for name in ("blurred", "score-ledger"):
         assert (quiet.claim(name).word, quiet.claim(name).evidence) == ("pass", "no scores in this run")

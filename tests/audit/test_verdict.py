@@ -1,4 +1,4 @@
-"""The verdict says what it is about: which sides, what was not checked, and what opened gradients tell."""
+"""The verdict counts checks, names what was skipped and why, and warns of what opened gradients tell."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from securefed.transport import Transcript
 from tests.audit.runs import record, report
 
 pytestmark = pytest.mark.filterwarnings("ignore::securefed.protocols.own_gradient.ledger.LedgerWarning")
-ONE_SIDE = "all claims hold of those that one side can check"
-BUT = "; but the gradients that were opened possibly determine secrets"
+BUT = "WARNING: the opened gradients may determine secrets"
 ENDS = ["agreed", "receipts", "result"]
 SCORED = ["blurred", "score-ledger"]
 
@@ -39,18 +38,24 @@ def test_one_side_says_that_it_is_one_side() -> None:
     recorded = report("linear, two parties", "paillier").recorded
     transcripts, result = recorded.transcripts, recorded.result
     whole = audit(transcripts, result)
-    assert whole.unqualified and whole.verdict == "all claims hold" and whole.not_checked == []
+    assert (
+        whole.unqualified
+        and whole.verdict == f"{len(CLAIMS)} checks passed, 0 failed, 0 skipped."
+        and whole.not_checked == []
+    )
     alone = audit({"p0": transcripts["p0"]}, None)
     assert alone.passed and not alone.unqualified
     assert alone.not_checked == ENDS
-    count = f"{len(CLAIMS) - 3} of {len(CLAIMS)}; not checked: agreed, receipts, result"
-    assert alone.verdict == f"{ONE_SIDE} ({count})"
-    assert "not checked  Both ends of every link wrote down the same messages." in alone.to_text()
-    assert alone.claim("receipts").word == "not checked"
-    assert 'class="part">not checked' in alone.to_html()
+    assert alone.verdict == (
+        f"{len(CLAIMS) - 3} checks passed, 0 failed, 3 skipped "
+        "(agreed, receipts: no transcript of p1 was given; result.json was not given)."
+    )
+    assert "skip  Both ends of every link wrote down the same messages." in alone.to_text()
+    assert alone.claim("receipts").word == "skip"
+    assert 'class="part">skip' in alone.to_html()
     both = audit(transcripts, None)
-    count = f"{len(CLAIMS) - 1} of {len(CLAIMS)}; not checked: result"
-    assert both.verdict == f"all claims hold that could be checked ({count})"
+    count = f"{len(CLAIMS) - 1} checks passed, 0 failed, 1 skipped"
+    assert both.verdict == f"{count} (result.json was not given)."
 
 
 @pytest.mark.parametrize(
@@ -73,11 +78,12 @@ def test_what_nothing_was_looked_at_for_is_not_checked(protocol: str, side: str,
     scheme = "ckks" if protocol.startswith("blind") else "paillier"
     found = audit({side: record(protocol, scheme)[side]})
     assert found.not_checked == left
-    assert found.verdict.startswith(f"{ONE_SIDE} ({len(CLAIMS) - len(left)} of {len(CLAIMS)}; not checked: ")
+    count = f"{len(CLAIMS) - len(left)} checks passed, 0 failed, {len(left)} skipped"
+    assert found.verdict.startswith(f"{count} ({', '.join(left[:-1])}: no transcript of ")
     listed = {claim["name"] for claim in found.to_dict()["claims"] if not claim["checked"]}
     assert listed == set(left) == set(found.to_dict()["not_checked"])
     for name in left:
-        assert f"not checked  {found.claim(name).text}" in found.to_text()
+        assert f"skip  {found.claim(name).text}" in found.to_text()
 
 
 def says_so(found: AuditReport, folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +110,7 @@ def test_a_ledger_past_its_line_is_part_of_every_verdict(
     found = audit(run.transcripts, run.to_dict())
     assert any(entry.verdict == "possibly determined" for entry in found.ledger)
     assert "labels over all rounds" in found.verdict
-    assert found.verdict.startswith("all claims hold; but" if len(sides) == 2 else ONE_SIDE)
+    assert ("no transcript of" in found.verdict) == (len(sides) == 1)
     says_so(found, tmp_path, run, capsys)
 
 
