@@ -59,7 +59,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _colour(line: str) -> str | None:
-    """Return the colour of a line: green for a good verdict, red for a failure, yellow for a skipped check."""
+    """Return the colour of a line: green for a good verdict, red for a failure, yellow for a skip."""
     if "FAIL" in line or "NOT PROTECTED" in line:
         return "red"
     if line.startswith("  skip  ") or "WARNING" in line:
