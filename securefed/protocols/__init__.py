@@ -1,5 +1,6 @@
-"""Who updates when (schedules) times what is optimised (sides), over encrypted exchanges and masked
-openings.
+"""Protocols for training and scoring over encrypted exchanges and masked openings.
+
+Schedules decide who updates when. Sides define what is optimised.
 """
 
 from __future__ import annotations

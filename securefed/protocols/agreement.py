@@ -1,7 +1,7 @@
-"""What all parties know and agree on before the first round. None of it is secret.
+"""The public settings that all parties agree on before the first round.
 
-A party computes everything public from this value alone: the batches, whose turn it is, which messages are
-due, how many openings a round has, and what the solvability ledger will say at the end.
+A party derives every public fact from them alone: batches, turns, due messages, openings a round, and the
+final solvability ledger.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
 __all__ = ["Agreement", "Member", "encoded_bits"]
 
 FRACTION_BITS = 32
-"""Of everything that is contributed or scored (securefed.protocols.own_gradient.sides, scorers)."""
+"""Fraction bits of contributions and scores (securefed.protocols.own_gradient.sides, scorers)."""
 
 
 def encoded_bits(bound: float) -> int:
-    """Bits of the whole numbers that values up to `bound` are encoded as."""
+    """Return the bits of the integers that encode values up to `bound`."""
     return FRACTION_BITS + ceil(bound).bit_length()
 
 
@@ -36,15 +36,16 @@ class Member:
 
     name: str
     parameters: int
-    """Numbers in its model; it opens as many sums at a local step."""
+    """Parameters of its model. It opens as many sums at a local step."""
     is_linear: bool
     """Whether its model is linear: then one opening serves all local steps of a round."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The public settings of a run. `members` holds the parties in the order of their turns, the label
-    party last.
+    """The public settings of a run.
+
+    `members` lists the parties in the order of their turns. The label party is last.
     """
 
     objective: str
@@ -55,33 +56,34 @@ class Agreement:
     batches: Batches
     stopping: Stopping
     width: int = 1
-    """Columns of what is exchanged: the model's outputs; h where transfer learning opens gradients."""
+    """Columns of the exchanged matrix: the model's outputs, or h where transfer learning opens gradients."""
     exchange: Literal["star", "pairwise"] = "star"
     key_holder: str | None = None
-    """A party that only holds the key; None where two parties hold keys for each other."""
+    """A party that only holds the key. None: two parties hold keys for each other."""
     evaluate_every: int = 0
     holdout: int = 0
-    """Rows that were set aside: the label party scores them at the end, once, if not before."""
+    """Held-out rows. The label party scores them at least once, at the end."""
     score_precision: int = PRECISION
-    """Bits after the point that an opened score shows; below them the parties that are scored blur it."""
+    """Bits after the point that an opened score shows. The scored parties blur the bits below."""
     exact: bool = False
     allow_determined: bool = False
     value_bits: int = 0
-    """Bits of the largest number that a party may contribute or be scored by, as it is encoded; it bounds how
-    much a key-holder opens at once. 0: no such bound was agreed.
+    """Bits of the largest encoded number that a party may contribute, or 0 for no bound.
+
+    The bound limits how much a key-holder opens at once.
     """
     dp_noise: float = 0.0
-    """Noise multiplier of openings to parties without labels (protocols.own_gradient.privacy); 0: none."""
+    """Noise multiplier of openings to parties without labels (own_gradient.privacy). 0: no noise."""
     label_change: float = 0.0
-    """By how much a residual changes with its label at most: what the noise is measured against."""
+    """The most that a residual changes with its label. The noise is scaled by it."""
     reveal: Literal["own-gradient", "nothing"] = "own-gradient"
     """What training shows a party: its own aggregated gradients, or nothing (blind training)."""
     release: bool = False
-    """Blind training: open each party's own parameters to it at the end."""
+    """Blind training: open each party's own parameters to that party at the end."""
     trusted: bool = False
-    """All parties declare each other trusted: a release may show more than its limit of bits."""
+    """All parties trust each other: a release may show more bits than its limit."""
     details: tuple[tuple[str, Any], ...] = ()
-    """Whatever else has to be equal at all parties (loss, gamma, l2, ...), by name."""
+    """Further settings that must be equal at all parties (loss, gamma, l2, ...), by name."""
 
     def __post_init__(self) -> None:
         names = [m.name for m in self.members]
@@ -120,7 +122,7 @@ class Agreement:
             raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
 
     def _check_noise(self) -> None:
-        """What the derivation in securefed.protocols.own_gradient.privacy needs."""
+        """Check what the derivation in securefed.protocols.own_gradient.privacy assumes."""
         noisy = schemes_that(lambda entry: entry.noise and entry.protects)
         needed = (
             (all(m.is_linear for m in self.members), "takes linear local models"),
@@ -135,7 +137,7 @@ class Agreement:
 
     @property
     def warm_start(self) -> bool:
-        """Training goes on from the model of an earlier run."""
+        """Whether training continues from the model of an earlier run."""
         return bool(dict(self.details).get("warm_start", False))
 
     @property
@@ -148,70 +150,71 @@ class Agreement:
 
     @property
     def mutual(self) -> bool:
-        """Two parties, each the key-holder for the other."""
+        """Whether two parties hold keys for each other."""
         return self.key_holder is None
 
     @property
     def blurs(self) -> bool:
-        """Whether scores are blurred: a plain run protects nothing, and its results say so."""
+        """Whether scores are blurred. A plain run protects nothing, and its results say so."""
         return protects(self.scheme)
 
     @property
     def turns(self) -> list[tuple[str, ...]]:
-        """Who makes local steps at the same time: all at once, or one after the other (FedBCD-s)."""
+        """The groups of parties that make local steps together: all, or one by one (FedBCD-s)."""
         return [self.names] if self.algorithm.order == "parallel" else [(name,) for name in self.names]
 
     @property
     def outputs(self) -> int:
-        """Scores of a row."""
+        """Scores per row."""
         return get_objective(self.objective).outputs(self.width, blind=self.reveal == "nothing")
 
     @property
     def watched(self) -> bool:
-        """The label party may stop the run early, so it says after each round whether to go on."""
+        """Whether the label party may stop the run early. It then sends a verdict after each round."""
         return self.stopping.target is not None or self.stopping.patience is not None
 
     def opens_at(self, name: str, step: int) -> bool:
-        """Whether that party opens sums at that local step."""
+        """Return whether the party `name` opens sums at local step `step`."""
         if self.exact:
             return False
         member = next(m for m in self.members if m.name == name)
         return step == 0 or not member.is_linear
 
     def evaluates_after(self, round_: int) -> bool:
+        """Return whether an evaluation follows the round."""
         last = self.holdout > 0 and round_ + 1 == self.measured_after
         return last or (self.evaluate_every > 0 and (round_ + 1) % self.evaluate_every == 0)
 
     @property
     def measured_after(self) -> int:
-        """Rounds before the held-out rows are scored: all, but for those that then learn from them too."""
+        """Rounds before the held-out rows are scored. Later rounds may learn from these rows."""
         return self.batches.holdout_until if self.batches.holdout_rows else self.stopping.rounds
 
     @property
     def common_rows(self) -> int:
-        """That the parties have in common, held-out ones too."""
+        """Rows that the parties have in common, held-out rows included."""
         return self.batches.rows + (0 if self.batches.holdout_rows else self.holdout)
 
     @property
     def l2(self) -> float:
-        """The weight of the penalty l2/2 |theta|^2."""
+        """Weight of the penalty l2/2 |theta|^2."""
         return float(dict(self.details).get("l2", 0.0))
 
     @property
     def scores_rows(self) -> bool:
-        """Whether anything is scored during the training or at its end."""
+        """Whether any rows are scored during training or at its end."""
         return self.evaluate_every > 0 or self.holdout > 0
 
     def evaluations_from(self, round_: int) -> int:
-        """How many evaluations there will be from that round on, if no early stop spares some."""
+        """Count the evaluations from that round on, without early stopping."""
         return sum(map(self.evaluates_after, range(round_, self.stopping.rounds)))
 
     def unknowns(self) -> int:
-        """Secrets that stay fixed between two exchanges, for whoever opens sums over them."""
+        """Count the secrets that stay fixed between two exchanges."""
         return get_objective(self.objective).unknowns(self.batches.effective_size, self.width)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything by name, for reports and for telling a peer what differs."""
+        """Return all settings by name, for reports and for comparison with a peer's."""
         return {
             "objective": self.objective,
             "scheme": self.scheme,
@@ -240,5 +243,6 @@ class Agreement:
         }
 
     def digest(self) -> str:
+        """Return the SHA-256 of all settings."""
         text = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()

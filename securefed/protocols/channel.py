@@ -1,16 +1,16 @@
-"""A party's line to one peer at one step of a round: it sends, takes, checks, and writes the evidence.
+"""A party's channel to one peer at one step of a round: send, receive, check and record.
 
-Programs say what is sent and what an arrival has to be. This module writes what the transcript has to know of
-it. What goes as bare bytes needs none.
+Programs decide what to send and what to accept. This module records the facts for the transcript. Plain bytes
+need no facts.
 
 | fact | meaning |
 |---|---|
-| origin | where the randomness of ciphertexts comes from: fresh, re-randomised, or forwarded (see `send`) |
-| mask | fingerprints of the mask that a block is under (securefed.transport.transcript), never the mask |
-| narrow | how many masks are too small to hide anything; written down only if there are any |
-| checks | which checks an arrival passed before it was used |
+| origin | source of the ciphertexts' randomness: fresh, re-randomised or forwarded (see `send`) |
+| mask | fingerprints of a block's mask (securefed.transport.transcript), never the mask itself |
+| narrow | count of masks that are too small to hide anything; recorded only if there are any |
+| checks | checks that an arrival passed before it was used |
 
-Nothing of it is secret, and nothing depends on a value.
+No fact is secret, and none depends on a value.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from securefed.transport import Link
 __all__ = ["Channel"]
 
 REPEATED = "used for several of them"
-"""The origin of ciphertexts that share their randomness, which none may."""
+"""The origin of ciphertexts that share randomness. No ciphertexts may."""
 T = TypeVar("T")
 
 
 class Sendable(Protocol):
-    """Ciphertexts on their way out."""
+    """Ciphertexts that are about to be sent."""
 
     origin: Origin
     shown: bool
@@ -43,7 +43,7 @@ class Sendable(Protocol):
 
 @dataclass(frozen=True)
 class Channel:
-    """Bound to (peer, round, step)."""
+    """A channel that is bound to one peer, round and step."""
 
     link: Link
     peer: str
@@ -63,8 +63,13 @@ class Channel:
     ) -> None:
         """Send ciphertexts, fresh or re-randomised.
 
-        `source`: who encrypted what is passed on. A key-holder's own fresh ciphertexts count as forwarded:
-        their receiver has not seen them. `more`: further facts.
+        Parameters
+        ----------
+        source
+            The party that encrypted forwarded ciphertexts. A key-holder's own fresh ciphertexts also count as
+            forwarded: their receiver has not seen them.
+        more
+            Further facts for the transcript.
         """
         ciphertexts.shown = True
         facts: dict[str, Any] = {"origin": REPEATED if ciphertexts.repeated() else ciphertexts.origin}
@@ -76,13 +81,15 @@ class Channel:
         self.tell(kind, payload, facts)
 
     def ask(self, kind: str, masked: Masked, mask: Mask, **more: Any) -> None:
-        """Send a block under a mask, for its key-holder."""
+        """Send a masked block to its key-holder."""
         self.tell(kind, masked.to_bytes(), self._hidden(masked, mask, more))
 
     def disclose(
         self, kind: str, masked: Masked, mask: Mask, joined: Callable[[bytes, bytes], bytes], **more: Any
     ) -> None:
-        """Send a block with its mask, `joined` to one message: a value for its key-holder. The mask ends."""
+        """Send a block with its mask, `joined` to one message. The key-holder learns the value; the mask
+        ends.
+        """
         facts, pieces = self._hidden(masked, mask, more), mask.material()
         self.tell(kind, joined(masked.to_bytes(), mask.disclose()), facts)
         self._spent(kind, mask, pieces)
@@ -99,13 +106,13 @@ class Channel:
         return {**facts, "narrow": narrow} if narrow else facts
 
     def tell(self, kind: str, payload: bytes, facts: dict[str, Any] | None = None) -> None:
-        """Send bytes as they are."""
+        """Send bytes unchanged."""
         self.link.send(self.peer, kind, payload, round=self.round, step=self.step, facts=facts)
 
     # What arrives
 
     async def take(self, kind: str, load: Callable[[bytes], T], *checks: str, activity: str = "") -> T:
-        """Return what `load` makes of the next message. `load` makes the checks that are named."""
+        """Return the next message as `load` parses it, and record the `checks` that `load` makes."""
         blob = await self.hear(kind)
         with self._during(activity):
             content = load(blob)
@@ -117,17 +124,17 @@ class Channel:
         return await self.link.receive(kind, self.peer, round=self.round, step=self.step)
 
     def checked(self, kind: str, *checks: str) -> None:
-        """Note the checks that an arrival passed, besides those of its frame."""
+        """Record the checks that an arrival passed, besides those of its frame."""
         self._note("checked", kind, checks=["frame", "scheme", "parameters", "key", *checks])
 
     def _during(self, activity: str) -> AbstractContextManager[None]:
-        """What making or reading bytes counts as."""
+        """Return a timer for making or reading bytes."""
         return self.link.activity(activity) if activity else nullcontext()
 
     # Masks and openings
 
     def remove(self, kind: str, mask: Mask, opened: Opened, *checks: str) -> Floats:
-        """Return the value of an opening without its mask, which ends here."""
+        """Remove the mask from an opening and return the values. The mask ends here."""
         pieces = mask.material()
         values = mask.remove(opened)
         self.checked(kind, *(checks or ("fits its mask",)))
@@ -135,16 +142,16 @@ class Channel:
         return values
 
     def _spent(self, kind: str, mask: Mask, pieces: list[bytes]) -> None:
-        """Note a mask's end; `pieces` is its material from before, to name it."""
+        """Record a mask's end. `pieces` is its material from before."""
         fingerprints = self.link.transcript.mask_print(pieces).to_dict()
         self._note("spent", kind, mask=fingerprints, destroyed=mask.destroyed)
 
     def requested(self, kind: str, masked: Masked) -> None:
-        """This party asks to have it opened."""
+        """Record that this party asked to open the block."""
         self._note("requested", kind, shape=list(masked.shape), ciphertexts=masked.ciphertexts)
 
     def opened(self, kind: str, masked: Masked) -> None:
-        """This key-holder opened it for the peer."""
+        """Record that this key-holder opened the block for the peer."""
         self._note("opened", kind, shape=list(masked.shape), ciphertexts=masked.ciphertexts)
 
     def _note(self, event: str, kind: str, **detail: Any) -> None:

@@ -1,8 +1,8 @@
-"""Who holds which key in a run, and how the public ones get around.
+"""The keys of a run, and the distribution of the public keys.
 
-Two parties: each is the key-holder for the other. What a party sends is under its own key, what it
-computes on is under its peer's, and its peer opens what it has masked. With a key-holder party: everything
-is under that one's key, and it opens for everybody.
+With two parties, each is the key-holder for the other. A party sends values under its own key and computes on
+values under its peer's key. The peer opens what the party has masked. With a key-holder party, everything is
+under its key, and it opens for everybody.
 """
 
 from __future__ import annotations
@@ -34,18 +34,16 @@ ReadKey = Callable[[bytes], PublicKey]
 
 @dataclass
 class Keyring:
-    """One party's keys: its own pair where it is a key-holder, and the public key of the one who opens for
-    it.
-    """
+    """One party's keys: its own pair, if it has one, and the public key of its opener."""
 
     own: KeyHolder | None
     opener: str
-    """Who opens what this party masks."""
+    """The party that opens what this party masks."""
     public: PublicKey
-    """The key of what this party computes on."""
+    """The key of the ciphertexts that this party computes on."""
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted:
-        """What this party sends: under its own key if it has one, else under the key-holder's."""
+        """Encrypt values to send: under this party's own key if it has one, else under the key-holder's."""
         return self.own.encrypt(values, fixed) if self.own is not None else self.public.encrypt(values, fixed)
 
 
@@ -56,7 +54,11 @@ async def distribute_keys(
     mapper: Mapper,
     read_key: ReadKey = load_public_key,
 ) -> Keyring:
-    """Send and receive public keys: message 1 of every protocol. `read_key` refuses bad and weak ones."""
+    """Send and receive public keys, the first message of every protocol.
+
+    Raises SettingError for a missing key, a key of another scheme or a peer's key that equals this party's.
+    `read_key` refuses malformed and weak keys.
+    """
     if agreement.mutual:
         (peer,) = (name for name in agreement.names if name != link.name)
         if own is None:
@@ -86,7 +88,7 @@ async def distribute_keys(
 
 
 def note_agreement(link: Link, agreement: Agreement) -> None:
-    """Write down what this party runs by: all of it is public."""
+    """Record the agreement in the transcript. All of it is public."""
     link.transcript.note(
         "agreed",
         "agreement",
@@ -103,14 +105,14 @@ def note_agreement(link: Link, agreement: Agreement) -> None:
 
 
 def _check_scheme(public: PublicKey, agreement: Agreement, sender: str) -> None:
-    """A plain 'key' from a peer must not turn an encrypted run into a plain one."""
+    """Refuse a peer's plain 'key' in an encrypted run."""
     kind, due = public.scheme.name, key_kind(agreement.scheme, agreement.reveal)
     if kind != due:
         raise SettingError(f"{sender} sent a {kind} key, this run takes {due}")
 
 
 def _check_other(public: PublicKey, own: KeyHolder, agreement: Agreement, sender: str) -> None:
-    """Two parties with one key (a folder that was copied) could each read all that the other sends."""
+    """Refuse a peer's key that equals this party's: each party could read what the other sends."""
     if protects(agreement.scheme) and public.key_id == own.public.key_id:
         raise SettingError(
             f"keys: {sender} sent the key that is held here too, so each could read what the other sends;"

@@ -1,12 +1,12 @@
-"""The one loop: FedSGD, FedBCD-p, FedBCD-s and their proximal forms, for every objective and protection.
+"""The training loop: FedSGD, FedBCD-p, FedBCD-s and their proximal forms, for every objective and protection.
 
-Every party of a run, the key-holder too, goes through the same stages; what a round consists of is the
-protection's business (`training`: own gradients are opened; `blind`: nothing is):
+Every party runs the same stages, the key-holder too. A round's content belongs to the protection: `training`
+opens own gradients, `blind` opens nothing.
 
     keys; then each round: the round itself, an evaluation if one is due, the label party's verdict; the end
 
-What a round shows whom stands with the protections. The verdict shows everybody whether the label party saw
-its target, the best so far or no progress, where such a rule was agreed; the best model is the one kept.
+The protections document what a round shows. If a stopping rule was agreed, the verdict shows every party
+whether the label party saw its target, a new best or no progress. The run keeps the best model.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ State = dict[str, NDArray[np.generic]]
 TRACKER = "stopping."
 BEST = "best."
 QUESTION = "question"
-"""Marks a checkpoint that was taken before the evaluation of its round."""
+"""Marks a checkpoint from before the evaluation of its round."""
 
 
 @dataclass(frozen=True)
 class EvaluationRows:
-    """Rows that the label party scores during training: each party's features, and the metric where the
-    labels are.
+    """Rows that the label party scores during training.
+
+    Every party has their features. The label party also has the metric.
     """
 
     features: Array | None
@@ -51,7 +52,7 @@ class EvaluationRows:
 
 @dataclass(frozen=True)
 class Round:
-    """The state of a run after a round, as one party sees it; for progress and checkpoints."""
+    """The state of a run after a round, as one party sees it, for progress and checkpoints."""
 
     number: int
     metric: float | None
@@ -60,30 +61,28 @@ class Round:
 
 @dataclass(frozen=True)
 class PartyContext:
-    """What a party's program needs besides settings and data: keys, workers, somebody to tell about
-    progress.
-    """
+    """Keys, workers and callbacks of a party's program."""
 
     holder: KeyHolder | None = None
     mapper: Mapper | None = None
     evaluation: EvaluationRows | None = None
     on_round: Callable[[Round], None] | None = None
     guard: ScoreGuard | None = None
-    """Of a party that is scored; a fresh one where none is given."""
+    """The score guard of a scored party. None: make a new one."""
     read_key: ReadKey = load_public_key
-    """Reads the public key that arrives."""
+    """Parses and checks the public key that arrives."""
     on_scoring: Callable[[Round], None] | None = None
-    """Told before a model is scored: a checkpoint that is written now repeats the question, not the round."""
+    """Called before a model is scored. A checkpoint written now repeats the question, not the round."""
 
     @property
     def key(self) -> KeyHolder:
-        """Of a party that is there for it alone."""
+        """The key of a party that only holds a key."""
         if self.holder is None:
             raise SettingError("keys: the key-holder has no key")
         return self.holder
 
     def guarding(self, name: str, features: Array) -> PartyContext:
-        """With a guard that knows what there is to tell of these columns, unless somebody said it already."""
+        """Return a context with a guard that knows the entropy of these columns, unless it is set already."""
         guard = self.guard or ScoreGuard(party=name)
         if guard.column_bits is None:
             guard.column_bits = column_bits(features)
@@ -92,25 +91,25 @@ class PartyContext:
 
 @dataclass
 class Outcome:
-    """What a party has at the end."""
+    """A party's result of a run."""
 
     rounds: int = 0
     reason: Reason = "rounds"
     history: list[tuple[int, float]] = field(default_factory=list)
-    """(round, metric), at the label party."""
+    """(round, metric) pairs, at the label party."""
     ledger: Ledger = field(default_factory=Ledger)
 
     best: int | None = None
-    """The round whose model is kept, where evaluations were watched; else the last one's."""
+    """The round whose model is kept if evaluations were watched. None: the last round's model is kept."""
 
     def kept(self, evaluations: int) -> int:
-        """Which of the last so many evaluations was of the model that is kept."""
+        """Return the index, among the last evaluations, of the kept model."""
         rounds = [t for t, _ in self.history][-evaluations:]
         return rounds.index(self.best) if self.best in rounds else evaluations - 1
 
 
 class PartyLoop(ABC):
-    """One party's program. A protection says what happens in its stages."""
+    """One party's program. A protection implements its stages."""
 
     def __init__(
         self,
@@ -125,18 +124,18 @@ class PartyLoop(ABC):
         self._read_key = context.read_key
         self._tracker = agreement.stopping.tracker()
         self._best: State = {}
-        """The model that was best so far, and its round; as in a checkpoint."""
+        """The best model so far and its round, as in a checkpoint."""
         self.first_round = 0
-        """Rounds that are done."""
+        """Completed rounds."""
         self.last_round = agreement.stopping.rounds
         self._repeats = False
-        """The run goes on with the evaluation of the last round, asked as it was asked before."""
+        """The run repeats the last round's evaluation with the same question."""
         self._asked: State | None = None
-        """The state before the last evaluation, with everything that its question follows from."""
+        """The state before the last evaluation, with everything that determines its question."""
         self.ledger = Ledger(allow_determined=agreement.allow_determined)
 
     async def run(self, link: Link) -> Outcome:
-        """The party's program."""
+        """Run the party's program and return its outcome."""
         agreement = self._agreement
         note_agreement(link, agreement)
         await self._begin(link)
@@ -174,15 +173,15 @@ class PartyLoop(ABC):
         return outcome
 
     async def _begin(self, link: Link) -> None:  # noqa: B027  # nothing to do is allowed
-        """Before the first round: keys, and whatever is prepared once."""
+        """Exchange keys and prepare before the first round."""
 
     @abstractmethod
     async def _round(self, link: Link, t: int) -> None: ...
 
     async def _before_scores(self, link: Link, t: int) -> None:
-        """Fix the question of an evaluation, and let it be written down before anybody is asked.
+        """Fix the question of an evaluation, and report it before any party is asked.
 
-        A party that is killed after this asks the same question again. It has the same answer, and the score
+        A party that is killed after this asks the same question again. It gets the same answer, and the score
         ledgers count it once.
         """
         if self._repeats:
@@ -193,24 +192,24 @@ class PartyLoop(ABC):
             self._on_scoring(Round(t, None, link))
 
     async def _fix_question(self, link: Link, t: int) -> None:  # noqa: B027  # nothing to do is allowed
-        """Draw and compute whatever a question depends on besides the model and the rows."""
+        """Draw and compute everything that a question needs besides the model and the rows."""
 
     def _question_state(self) -> State:
-        """Return what `_fix_question` fixed, for a checkpoint."""
+        """Return the result of `_fix_question`, for a checkpoint."""
         return {}
 
     def _restore_question(self, state: State) -> None:  # noqa: B027  # likewise
-        """Take over what `_question_state` returned."""
+        """Restore the result of `_question_state`."""
 
     @abstractmethod
     async def _scores(self, link: Link, rows: Array | None, t: int) -> Array | None:
-        """This party's part of an evaluation; the scores, at the label party."""
+        """Take part in an evaluation. Return the scores at the label party, else None."""
 
     async def _end(self, link: Link) -> None:  # noqa: B027  # likewise
-        """After the last round."""
+        """Finish after the last round."""
 
     def _expect_evaluations(self, name: str) -> None:
-        """A party that will be scored looks ahead: ScoreRefusal now rather than amid the training."""
+        """Raise ScoreRefusal before training if a scored party would refuse a planned evaluation."""
         agreement, evaluation = self._agreement, self._evaluation
         scored = agreement.blurs and name != agreement.label_party
         if scored and evaluation is not None and evaluation.features is not None:
@@ -225,8 +224,9 @@ class PartyLoop(ABC):
         return float(evaluation.metric(scores))
 
     async def _verdict(self, link: Link, t: int, metric: float | None) -> tuple[Reason | None, bool]:
-        """The label party says whether to go on, and whether this model is the best so far, where the run may
-        end early.
+        """Return the reason to stop, or None, and whether this model is the best so far.
+
+        The label party decides where the run may end early.
         """
         agreement = self._agreement
         if not agreement.watched:
@@ -243,7 +243,7 @@ class PartyLoop(ABC):
         return self._state(self.first_round)
 
     def checkpoint(self) -> State:
-        """Return what a checkpoint holds: after an evaluation, the state that its question came from."""
+        """Return the state for a checkpoint. After an evaluation it is the state behind the question."""
         return self.state() if self._asked is None else self._asked
 
     def _state(self, rounds: int) -> State:
@@ -252,13 +252,16 @@ class PartyLoop(ABC):
         return {"round": np.array(rounds), **self._model_state(), **tracker, **best}
 
     def go_on_after(self, rounds: int, *, evaluates: bool, over: bool = False) -> None:
-        """Skip so many rounds. `evaluates`: repeat the last one's evaluation. `over`: train no more."""
+        """Skip the first `rounds` rounds.
+
+        `evaluates` repeats the last round's evaluation. `over` ends the training.
+        """
         self.first_round, self._repeats = rounds, evaluates
         if over:
             self.last_round = rounds
 
     def restore(self, state: Mapping[str, NDArray[np.generic]], *, over: bool = False) -> None:
-        """Go on after the round that `state` was taken in. `over`: the training was over after it."""
+        """Continue after the round of `state`. `over`: the training ended with that round."""
         first_round = checkpoint_round(state)
         self._restore_model(state)
         self._tracker.restore(part_of(state, TRACKER))
@@ -269,17 +272,17 @@ class PartyLoop(ABC):
         self.go_on_after(first_round, evaluates=QUESTION in state, over=over)
 
     def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Begin with the model of `state`, from another run under the same keys, and with nothing else."""
+        """Begin with the model of `state`, from another run under the same keys."""
         self._restore_model(state)
 
     def _model_state(self) -> State:
         return {}
 
     def _take_model(self) -> None:  # noqa: B027  # likewise
-        """Go on with the model that was restored last."""
+        """Continue with the model that was restored last."""
 
     def _restore_model(self, state: Mapping[str, NDArray[np.generic]]) -> None:  # noqa: B027  # likewise
-        """A key-holder has no model."""
+        """Restore the model. A key-holder has none."""
 
 
 def part_of(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
@@ -287,7 +290,7 @@ def part_of(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
 
 
 def checkpoint_round(state: Mapping[str, NDArray[np.generic]]) -> int:
-    """The round to go on with."""
+    """Return the number of completed rounds. Raises DataError for a malformed checkpoint."""
     number = np.asarray(checkpoint_array(state, "round"))
     if number.shape != () or number.dtype.kind not in "iu" or int(number) < 0:
         raise DataError(f"checkpoint's 'round' must be one integer of at least 0, not {number!r}")
@@ -306,7 +309,7 @@ VERDICTS: tuple[Reason | None, ...] = (None, "target", "rounds", "no progress")
 def _send_verdict(
     link: Link, agreement: Agreement, t: int, reason: Reason | None, best: bool
 ) -> tuple[Reason | None, bool]:
-    """The label party tells everybody whether to go on, and whether to keep this model."""
+    """Tell all parties whether to continue, and whether to keep this model."""
     code = (VERDICTS.index(reason) + len(VERDICTS) * best).to_bytes(1, "little")
     for name in [*agreement.names[:-1], *([] if agreement.mutual else [str(agreement.key_holder)])]:
         link.send(name, "verdict", code, round=t)

@@ -1,11 +1,10 @@
-"""Losses f(H, y) of the generalised linear objective (the paper's equation 2), exact and as Taylor
-polynomials.
+"""Losses f(H, y) of the generalised linear objective (equation 2), exact and as Taylor polynomials.
 
-H_i is the sum of the parties' H_i^k; y_i is -1 or +1, or any number for the linear loss. The *residual* is
-the paper's g(H_i, y_i) = df/dH_i of equation 4: the one number per row that every party's gradient needs.
+H_i is the sum of the parties' H_i^k. y_i is -1 or +1, or any number for the linear loss. The *residual* is
+the paper's g(H_i, y_i) = df/dH_i of equation 4. Every party's gradient needs this one number per row.
 
-Under encryption only sums and products with known numbers are available, so the loss is replaced by its
-second-order Taylor polynomial around H = 0, whose residual is affine in H with public weights:
+Encryption allows only sums and products with known numbers. So a second-order Taylor polynomial around H = 0
+replaces the loss. Its residual is affine in H with public weights:
 
     taylor_residual = label_weight * y + margin_weight * H
 
@@ -13,8 +12,8 @@ second-order Taylor polynomial around H = 0, whose residual is affine in H with 
     linear          (H - y)^2 / 2         the same                label -1,   margin 1
     squared_hinge   max(0, 1 - yH)^2      (1 - yH)^2              label -2,   margin 2
 
-The logistic polynomial is close only near 0 (its residual is off by |H|^3/48 at most), and its minimum is not
-that of the exact loss; the squared hinge's is exact up to the margin, yH <= 1, and beyond it pulls back.
+The logistic polynomial is close only near 0: its residual is off by at most |H|^3/48. Its minimum is not that
+of the exact loss. The squared hinge's polynomial is exact up to the margin, yH <= 1, and pulls back beyond.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ Array = NDArray[np.float64]
 
 
 class Loss(ABC):
-    """One loss, row by row: nothing here sums or divides. Losses carry no state and compare by type.
+    """A loss, row by row. Losses have no state and compare by type.
 
-    `binary` says that labels are -1 and +1. `margin_weight` is also the polynomial's curvature in H and, for
-    all losses, the largest curvature of the exact loss.
+    `binary` says that labels are -1 and +1. `margin_weight` is the polynomial's curvature in H, and the
+    largest curvature of the exact loss.
     """
 
     name: ClassVar[str]
@@ -63,15 +62,15 @@ class Loss(ABC):
         return hash(self.name)
 
     def value(self, H: ArrayLike, y: ArrayLike) -> Array:
-        """f(H_i, y_i)."""
+        """Return f(H_i, y_i)."""
         return self._value(*_pair(H, y))
 
     def residual(self, H: ArrayLike, y: ArrayLike) -> Array:
-        """g(H_i, y_i) = df/dH_i (equation 4)."""
+        """Return g(H_i, y_i) = df/dH_i (equation 4)."""
         return self._residual(*_pair(H, y))
 
     def taylor_value(self, H: ArrayLike, y: ArrayLike) -> Array:
-        """The second-order Taylor polynomial of f around H = 0."""
+        """Return the second-order Taylor polynomial of f around H = 0."""
         margins, labels = _pair(H, y)
         result: Array = (
             self._at_zero(labels)
@@ -80,13 +79,13 @@ class Loss(ABC):
         return result
 
     def taylor_residual(self, H: ArrayLike, y: ArrayLike) -> Array:
-        """The derivative of `taylor_value` by H."""
+        """Return the derivative of `taylor_value` by H."""
         margins, labels = _pair(H, y)
         result: Array = self.label_weight * labels + self.margin_weight * margins
         return result
 
     def check_labels(self, y: ArrayLike) -> Array:
-        """y as float64, refused unless finite and, for a binary loss, -1 or +1 throughout."""
+        """Return y as float64. Raises DataError unless labels are finite and, for a binary loss, -1 or +1."""
         try:
             labels = np.asarray(y, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -95,8 +94,8 @@ class Loss(ABC):
         if not np.isfinite(labels).all():
             raise DataError("labels must be finite, but some are missing or infinite; leave such rows out")
         if self.binary and not np.isin(labels, (-1.0, 1.0)).all():
-            found = ", ".join(f"{label:g}" for label in np.unique(labels)[:5])
-            raise DataError(f"labels must be -1 or +1 for the loss {self.name!r}; found {found}")
+            classes = ", ".join(f"{label:g}" for label in np.unique(labels)[:5])
+            raise DataError(f"labels must be -1 or +1 for the loss {self.name!r}; found {classes}")
         return labels
 
     @abstractmethod
@@ -110,7 +109,7 @@ class Loss(ABC):
 
 
 class Logistic(Loss):
-    """log(1 + exp(-yH)): logistic regression."""
+    """Logistic regression: log(1 + exp(-yH))."""
 
     name = "logistic"
     binary = True
@@ -118,7 +117,7 @@ class Logistic(Loss):
     margin_weight = 0.25
 
     def predict_proba(self, H: ArrayLike) -> Array:
-        """The probability of the label +1: 1 / (1 + exp(-H))."""
+        """Return the probability of the label +1: 1 / (1 + exp(-H))."""
         return sigmoid(np.asarray(H, dtype=np.float64))
 
     def _value(self, H: Array, y: Array) -> Array:
@@ -134,7 +133,9 @@ class Logistic(Loss):
 
 
 class LeastSquares(Loss):
-    """(H - y)^2 / 2: linear regression. Its own Taylor polynomial, so encryption approximates nothing."""
+    """Linear regression: (H - y)^2 / 2. It equals its Taylor polynomial, so encryption approximates
+    nothing.
+    """
 
     name = "linear"
     binary = False
@@ -154,7 +155,7 @@ class LeastSquares(Loss):
 
 
 class SquaredHinge(Loss):
-    """max(0, 1 - yH)^2: a support vector machine with squared slack."""
+    """A support vector machine with squared slack: max(0, 1 - yH)^2."""
 
     name = "squared_hinge"
     binary = True
@@ -178,7 +179,7 @@ LOSSES: Mapping[str, Loss] = MappingProxyType(_LOSSES)
 
 
 def register(loss: Loss) -> None:
-    """Add a loss (docs/extending.md): everything finds it by its name."""
+    """Add a loss under its name (docs/extending.md)."""
     if loss.name in LOSSES:
         raise SettingError(f"loss: {loss.name!r} given, and there is one of that name")
     if not loss.margin_weight > 0:
@@ -187,7 +188,7 @@ def register(loss: Loss) -> None:
 
 
 def get_loss(name: str) -> Loss:
-    """The loss of that name."""
+    """Return the loss of that name."""
     return LOSSES[check_choice("loss", name, LOSSES)]
 
 

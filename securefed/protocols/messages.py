@@ -1,4 +1,4 @@
-"""The table of messages: every kind, what it is for, what protects it and what its receiver learns.
+"""The table of messages: every kind, its purpose, its protection and what its receiver learns.
 
 A link refuses kinds that are not in this table. securefed.audit checks recorded runs against it.
 docs/protocols.md shows the table and gives the order of the messages.
@@ -16,12 +16,12 @@ from securefed.protocols.blind.precision import MODEL_BITS, RANGE_BITS, SCORE_BI
 __all__ = ["KINDS", "SCORING", "TRAFFIC", "MessageKind", "fixed_sizes"]
 
 SCORING = ("evaluation", "prediction")
-"""Phases in which scores are computed for the label party."""
+"""Phases that compute scores for the label party."""
 BLIND = ("setup", "evaluation", "release")
 """Phases in which blind runs encrypt."""
 
 TRAFFIC = ("setup", "exchange", "opening", "score", "control")
-"""What messages are sent for: keys, training, openings by a key-holder, scores and models, progress."""
+"""Purposes of messages: keys, training, openings by a key-holder, scores and models, progress."""
 
 HOLDS = {"ciphertext": ("encrypted",), "masked": ("masked",), "opened": ("opened",), "share": ("opened",)}
 
@@ -30,18 +30,24 @@ HOLDS = {"ciphertext": ("encrypted",), "masked": ("masked",), "opened": ("opened
 class MessageKind:
     """One kind of message.
 
-    `traffic`: what it is sent for, one of TRAFFIC. Tables of bytes add up messages by it.
+    `traffic` is its purpose, one of TRAFFIC. Tables of bytes add up messages by it.
 
-    `protection`: public (nothing to protect), ciphertext (under a key that the receiver lacks), masked (a
-    re-randomised ciphertext of value + mask, for its key-holder), opened (value + mask in the clear, for
-    whoever has the mask), share (value + mask in the clear, for somebody else than the one who has the mask:
-    together they have the value), or result (for the one who may learn it).
+    | protection | meaning |
+    |---|---|
+    | public | nothing to protect |
+    | ciphertext | encrypted under a key that the receiver lacks |
+    | masked | a re-randomised ciphertext of value + mask, for its key-holder |
+    | opened | value + mask in the clear, for the party with the mask |
+    | share | value + mask in the clear, for a party without the mask; two parties share the value |
+    | result | a value for the party that may learn it |
 
-    `sender`, `receiver`: "any", "data party", "label party", or "key-holder" (whoever has the secret key of
-    the ciphertexts at hand). `phases`: when it may be sent; empty for always. `holds`: the frames that it
-    consists of, "bytes:n" for n bytes outside of frames, "bytes" for as many as the agreement says; what
-    `protection` says if None. `looks`: what bytes outside of frames have to look like, "ciphertext" or
-    "numbers:n" for shares whose lowest n bits are uniform (securefed.transport.contents).
+    `sender` and `receiver` are "any", "data party", "label party" or "key-holder" (the party with the secret
+    key of these ciphertexts). `phases` lists when the kind may be sent; empty means always.
+
+    `holds` lists the frames. "bytes:n" stands for n bytes outside of frames, and "bytes" for as many as the
+    agreement says. None means the frames that `protection` implies. `looks` describes bytes outside of
+    frames: "ciphertext", or "numbers:n" for shares whose lowest n bits are uniform
+    (securefed.transport.contents).
     """
 
     name: str
@@ -57,12 +63,12 @@ class MessageKind:
 
     @property
     def contents(self) -> tuple[str, ...] | None:
-        """The frames that a message of this kind consists of; None where the table does not say."""
+        """The frames of a message of this kind. None: the table does not say."""
         return self.holds if self.holds is not None else HOLDS.get(self.protection)
 
     @property
     def scoring(self) -> bool:
-        """It belongs to the computation of scores."""
+        """Whether it belongs to the computation of scores."""
         return any(phase in SCORING for phase in self.phases)
 
 
@@ -325,7 +331,7 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({kind.name: kind for kind in
 
 
 def fixed_sizes() -> dict[str, int]:
-    """Return the bytes of each kind of message that consists of a fixed number of bytes."""
+    """Return the size in bytes of each kind of message that has a fixed size."""
     sizes = {}
     for name, kind in KINDS.items():
         counts = [part.partition(":")[2] for part in kind.holds or () if part.startswith("bytes:")]

@@ -1,11 +1,10 @@
 """Optimisers on flat parameter vectors. Every party has its own, and its state stays with the party.
 
-The paper's update is theta <- theta - eta g (equation 9): `SGD`. `Adam` (Kingma and Ba 2015) scales each
-coordinate by running moments of the party's own gradients; it needs nothing from other parties, so it fits
-between an opening and the next exchange as well as SGD does. The learning rate comes with each step, since
-it is the schedule's to decide.
+`SGD` is the paper's update theta <- theta - eta g (equation 9). `Adam` (Kingma and Ba 2015) scales each
+coordinate by running moments of the party's own gradients. It needs nothing from other parties, so it fits
+between an opening and the next exchange. The schedule decides the learning rate of each step.
 
-State is a dictionary of arrays, storable without pickle, so that a checkpoint resumes with the same moments.
+State is a dictionary of arrays, storable without pickle. A checkpoint resumes with the same moments.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ Array = NDArray[np.float64]
 
 @runtime_checkable
 class Optimiser(Protocol):
-    """Turns a gradient into new parameters."""
+    """An update rule: gradient in, new parameters out."""
 
     def step(self, parameters: Array, gradient: Array, learning_rate: float) -> Array:
-        """New parameters; the given arrays stay as they are."""
+        """Return new parameters. The arguments do not change."""
         ...
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """What the next step depends on besides its arguments, as a copy."""
+        """Return a copy of everything that the next step depends on besides its arguments."""
         ...
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -41,12 +40,12 @@ class Optimiser(Protocol):
         ...
 
     def clone(self) -> Optimiser:
-        """An optimiser with the same settings and no history: one for each party."""
+        """Return an optimiser with the same settings and no history."""
         ...
 
 
 class SGD:
-    """theta - eta g (equation 9)."""
+    """Gradient descent: theta - eta g (equation 9)."""
 
     def __repr__(self) -> str:
         return "SGD()"
@@ -66,7 +65,7 @@ class SGD:
 
 
 class Adam:
-    """Adam with bias correction; the defaults are its authors'."""
+    """Adam with bias correction and its authors' defaults."""
 
     def __init__(self, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> None:
         self._beta1 = check_number("beta1", beta1, least=0.0, below=1.0)
@@ -118,7 +117,7 @@ class Adam:
 
 
 def get_optimiser(optimiser: str | Optimiser) -> Optimiser:
-    """A fresh optimiser: by name, "sgd" or "adam", or with the settings of the one given."""
+    """Return a new optimiser, by name ("sgd" or "adam") or with the settings of `optimiser`."""
     # A class has the same attributes as its instances and would pass for one.
     if isinstance(optimiser, Optimiser) and not isinstance(optimiser, type):
         return optimiser.clone()

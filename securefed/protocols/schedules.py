@@ -1,14 +1,13 @@
-"""Who updates when: the paper's algorithms, learning rates, batches and stopping, as small values.
+"""The paper's algorithms, learning rates, batches and stopping rules, as small values.
 
     FedSGD()                                    Algorithm 1: one local step a round
     FedBCD(local_steps=5)                       Algorithm 2, FedBCD-p: Q local steps, all parties at once
     FedBCD(local_steps=5, order="sequential")   Algorithm 3, FedBCD-s: one party after the other
     FedBCD(local_steps=50, proximal=0.1)        FedPBCD-p: with the pull back to where the round began
 
-All of them run through one loop: a round t takes the batch `Batches.batch(t)`, exchanges, and makes
-`local_steps` updates at the rate `rate(t)` on that same batch, while what came from others stays as it was.
-Rounds are counted from 0 everywhere here. Nothing in this module depends on anybody's data: all of it is
-known to all parties, and each computes it for itself.
+One loop runs them all. Round t takes the batch `Batches.batch(t)` and exchanges. It then makes `local_steps`
+updates at the rate `rate(t)` on that batch, while the other parties' values stay fixed. Rounds count from 0.
+Nothing in this module depends on data: every party computes it for itself.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ __all__ = [
 Order = Literal["parallel", "sequential"]
 PRECISE = 1200
 LEAST_HELD_OUT = 10
-"""Fewer rows than this say nothing about a model."""
+"""Fewer rows than this cannot measure a model."""
 Reason = Literal["target", "rounds", "no progress"]
 
 
 class Algorithm(Protocol):
-    """What the loop needs to know of an algorithm."""
+    """The facts about an algorithm that the loop needs."""
 
     @property
     def local_steps(self) -> int:
@@ -66,20 +65,20 @@ class Algorithm(Protocol):
 
     @property
     def proximal(self) -> float:
-        """mu: the weight of the pull back to the round's start; 0 is none."""
+        """mu: the weight of the pull back to the round's start; 0 for none."""
         ...
 
     @property
     def name(self) -> str:
-        """As the paper calls it."""
+        """The paper's name for it."""
         ...
 
 
 @dataclass(frozen=True)
 class FedSGD:
-    """Algorithm 1: one local step a round, so the same iterates as SGD on the joined columns.
+    """Algorithm 1: one local step a round, with the same iterates as SGD on the joined columns.
 
-    A proximal weight is accepted and changes nothing: the one step is taken where the pull is still zero.
+    A proximal weight is accepted and changes nothing: the pull is zero at the only step.
     """
 
     proximal: float = 0.0
@@ -115,24 +114,24 @@ class FedBCD:
 def proximal_pull(
     theta: NDArray[np.float64], start: NDArray[np.float64], weight: float
 ) -> NDArray[np.float64]:
-    """mu (theta^r - theta^r0), added to a local step's gradient (equation 15).
+    """Return mu (theta^r - theta^r0), which a local step adds to its gradient (equation 15).
 
-    It is the gradient of mu/2 ||theta^r - theta^r0||^2, with theta^r0 the party's own parameters at the
-    round's exchange; it needs nothing from anybody.
+    It is the gradient of mu/2 ||theta^r - theta^r0||^2, where theta^r0 are the party's own parameters at the
+    round's exchange. It needs nothing from other parties.
     """
     return weight * (theta - start)
 
 
 @runtime_checkable
 class LearningRate(Protocol):
-    """The learning rate of round t = 0, 1, ...; the same for the Q local steps of the round."""
+    """The learning rate of round t = 0, 1, ..., the same for its Q local steps."""
 
     def __call__(self, t: int) -> float: ...
 
 
 @dataclass(frozen=True)
 class Constant:
-    """eta0 in every round."""
+    """The rate eta0 in every round."""
 
     eta0: float
 
@@ -146,7 +145,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class InverseSqrt:
-    """eta0 / sqrt(t + 1): the decay of all the paper's experiments with two parties."""
+    """The rate eta0 / sqrt(t + 1) of all the paper's experiments with two parties."""
 
     eta0: float
 
@@ -159,12 +158,12 @@ class InverseSqrt:
 
 @dataclass(frozen=True)
 class InverseSqrtParties:
-    """eta0 / sqrt(T k), the paper's rate for five and seventeen parties, with k the number of parties.
+    """The rate eta0 / sqrt(T k) of the paper's experiments with k = 5 and 17 parties.
 
-    T is read as the round counted from 1, T = t + 1. The paper calls this rate a *decay* strategy, writes
-    no other meaning of T beside it, and with k = 1 it is then the rate of its other experiments. Remark 4
-    to Theorem 2, where it comes from, has eta = 1/sqrt(KT) with T the total number of iterations, fixed in
-    advance; that reading is a constant rate: `Constant(eta0 / math.sqrt(total * parties))`.
+    T is read as the round counted from 1, T = t + 1. The paper calls this rate a *decay* strategy and gives T
+    no other meaning there. With k = 1 it is the rate of the other experiments. Remark 4 to Theorem 2 has eta
+    = 1/sqrt(KT) with T the total number of iterations, fixed in advance. That reading is a constant rate:
+    `Constant(eta0 / math.sqrt(total * parties))`.
     """
 
     eta0: float
@@ -180,12 +179,12 @@ class InverseSqrtParties:
 
 @dataclass(frozen=True)
 class Automatic:
-    """Every party its own step, from the curvature of its own columns (securefed.protocols.steps).
+    """A step for each party from the curvature of its own columns (securefed.protocols.steps).
 
-    The number of round t is the part of that step that is made: 1 with the full batch; with batches of a
-    `share` of the rows it falls off, since one batch says little about the others. An `accelerated` run makes
-    longer steps and goes on in the direction of the last one, by `momentum(t)`: Chebyshev's recurrence, the
-    fastest that is sure for a quadratic loss (docs/proofs.md). It begins again with round `again`.
+    Round t makes the returned fraction of that step. It is 1 with the full batch. With batches of a `share`
+    of the rows it falls, since one batch says little about the others. An `accelerated` run makes longer
+    steps and adds `momentum(t)` of the last one: Chebyshev's recurrence, the fastest sure one for a quadratic
+    loss (docs/proofs.md). It restarts with round `again`.
     """
 
     share: float = 1.0
@@ -205,7 +204,7 @@ class Automatic:
         return 1.0 / math.sqrt(1.0 + check_integer("t", t, least=0) * max(0.0, 1.0 - self.share))
 
     def momentum(self, t: int) -> float:
-        """How much of the last round's change is made again."""
+        """Return the fraction of the last round's change that is repeated."""
         place = self._place(t)
         return (2 * place - 1) / (2 * place + 3) if self.accelerated and place else 0.0
 
@@ -215,18 +214,18 @@ class Automatic:
 
 
 def automatic_rounds(parties: int) -> int:
-    """rounds="auto": as many as the public bound on accelerated rounds asks for.
+    """Return the rounds of rounds="auto", from the public bound on accelerated rounds.
 
-    F(theta_t) - min F is at most |theta*|^2 / (2 (2t + 1)^2) in the norm of P^-1 (docs/proofs.md), which
-    has `parties` times a party's own curvature: where parties' columns do not cancel each other that is below
-    `parties` times what the fit gains, and further rounds change less than its part 1 / PRECISE.
+    F(theta_t) - min F is at most |theta*|^2 / (2 (2t + 1)^2) in the norm of P^-1 (docs/proofs.md). That
+    norm has `parties` times a party's own curvature. Where columns of parties do not cancel each other, it is
+    below `parties` times the fit's gain. Further rounds then change less than 1 / PRECISE of that gain.
     """
     check_integer("parties", parties, least=1)
     return math.ceil((math.sqrt(PRECISE * parties) - 1.0) / 2.0)
 
 
 def as_learning_rate(rate: str | float | LearningRate) -> LearningRate:
-    """A learning rate as given; a plain number is a constant one, "auto" each party's own."""
+    """Return a learning rate: a number is a constant one, "auto" is `Automatic`."""
     if isinstance(rate, str) and rate == "auto":
         return Automatic()
     # A class can be called too, and would pass for one of its instances.
@@ -244,19 +243,19 @@ def as_learning_rate(rate: str | float | LearningRate) -> LearningRate:
 class Batches:
     """The rows of each round's mini-batch, the same at every party that knows the seed.
 
-    size=None takes all rows. Otherwise round t takes `size` distinct rows, every set of that size equally
-    likely, independently of other rounds, in ascending order. With fixed=True the rows are cut into batches
-    once, at random, and the rounds take them in turn: every batch is a new combination of the same labels,
-    and fewer combinations give less of them away (docs/audit.md). Where `size` does not divide `rows`, the
-    last batch takes some rows of the one before. batch(t) depends on these fields and t alone, so a resumed
-    run sees the batches that it would have seen.
+    size=None takes all rows. Otherwise round t takes `size` distinct rows in ascending order. Every set of
+    that size is equally likely and independent of other rounds. With fixed=True the rows are cut into batches
+    once, at random, and the rounds take them in turn. Every new batch is a new combination of the same
+    labels, so fixed batches reveal less (docs/audit.md). Where `size` does not divide `rows`, the last batch
+    repeats some rows of the one before. batch(t) depends on these fields and t alone, so a resumed run sees
+    the same batches.
 
     The rows with the smallest of `rows` random 64-bit words win. The words come from Philox with the key
-    (seed, t), whose stream numpy keeps the same over its versions, which it does not promise for `choice`
-    or `permutation`: parties need not run the same numpy. Batches are no secret; this is no protection.
+    (seed, t). numpy keeps this stream the same over its versions; it does not promise that for `choice` or
+    `permutation`. So parties need not run the same numpy. Batches are public; they protect nothing.
 
-    `holdout_rows` of the rows (as `held_out` draws them) are held out until round `holdout_until`. Every
-    batch is then all rows, and nothing is learnt from the held-out ones before that.
+    `holdout_rows` of the rows (see `held_out`) are held out until round `holdout_until`. Every batch is then
+    all rows, and training does not use the held-out ones before that.
     """
 
     rows: int
@@ -281,16 +280,16 @@ class Batches:
 
     @property
     def effective_size(self) -> int:
-        """S: how many rows each batch has."""
+        """S: the rows of each batch."""
         return self.rows if self.size is None else self.size
 
     @property
     def all_rows(self) -> bool:
-        """Every batch is all rows, in their order."""
+        """Whether every batch is all rows, in their order."""
         return self.effective_size == self.rows
 
     def batch(self, t: int) -> NDArray[np.intp]:
-        """The row numbers of round t."""
+        """Return the row numbers of round t."""
         check_integer("t", t, least=0, most=2**64 - 1)
         if self.all_rows:
             return np.arange(self.rows, dtype=np.intp)
@@ -303,20 +302,22 @@ class Batches:
         return np.sort(chosen).astype(np.intp, copy=False)
 
     def trained(self, t: int) -> NDArray[np.intp]:
-        """The row numbers that round t learns from."""
+        """Return the row numbers that round t learns from."""
         if t < self.holdout_until and self.holdout_rows:
             return _divided(self.rows, self.holdout_rows, self.seed)[0]
         return self.batch(t)
 
 
 def check_holdout(value: object) -> float:
-    """Refuse a share that leaves too little to learn from."""
+    """Return the held-out share. Raises SettingError if it leaves too few rows to train on."""
     return check_number("holdout", value, least=0.0, below=0.8)
 
 
 def held_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows to train on and rows to measure with, both in ascending order; the same at every party that knows
-    the seed. None are set aside where too few would be left to say anything.
+    """Return the rows to train on and the rows to measure with, both in ascending order.
+
+    They are the same at every party that knows the seed. No rows are held out if either part would be too
+    small.
     """
     count = round(share * rows)
     if count < LEAST_HELD_OUT or rows - count < LEAST_HELD_OUT:
@@ -332,11 +333,10 @@ def _divided(rows: int, count: int, seed: int) -> tuple[NDArray[np.intp], NDArra
 
 @dataclass(frozen=True)
 class Stopping:
-    """When training ends: after `rounds` rounds, at a target, or after `patience` evaluations without
-    progress.
+    """The end of training: after `rounds`, at `target`, or after `patience` evaluations without progress.
 
-    The metric is one where more is better, such as AUC; give a loss with its sign changed. Progress is a
-    rise over the best so far by more than `min_improvement`.
+    A larger metric is better, as with AUC. Negate a loss. Progress is a rise over the best so far by more
+    than `min_improvement`.
     """
 
     rounds: int
@@ -354,12 +354,12 @@ class Stopping:
         object.__setattr__(self, "min_improvement", improvement)
 
     def tracker(self) -> StoppingTracker:
-        """A tracker for one run."""
+        """Return a tracker for one run."""
         return StoppingTracker(self)
 
 
 class StoppingTracker:
-    """Follows one run's metric; `update` says why to stop, or None."""
+    """A follower of one run's metric."""
 
     def __init__(self, stopping: Stopping) -> None:
         self._stopping = stopping
@@ -368,11 +368,14 @@ class StoppingTracker:
 
     @property
     def best_now(self) -> bool:
-        """The last metric that came is the best so far; that model is to be kept."""
+        """Whether the last metric is the best so far. The run keeps that model."""
         return self._stale == 0 and self._best > -math.inf
 
     def update(self, round: int, metric: float | None) -> Reason | None:
-        """After round `round` (from 0), with its metric, or None where it was not evaluated."""
+        """Return the reason to stop after `round` (from 0), or None.
+
+        `metric` is None where the round was not evaluated.
+        """
         check_integer("round", round, least=0)
         rule = self._stopping
         if metric is not None:
@@ -391,7 +394,7 @@ class StoppingTracker:
         return None
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """What a checkpoint must keep."""
+        """Return the state for a checkpoint."""
         return {"best": np.array(self._best), "stale": np.array(self._stale)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:

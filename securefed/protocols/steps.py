@@ -1,27 +1,26 @@
-"""Local steps that cannot diverge, for linear local models; and when a given learning rate would.
+"""Local steps that cannot diverge, for linear local models, and the check of a fixed learning rate.
 
-All parties move at once on what they exchanged before, so together they overshoot by up to their number:
-X'X <= K blockdiag(X_k'X_k) for K parties. So with `learning_rate="auto"` the local problem of party k carries
-K times its own curvature,
+All parties move at once on values from the last exchange. Together they overshoot by up to their number K:
+X'X <= K blockdiag(X_k'X_k). So with `learning_rate="auto"` the local problem of party k has K times its own
+curvature,
 
     K_k = K (b/S) X_k'X_k + (l2 + mu) I,     step 1/lambda_max(K_k),
 
-b the loss's curvature in H and S the number of rows; where one party moves at a time the factor is 1. The Q
-local steps from theta are then one matrix,
+where b is the loss's curvature in H and S the number of rows. Where one party moves at a time the factor is
+1. The Q local steps from theta are then one matrix,
 
     theta <- theta - P (X_k'g/S + l2 theta),     P = eta sum over q < Q of (I - eta K_k)^q,
 
-whose product with K_k has its spectrum in [0, 1]. The joint Hessian is below blockdiag(K_k), so the
-regularised Taylor loss of the batch falls in every round, by at least half the sum of eta_k |G_k|^2, for
-every K, Q and scaling of columns (docs/proofs.md has the proof). A party computes its step from its own
-columns and tells nobody.
+whose product with K_k has its spectrum in [0, 1]. The joint Hessian is below blockdiag(K_k). So the
+regularised Taylor loss of the batch falls in every round by at least half the sum of eta_k |G_k|^2, for every
+K, Q and scaling of columns (docs/proofs.md has the proof). A party computes its step from its own columns
+and tells no other party.
 
-With the full batch the rounds are accelerated (`Automatic`): a round's step is up to four times P's, and
-part of the last round's change is made again. All that it takes is that P times the joint Hessian has its
-spectrum in [0, 1].
+With the full batch the rounds are accelerated (`Automatic`). A round's step is up to four times P's, and part
+of the last round's change is repeated. This needs only that P times the joint Hessian has its spectrum in [0,
+1].
 
-With mini-batches the curvature is that of all own rows, and what a round changes is damped: one batch says
-less about the others the longer the training has gone on.
+With mini-batches the curvature is that of all own rows, and later rounds make smaller changes.
 """
 
 from __future__ import annotations
@@ -49,9 +48,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LocalProblem:
-    """A party's quadratic of one round, by the spectrum of its curvature.
+    """A party's quadratic problem of one round, as the spectrum of its curvature.
 
-    `values` are the eigenvalues x of (b/S) X'X that are not 0 by rank, `vectors` (d x r) theirs.
+    `values` are the eigenvalues x of (b/S) X'X that are not 0 by rank. `vectors` (d x r) are the
+    eigenvectors.
     """
 
     values: Array
@@ -59,13 +59,13 @@ class LocalProblem:
     l2: float
     proximal: float
     overlap: int
-    """K where all parties move at once and the local problem carries their overlap, else 1."""
+    """K where all parties move at once, else 1."""
 
     @classmethod
     def of(
         cls, rows: Array, margin_weight: float, *, l2: float, proximal: float = 0.0, overlap: int = 1
     ) -> LocalProblem:
-        """From a party's own rows; through the smaller of X'X and XX'."""
+        """Decompose a party's own rows, through the smaller of X'X and XX'."""
         count, size = rows.shape
         scale = margin_weight / count
         if count >= size:
@@ -89,11 +89,11 @@ class LocalProblem:
 
     @property
     def step(self) -> float:
-        """1/lambda_max; 0 where there is no curvature, and so no gradient either."""
+        """1/lambda_max, or 0 where there is no curvature and so no gradient."""
         return 1.0 / self.largest if self.largest > 0 else 0.0
 
     def update_matrix(self, eta: float, steps: int) -> Array:
-        """P: what Q steps of size eta make of the round's first gradient."""
+        """Return P, which maps the round's first gradient to the change of Q steps of size eta."""
         size, within = self.vectors.shape
         seen = _summed(self.overlap * self.values + self.pull, eta, steps)
         if size == within:
@@ -104,7 +104,9 @@ class LocalProblem:
         return matrix
 
     def update_root(self, eta: float, steps: int) -> Array:
-        """P^(1/2), symmetric. SettingError where P has a negative direction: such steps diverge."""
+        """Return the symmetric P^(1/2). Raises SettingError if P has a negative direction: such steps
+        diverge.
+        """
         size, within = self.vectors.shape
         weights = _summed(np.append(self.overlap * self.values, 0.0) + self.pull, eta, steps)
         if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
@@ -118,7 +120,7 @@ class LocalProblem:
 
 
 def _summed(curvature: Array, eta: float, steps: int) -> Array:
-    """eta * sum over q < Q of (1 - eta k)^q, for each k."""
+    """Return eta * sum over q < Q of (1 - eta k)^q, for each k."""
     moved = eta * curvature
     small = moved < 1e-3  # 1 - (1 - eta k)^Q would cancel; expm1 and log1p do not
     safe = np.where(curvature > 0, curvature, 1.0)
@@ -129,15 +131,15 @@ def _summed(curvature: Array, eta: float, steps: int) -> Array:
 
 
 def stable(problem: LocalProblem, parties: int, steps: int) -> float:
-    """The largest constant rate for which rounds of `parties` such parties are sure to contract.
+    """Return the largest constant rate at which rounds of `parties` such parties are sure to contract.
 
-    For local steps that carry no overlap themselves. Along each own direction a round has to take off more
-    than none and less than twice what is there, were the others' columns the same:
+    The local steps carry no overlap themselves. Suppose that the other parties' columns were the same. Then
+    along each own direction a round must remove more than none and less than twice what is there:
 
         0 < (K x + l2) (1 - (1 - eta k)^Q) / k < 2,     k = x + l2 + mu.
 
-    (The left half matters for even Q: past eta k = 2 steps grow without changing sign.) `parties`: 1 where
-    one moves at a time.
+    The left half matters for even Q: past eta k = 2 steps grow without changing sign. `parties` is 1 where
+    one party moves at a time.
     """
     pull = problem.pull
     values = problem.values
@@ -157,10 +159,10 @@ def stable(problem: LocalProblem, parties: int, steps: int) -> float:
 
 
 class OwnSteps:
-    """How one party with a linear model moves: from the agreement, the loss and its own columns.
+    """The steps of one party with a linear model, from the agreement, the loss and its own columns.
 
-    Columns include the intercept's ones, where the party has one. Refuses, before anything is sent, a given
-    rate that its own columns show to be unstable.
+    Columns include the intercept's ones, where the party has one. A fixed rate that these columns show to be
+    unstable raises SettingError before anything is sent.
     """
 
     def __init__(
@@ -169,11 +171,11 @@ class OwnSteps:
         self._agreement, self._loss, self._l2 = agreement, loss, l2
         self._features = features
         self.automatic = isinstance(agreement.learning_rate, Automatic)
-        """Every party its own step."""
+        """Each party computes its own step."""
         parallel = agreement.algorithm.order == "parallel"
         self._parties = len(agreement.members) if parallel else 1
         self.overlap = self._parties if self.automatic else 1
-        """The factor that local steps give their own curvature."""
+        """The factor of the party's own curvature in local steps."""
         self._all = self._problem(features)
         self._matrices: dict[int, Array] = {}
         if not self.automatic and not allow_unstable:
@@ -200,7 +202,7 @@ class OwnSteps:
             )
 
     def matrix(self, t: int) -> Array:
-        """P of round t."""
+        """Return P of round t."""
         agreed, steps = self._agreement.learning_rate(t), self._agreement.algorithm.local_steps
         if not self.automatic:
             return self._problem(self._batch(t)).update_matrix(agreed, steps)
@@ -212,7 +214,7 @@ class OwnSteps:
         return agreed * self._matrices[learnt]
 
     def root(self) -> Array:
-        """P^(1/2) of all own rows, for blind training: one matrix for all rounds (`factor` has the rest)."""
+        """Return P^(1/2) of all own rows, for blind training. It serves all rounds, scaled by `factor`."""
         rate, steps = self._agreement.learning_rate, self._agreement.algorithm.local_steps
         if self.automatic:
             return self._all.update_root(self._all.step, steps)
@@ -224,17 +226,17 @@ class OwnSteps:
         return self._all.update_root(rate(0), steps)
 
     def factor(self, t: int) -> float:
-        """What round t multiplies P by: the same at all parties."""
+        """Return the factor of P in round t. It is the same at all parties."""
         rate = self._agreement.learning_rate
         return rate(t) if self.automatic else rate(t) / rate(0)
 
     def momentum(self, t: int) -> float:
-        """Of round t's change, how much of the last round's is part of it; 0 with a given rate."""
+        """Return the fraction of the last round's change that round t repeats; 0 with a fixed rate."""
         rate = self._agreement.learning_rate
         return rate.momentum(t) if isinstance(rate, Automatic) else 0.0
 
     def rate(self, t: int) -> float:
-        """The size of a single local step, where the steps are made one by one (the exact loss)."""
+        """Return the size of a single local step, where steps are made one by one (the exact loss)."""
         agreed = self._agreement.learning_rate(t)
         if not self.automatic:
             return agreed
@@ -248,6 +250,6 @@ class OwnSteps:
 
 
 def floored(rate: float) -> str:
-    """Three digits that are not more than the number."""
+    """Return the number with three digits, rounded down."""
     digits = 10.0 ** (2 - math.floor(math.log10(rate)))
     return f"{math.floor(rate * digits) / digits:g}"

@@ -1,12 +1,12 @@
-"""The paper's Exchange(U): how the contributions to H reach the parties that need them, encrypted.
+"""The paper's Exchange(U): encrypted contributions to H reach the parties that need them.
 
     pair      two parties: each sends its contribution to the other, under its own key (2 messages a round)
-    star      each sends its contribution to the label party, which adds its own, freshly encrypted, and
-              sends the sum back to all: 2 (K - 1) messages a round, as in equation 2's form
-    pairwise  each sends to each, for objectives where no one may add up for all: K^2 - K messages a round
+    star      each party sends its contribution to the label party, which adds its own, freshly encrypted,
+              and sends the sum to all: 2 (K - 1) messages a round, as in equation 2's form
+    pairwise  each party sends to each, where no party may add for all: K^2 - K messages a round
 
-A party gets the sum of the others' contributions, or of all including its own (`included`). Nobody can
-open what it gets.
+A party gets the sum of the others' contributions, or of all contributions (`included`). It cannot decrypt the
+sum.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from securefed.protocols.keyring import Keyring
 from securefed.protocols.own_gradient.sides import Side
 from securefed.transport import Link
 
-__all__ = ["Exchange", "Held"]
+__all__ = ["Exchange", "PeerSum"]
 
 
 @dataclass(frozen=True)
-class Held:
-    """What a party holds after an exchange."""
+class PeerSum:
+    """The encrypted sum that a party holds after an exchange."""
 
     encrypted: Encrypted
     included: bool
-    """Its own contribution of the round's start is part of the sum."""
+    """Whether the sum includes the party's own contribution of the round's start."""
 
 
 class Exchange:
@@ -40,28 +40,28 @@ class Exchange:
         self._me, self._label = link.name, agreement.label_party
         self._parts: dict[str, Encrypted] = {}
 
-    async def all(self, round_: int) -> Held:
-        """Exchange({1 .. K}): everybody gets what it needs. Parallel schedules start a round with it."""
+    async def all(self, round_: int) -> PeerSum:
+        """Exchange({1 .. K}): return this party's sum. Parallel schedules start a round with it."""
         if self._agreement.mutual or self._agreement.exchange == "pairwise":
             others = [name for name in self._agreement.names if name != self._me]
             part = self._encrypt()
             for name in others:
                 self._send(name, "contribution", part, round_)
-            return Held(
+            return PeerSum(
                 self._sum([await self._receive("contribution", name, round_) for name in others]), False
             )
         if self._me != self._label:
             self._send(self._label, "contribution", self._encrypt(), round_)
-            return Held(await self._receive("residual", self._label, round_), True)
+            return PeerSum(await self._receive("residual", self._label, round_), True)
         others = [name for name in self._agreement.names if name != self._me]
         received = self._sum([await self._receive("contribution", name, round_) for name in others])
         total = self._encrypt() + received  # the fresh term re-randomises the sum
         for name in others:
             self._send(name, "residual", total, round_)
-        return Held(received, False)
+        return PeerSum(received, False)
 
     async def before_turns(self, round_: int) -> None:
-        """Sequential: the label party needs the batch's contributions of all whose turn is not the first."""
+        """Sequential: send the contributions of all later turns to the label party."""
         if self._agreement.mutual:
             return
         for position, name in enumerate(self._agreement.names[1:-1], start=1):
@@ -74,25 +74,27 @@ class Exchange:
         if self._agreement.exchange == "pairwise":
             await self._broadcast(self._label, round_, len(self._agreement.names) - 1)
 
-    async def for_turn(self, round_: int, turn: str) -> Held | None:
-        """Sequential: the party whose turn it is gets the sum of the others' newest contributions."""
+    async def for_turn(self, round_: int, turn: str) -> PeerSum | None:
+        """Sequential: return the sum of the others' newest contributions at the party of this turn."""
         others = [name for name in self._agreement.names if name != turn]
         if self._agreement.mutual:
             (peer,) = others
             if self._me == peer:
                 self._send(turn, "contribution", self._encrypt(), round_)
                 return None
-            return Held(await self._receive("contribution", peer, round_), False)
+            return PeerSum(await self._receive("contribution", peer, round_), False)
         if self._agreement.exchange == "pairwise" or turn == self._label:
-            return (
-                Held(self._sum([self._parts[name] for name in others]), False) if self._me == turn else None
-            )
+            if self._me != turn:
+                return None
+            return PeerSum(self._sum([self._parts[name] for name in others]), False)
         if self._me == self._label:
             total = self._sum(
                 [self._encrypt(), *(self._parts[name] for name in others if name != self._label)]
             )
             self._send(turn, "residual", total, round_)
-        return Held(await self._receive("residual", self._label, round_), False) if self._me == turn else None
+        return (
+            PeerSum(await self._receive("residual", self._label, round_), False) if self._me == turn else None
+        )
 
     async def after_turn(self, round_: int, turn: str) -> None:
         """Sequential: Exchange({k, K}) after party k's local steps."""

@@ -1,23 +1,22 @@
 """The solvability ledger: opened equations against unknowns.
 
-An opened gradient is the protocol's output to its owner, and each of its entries is one linear equation in
-secrets of others. As soon as somebody has as many equations as there are unknowns since these were last
-fixed, linear algebra finds the unknowns, encryption or not. So every opening is counted, per party that
-learns and per block of secrets that stay fixed:
+An opened gradient is the protocol's output to its owner. Each of its entries is one linear equation in other
+parties' secrets. A party with as many equations as unknowns can solve for the secrets, encryption or not. So
+the ledger counts every opening, per party that learns and per block of secrets that stay fixed:
 
 - generalised linear: in each exchange the S residuals of the batch; an opening gives one equation for each
   parameter of the party.
 - transfer: in each exchange the peer's block (n x h, and a symmetric h x h that depends on more than it);
   each opening gives (d + 1) h equations.
 - labels, over all rounds: an advisory count, because the equations are not linear in the labels alone. It
-  warns and never refuses; with few rows and many openings an alternating attack finds labels
+  warns and never refuses. With few rows and many openings an alternating attack finds labels
   (docs/protocols.md).
 
-It counts numbers, not bits. Unknowns of which more is known than that they are numbers take fewer equations:
-the residuals of the first exchange are labels, one bit each (research.attacks.first_exchange).
+The ledger counts numbers, not bits. Unknowns with a known structure take fewer equations: the residuals of
+the first exchange are labels, one bit each (research.attacks.first_exchange).
 
-A ratio of `NEAR` or more warns. At 1 the key-holder refuses to open, unless `allow_determined` was set by
-all parties.
+A ratio of `NEAR` or more warns. At 1 the key-holder refuses to open, unless all parties set
+`allow_determined`.
 """
 
 from __future__ import annotations
@@ -34,18 +33,16 @@ NEAR = 0.5
 
 
 class LedgerRefusal(SecurefedError):
-    """An opening would determine secrets of another party."""
+    """A refused opening: it would determine secrets of another party."""
 
 
 class LedgerWarning(UserWarning):
-    """Openings come close to determining secrets of another party."""
+    """A warning that openings come close to determining another party's secrets."""
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """Equations that `party` has been given about the fixed secrets `block`, at the worst of all
-    exchanges.
-    """
+    """Equations of `party` about the fixed secrets `block`, at the worst of all exchanges."""
 
     party: str
     block: str
@@ -68,7 +65,7 @@ class LedgerEntry:
 
 
 class Ledger:
-    """Counts the openings of a run. One is kept by whoever opens, and shows the same at every party."""
+    """A count of a run's openings. The opener keeps it, and it is the same at every party."""
 
     def __init__(self, *, allow_determined: bool = False) -> None:
         self.allow_determined = allow_determined
@@ -77,8 +74,9 @@ class Ledger:
         self._warned: set[tuple[str, str]] = set()
 
     def fix(self, party: str, block: str) -> None:
-        """The block's secrets are new: what was opened before says nothing about them by linear algebra
-        alone.
+        """Restart the count of a block whose secrets are new.
+
+        Linear algebra alone learns nothing about them from earlier openings.
         """
         self._current[party, block] = 0
 
@@ -92,10 +90,19 @@ class Ledger:
         advisory: bool = False,
         over_attempts: int = 0,
     ) -> None:
-        """Book an opening that is about to be given, or raise LedgerRefusal. `over_attempts`: the equations
-        of this block that were given in all attempts at the run, these included, where somebody remembers: a
-        round that is made again may have other sums of the same secrets opened. Refused and warned of is
-        what all attempts add up to; the entries are this attempt's, as its transcript shows them.
+        """Count an opening before it is answered.
+
+        Parameters
+        ----------
+        over_attempts
+            Equations of this block in all attempts at the run, this opening included; 0 if unknown. A
+            repeated round may open other sums of the same secrets. Refusals and warnings consider all
+            attempts. The entries show this attempt only, as its transcript does.
+
+        Raises
+        ------
+        LedgerRefusal
+            The opening would determine the block.
         """
         key = (party, block)
         total = self._current.get(key, 0) + equations
@@ -128,5 +135,5 @@ class Ledger:
 
     @property
     def determined(self) -> bool:
-        """Whether any (not advisory) block was opened past the line."""
+        """Whether any block that is not advisory was opened past the line."""
         return any(e.verdict == "determined" for e in self._worst.values())

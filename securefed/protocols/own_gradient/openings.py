@@ -3,14 +3,13 @@
     1. requester -> key-holder   opening-request: the sums, packed, re-randomised, under a fresh uniform mask
     2. key-holder -> requester   opening: the same in the clear, still masked
 
-The key-holder learns nothing (uniform), the requester learns the aggregated gradient by its own
-parameters. The key-holder books each opening in the ledger first, and refuses past the line.
+The key-holder sees uniform numbers. The requester learns the aggregated gradient by its own parameters. The
+key-holder first counts each opening in the ledger, and refuses past the line.
 
-How the sums lie in the request is not the requester's to say: the key-holder derives it from the agreement
-and refuses more ciphertexts, or other coefficients, than honest sums take. Else one request of d numbers
-could hold d whole plaintexts full of single residuals. What is under the mask it cannot see: a requester
-that packs single values where sums belong gets a plaintext full of them. Against that only blind training
-helps (docs/threat-model.md).
+The key-holder derives the layout of the sums from the agreement. It refuses more ciphertexts, or other
+coefficients, than honest sums take. Otherwise one request of d numbers could hold d plaintexts full of single
+residuals. The key-holder cannot see under the mask. A requester that packs single values where sums belong
+gets one plaintext full of them. Only blind training prevents that (docs/threat-model.md).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member
 from securefed.protocols.channel import Channel
 from securefed.protocols.keyring import Keyring
 from securefed.protocols.objectives import get_objective
-from securefed.protocols.own_gradient.exchange import Held
+from securefed.protocols.own_gradient.exchange import PeerSum
 from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry, LedgerWarning
 from securefed.protocols.own_gradient.privacy import noise_units
 from securefed.transport import Link
@@ -56,15 +55,14 @@ __all__ = [
 
 ALL_LABELS = "labels over all rounds"
 PUBLIC_SCALE = FixedPoint(1.0, PRIVATE_BITS)
-"""Of multipliers whose sums get noise."""
+"""The scale of multipliers whose sums get noise."""
 
 
 def levelled(multipliers: Floats | Multipliers) -> tuple[Multipliers, Floats]:
-    """Multipliers of which the largest of every sum is between 1/2 and 1, and the powers of two that the sums
-    have to be multiplied by again.
+    """Scale multipliers so that the largest of every sum is between 1/2 and 1.
 
-    Schemes give all multipliers of a request one scale, by the largest of all: of columns of very different
-    sizes the small ones would have few bits left, or none. The powers are the party's own and are not sent.
+    Schemes give all multipliers of a request one scale, set by the largest. Small columns would lose most of
+    their bits. Also returns the powers of two that restore the sums. They stay with the party.
     """
     checked = as_multipliers(multipliers)
     powers = np.clip(np.frexp(checked.largest)[1], -1000, 1000)
@@ -72,8 +70,9 @@ def levelled(multipliers: Floats | Multipliers) -> tuple[Multipliers, Floats]:
 
 
 def normalised(multipliers: Floats) -> tuple[Floats, float]:
-    """Multipliers whose rows have a norm of at most 1, rounding included, and what they were divided by: for
-    sums that get noise, at one public scale (securefed.protocols.own_gradient.privacy).
+    """Scale multipliers so that their rows have a norm of at most 1, rounding included.
+
+    Also returns the divisor. It is for sums with noise, at one public scale (own_gradient.privacy).
     """
     longest = float(np.sqrt((multipliers**2).sum(axis=1)).max()) * (1.0 + 2.0**-16)
     norm = longest if longest > 0.0 else 1.0
@@ -83,15 +82,17 @@ def normalised(multipliers: Floats) -> tuple[Floats, float]:
 def ask_sums(
     link: Link,
     keys: Keyring,
-    operand: Held,
+    operand: PeerSum,
     multipliers: Floats | Multipliers,
     batch: int,
     round_: int,
     step: int,
     width: int | None = None,
 ) -> Mask:
-    """Send an opening request for sums of products over the `batch` rows; keep the mask. `width`: at the
-    public scale and in slots of that many bits, where the key-holder adds noise.
+    """Request sums of products over the `batch` rows, and return the mask.
+
+    With `width` the request is at the public scale, in slots of that many bits, where the key-holder adds
+    noise.
     """
     with link.activity("products"):
         sums = operand.encrypted.contract(multipliers, None if width is None else PUBLIC_SCALE)
@@ -109,7 +110,10 @@ def ask(
     single: bool = False,
     width: int | None = None,
 ) -> Mask:
-    """Send an opening request; keep the mask. `single`: the values are of single rows, for the transcript."""
+    """Send an opening request and return the mask.
+
+    `single` records in the transcript that the values belong to single rows.
+    """
     with link.activity("mask"):
         masked, mask = encrypted.mask() if width is None else encrypted.mask_slots(width)
     channel = Channel(link, keys.opener, round_, step)
@@ -119,7 +123,7 @@ def ask(
 
 
 async def take(link: Link, keys: Keyring, mask: Mask, round_: int, step: int) -> Floats:
-    """The reply, without its mask."""
+    """Receive the opening and remove its mask."""
     channel = Channel(link, keys.opener, round_, step)
     blob = await channel.hear("opening")
     with link.activity("unmask"):
@@ -135,8 +139,9 @@ async def serve(
     round_: int,
     step: int,
 ) -> None:
-    """The key-holder's part of one opening; without a ledger where what is opened is the run's agreed
-    result.
+    """Answer one opening request as the key-holder.
+
+    `ledger` is None where the opened values are the run's agreed result.
     """
     channel = Channel(link, requester, round_, step)
     blob = await channel.hear("opening-request")
@@ -156,31 +161,31 @@ async def serve(
 
 
 def with_noise(opened: Opened, agreement: Agreement) -> Opened:
-    """What was opened, each sum with Gaussian noise for the labels' privacy; it is under its mask still."""
+    """Add Gaussian noise for the labels' privacy to each opened sum, under its mask."""
     bits = FRACTION_BITS + PRIVATE_BITS
     units = noise_units(agreement.dp_noise, agreement.label_change, prod(opened.shape), bits)
     return opened.plus(units, bits, sums_width(agreement))
 
 
 def check_sums(masked: Masked, agreement: Agreement, member: Member) -> None:
-    """Raise ShapeError unless a request is for the member's sums, laid out as those of an honest one."""
+    """Raise ShapeError unless the request has the member's sums in the layout of an honest request."""
     entries = prod(masked.shape)
     if entries != member.parameters:
         raise ShapeError(f"{member.name} asks to open {entries} sums, {member.parameters} were agreed")
-    check_room(masked, agreement, PRIVATE_BITS + _held(agreement)[0].bit_length())
+    check_room(masked, agreement, PRIVATE_BITS + _encrypted_shape(agreement)[0].bit_length())
     if agreement.value_bits:
-        masked.check_sums(_held(agreement), entries // agreement.width)
+        masked.check_sums(_encrypted_shape(agreement), entries // agreement.width)
 
 
-def _held(agreement: Agreement) -> tuple[int, ...]:
-    """The shape of what a party holds encrypted."""
+def _encrypted_shape(agreement: Agreement) -> tuple[int, ...]:
+    """Return the shape of a party's encrypted matrix."""
     objective = get_objective(agreement.objective)
-    return objective.held(agreement.batches.effective_size, agreement.width)
+    return objective.encrypted_shape(agreement.batches.effective_size, agreement.width)
 
 
 def sums_width(agreement: Agreement) -> int:
-    """Bits that an opened sum takes at most."""
-    return _width(agreement, PRIVATE_BITS + _held(agreement)[0].bit_length())
+    """Return the most bits of an opened sum."""
+    return _width(agreement, PRIVATE_BITS + _encrypted_shape(agreement)[0].bit_length())
 
 
 def _width(agreement: Agreement, more_bits: int) -> int:
@@ -189,7 +194,7 @@ def _width(agreement: Agreement, more_bits: int) -> int:
 
 
 def check_room(masked: Masked, agreement: Agreement, more_bits: int) -> None:
-    """Raise ShapeError for more ciphertexts than so many values take, each of the agreed size and
+    """Raise ShapeError for more ciphertexts than the values take, each of the agreed size plus
     `more_bits`.
     """
     if agreement.value_bits:
@@ -197,15 +202,16 @@ def check_room(masked: Masked, agreement: Agreement, more_bits: int) -> None:
 
 
 def fix_ledger(ledger: Ledger, agreement: Agreement, party: str) -> None:
-    """An exchange gave `party` new values to open sums of."""
+    """Restart a party's count after an exchange gave it new values."""
     ledger.fix(party, get_objective(agreement.objective).block(party == agreement.label_party))
 
 
 def book(
     ledger: Ledger, agreement: Agreement, party: str, memory: OpeningMemory | None = None, round_: int = 0
 ) -> None:
-    """Count one opening of `party` against what stays fixed since the last exchange, and against the labels;
-    with what it was given in earlier attempts at the round, as far as the key-holder's memory goes.
+    """Count one opening of `party` against the fixed secrets and against the labels.
+
+    The key-holder's memory adds openings of earlier attempts at the round.
     """
     member = next(m for m in agreement.members if m.name == party)
     labels = party == agreement.label_party
@@ -220,7 +226,7 @@ def book(
 
 
 def row_by_row(multipliers: Multipliers, rows: int) -> bool:
-    """Say whether sums of products are none: no output takes more than one of the first `rows` rows."""
+    """Return whether the sums are single values: no output takes more than one of the first `rows` rows."""
     return rows > 1 and all(
         int(np.count_nonzero(block[:, :, :rows], axis=2).max(initial=0)) <= 1
         for _, _, block in multipliers.blocks()
@@ -228,7 +234,7 @@ def row_by_row(multipliers: Multipliers, rows: int) -> bool:
 
 
 def ledger_after(agreement: Agreement, rounds: int) -> list[LedgerEntry]:
-    """Return the entries of all parties after so many rounds, the worst first; empty where nothing is opened.
+    """Return the entries of all parties after `rounds` rounds, the worst first; empty if nothing is opened.
 
     Openings follow from the agreement alone. So a plan warns before a run, a party refuses before it starts,
     and a resumed run knows what was opened before its interruption.

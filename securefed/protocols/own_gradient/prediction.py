@@ -1,4 +1,4 @@
-"""Scores for the label party, and nothing else to anybody.
+"""Scores for the label party. No party learns anything else.
 
 Generalised linear: H = sum of the parties' parts.
 
@@ -7,18 +7,18 @@ Generalised linear: H = sum of the parties' parts.
     2. label party -> opener    score-request: the sum with its own part, masked
     3. opener -> label party    score-opening: the sum, still masked
 
-With two parties the score less the label party's own part is the other's part: that is what a score of a
-linear model is. Part k is blurred by k itself at the agreed precision (protocols.scoring.blur), so that the
-label party sees leading digits and nothing of the exact numbers.
+With two parties the label party can subtract its own part from the score and gets the other's part. That is
+what a score of a linear model is. Party k blurs part k at the agreed precision (protocols.scoring.blur). So
+the label party sees leading digits, not the exact numbers.
 
 Transfer: the score of B's row is Phi . u^B.
 
     1. A -> B                   score-model: Phi under A's key
     2. B -> A                   scores: Phi . u_i for each row, blurred and masked, and the mask
 
-B learns nothing of Phi or the scores; A learns the scores at the agreed precision and, since the result is
-re-randomised, at a public scale and blurred by B, nothing else of u. B cannot see into Phi: other ciphertexts
-are another question to it, with noise of their own, so A sends the same ones when it asks again.
+B learns nothing about Phi or the scores. A learns the scores at the agreed precision and nothing else about
+u: the result is re-randomised, at a public scale and blurred by B. B cannot see into Phi. New ciphertexts are
+a new question with new noise, so A sends the same ones when it asks again.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ async def scores(
     round_: int,
     guard: ScoreGuard,
 ) -> Floats | None:
-    """One data party's part; the label party gets the scores, the others None. `guard`: what a party that is
-    scored blurs by.
+    """Run one data party's part of scoring. Return the scores at the label party, else None.
+
+    `guard` gives a scored party's blur.
     """
     if isinstance(scorer, TransferScorer):
         if keys.own is None:
@@ -108,7 +109,7 @@ async def _linear_scores(
 
 
 async def open_scores(link: Link, keys: Keyring, masked: Masked, mask: Mask, round_: int) -> Floats:
-    """The label party's part of the opening of scores."""
+    """Have the key-holder open the masked scores, and remove the mask."""
     channel = Channel(link, keys.opener, round_)
     channel.ask("score-request", masked, mask)
     return channel.remove("score-opening", mask, keys.public.load_opened(await channel.hear("score-opening")))
@@ -117,8 +118,9 @@ async def open_scores(link: Link, keys: Keyring, masked: Masked, mask: Mask, rou
 async def serve_scores(
     link: Link, agreement: Agreement, holder: KeyHolder, rows: int | None, round_: int
 ) -> None:
-    """The key-holder's part: opens the masked scores for the label party, one a row, in as much room as they
-    take. `rows` is checked where it is known.
+    """Open the masked scores for the label party, as the key-holder.
+
+    Raises ShapeError for more than one score a row or more room than scores take. `rows` is None if unknown.
     """
     label_party = agreement.label_party
     masked = holder.public.load_masked(await link.receive("score-request", label_party, round=round_))
@@ -131,13 +133,14 @@ async def serve_scores(
 
 
 def note_scores_opened(link: Link, label_party: str, masked: Masked, round_: int) -> None:
+    """Record the checks and the opening of a score request."""
     channel = Channel(link, label_party, round_)
     channel.checked("score-request", "shape", "ciphertexts", "not seen")
     channel.opened("score-opening", masked)
 
 
 async def _transfer_ask(link: Link, b: str, own: KeyHolder, scorer: TransferScorer, round_: int) -> Floats:
-    """A's part."""
+    """Run A's part of scoring."""
     if scorer.phi is None:
         raise DataError("scores: the label party's shard has no Phi")
     key, channel = own.public.key_id, Channel(link, b, round_)
@@ -166,7 +169,7 @@ async def _transfer_answer(
     round_: int,
     guard: ScoreGuard,
 ) -> None:
-    """B's part."""
+    """Run B's part of scoring."""
     a = agreement.label_party
     channel = Channel(link, a, round_)
     asked = await channel.hear("score-model")

@@ -1,31 +1,32 @@
 """Differential privacy of the labels where own gradients are opened (linear local models).
 
-What a column holder k is shown in round t is X_k'(b H + a y) over the batch. Its key-holder adds Gaussian
-noise before it answers: it sees the sum under a mask only, and the requester sees sum + noise only. Off
-unless `dp_noise` is set.
+In round t column holder k sees X_k'(b H + a y) over the batch. Its key-holder adds Gaussian noise before it
+answers. The key-holder sees only the masked sum, and the requester sees only sum + noise. `dp_noise` turns
+this on.
 
-Neighbours: two runs that differ in one person's label. a y_i then changes by Delta = 2 |a|, and the sum by
-Delta |x_i|, x_i the requester's own row. So the requester divides its rows by C_k, the largest of their
-norms in the batch, asks at a public scale, and multiplies again what it gets: the sensitivity of what is
-opened is Delta, and noise of deviation z Delta makes it one Gaussian mechanism of noise multiplier z =
+Neighbours are two runs that differ in one person's label. Then a y_i changes by Delta = 2 |a|, and the sum by
+Delta |x_i|, where x_i is the requester's own row. So the requester divides its rows by C_k, the largest of
+their norms in the batch. It asks at a public scale and multiplies the result by C_k. The opened sum then has
+sensitivity Delta, and noise of deviation z Delta makes it one Gaussian mechanism with noise multiplier z =
 dp_noise. C_k depends on the requester's columns alone and stays with it.
 
-The sum also depends on labels through H, that is, through everybody's parameters. Those of the column
-holders come out of noisy sums. The label party's do not: its gradient X_A'(b H + a y) has the labels in the
-clear. So the label party adds noise of the same kind, z Delta C_A, to its own gradient, once a round; then
-given the parameters, which are functions of noisy sums and of things that do not depend on labels, each
-round is K Gaussian mechanisms, one for each party, and nothing else that a column holder sees depends on a
-label: ciphertexts aside, no verdict (early stopping is refused), no step size, no scaling of columns.
-Batches are public, so there is no amplification by sampling: a label is in as many rounds as its row is in
-batches.
+The sum also depends on labels through H, that is, through all parties' parameters. The column holders'
+parameters come from noisy sums. The label party's gradient X_A'(b H + a y) has the labels in the clear. So
+the label party adds noise of the same kind, z Delta C_A, to its own gradient, once a round. The parameters
+are then functions of noisy sums and of values that do not depend on labels. Given them, each round is K
+Gaussian mechanisms, one for each party.
+
+Nothing else that a column holder sees depends on a label, ciphertexts aside: no verdict (early stopping is
+refused), no step size, no scaling of columns. Batches are public, so sampling does not amplify privacy: a
+label is in as many rounds as its row is in batches.
 
 K mechanisms in each of c rounds are together one Gaussian mechanism with mu = sqrt(K c) / z, and
 
     delta(epsilon) = Phi(-epsilon / mu + mu / 2) - exp(epsilon) Phi(-epsilon / mu - mu / 2)
 
-(Balle and Wang 2018; Dong, Roth and Su 2019, corollary 1). The noise is a discrete Gaussian at 2**-56,
-whose loss is that to far more digits than are shown. Requesters have to follow the protocol: who asks for
-rows that are longer than they are declared gets less noise on them.
+(Balle and Wang 2018; Dong, Roth and Su 2019, corollary 1). The noise is a discrete Gaussian at 2**-56. Its
+loss equals this formula to far more digits than are shown. Requesters must follow the protocol: rows that are
+longer than declared get less noise.
 """
 
 from __future__ import annotations
@@ -53,18 +54,18 @@ __all__ = [
 
 Array = NDArray[np.float64]
 OWN_BITS = 40
-"""Fraction bits of the label party's own noise, which nobody sees."""
+"""Fraction bits of the label party's own noise, which no other party sees."""
 
 
 @dataclass(frozen=True)
 class LabelPrivacy:
-    """What a run promises about each label, against the parties without labels."""
+    """A run's privacy guarantee for each label, against the parties without labels."""
 
     epsilon: float
     delta: float
     noise_multiplier: float
     mechanisms: int
-    """Noisy sums that one label is in."""
+    """Noisy sums that contain one label."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,7 +75,7 @@ class LabelPrivacy:
 
 
 def label_privacy(agreement: Agreement) -> LabelPrivacy | None:
-    """The promise of a run, or None where no noise was agreed."""
+    """Return the guarantee of a run, or None if no noise was agreed."""
     if not agreement.dp_noise:
         return None
     rounds = participations(agreement.batches, agreement.stopping.rounds)
@@ -83,7 +84,7 @@ def label_privacy(agreement: Agreement) -> LabelPrivacy | None:
 
 
 def participations(batches: Batches, rounds: int) -> int:
-    """In how many rounds the row that is in most of them is."""
+    """Return the most rounds that any one row takes part in."""
     counts = np.zeros(batches.rows, dtype=np.int64)
     for t in range(rounds):
         counts[batches.batch(t)] += 1
@@ -91,7 +92,7 @@ def participations(batches: Batches, rounds: int) -> int:
 
 
 def epsilon(noise: float, mechanisms: int, delta: float) -> float:
-    """Of so many Gaussian mechanisms of that noise multiplier, at delta."""
+    """Return epsilon of `mechanisms` Gaussian mechanisms with noise multiplier `noise`, at delta."""
     mu = sqrt(mechanisms) / noise
     if _delta(0.0, mu) <= delta:
         return 0.0
@@ -108,7 +109,7 @@ def epsilon(noise: float, mechanisms: int, delta: float) -> float:
 
 
 def noise_for(wanted: float, mechanisms: int, delta: float) -> float:
-    """The least noise multiplier that keeps epsilon."""
+    """Return the smallest noise multiplier that keeps epsilon at or below `wanted`."""
     low, high = 1e-3, 1e6
     for _ in range(100):
         middle = sqrt(low * high)
@@ -131,12 +132,12 @@ def _scaled_tail(eps: float, x: float) -> float:
 
 
 def noise_units(noise: float, sensitivity: float, count: int, fraction_bits: int) -> list[int]:
-    """Noise for `count` sums of that sensitivity, in units of 2**-fraction_bits."""
+    """Draw noise for `count` sums of that sensitivity, in units of 2**-fraction_bits."""
     deviation = max(1, round(noise * sensitivity * 2.0**fraction_bits))
     return [discrete_gaussian(deviation) for _ in range(count)]
 
 
 def own_noise(noise: float, sensitivity: float, count: int) -> Array:
-    """The label party's, on the sums of its own gradient."""
+    """Draw the label party's noise for the sums of its own gradient."""
     units = noise_units(noise, sensitivity, count, OWN_BITS)
     return np.array([unit / 2.0**OWN_BITS for unit in units])

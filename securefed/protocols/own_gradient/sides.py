@@ -1,14 +1,14 @@
-"""One party's side of an objective: what it sends, and how it turns opened sums into its gradient.
+"""One party's side of an objective: its contributions, and its gradient from opened sums.
 
-Every objective here has one shape. In an exchange each party gives a *contribution*, an array of numbers;
-the others' contributions add up to a matrix E that a party holds encrypted. At a local step its gradient,
-up to plaintext terms of its own, is
+Every objective here has one shape. In an exchange each party gives a *contribution*, an array of numbers. The
+others' contributions add up to a matrix E that a party holds encrypted. At a local step its gradient, up to
+plaintext terms of its own, is
 
     sums[a, j] = sum over i of multipliers[j, a, i] * E[i, j]
 
 with multipliers from its own rows and parameters. The party opens the sums (never an E[i, j]) and adds its
-own part. E stays fixed during the Q local steps: the stale H of FedBCD. Where the multipliers do not
-depend on the parameters (`is_linear`), one opening serves all Q steps.
+own part. E stays fixed during the Q local steps: the stale H of FedBCD. Where the multipliers do not depend
+on the parameters (`is_linear`), one opening serves all Q steps.
 
     equation 2, linear:  E = residuals less the party's own part (S), multipliers = jacobian of its model
     transfer:            securefed.protocols.own_gradient.transfer
@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 
 
 class Side(Protocol):
-    """What the training loop needs of a party."""
+    """A party's objective as the training loop uses it."""
 
     is_linear: bool
     """The multipliers stay the same during a round."""
@@ -53,49 +53,50 @@ class Side(Protocol):
         ...
 
     def begin(self, batch: NDArray[np.intp]) -> None:
-        """A round starts with these rows."""
+        """Start a round with these rows."""
         ...
 
     def contribution(self) -> Array:
-        """What the others need of this party, at the current parameters."""
+        """Return the contribution at the current parameters."""
         ...
 
     def fixed(self) -> FixedPoint:
-        """The public range and precision of its contributions."""
+        """Return the public range and precision of the contributions."""
         ...
 
     def peer_shape(self) -> tuple[int, ...]:
-        """The shape of the others' contributions."""
+        """Return the shape of the others' contributions."""
         ...
 
     def multipliers(self) -> Array | Multipliers:
-        """As above; where they are many, a tensor of which only blocks are made. A class that also has
-        `sums(E)`, the same sums of an E in the clear by a shorter way, is asked for those where nothing is
-        encrypted.
+        """Return the multipliers; a large tensor yields blocks.
+
+        A class may also have `sums(E)`, a shorter way to the same sums of an E in the clear. Plain runs use
+        it.
         """
         ...
 
     def gradient(self, sums: Array, included: bool) -> Array:
-        """The gradient of the objective by the flat parameters, from opened sums.
+        """Return the gradient of the objective by the flat parameters, from opened sums.
 
-        `included`: the party's own contribution of the round's start is part of what was opened.
+        `included`: the opened sums contain the party's own contribution of the round's start.
         """
         ...
 
     def exact_gradient(self, others: Array, included: bool) -> Array:
-        """The same from contributions in the clear."""
+        """Return the gradient from contributions in the clear."""
         ...
 
     def scorer(self) -> Scorer:
-        """What it takes to score rows with the current parameters."""
+        """Return a scorer with the current parameters."""
         ...
 
 
 class LinearSide:
     """A party of the generalised linear objective (equations 2 to 4), with or without labels.
 
-    Contribution: margin_weight * H^k, and label_weight * y from the label party, so that the sum over all
-    parties is the Taylor residual. For the exact loss in plain: two columns, H^k and y.
+    It contributes margin_weight * H^k. The label party adds label_weight * y, so that the sum over all
+    parties is the Taylor residual. The exact loss, in plain, has two columns: H^k and y.
     """
 
     def __init__(

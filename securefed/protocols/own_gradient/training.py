@@ -1,17 +1,19 @@
-"""Training that opens each party's own aggregated gradients, the paper's way; for every objective.
+"""Training that opens each party's own aggregated gradients, as in the paper, for every objective.
 
 A data party's round t (Algorithms 1 to 3):
 
-    parallel     exchange with all; Q local steps, in each of which whoever has to opens its sums
+    parallel     exchange with all; Q local steps, with openings where the agreement has them
     sequential   for each party in turn: it gets the others' newest contributions and makes its Q local steps
 
-A local step is theta <- optimiser(theta, g + mu (theta - theta_start)) with g from opened sums and the
-party's own rows; the batch and what came from others stay fixed during the Q steps. The key-holder party's
-program answers the openings that the agreement lists.
+A local step is theta <- optimiser(theta, g + mu (theta - theta_start)), with g from opened sums and the
+party's own rows. The batch and the others' values stay fixed during the Q steps. A key-holder party answers
+the openings that the agreement lists.
 
-What each learns: a data party its own aggregated parameter gradients (one a round if its model is linear,
-else Q); the key-holder nothing; the label party also the scores of the rows that it evaluates on, if
-evaluation is on.
+| party | learns |
+|---|---|
+| data party | its own aggregated parameter gradients: one a round if its model is linear, else Q |
+| key-holder | nothing |
+| label party | also the scores of the evaluation rows, if evaluation is on |
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from securefed.protocols.loop import (
     part_of,
 )
 from securefed.protocols.optimisers import Optimiser
-from securefed.protocols.own_gradient.exchange import Exchange, Held
+from securefed.protocols.own_gradient.exchange import Exchange, PeerSum
 from securefed.protocols.own_gradient.ledger import Ledger
 from securefed.protocols.own_gradient.openings import (
     ask,
@@ -63,7 +65,7 @@ SEALED = "sealed"
 
 
 class DataParty(PartyLoop):
-    """A party with columns."""
+    """The program of a party with columns."""
 
     def __init__(
         self,
@@ -77,9 +79,9 @@ class DataParty(PartyLoop):
         super().__init__(agreement, context)
         self._side, self._optimiser, self._steps = side, optimiser, steps
         self._previous = side.parameters
-        """At the start of the last round."""
+        """Parameters at the start of the last round."""
         self._sealed = b""
-        """The label party's model of a transfer run as it is asked with."""
+        """The label party's encrypted model that asks for scores in a transfer run."""
         if agreement.scores_rows and context.evaluation is None:
             raise SettingError(
                 "evaluate_every: evaluations were agreed, and there are no rows to evaluate on"
@@ -115,7 +117,7 @@ class DataParty(PartyLoop):
             await self._turns(link, keys, self.ledger, self._exchange, t)
 
     async def _turns(self, link: Link, keys: Keyring, ledger: Ledger, exchange: Exchange, t: int) -> None:
-        """FedBCD-s (Algorithm 3)."""
+        """Run a round of FedBCD-s (Algorithm 3)."""
         await exchange.before_turns(t)
         for turn in self._agreement.names:
             operand = await exchange.for_turn(t, turn)
@@ -123,9 +125,15 @@ class DataParty(PartyLoop):
             await exchange.after_turn(t, turn)
 
     async def _local_steps(
-        self, link: Link, keys: Keyring, ledger: Ledger, operand: Held | None, t: int, active: tuple[str, ...]
+        self,
+        link: Link,
+        keys: Keyring,
+        ledger: Ledger,
+        operand: PeerSum | None,
+        t: int,
+        active: tuple[str, ...],
     ) -> None:
-        """Q local steps of the `active` parties; the others open for them if they are their key-holders."""
+        """Make Q local steps of the `active` parties, and open for them as their key-holder."""
         agreement, side = self._agreement, self._side
         peers = [name for name in active if name != link.name] if agreement.mutual else []
         for name in peers:
@@ -160,8 +168,10 @@ class DataParty(PartyLoop):
                 rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)
                 side.parameters = self._optimiser.step(side.parameters, gradient, rate)
 
-    def _ask(self, link: Link, keys: Keyring, operand: Held, t: int, q: int) -> tuple[Mask, Array, float]:
-        """Ask for the sums; also what they have to be multiplied by again, and the longest row."""
+    def _ask(self, link: Link, keys: Keyring, operand: PeerSum, t: int, q: int) -> tuple[Mask, Array, float]:
+        """Request the sums. Return the mask, the factors that restore the sums, and the longest row's
+        norm.
+        """
         agreement, side = self._agreement, self._side
         # Of the class itself: what stands around a side to watch its multipliers is not passed by.
         direct = getattr(type(side), "sums", None)
@@ -178,14 +188,14 @@ class DataParty(PartyLoop):
         return mask, powers, norm
 
     def _scaled(self) -> tuple[Array | Multipliers, Array, float]:
-        """Multipliers to ask with, what the sums have to be multiplied by again, and the longest row."""
+        """Return multipliers for a request, the factors that restore the sums, and the longest row's norm."""
         multipliers = self._side.multipliers()
         if not self._agreement.dp_noise:
             return *levelled(multipliers), 1.0
         scaled, norm = normalised(np.asarray(multipliers))
         return scaled, np.full(multipliers.shape[:2], norm).T, norm
 
-    def _gradient(self, operand: Held, sums: Array | None) -> Array:
+    def _gradient(self, operand: PeerSum, sums: Array | None) -> Array:
         if sums is not None:
             return self._side.gradient(sums, operand.included)
         if not isinstance(operand.encrypted, Bare):
@@ -193,7 +203,7 @@ class DataParty(PartyLoop):
         return self._side.exact_gradient(operand.encrypted.values, operand.included)
 
     async def _fix_question(self, link: Link, t: int) -> None:
-        """Encrypt the label party's model of a transfer run once: other bytes would be another question."""
+        """Encrypt the label party's model of a transfer run once. Other bytes would be another question."""
         scorer = self._side.scorer()
         self._sealed = b""
         if isinstance(scorer, TransferScorer) and scorer.phi is not None and self._keys.own is not None:
@@ -213,7 +223,7 @@ class DataParty(PartyLoop):
 
 
 class KeyHolderParty(PartyLoop):
-    """A party without columns that holds the key (K > 2). It sees masked values and nothing else."""
+    """The program of a party without columns that holds the key (K > 2). It sees only masked values."""
 
     def __init__(
         self,

@@ -6,20 +6,20 @@ batch (w_i = 1 where the row is labelled, else 0):
 
     L = 1/n sum_i [ w_i (log 2 - y_i phi_i / 2 + phi_i^2 / 8) + gamma |u_i^A - u_i^B|^2 ] + l2/2 |W|^2
 
-The gradient by u_i^B is, times n,  w_i (-y_i Phi / 2 + Phi Phi' u_i^B / 4) - 2 gamma u_i^A + 2 gamma
-u_i^B. So A sends only
+The gradient by u_i^B, times n, is  w_i (-y_i Phi / 2 + Phi Phi' u_i^B / 4) - 2 gamma u_i^A + 2 gamma u_i^B.
+So A sends only
 
     C_i = -w_i y_i Phi / 2 - 2 gamma u_i^A   (n x h)   and   M = Phi Phi' / 4   (h x h),
 
-and B only u^B (n x h) and S = sum_i w_i u_i^B u_i^B' (h x h). Stacked, that is one contribution of n + h
-rows and h columns. What B opens at a local step is its parameter gradient, linear in C and M; what A opens
-is linear in u^B and S:
+and B only u^B (n x h) and S = sum_i w_i u_i^B u_i^B' (h x h). Stacked, that is one contribution of n + h rows
+and h columns. At a local step B opens its parameter gradient, which is linear in C and M. A opens sums that
+are linear in u^B and S:
 
     n dL/dPhi = -1/2 sum_i w_i y_i u_i^B + 1/4 S Phi.
 
-The h x h blocks travel scaled by sqrt(n) (M) and 1/sqrt(n) (S), so that neither block's multipliers dwarf
-the other's. FATE's layout of the same exchange has n (h^2 + 2h) ciphertexts each way. Which overlapping
-rows are labelled (w) is known to both.
+The h x h blocks are scaled by sqrt(n) (M) and 1/sqrt(n) (S), so that both blocks have multipliers of similar
+size. FATE's layout of the same exchange has n (h^2 + 2h) ciphertexts each way. Both parties know which
+overlapping rows are labelled (w).
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ Rows = NDArray[np.intp]
 
 
 class MultipliersOfB(Multipliers):
-    """Of C_i: x_ia act'(z_ij); of a row of M: the sum of those over the labelled rows' u^B."""
+    """B's multipliers.
+
+    For C_i they are x_ia act'(z_ij). For a row of M they are the sum of those over the labelled rows' u^B.
+    """
 
     def __init__(self, inputs: Array, slope: Array, hidden: Array) -> None:
         self._inputs, self._slope, self._hidden = inputs, slope, hidden
@@ -52,7 +55,10 @@ class MultipliersOfB(Multipliers):
 
 
 class MultipliersOfA(Multipliers):
-    """Of u_i^B and of the rows of S: q_aj times what each of them pulls Phi by; and alignment, of u_i^B."""
+    """A's multipliers of u_i^B and of the rows of S.
+
+    They are q_aj times the derivative of Phi's gradient, plus the alignment term for u_i^B.
+    """
 
     def __init__(self, inputs: Array, slope: Array, pull: Array, pulled: Array) -> None:
         self._inputs, self._slope, self._pull, self._pulled = inputs, slope, pull, pulled
@@ -83,10 +89,16 @@ class TransferSide:
         activation_bound: float,
         fraction_bits: int = 32,
     ) -> None:
-        """`overlap`: this party's row numbers of the overlapping rows, in the agreed order; `labelled`: w,
-        for them.
+        """Prepare the side.
 
-        `labels` (A): one of -1, +1, or NaN where unlabelled, for each of this party's rows.
+        Parameters
+        ----------
+        overlap
+            This party's row numbers of the overlapping rows, in the agreed order.
+        labelled
+            w for the overlapping rows.
+        labels
+            A only: -1, +1 or NaN (unlabelled) for each of this party's rows.
         """
         self.model = model
         self._features = features
@@ -129,7 +141,7 @@ class TransferSide:
         self._root = float(np.sqrt(len(batch)))
 
     def phi(self) -> Array:
-        """Phi = mean of y_l u_l^A over A's labelled rows (A only)."""
+        """Return Phi = mean of y_l u_l^A over A's labelled rows (A only)."""
         result: Array = (
             self._known_labels @ self.model.forward(self._known_features) / len(self._known_labels)
         )
@@ -163,7 +175,7 @@ class TransferSide:
         return (len(self._rows) + self.model.width, self.model.width)
 
     def multipliers(self) -> Multipliers:
-        """(h, d + 1, n + h)."""
+        """Return the multipliers, of shape (h, d + 1, n + h)."""
         slope = self.model.derivative(self._rows)
         if self._labels is None:
             hidden = self.model.forward(self._rows) * self._w[:, None]
@@ -172,7 +184,7 @@ class TransferSide:
         return MultipliersOfA(self._inputs, -2.0 * self._gamma * slope, self._label_pull(), pulled)
 
     def sums(self, values: Array) -> Array:
-        """What `multipliers` make of values in the clear, (d + 1, h), without the tensor."""
+        """Return the sums (d + 1, h) of values in the clear, without the tensor of multipliers."""
         slope, n = self.model.derivative(self._rows), len(self._rows)
         rows, square = values[:n], values[n:]
         result: Array
@@ -185,13 +197,13 @@ class TransferSide:
         return result
 
     def _label_pull(self) -> Array:
-        """q[a, j] = dPhi_j / dW_aj = mean over the labelled rows of y_l x_la act'(z_lj)."""
+        """Return q[a, j] = dPhi_j / dW_aj = mean over the labelled rows of y_l x_la act'(z_lj)."""
         slope = self.model.derivative(self._known_features) * self._known_labels[:, None]
         result: Array = self._known_rows.T @ slope / len(self._known_labels)
         return result
 
     def gradient(self, sums: Array, included: bool) -> Array:
-        """Own part: the alignment's 2 gamma u, and L2."""
+        """Return the gradient. The party's own part is the alignment's 2 gamma u, and L2."""
         own = self.model.vjp(self._rows, 2.0 * self._gamma * self.model.forward(self._rows))
         result: Array = ((sums + own) / len(self._rows)).ravel() + self._l2 * self.model.parameters
         return result

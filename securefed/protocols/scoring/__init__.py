@@ -1,4 +1,4 @@
-"""Scores: what a party needs to score rows, the blur, and the score ledger."""
+"""Scoring: each party's scorer, the blur and the score ledger."""
 
 from __future__ import annotations
 

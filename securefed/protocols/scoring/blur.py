@@ -1,24 +1,23 @@
-"""Blurred scores: whoever is scored adds noise to its part, so that a score shows a score and no more.
+"""Blurred scores: each scored party adds noise to its part, so that a score shows only its leading digits.
 
-An exact score is a whole number of many bits, sum_j x_j theta_j in integer units. Far more than its leading
-digits is in it: from one exact prediction of 40 people a label party found the other party's columns, bit by
-bit, by reducing a lattice (tests/audit/test_attack_scores.py). So every party but the label party adds to its
-own part, before the part leaves it, a number uniform over one whole step of the public precision,
+An exact score is an integer of many bits, sum_j x_j theta_j in integer units. It contains far more than its
+leading digits. From one exact prediction of 40 people a label party found the other party's columns, bit by
+bit, by lattice reduction (tests/audit/test_attack_scores.py). So every party but the label party adds a
+number to its own part before sending it. The number is uniform over one step of the public precision,
 
     opened = exact + n,   n uniform in [-2**(w-1), 2**(w-1)) integer units,   w = fraction - precision bits,
 
-at the full resolution of the integers: modulo 2**w what is opened is uniform and independent of what is
-exact, so nothing below the precision is left in it. Cutting low bits off instead would not do: the label
-party knows its own part and its mask, and each carry would compare its low bits with the hidden ones.
+at the full resolution of the integers. Modulo 2**w the opened number is uniform and independent of the exact
+one, so it shows nothing below the precision. Cutting off low bits would not suffice. The label party knows
+its own part and its mask, so each carry would compare its low bits with the hidden ones.
 
-Asking twice must not average the noise away, so n is a keyed function (BLAKE2b under a secret of the party
-that is scored) of everything that the exact number follows from, as far as this party holds it: the row's
-content, its own part of the model and, in transfer learning, the other's part as it arrived. The same
-question gets the same answer; where the exact number may be another one, by however little, the noise is
-another one too, since the difference of two scores under the same noise would be exact again. People whose
-rows are equal get equal noise.
+Repeated questions must not average the noise away. So n is a keyed function (BLAKE2b under a secret of the
+scored party) of everything this party holds that determines the exact number. That is the row's content, its
+own part of the model and, in transfer learning, the other's part as it arrived. The same question gets the
+same answer. If the exact number may differ, by however little, the noise differs too: the difference of two
+scores under the same noise would be exact. Equal rows get equal noise.
 
-What is left: near-identical models scored on the same people still average. `score_ledger` counts that.
+Near-identical models scored on the same people still average. `score_ledger` counts that.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ PRECISION = 10
 MOST_PRECISION = 24
 KEY_BYTES = 32
 KNOWN_AT_ONCE = 1 << 14
-"""Rows that are looked at together."""
+"""Rows per block."""
 
 
 def blur(
@@ -56,11 +55,17 @@ def blur(
     fraction_bits: int,
     placed: bool = False,
 ) -> list[int]:
-    """What to add to the scores of `rows`, in integer units of 2**-fraction_bits.
+    """Return the noise for the scores of `rows`, in integer units of 2**-fraction_bits.
 
-    `key`: the secret of the party that is scored. `context`: what besides the row the exact score follows
-    from, in bytes; it is hashed, so it may be long. `placed`: the context is of all these rows together, so
-    that each place has noise of its own: equal rows may have different scores by it.
+    Parameters
+    ----------
+    key
+        The secret of the scored party.
+    context
+        The bytes that determine the exact score besides the row. They are hashed, so they may be long.
+    placed
+        The context covers all these rows together. Each place then has noise of its own, since equal rows
+        may have different scores.
     """
     check_integer("precision_bits", precision_bits, least=0, most=MOST_PRECISION)
     width = fraction_bits - precision_bits
@@ -89,7 +94,7 @@ def _keyed(key: bytes, message: bytes, purpose: bytes, size: int) -> bytes:
 
 
 def row_contents(rows: Floats) -> list[bytes]:
-    """Each row's numbers as bytes; 0 and -0 are one number."""
+    """Return each row's numbers as bytes. 0 and -0 are the same number."""
     return [row.tobytes() for row in np.ascontiguousarray(rows + 0.0, dtype="<f8")]
 
 
@@ -98,18 +103,17 @@ def _hashed(content: bytes) -> bytes:
 
 
 def on_grid(values: Floats, noise: Sequence[int], fraction_bits: int) -> Floats:
-    """values, rounded to whole multiples of 2**-fraction_bits, with the noise added."""
+    """Round values to multiples of 2**-fraction_bits and add the noise."""
     integers = np.rint(np.ldexp(values, fraction_bits)) + np.array(noise, dtype=np.float64)
     blurred: Floats = np.ldexp(integers, -fraction_bits)
     return blurred
 
 
 class ScoreGuard:
-    """What a party that is scored keeps about that: the secret that its noise follows from, and the ledger of
-    what scores have shown.
+    """A scored party's secret for its noise, and its ledger of what scores have shown.
 
-    Both have to survive for as long as people are scored: with another secret the same question gets a second
-    answer. `column_bits`: what there is to tell of a row (securefed.data.entropy).
+    Keep both for as long as people are scored: with another secret the same question gets a second answer.
+    `column_bits` is the entropy of a row (securefed.data.entropy).
     """
 
     def __init__(
@@ -127,10 +131,10 @@ class ScoreGuard:
         self.party, self.column_bits = party, column_bits
         self.ledger = ScoreLedger(self.key, mode, store)
         self._people: dict[bytes, bytes | tuple[bytes, ...]] = {}
-        """By the hash of their row, which is shorter than the row; several where rows are equal."""
+        """People by the hash of their row; several where rows are equal."""
 
     def know(self, rows: Floats, people: Sequence[bytes]) -> None:
-        """Who rows are about: people are counted by their id, whatever becomes of their columns."""
+        """Register the people of these rows. The ledger counts people by id, even if their columns change."""
         for start in range(0, len(rows), KNOWN_AT_ONCE):
             some = slice(start, start + KNOWN_AT_ONCE)
             for content, person in zip(row_contents(rows[some]), people[some], strict=True):
@@ -140,34 +144,34 @@ class ScoreGuard:
                     self._people[_hashed(content)] = (*same, person)
 
     def _about(self, rows: Floats) -> list[bytes]:
-        """Who these rows are about. Without ids, equal rows are as many people as there are rows.
+        """Return the people of these rows. Without ids, each of several equal rows is another person.
 
-        ScoreRefusal for a person that stands there twice: each place has noise of its own, which would
+        Raises ScoreRefusal for a person that occurs twice: each place has noise of its own, which would
         average out.
         """
-        found: list[bytes] = []
+        people: list[bytes] = []
         times: Counter[bytes] = Counter()
         for content in row_contents(rows):
             known = self._people.get(_hashed(content))
             again, times[content] = times[content], times[content] + 1
             if known is None:
-                found.append(content + again.to_bytes(4, "little") if again else content)
+                people.append(content + again.to_bytes(4, "little") if again else content)
                 continue
             same = known if isinstance(known, tuple) else (known,)
             if again >= len(same):
                 raise ScoreRefusal(f"{self.party}: a question names the same person twice, once is allowed")
-            found += same
-        return found
+            people += same
+        return people
 
     def expect(self, rows: Floats, scorings: int, precision_bits: int, outputs: int = 1) -> None:
-        """Before a training that will evaluate on these rows so often; ScoreRefusal if that is too much."""
-        held = self._held(rows)
-        self.ledger.expect(self.party, self._about(rows), scorings, precision_bits, held, outputs)
+        """Raise ScoreRefusal if a training may not evaluate on these rows `scorings` times."""
+        entropy = self._entropy(rows)
+        self.ledger.expect(self.party, self._about(rows), scorings, precision_bits, entropy, outputs)
 
     def noise(
         self, rows: Floats, context: bytes, *, precision_bits: int, fraction_bits: int
     ) -> tuple[list[int], dict[str, Any]]:
-        """The noise for one scoring by a model of one output, and what the transcript says of it."""
+        """Return the noise of one scoring by a model of one output, and the facts for the transcript."""
         (noise,), facts = self.noises(
             rows, context, 1, precision_bits=precision_bits, fraction_bits=fraction_bits
         )
@@ -183,14 +187,14 @@ class ScoreGuard:
         fraction_bits: int,
         placed: bool = False,
     ) -> tuple[list[list[int]], dict[str, Any]]:
-        """The noise for each output of one scoring, booked before it is answered, and what the transcript
-        says of it: how wide the noise is, never the noise.
+        """Book one scoring; return the noise for each output, and the facts for the transcript.
 
-        The ledger knows a model by `context`, every byte of it. Another ciphertext of the same model is
-        another question: nothing proves that it hides the same parameters. `placed`: see `blur`.
+        The facts state the width of the noise, never the noise. The ledger identifies a model by every byte
+        of `context`. Another ciphertext of the same model is another question: nothing proves that it hides
+        the same parameters. `placed`: see `blur`.
         """
-        question, held = _sizes(precision_bits, fraction_bits) + context, self._held(rows)
-        state = self.ledger.book(self.party, self._about(rows), question, precision_bits, held, outputs)
+        question, entropy = _sizes(precision_bits, fraction_bits) + context, self._entropy(rows)
+        state = self.ledger.book(self.party, self._about(rows), question, precision_bits, entropy, outputs)
         noises = [
             blur(
                 rows,
@@ -206,11 +210,11 @@ class ScoreGuard:
         return noises, {"blur": facts, "ledger": state.mode}
 
     def release_stream(self, receiver: str, question: bytes, bits: int, limit: int | None) -> bytes:
-        """A secret that the noise of a release follows from, booked before it is answered."""
+        """Book a release and return the secret that its noise derives from."""
         self.ledger.book_release(self.party, receiver, question, bits, limit)
         return _keyed(self.key, receiver.encode() + question, b"release blur", 32)
 
-    def _held(self, rows: Floats) -> float:
+    def _entropy(self, rows: Floats) -> float:
         if self.column_bits is None:  # nobody said; what is scored is all that is known of the columns
             self.column_bits = column_bits(rows)
         return self.column_bits

@@ -1,4 +1,4 @@
-"""A run that only predicts: the scores of some rows, to the label party."""
+"""A run that only predicts: the label party gets the scores of some rows."""
 
 from __future__ import annotations
 
@@ -28,11 +28,16 @@ def predict_programs(
     guards: Mapping[str, ScoreGuard] | None = None,
     rows: int | None = None,
 ) -> dict[str, Program]:
-    """A program for each party of a model whose owners know their parameters.
+    """Return a program for each party of a model whose owners know their parameters.
 
-    The label party's outcome is the scores, the others' None. `guards`: of the parties that are scored; fresh
-    ones where none are given. `rows`: how many a key-holder party opens scores of; as many as the given
-    features have, where nothing is said.
+    The label party's program returns the scores, the others' None.
+
+    Parameters
+    ----------
+    guards
+        Guards of the scored parties. A missing one is made new.
+    rows
+        Rows that a key-holder party opens scores of. None: as many as `features` has.
     """
     kept = guards or {}
     if rows is None and features:
@@ -70,7 +75,10 @@ def blind_program(
     mapper: Mapper,
     guard: ScoreGuard | None = None,
 ) -> Program:
-    """One party's program for a blind model. `features`: of the rows, None at a helper; `count`: how many."""
+    """Return one party's program for a blind model.
+
+    `features` is None at a helper. `count` is the number of rows.
+    """
 
     async def program(link: Link) -> Floats | None:
         note_agreement(link, agreement)
@@ -78,9 +86,9 @@ def blind_program(
             raise DataError(f"{link.name}: no rows to score")
         keys = open_keys(link, part, scheme, mapper)
         link.phase = "prediction"
-        found = await score_rows(link, part, keys, features, count, guard or ScoreGuard(), 0)
-        if found is None:
+        outputs = await score_rows(link, part, keys, features, count, guard or ScoreGuard(), 0)
+        if outputs is None:
             return None
-        return found[:, 0] if found.shape[1] == 1 else found
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
     return program

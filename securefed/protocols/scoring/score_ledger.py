@@ -1,29 +1,29 @@
-"""The score ledger: how much of a person's row its scores have shown, kept by the party that is scored.
+"""The score ledger: how much of a person's row its scores have shown. Each scored party keeps one.
 
-A score at precision 2**-p that is opened modulo 2**m tells its reader at most p + m bits, whatever was asked.
-That is set against what there is to tell of a row, the entropy of the columns (securefed.data.entropy): at
-most log2 of a column's distinct values, less where some are frequent. Whoever has more bits about many people
-than their columns hold can find the columns by lattice reduction, knowing nobody's features
-(research.attacks.columns). Measured on columns of 100 levels, single relations between rows are found from
-0.8 times as many bits as the columns hold, all of them from 1.6 times (docs/proofs.md). Columns that go
-with each other hold less than each by itself, so the line is drawn at half:
+A score at precision 2**-p that is opened modulo 2**m shows at most p + m bits, whatever the question. The
+ledger compares this with the entropy of the columns (securefed.data.entropy): at most log2 of a column's
+distinct values, less where some are frequent. A reader with more bits about many people than their columns
+hold can find the columns by lattice reduction, without knowing any features (research.attacks.columns).
+Measured on columns of 100 levels, single relations between rows appear from 0.8 times as many bits as the
+columns hold, and all of them from 1.6 times (docs/proofs.md). Correlated columns hold less than each by
+itself, so the line is drawn at half:
 
     allowed = max(2, floor(bits that the columns hold / (MARGIN (p + m))))      scorings of one person
 
-It warns past half of that, and refuses past it. Two scorings are always answered: one measures the model on
-held-out people, the other is what the model is for. Where the columns hold less than one score shows (few
-columns of few values), the ledger warns at the first, since patterns of values then show as clusters of
-scores. Nothing but a coarser precision prevents that.
+The ledger warns past half of that and refuses past it. Two scorings are always answered: one measures the
+model on held-out people, the other is the model's use. Where the columns hold less than one score shows (few
+columns of few values), the ledger warns at the first scoring: patterns of values then show as clusters of
+scores. Only a coarser precision prevents that.
 
-What counts is a *question*: people, and all bytes that were asked with. The same question again has the same
-answer (protocols.scoring.blur) and costs nothing. Evaluations during training are questions like any other,
-and a party refuses a training that plans too many of them before it begins.
+The ledger counts *questions*: people, and all bytes of the question. The same question again has the same
+answer (protocols.scoring.blur) and costs nothing. Evaluations during training are questions too. A party
+refuses a training that plans too many of them before it begins.
 
-A label party that does not follow the protocol can aim everything that is opened at one person: with a column
-of its own that singles somebody out, scores of *other* people tell about that one. So the ledger also has a
-total over all people (`total_bits`), which bounds what was told about anybody.
+A dishonest label party can aim every opening at one person: with a column of its own that singles that person
+out, scores of *other* people tell about this one. So the ledger also has a total over all people
+(`total_bits`). It bounds what was told about any one person.
 
-People are known by a keyed hash of their id, or of their row where they have none, so that the ledger shows
+The ledger identifies people by a keyed hash of their id, or of their row if they have none. It identifies
 nobody to a reader without the key.
 
     record    magic 4 b"SCOR" | bits 4 | people 4 | question 16 | people x 16 | checksum 8
@@ -70,41 +70,42 @@ CHECK = 8
 
 
 class ScoreRefusal(LedgerRefusal):
-    """More scores of a person than its columns allow."""
+    """A refusal of more scores of a person than its columns allow."""
 
 
 class ScoreWarning(LedgerWarning):
-    """Scores come close to showing a party's columns, or show them."""
+    """A warning that scores come close to showing a party's columns, or show them."""
 
 
 def score_bits(precision_bits: int, outputs: int = 1) -> int:
-    """What one scoring tells about a row: so much for each output of the model."""
+    """Return the bits that one scoring shows about a row."""
     return outputs * (precision_bits + RANGE_BITS)
 
 
 def allowed_scorings(column_bits: float, precision_bits: int, outputs: int = 1) -> int:
+    """Return the scorings of one person that the ledger allows."""
     return max(LEAST_ALLOWED, floor(column_bits / (MARGIN * score_bits(precision_bits, outputs))))
 
 
 class ScoreStore(Protocol):
-    """Where the records of a ledger survive."""
+    """Durable storage for the records of a ledger."""
 
     def read(self) -> bytes:
-        """Whatever was appended since the last call, by whomever."""
+        """Return all bytes that any process appended since the last call."""
         ...
 
     def append(self, record: bytes) -> None:
-        """Durable when it returns."""
+        """Append a record. It is durable when the call returns."""
         ...
 
     def held(self) -> AbstractContextManager[object]:
-        """Keep others from appending for as long as it is open: nothing comes between reading and booking."""
+        """Lock the store, so that no other process appends between reading and booking."""
         ...
 
 
 @dataclass(frozen=True)
 class ScoringState:
-    """After a scoring: the person with the most of them."""
+    """The state of the most-scored person after a scoring."""
 
     mode: str
     scorings: int
@@ -115,7 +116,7 @@ class ScoringState:
 
     @property
     def ratio(self) -> float:
-        """Of what the ledger allows."""
+        """Bits shown, as a fraction of what the ledger allows."""
         return MARGIN * self.bits / self.column_bits if self.column_bits > 0 else float("inf")
 
     @property
@@ -139,21 +140,21 @@ class ScoringState:
 
 
 class ScoreLedger:
-    """Counts what scores have told about each person. One is kept by each party that is scored."""
+    """A count of what scores have told about each person. Each scored party keeps one."""
 
     def __init__(self, key: bytes, mode: str = "refuse", store: ScoreStore | None = None) -> None:
         self.mode = check_choice("score_ledger", mode, MODES)
         self._key, self._store = key, store
         self._told: dict[bytes, tuple[int, int]] = {}
-        """By person: scorings, bits."""
+        """(scorings, bits) by person."""
         self._answered: dict[bytes, set[bytes]] = {}
-        """By question: people."""
+        """People by question."""
         self._records = b""
         self._warned: set[str] = set()
 
     @property
     def total_bits(self) -> int:
-        """What all scores together have told at most."""
+        """The most that all scores together have told."""
         self._catch_up()
         return sum(bits for _, bits in self._told.values())
 
@@ -166,7 +167,7 @@ class ScoreLedger:
         column_bits: float,
         outputs: int = 1,
     ) -> None:
-        """Before a training that will score these people so often: refuse or warn before it begins."""
+        """Warn or raise ScoreRefusal before a training that will score these people `scorings` times."""
         if self.mode == "off" or not scorings:
             return
         self._catch_up()
@@ -191,7 +192,7 @@ class ScoreLedger:
         column_bits: float,
         outputs: int = 1,
     ) -> ScoringState:
-        """Write a scoring down that is about to be answered, or raise ScoreRefusal."""
+        """Record a scoring before it is answered, or raise ScoreRefusal."""
         if self.mode == "off":
             return ScoringState("off", 0, 0, column_bits, precision_bits, outputs)
         with nullcontext() if self._store is None else self._store.held():
@@ -222,9 +223,9 @@ class ScoreLedger:
         return state
 
     def book_release(self, party: str, receiver: str, question: bytes, bits: int, limit: int | None) -> None:
-        """Write down that so many bits of a model are about to be released, whatever the mode is.
+        """Record a release of `bits` bits of a model before it is answered, in every mode.
 
-        The same question costs nothing again. ScoreRefusal beyond `limit` bits in all runs together.
+        Repeating a question costs nothing. Raises ScoreRefusal beyond `limit` bits over all runs.
         """
         with nullcontext() if self._store is None else self._store.held():
             self._catch_up()
@@ -274,11 +275,11 @@ class ScoreLedger:
     # Records: question, precision, people; each whole or not there
 
     def to_bytes(self) -> bytes:
-        """The records of a ledger that is kept in memory."""
+        """Return the records of a ledger in memory."""
         return self._records
 
     def restore(self, records: bytes) -> None:
-        """Go on from what `to_bytes` gave."""
+        """Continue from the result of `to_bytes`."""
         self._records += records
         self._take(records)
 
@@ -311,7 +312,9 @@ def _record(question: bytes, people: Sequence[bytes], bits: int) -> bytes:
 
 
 def whole_records(data: bytes) -> int:
-    """How many bytes of `data` are whole records; what comes after them was cut off while it was written."""
+    """Return how many bytes of `data` are whole records. An interrupted write leaves a partial record
+    behind them.
+    """
     end = 0
     while len(data) - end >= HEAD.size:
         magic, _, count, _ = HEAD.unpack_from(data, end)
@@ -328,7 +331,7 @@ def whole_records(data: bytes) -> int:
 
 
 def read_records(data: bytes) -> Iterator[tuple[bytes, int, list[bytes]]]:
-    """Question, bits told of each, and people of each record."""
+    """Yield the question, the bits told of each person, and the people of each record."""
     place, end = 0, whole_records(data)
     while place < end:
         _, bits, count, question = HEAD.unpack_from(data, place)

@@ -1,4 +1,4 @@
-"""What a party needs to score rows: its part of the model, without training data."""
+"""A party's part of the model for scoring, without training data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LinearScorer:
         return FixedPoint(self.margin_bound, self.fraction_bits)
 
     def content(self) -> bytes:
-        """What besides the row a part follows from."""
+        """Return the bytes that determine the part besides the row."""
         return type(self.model).__name__.encode() + self.model.parameters.tobytes()
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -55,14 +55,14 @@ class TransferScorer:
     bound: float
     fraction_bits: int = 32
     sealed: dict[bytes, bytes] = field(default_factory=dict, repr=False, compare=False)
-    """A's: Phi as it was encrypted the first time, by key, so that the same question looks the same to B."""
+    """A's first encryption of Phi, by key, so that the same question looks the same to B."""
 
     @property
     def fixed(self) -> FixedPoint:
         return FixedPoint(self.bound, self.fraction_bits)
 
     def content(self) -> bytes:
-        """What of B's besides the row a score follows from."""
+        """Return B's bytes that determine a score besides the row."""
         return self.layer.activation.encode() + self.layer.parameters.tobytes()
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
@@ -71,7 +71,7 @@ class TransferScorer:
         return {**self.layer.to_arrays(), **phi}
 
     def hidden(self, features: Array) -> Array:
-        """u of each row (B)."""
+        """Return u of each row (B)."""
         hidden = self.layer.forward(features)
         largest = float(np.max(np.abs(hidden)))
         if largest > self.bound:
