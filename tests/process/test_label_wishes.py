@@ -77,7 +77,7 @@ def test_three_classes_train_and_predict(fleet: Make) -> None:
     seen = held["confusion"]
     assert seen["classes"] == words.tolist() and np.sum(seen["counts"]) == held["rows"]
     assert np.trace(seen["counts"]) == round(held["value"] * held["rows"])
-    assert ">as mid<" in (made.run_folder("bank") / "report.html").read_text()
+    assert ">predicted mid<" in (made.run_folder("bank") / "report.html").read_text()
     assert made.result("shop")["holdout"] is None
     assert_sound(made, kinds, 0.75)
 
