@@ -106,17 +106,24 @@ def blind_labels(scene: LinearScene, variant: str, name: str) -> Score:
     return Score.of(name, "column holder", variant, "AUC", label_area(told, scene.labels), 0.5, None, note)
 
 
+def _columns_of(scene: LinearScene, name: str) -> Array:
+    """Return Z of a party."""
+    own = scene.parties[name]._own
+    product: Array = own._features @ own.root
+    return product
+
+
 def blind_columns(scene: LinearScene, variant: str, name: str) -> Score:
     """p1 takes its share of Z_1'Z_0, which it reads from the reply, for the product itself."""
     message = scene.views["p1"].of("reply")[0]
-    own, truth = scene.parties["p1"]._own, scene.parties["p0"]._own.rows(0, 0, len(scene.labels))
+    own, truth = _columns_of(scene, "p1"), _columns_of(scene, "p0")
     plan = scene.parties["p1"]._plan
     product = plan.product("p1", "p0", 0)
     read = numbers_of(
         message.payload[-size_in_bytes(product.left * product.right) :], product.left * product.right
     )
     cross = read.reshape(product.left, product.right)[:-1] * 2.0**-PRODUCT_BITS
-    mine = own.rows(0, 0, len(truth)) * (plan.margin_weight / plan.rows)
+    mine = own * (plan.margin_weight / plan.rows)
     interval = r_squared(columns_from_cross(mine, cross), truth)
     note = "the reply without a mask" if variant == PLAIN else "the reply as it came"
     return Score.of(name, "label party", variant, "R2", interval, 0.0, None, note)

@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,16 +58,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Shared(Generic[T]):
-    """What many pieces of work need: they name it, and wherever one is done, `get` has it."""
-
-    def __init__(self, value: T) -> None:
-        self._value = value
-
-    def get(self) -> T:
-        return self._value
-
-
 class Mapper(Protocol):
     """Runs independent pieces of work: in this process, or in others (securefed.engine)."""
 
@@ -81,10 +71,6 @@ class Mapper(Protocol):
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]: ...
 
-    def share(self, value: T) -> Shared[T]:
-        """Put where all pieces of work can get it, once."""
-        ...
-
 
 class Serial:
     """One piece of work after the other, in this process."""
@@ -97,9 +83,6 @@ class Serial:
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return [function(item) for item in items]
-
-    def share(self, value: T) -> Shared[T]:
-        return Shared(value)
 
 
 SERIAL = Serial()

@@ -9,42 +9,21 @@ RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH. What one piece of work asks the cluster f
 from __future__ import annotations
 
 import socket
-import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl
 
-import numpy as np
-from numpy.typing import NDArray
-
-from securefed.crypto.scheme import Shared
 from securefed.engine.local import Processes, cores
-from securefed.engine.placing import Placed
 from securefed.errors import MissingExtra, SecurefedError, SettingError
 
 __all__ = ["Ray"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-Array = NDArray[Any]
 RETRIES = 3
 """Of a piece whose worker or node was lost."""
 CONNECT_SECONDS = 10.0
 REQUESTS = "cpus, memory_gib and resource are allowed"
-
-
-@dataclass(frozen=True, eq=False)
-class _Stored:
-    """An array in the cluster's object store; a node fetches it once."""
-
-    reference: Any
-
-    def load(self) -> Array:
-        import ray
-
-        array: Array = ray.get(self.reference)
-        return array
 
 
 class Ray:
@@ -63,7 +42,6 @@ class Ray:
         self._joined = False
         self.local = Processes(cores())
         """Nothing is started before there is work for it."""
-        self._known: dict[int, tuple[weakref.ref[Array], _Stored]] = {}
 
     @property
     def workers(self) -> int:
@@ -90,19 +68,6 @@ class Ray:
             raise
         return results
 
-    def share(self, value: T) -> Shared[T]:
-        self._connected()
-        return Placed(value, self._place)
-
-    def _place(self, array: Array) -> _Stored:
-        known = self._known.get(id(array))
-        if known is not None and known[0]() is array:
-            return known[1]
-        stored = _Stored(self._connected().put(np.asarray(array)))
-        self._known[id(array)] = weakref.ref(array), stored
-        weakref.finalize(array, self._known.pop, id(array), None)
-        return stored
-
     def _connected(self) -> Any:
         if self._ray is None:
             try:
@@ -121,7 +86,6 @@ class Ray:
 
     def close(self) -> None:
         self.local.close()
-        self._known.clear()
         if self._ray is not None and self._joined:
             self._ray.shutdown()
         self._ray, self._task, self._joined = None, None, False

@@ -8,14 +8,14 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Self, TypeVar
+from itertools import islice
+from typing import Any, Self, TypeVar
 
 from securefed.checks import check_integer
-from securefed.crypto.scheme import Shared
-from securefed.engine.placing import Placed, Places
+from securefed.engine.placing import Parcel, work
 from securefed.errors import SecurefedError
 
 __all__ = ["Processes", "SerialEngine", "WorkerDied", "cores"]
@@ -67,9 +67,6 @@ class SerialEngine:
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return [function(item) for item in items]
 
-    def share(self, value: T) -> Shared[T]:
-        return Shared(value)
-
     def __enter__(self) -> Self:
         return self
 
@@ -82,77 +79,87 @@ class Processes:
 
     Workers are forked where the system can: a spawned one would import the user's script again, and a
     script without a main guard would start over. A worker does the arithmetic of one piece and holds no
-    locks of this process. Pieces go to workers by their number, so that a piece that comes again in the next
-    round finds what its worker has made of its columns; who is done takes from others. When one dies (the
-    system was short of memory, say) there are new ones, and what had no result yet is done again.
+    locks of this process. Pieces and results with large arrays go through memory that both processes map
+    (securefed.engine.placing). When a worker dies, because the system was short of memory for example, new
+    ones are started, and pieces without a result are done again.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = check_integer("workers", workers, least=1)
         self._pools: list[ProcessPoolExecutor] = []
-        self._places = Places()
 
     @property
     def local(self) -> Self:
         return self
 
-    def share(self, value: T) -> Shared[T]:
-        return Placed(value, self._places.place)
-
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        pieces = list(items)
-        done: dict[int, R] = {}
+        source, pieces, done = iter(items), list[T](), dict[int, R]()
         deaths = 0
-        while len(done) < len(pieces):
+        while True:
             before = len(done)
-            if self._try(function, pieces, done):
-                break
+            if self._try(function, source, pieces, done):
+                return [done[place] for place in range(len(pieces))]
             deaths = 1 if len(done) > before else deaths + 1
             if deaths == MOST_DEATHS:
                 raise WorkerDied(
                     f"a worker process died {deaths} times over the same work: killed, or short of memory; "
                     'engine = "serial" or fewer workers need less'
                 )
-        return [done[place] for place in range(len(pieces))]
 
-    def _try(self, function: Callable[[T], R], pieces: list[T], done: dict[int, R]) -> bool:
-        """All that is not done yet; False if a worker died over it."""
-        left = [place for place in range(len(pieces)) if place not in done]
-        homes = [deque(p for p in left if p % self.workers == worker) for worker in range(self.workers)]
-        running: dict[Future[R], tuple[int, int]] = {}
+    def _try(
+        self, function: Callable[[T], R], source: Iterator[T], pieces: list[T], done: dict[int, R]
+    ) -> bool:
+        """Do all pieces that are not done yet, and those that `source` still has. False if a worker died.
+
+        Workers begin with the first pieces while `source` makes the next ones.
+        """
+        waiting = deque(place for place in range(len(pieces)) if place not in done)
+        running: dict[Future[bytes], tuple[int, int, Parcel]] = {}
 
         def give(worker: int) -> None:
-            """The next piece of its own, or the last of whoever has most left."""
-            own, longest = homes[worker], max(homes, key=len)
-            if longest:
-                place = own.popleft() if own else longest.pop()
-                running[self._submit(self._started()[worker], function, pieces[place])] = worker, place
+            """Give a worker the next piece, if there is one."""
+            if not waiting:
+                for piece in islice(source, 1):
+                    waiting.append(len(pieces))
+                    pieces.append(piece)
+            if waiting:
+                place = waiting.popleft()
+                pool, parcel = self._started()[worker], Parcel(function, pieces[place])
+                running[self._submit(pool, work, parcel.path, parcel.packed)] = worker, place, parcel
+
+        def take(future: Future[bytes]) -> int:
+            worker, place, parcel = running[future]
+            done[place] = parcel.result(future.result())
+            parcel.close()
+            del running[future]
+            return worker
 
         try:
             for worker in AHEAD * list(range(self.workers)):
                 give(worker)
             while running:
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    worker, place = running[future]
-                    done[place] = future.result()
-                    del running[future]
-                    give(worker)
+                    give(take(future))
         except BrokenProcessPool:
             self.close()
-            for future, (_, place) in running.items():
+            for future in list(running):
                 if not future.cancelled() and future.exception() is None:
-                    done[place] = future.result()
+                    take(future)
             return False
+        finally:
+            for future, (_, _, parcel) in running.items():
+                future.cancel()
+                parcel.close()
         return True
 
     @staticmethod
-    def _submit(pool: ProcessPoolExecutor, function: Callable[[T], R], piece: T) -> Future[R]:
+    def _submit(pool: ProcessPoolExecutor, function: Callable[..., R], *arguments: Any) -> Future[R]:
         """The first submission forks; a signal for the party must not reach a worker before it can ignore
         it.
         """
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
-            return pool.submit(function, piece)
+            return pool.submit(function, *arguments)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -168,6 +175,8 @@ class Processes:
                 )
                 for _ in range(self.workers)
             ]
+            for pool in self._pools:  # all are forked now, before there are files that they would inherit
+                self._submit(pool, os.getpid)
         return self._pools
 
     def close(self) -> None:
@@ -180,4 +189,3 @@ class Processes:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        self._places.close()

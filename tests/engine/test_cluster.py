@@ -13,7 +13,7 @@ import pytest
 from securefed.crypto.blind import shares
 from securefed.crypto.blind.interface import NONCE_BYTES, Product
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.scheme import SERIAL, Shared
+from securefed.crypto.scheme import SERIAL
 from securefed.engine import Ray
 from securefed.errors import SettingError
 
@@ -32,8 +32,8 @@ def cluster() -> Iterator[Any]:
     made.shutdown()
 
 
-def where(pair: tuple[Shared[np.ndarray], int]) -> tuple[str, float]:
-    return ray.get_runtime_context().get_node_id(), float(pair[0].get()[pair[1]])
+def where(pair: tuple[np.ndarray, int]) -> tuple[str, float]:
+    return ray.get_runtime_context().get_node_id(), float(pair[0][pair[1]])
 
 
 def dies_once(mark: Path) -> str:
@@ -47,16 +47,12 @@ def test_two_nodes(cluster: Any, tmp_path: Path) -> None:
     values = np.arange(50_000.0)
     with Ray(cluster.address) as engine:
         assert engine.workers == 2
-        shared = engine.share({"columns": values, "again": values}["columns"])
-        found = engine.map(where, [(shared, i) for i in range(40)])
+        found = engine.map(where, [(values, i) for i in range(40)])
         assert [value for _, value in found] == list(range(40))
-        assert engine.share([values])._handles[0] is shared._handles[0], "placed once"  # type: ignore[attr-defined]
         assert engine.map(dies_once, [tmp_path / "mark"]) == ["mark"], "a lost worker's piece is done again"
         assert engine.local.workers >= 1 and engine.local is not engine
     with Ray(f"{cluster.address}?resource=ours") as engine:
-        assert (
-            len({node for node, _ in engine.map(where, [(engine.share(values), i) for i in range(4)])}) == 1
-        )
+        assert len({node for node, _ in engine.map(where, [(values, i) for i in range(4)])}) == 1
 
 
 def test_products_are_the_same_as_here(cluster: Any) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from securefed.crypto.scheme import Shared
 from securefed.engine import Processes, Ray, SerialEngine, WorkerDied, get_engine
-from securefed.engine.placing import Places
+from securefed.engine.placing import Parcel, work
 from securefed.errors import MissingExtra, SettingError
 
 
@@ -131,88 +130,94 @@ def test_whoever_stops_a_party_stops_it_and_not_its_workers() -> None:
         assert engine.map(signals_itself, [signal.SIGINT, signal.SIGTERM]) == [pid, pid]
 
 
-def total(pair: tuple[Shared[np.ndarray], int]) -> tuple[float, bool]:
-    values = pair[0].get()
-    return float(values[pair[1] :].sum()), values.flags.writeable
+def doubled(pair: tuple[np.ndarray, bytes]) -> tuple[np.ndarray, bytes, bool]:
+    values, text = pair
+    return 2 * values, text[::-1], values.flags.writeable
 
 
 @pytest.mark.parametrize("make", [SerialEngine, lambda: Processes(2)])
-def test_what_is_shared_is_placed_once_and_survives_a_worker(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    values = np.arange(20_000.0)
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_large_arrays_and_bytes_go_there_and_back(make, size: int) -> None:  # type: ignore[no-untyped-def]
+    pieces = [(np.arange(size, dtype=float) + i, bytes(range(10)) * (size // 10)) for i in range(5)]
     with make() as engine:
-        shared = engine.share(values)
-        assert [value for value, _ in engine.map(total, [(shared, i) for i in range(4)])] == [
-            values[i:].sum() for i in range(4)
-        ]
-        if isinstance(engine, Processes):
-            engine.map(dies_once, [tmp_path / "a"])
-            (found, writeable), *_ = engine.map(total, [(shared, 0)])
-            assert found == values.sum() and not writeable
-            assert len(pickle.dumps((shared, 0))) < 1000, "pieces name it, and do not carry it"
+        for (values, text), (found, turned, _) in zip(pieces, engine.map(doubled, pieces), strict=True):
+            assert (found == 2 * values).all() and turned == text[::-1]
+            found += 1.0
+            assert found[0] == 2 * values[0] + 1.0, "a result may be changed"
+
+
+def test_a_worker_cannot_change_the_party_s_arrays() -> None:
+    with Processes(2) as engine:
+        ((_, _, writeable),) = engine.map(doubled, [(np.zeros(100_000), b"")])
+    assert not writeable
+
+
+def test_large_arrays_do_not_pass_through_a_pipe() -> None:
+    parcel = Parcel(doubled, (np.zeros(100_000), bytes(100_000)))
+    try:
+        assert len(parcel.packed) < 1000
+        packed = work(parcel.path, parcel.packed)
+        assert len(packed) < 1000 and len(parcel.result(packed)[0]) == 100_000
+    finally:
+        parcel.close()
+
+
+def fails(value: np.ndarray) -> None:
+    raise ValueError(f"{len(value)} numbers")
+
+
+def files_in_memory() -> int:
+    paths = list(Path("/proc/self/fd").iterdir())  # the listing itself is one, and gone by now
+    return sum("memfd:securefed" in os.readlink(path) for path in paths if os.path.lexists(path))
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="looks into /proc")
-def test_pieces_find_the_worker_that_they_had_before() -> None:
+def test_files_in_memory_are_closed(tmp_path: Path) -> None:
+    before = files_in_memory()
     with Processes(2) as engine:
-        first, again = ([pid for _, pid in engine.map(square, range(2))] for _ in range(2))
-        assert first == again and len(set(first)) == 2
-        assert {pid for _, pid in engine.map(square, range(50))} <= set(first)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in first), "they ended with the engine"
+        engine.map(doubled, [(np.zeros(100_000), b"")] * 5)
+        assert files_in_memory() == before
+        with pytest.raises(ValueError, match="100000 numbers"):
+            engine.map(fails, [np.zeros(100_000)] * 5)
+        assert files_in_memory() == before
+        engine.map(dies_once, [tmp_path / "a"])
+        assert files_in_memory() == before
+        inherited = engine.map(counted_files, range(4))
+    # A worker has the file of the piece that it works on, and no other.
+    assert set(inherited) == {0}
 
 
-class Kept:
-    """What took long to make of it is made once in a worker."""
-
-    made = 0
-
-    def __getstate__(self) -> dict[str, object]:
-        return {"sent": True}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        Kept.made += 1
+def counted_files(_: int) -> int:
+    paths = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if os.path.lexists(path)]
+    return max(0, sum("memfd:securefed" in path for path in paths) - 1)
 
 
-def made_so_far(value: Shared[object]) -> int:
-    value.get()
-    return Kept.made
+def test_workers_begin_before_all_pieces_are_made(tmp_path: Path) -> None:
+    """The last piece is made when a worker has done the first one."""
 
+    def pieces() -> Iterator[Path]:
+        yield tmp_path / "first"
+        deadline = time.monotonic() + 30.0
+        while not (tmp_path / "first").exists() and time.monotonic() < deadline:
+            pass
+        assert (tmp_path / "first").exists()
+        yield tmp_path / "last"
 
-def test_a_worker_keeps_what_comes_again_in_every_round() -> None:
-    """Two parties' keys and columns, and operands that come once."""
-    with Processes(1) as engine:
-        kept = [engine.share(Kept()) for _ in range(6)]
-        for _ in range(3):
-            for value in kept:
-                engine.map(made_so_far, [engine.share(np.zeros(3)), value])
-        assert engine.map(made_so_far, [kept[0]]) == [len(kept)]
-
-
-def test_places_are_given_back() -> None:
-    def places() -> int:
-        paths = list(Path("/proc/self/fd").iterdir())  # the listing itself is one, and gone by now
-        return sum("memfd:securefed" in os.readlink(path) for path in paths if os.path.lexists(path))
-
-    before = places()
     with Processes(2) as engine:
-        values = np.zeros(20_000)
-        one, other = engine.share([values]), engine.share({"again": values})
-        assert places() == before + 1, "one array, one place"
-        del one, other, values
-        assert places() == before
-        kept = engine.share(np.zeros(20_000))
-        assert places() == before + 1
-    assert places() == before
-    del kept
+        assert engine.map(touched, pieces()) == ["first", "last"]
 
 
-def test_arrays_that_are_files_are_named_and_not_copied(tmp_path: Path) -> None:
-    np.save(tmp_path / "columns.npy", np.arange(20_000.0))
-    on_disk = np.load(tmp_path / "columns.npy", mmap_mode="r")
-    places = Places()
-    found = places.place(np.asarray(on_disk))
-    assert found.path == str(tmp_path / "columns.npy") and (found.load() == on_disk).all()
-    assert places.place(on_disk[1:]).path != found.path, "a part of a file is another array"
-    places.close()
+def touched(path: Path) -> str:
+    path.touch()
+    return path.name
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_workers_end_with_the_engine() -> None:
+    with Processes(2) as engine:
+        workers = {pid for _, pid in engine.map(square, range(50))}
+        assert {pid for _, pid in engine.map(square, range(50))} <= workers and len(workers) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
 def test_what_a_piece_asks_a_cluster_for() -> None:

@@ -54,7 +54,10 @@ class Sums:
 
 
 def add_sums(total: list[Sums], more: list[Sums]) -> None:
-    """Add sums to a total, in place."""
+    """Add sums to a total, in place. An empty total takes them over."""
+    if not total:
+        total += more
+        return
     for mine, other in zip(total, more, strict=True):
         for index, prime in enumerate(RING.primes):
             for into, term in ((mine.bodies, other.bodies), (mine.heads, other.heads)):

@@ -66,9 +66,12 @@ def _encrypt_block(task: tuple[Secret, Product, Floats | Share, bytes]) -> bytes
     return encrypted(key_stream(seed), secret, layout(product), rows)
 
 
-def _multiply_block(task: tuple[Product, bytes, Floats | Share]) -> list[Sums]:
-    product, message, rows = task
-    return multiplied(layout(product), message, rows)
+def _multiply_blocks(task: tuple[Product, list[tuple[bytes, Floats | Share]]]) -> list[Sums]:
+    product, blocks = task
+    totals: list[Sums] = []
+    for message, rows in blocks:
+        add_sums(totals, multiplied(layout(product), message, rows))
+    return totals
 
 
 class RlweKey(CrossKey):
@@ -111,12 +114,13 @@ class RlweKey(CrossKey):
         repeatable: bool = False,
     ) -> list[bytes]:
         secret, places = self._held(), self.blocks(product)
-        tasks = []
-        for block in blocks:
+
+        def task(block: int) -> tuple[Secret, Product, Floats | Share, bytes]:
             rows = _rows(operand, *places[block], product.left, "left")
             seed = self._seed_of(product, block, rows) if repeatable else os.urandom(SEED_BYTES)
-            tasks.append((secret, product, rows, seed))
-        return (mapper.local if len(tasks) > 1 else SERIAL).map(_encrypt_block, tasks)
+            return secret, product, rows, seed
+
+        return (mapper.local if len(blocks) > 1 else SERIAL).map(_encrypt_block, map(task, blocks))
 
     def _seed_of(self, product: Product, block: int, rows: Floats | Share) -> bytes:
         """The randomness of a block, from the key and all that is encrypted."""
@@ -176,15 +180,18 @@ class RlweEvaluation(Evaluation):
                 raise FormatError(
                     f"block {block}: {len(message)} bytes given, {plan.block_bytes(last - first)} are due"
                 )
+        # One piece of work a process: each returns one sum, however many blocks it has.
+        numbers = list(blocks)
+        size = -(-len(numbers) // mapper.workers) if len(numbers) > 1 else 1
         tasks = (
-            (product, message, _rows(operand, *self._due[block], product.right, "right"))
-            for block, message in blocks.items()
+            (
+                product,
+                [(blocks[n], _rows(operand, *self._due[n], product.right, "right")) for n in some],
+            )
+            for some in (numbers[start : start + size] for start in range(0, len(numbers), size))
         )
-        for sums in (mapper if len(blocks) > 1 else SERIAL).map(_multiply_block, tasks):
-            if self._totals:
-                add_sums(self._totals, sums)
-            else:
-                self._totals = sums
+        for sums in (mapper if len(numbers) > 1 else SERIAL).map(_multiply_blocks, tasks):
+            add_sums(self._totals, sums)
         for block in blocks:
             del self._due[block]
 

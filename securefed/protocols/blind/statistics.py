@@ -100,32 +100,30 @@ class Columns:
         self._targets = None if targets is None else targets.reshape(len(targets), -1)
         self._grams: dict[int, Array] = {}
 
-    def rows(self, fold: int, first: int, last: int) -> Array:
-        """Z of these rows."""
-        chosen: Array = self._features[self._folds[fold][first:last]] @ self.root
-        return chosen
-
     def left(self, fold: int) -> Operand:
-        """What is encrypted: (b/n) Z and, at the label party, -(a/n) y, at the scale of products."""
-        plan = self._plan
+        """Return what is encrypted: (b/n) Z and, at the label party, -(a/n) y, at the scale of products."""
+        plan, size = self._plan, len(self.root)
         scale = 2.0 ** (PRODUCT_BITS - feature_bits(plan.rows)) / plan.rows
+        root = self.root * (plan.margin_weight * scale)
+        outputs = 0 if self._targets is None else self._targets.shape[1]
 
         def operand(first: int, last: int) -> Array:
-            columns = self.rows(fold, first, last) * (plan.margin_weight * scale)
-            if self._targets is None:
-                return columns
-            told = self._targets[self._folds[fold][first:last]]
-            return np.hstack([columns, told * (-plan.label_weight * scale)])
+            rows = self._folds[fold][first:last]
+            whole = np.empty((len(rows), size + outputs))
+            np.matmul(self._features[rows], root, out=whole[:, :size])
+            if self._targets is not None:
+                whole[:, size:] = self._targets[rows] * (-plan.label_weight * scale)
+            return whole
 
         return operand
 
     def right(self, fold: int) -> Operand:
-        """What encrypted rows are multiplied by: Z."""
-        scale = 2.0 ** feature_bits(self._plan.rows)
+        """Return what encrypted rows are multiplied by: Z."""
+        root = self.root * 2.0 ** feature_bits(self._plan.rows)
 
         def operand(first: int, last: int) -> Array:
-            whole: Array = np.rint(self.rows(fold, first, last) * scale)
-            return whole
+            whole: Array = self._features[self._folds[fold][first:last]] @ root
+            return np.rint(whole, out=whole)
 
         return operand
 

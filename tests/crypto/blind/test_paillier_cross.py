@@ -33,7 +33,7 @@ from securefed.crypto.paillier.primes import PrimePair
 from securefed.crypto.paillier.proof import challenges, prove, roots_needed, verify
 from securefed.crypto.paillier.public import PaillierPublicKey
 from securefed.crypto.randomness import uniform_many_below, uniform_units
-from securefed.crypto.scheme import SERIAL, Mapper, Shared
+from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 from tests.crypto.blind.paillier_case import PAILLIER_SMALL, SMALL_BITS
 
@@ -54,9 +54,6 @@ class Pickling:
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         return [function(pickle.loads(pickle.dumps(item))) for item in items]  # noqa: S301
-
-    def share(self, value: T) -> Shared[T]:
-        return Shared(value)
 
 
 @pytest.fixture(scope="module")
