@@ -1,8 +1,7 @@
 """Calls or one bidirectional stream: what grpcio gives with each, bare, between two processes, mutual TLS.
 
 Small messages to and fro (round trips a second), and 64 MiB in pieces of several sizes, on a client stream
-and on a bidirectional one. It is the trial behind "why not one bidirectional stream a pair" in
-docs/architecture.md.
+and on a bidirectional one. docs/architecture.md, "Between processes", says why calls are used.
 
 `python -m bench.streams` is the second process; it is started by the first.
 """

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.bodies import FINE_BITS, bodies_from_bytes, body_bytes, kept_limbs
 from securefed.crypto.blind.interface import NONCE_BYTES, Operand, Product
-from securefed.crypto.blind.layout import layout
+from securefed.crypto.blind.layout import FINE_BITS, bodies_from_bytes, body_bytes, kept_limbs, layout
 from securefed.crypto.blind.rerandomise import PAIRS, Rerandomiser, nonce_polynomials
 from securefed.crypto.blind.rlwe import RlweKey, RlwePublic
 from securefed.crypto.blind.shares import LIMBS, WIDTH, Floats, Share

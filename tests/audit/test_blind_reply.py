@@ -27,8 +27,8 @@ from research.attacks.blind import (
 )
 from securefed.crypto.blind import evaluation as evaluation_module
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.bodies import FINE_BITS, kept_limbs
 from securefed.crypto.blind.interface import Product
+from securefed.crypto.blind.layout import FINE_BITS, kept_limbs
 from securefed.crypto.blind.rerandomise import PAIRS, Rerandomiser, nonce_polynomials
 from securefed.crypto.blind.rlwe import RLWE, RlweKey
 from securefed.crypto.blind.shares import LIMBS, Floats

@@ -16,10 +16,9 @@ from research.attacks import clear
 from research.attacks.blind_cheats import people, score_run
 from securefed.assembly.base import HELPER
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.bodies import bodies_to_bytes, kept_limbs
 from securefed.crypto.blind.encryption import Secret
 from securefed.crypto.blind.interface import Evaluation
-from securefed.crypto.blind.layout import Layout, layout
+from securefed.crypto.blind.layout import Layout, bodies_to_bytes, kept_limbs, layout
 from securefed.crypto.blind.rlwe import RLWE, RlweEvaluation, RlweKey
 from securefed.crypto.blind.shares import LIMBS, WIDTH, Share
 from securefed.crypto.errors import FormatError, MaskError

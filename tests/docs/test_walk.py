@@ -99,3 +99,9 @@ def test_the_walk_names_the_files_that_a_part_of_a_run_enters(
 def test_every_part_sends_by_the_path_that_the_page_names() -> None:
     text = page()
     assert named(text[text.index("Every part sends") : text.index("### The pass")]) >= SENDING
+
+
+def test_the_walk_of_a_batch_names_at_most_25_files() -> None:
+    files = walked("### The pass") | walked("### A round")
+    assert f"It names {len(files)} files." in page()
+    assert len(files) <= 25

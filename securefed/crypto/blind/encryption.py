@@ -13,8 +13,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind.bodies import bodies_from_bytes, kept_limbs
-from securefed.crypto.blind.layout import Chunk, Layout
+from securefed.crypto.blind.layout import Chunk, Layout, bodies_from_bytes, kept_limbs
 from securefed.crypto.blind.rerandomise import PAIRS, nonce_polynomials
 from securefed.crypto.blind.shares import (
     LIMBS,

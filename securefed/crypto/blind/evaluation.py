@@ -16,8 +16,7 @@ from typing import cast
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from securefed.crypto.blind.bodies import bodies_to_bytes, kept_limbs
-from securefed.crypto.blind.layout import Chunk, Layout, Panel
+from securefed.crypto.blind.layout import Chunk, Layout, Panel, bodies_to_bytes, kept_limbs
 from securefed.crypto.blind.rerandomise import BATCH, Rerandomiser
 from securefed.crypto.blind.shares import (
     WIDTH,

@@ -38,7 +38,6 @@ from securefed.crypto.errors import FormatError
 from securefed.crypto.scheme import Mapper
 from securefed.errors import DataError, SettingError
 from securefed.protocols.blind.cross import Encryptor, Multiplier, operand_of
-from securefed.protocols.blind.parties import Parties
 from securefed.protocols.blind.precision import (
     MODEL_BITS,
     RANGE_BITS,
@@ -46,6 +45,7 @@ from securefed.protocols.blind.precision import (
     SCORE_BITS,
     VALUE_BITS,
 )
+from securefed.protocols.blind.statistics import Parties
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link
 

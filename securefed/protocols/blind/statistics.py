@@ -36,12 +36,12 @@ from securefed.crypto.scheme import Mapper
 from securefed.data.storage import BLOCK_ROWS
 from securefed.errors import SettingError
 from securefed.protocols.blind.cross import Encryptor, Multiplier
-from securefed.protocols.blind.parties import Parties
 from securefed.protocols.blind.precision import MATRIX_BITS, PRODUCT_BITS, feature_bits
 from securefed.transport import Link
 
 __all__ = [
     "Columns",
+    "Parties",
     "PassPlan",
     "Statistics",
     "pass_products",
@@ -57,6 +57,48 @@ LEFT_BITS = 51
 """Of what is encrypted: a float64 holds it exactly."""
 KEY_STEP, PART_STEP = 0, 1
 """Steps of the messages of the pass: keys, parts of shares; products follow."""
+
+
+@dataclass(frozen=True)
+class Parties:
+    """Names and numbers of parameters. The label party and a second holder share all numbers."""
+
+    names: tuple[str, ...]
+    """The parties with data, the label party last."""
+    sizes: tuple[int, ...]
+    helper: str | None
+    """The second holder of more than two parties; it has no data."""
+    outputs: int
+
+    @property
+    def label_party(self) -> str:
+        return self.names[-1]
+
+    @property
+    def second(self) -> str:
+        """The second holder: the other party of two, or the helper."""
+        return self.names[0] if self.helper is None else self.helper
+
+    @property
+    def holders(self) -> tuple[str, str]:
+        return self.label_party, self.second
+
+    @property
+    def columns(self) -> int:
+        return sum(self.sizes)
+
+    def peer(self, name: str) -> str:
+        """Return the other holder."""
+        return self.holders[name == self.label_party]
+
+    def size(self, name: str) -> int:
+        return self.sizes[self.names.index(name)]
+
+    def block(self, name: str) -> slice:
+        """Return the places of a party's parameters among all."""
+        place = self.names.index(name)
+        start = sum(self.sizes[:place])
+        return slice(start, start + self.sizes[place])
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from securefed.crypto.blind.bodies import (
+from securefed.crypto.blind.layout import (
     COARSE_BITS,
     FINE_BITS,
     bodies_from_bytes,

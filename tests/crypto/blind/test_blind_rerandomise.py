@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from securefed.crypto.blind import shares
-from securefed.crypto.blind.bodies import bodies_from_bytes
 from securefed.crypto.blind.interface import Product
-from securefed.crypto.blind.layout import layout
+from securefed.crypto.blind.layout import bodies_from_bytes, layout
 from securefed.crypto.blind.rerandomise import BATCH, PAIRS, Rerandomiser, Zeros, nonce_polynomials
 from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.lattice.convolution import DEGREE, HALF, spectrum
