@@ -29,7 +29,7 @@ from securefed.settings.describe import toml_lines
 
 __all__ = ["Fleet", "Scene"]
 
-COMMAND = [sys.executable, "-m", "securefed.cli"]
+COMMAND = [sys.executable, "-m", "securefed"]
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def train(
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-m", "securefed.cli"]
+    command = [sys.executable, "-m", "securefed"]
     # Blind runs make their encryption keys themselves.
     keys = ["--scheme", run["scheme"], "--key-bits", str(key_bits)] if opens_gradients(run) else []
     for name in everybody:

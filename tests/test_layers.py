@@ -91,6 +91,8 @@ def layer(name: str) -> str:
     parts = name.split(".")
     if parts[0] in BESIDE:
         return parts[0]
+    if name == "securefed.__main__":
+        return "cli"
     return parts[1] if len(parts) > 1 and parts[1] in RANK else "api"
 
 

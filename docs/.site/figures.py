@@ -58,7 +58,7 @@ def main() -> None:
         folder = Path(scratch) / "demo"
         facts = Path(scratch) / "facts.json"
         words = ["demo", "--folder", str(folder), "--json", str(facts)]
-        command = [sys.executable, "-m", "securefed.cli", *words]
+        command = [sys.executable, "-m", "securefed", *words]
         both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         done = subprocess.run(command, check=True, text=True, **both)
         printed = done.stdout.replace(str(folder), "demo")

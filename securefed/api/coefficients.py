@@ -1,5 +1,6 @@
-"""What a linear model says about columns, where their party knows its own parameters: after release=True,
-with own gradients, or in plain.
+"""Coefficients of a linear model, where each party knows its own parameters.
+
+Parties know them with Blind(release=True), OwnGradient() and Plain().
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.api.party import Fitted
-from securefed.errors import DataError
 from securefed.labels.label_model import LabelModel
 from securefed.models import LinearModel
 
@@ -21,23 +21,28 @@ Array = NDArray[np.float64]
 
 
 def coefficients(
-    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel
+    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel, asked: str = "coef_"
 ) -> dict[str, dict[str, float]]:
-    """Each party's own, by column, in the columns' own units."""
+    """Return each party's own coefficients by column, in the columns' own units.
+
+    `asked`: the attribute that an error names.
+    """
     found = {}
-    for name, model in linear(shards).items():
+    for name, model in known_models(shards, asked).items():
         columns = fitted[name].columns
         weights = _parameters(name, model, shards, labels)[: model.columns] / columns.scale * labels.scale
         found[name] = dict(zip(columns.names, weights.tolist(), strict=True))
     return found
 
 
-def intercept(shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel) -> float:
-    """What all coefficients are added to."""
+def intercept(
+    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel, asked: str = "intercept_"
+) -> float:
+    """Return the number to which all coefficients are added."""
     total = labels.mean
-    for name, weights in coefficients(shards, fitted, labels).items():
+    for name, weights in coefficients(shards, fitted, labels, asked).items():
         total -= float(np.dot(list(weights.values()), fitted[name].columns.mean))
-    for name, model in linear(shards).items():
+    for name, model in known_models(shards, asked).items():
         total += labels.scale * float(_parameters(name, model, shards, labels)[model.columns :].sum())
     return total
 
@@ -46,12 +51,12 @@ def log_odds(
     shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel
 ) -> tuple[float, dict[str, dict[str, float]]]:
     """Return intercept and coefficients of the log odds of the second class, as a logistic regression has."""
+    weights = coefficients(shards, fitted, labels, "log_odds_")
     slope, offset = labels.log_odds
-    weights = {
-        name: {column: slope * weight for column, weight in each.items()}
-        for name, each in coefficients(shards, fitted, labels).items()
+    scaled = {
+        name: {column: slope * weight for column, weight in each.items()} for name, each in weights.items()
     }
-    return slope * intercept(shards, fitted, labels) + offset, weights
+    return slope * intercept(shards, fitted, labels) + offset, scaled
 
 
 def _parameters(name: str, model: LinearModel, shards: Mapping[str, Any], labels: LabelModel) -> Array:
@@ -66,10 +71,12 @@ def _parameters(name: str, model: LinearModel, shards: Mapping[str, Any], labels
     return found
 
 
-def linear(shards: Mapping[str, Any]) -> dict[str, LinearModel]:
-    found = {}
+def known_models(shards: Mapping[str, Any], asked: str) -> dict[str, LinearModel]:
+    """Return every party's linear model. AttributeError, in the name of `asked`, where one is hidden."""
     for name, shard in shards.items():
         if not isinstance(shard, LinearModel):
-            raise DataError(f"coef_: {name} does not know its parameters; release=True opens them to it")
-        found[name] = shard
-    return found
+            raise AttributeError(
+                f"{asked}: {name} does not know its parameters;"
+                " protection=Blind(release=True) opens them to it"
+            )
+    return dict(shards)

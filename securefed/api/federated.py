@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
 from tqdm import tqdm
 
 from securefed.api.keeping import (
@@ -67,13 +68,17 @@ from securefed.settings.objectives import ObjectiveSettings
 from securefed.settings.protection import Blind, ByGradient, OwnGradient, Protection
 from securefed.transport import LocalRun, Program, get_network, run_local
 
-__all__ = ["Federated", "all_or_nothing", "check_parties"]
+__all__ = ["Federated", "NotFitted", "all_or_nothing", "check_parties"]
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 Keys = Mapping[str, KeyHolder]
 P = ParamSpec("P")
 S = TypeVar("S")
+
+
+class NotFitted(DataError, NotFittedError):  # type: ignore[misc]  # scikit-learn has no types
+    """The model is not fitted yet. scikit-learn's NotFittedError, and so an AttributeError too."""
 
 
 def all_or_nothing(fit: Callable[Concatenate[S, P], S]) -> Callable[Concatenate[S, P], S]:
@@ -477,14 +482,16 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     @property
     def confusion_(self) -> NDArray[np.intp] | None:
         """Of the held-out rows, which class (row) was taken for which (column); from three classes on."""
+        self._fitted()
         return self._label_model.confusion if isinstance(self._label_model, ClassModels) else None
 
     @property
     def classes_(self) -> NDArray[Any]:
         """The classes, in sorted order."""
-        classes = self._label_model.classes if hasattr(self, "_label_model") else None
+        self._fitted()
+        classes = self._label_model.classes
         if classes is None:
-            raise AttributeError("classes_: a fitted model of classes has them")
+            raise AttributeError("classes_: a model of numbers has no classes")
         return classes
 
     # Prediction
@@ -780,7 +787,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     def _fitted(self) -> None:
         if not hasattr(self, "shards_"):
-            raise DataError(f"this {type(self).__name__} is not fitted; call fit or load first")
+            raise NotFitted(f"this {type(self).__name__} is not fitted; call fit or load first")
 
 
 def assembly_facts(assembly: type[Assembly[Any]]) -> Iterable[str]:

@@ -1,27 +1,33 @@
 """One joined table in scikit-learn's manner: for `cross_val_score`, `GridSearchCV` and pipelines.
 
-    model = VerticalClassifier(columns={"shop": [0, 1, 2], "bank": [3, 4]})
-    cross_val_score(model, X, y)
+    model = VerticalClassifier(columns={"shop": ["visits", "basket"], "bank": ["income", "age"]})
+    search = GridSearchCV(model, {"estimator__l2": [0.01, 0.1]}).fit(X, y)
 
-A simulation for whoever has all columns in one place, to choose settings with: every fit is a whole run of
-all parties in this process. The label party is the last one named. Settings of the run are those of
-`estimator` (`estimator__l2` in a grid).
+They simulate all parties in this process, for people who have all columns in one place and choose settings.
+Every fit is a whole run. Answers are arrays, as scikit-learn expects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
 from securefed.api.generalised_linear import GeneralisedLinear
 from securefed.api.party import Party
 from securefed.errors import DataError, SettingError
+from securefed.labels.label_model import LEAST_ROWS
 
 __all__ = ["VerticalClassifier", "VerticalRegressor"]
 
@@ -29,9 +35,9 @@ Array = NDArray[np.float64]
 
 
 class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """columns: for each party its columns, by name or place, the label party last; None: two halves.
-    party_transform: of every party, see Party(transform=...). estimator: the settings of the run.
-    """
+    """The fits and answers of both adapters."""
+
+    _loss: ClassVar[str]
 
     def __init__(
         self,
@@ -44,9 +50,17 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         self.party_transform = party_transform
         self.estimator = estimator
 
-    def _base(self, loss: str) -> GeneralisedLinear:
+    def set_params(self, **parameters: Any) -> Self:
+        """Set parameters. Those of the run, `estimator__...`, work without an `estimator` too."""
+        nested = any(name.startswith("estimator__") for name in parameters)
+        if nested and self.estimator is None and "estimator" not in parameters:
+            self.estimator = GeneralisedLinear(self._loss)
+        super().set_params(**parameters)
+        return self
+
+    def _base(self) -> GeneralisedLinear:
         if self.estimator is None:
-            return GeneralisedLinear(loss)
+            return GeneralisedLinear(self._loss)
         if self.estimator.warm_start:
             raise SettingError(f"warm_start: {type(self).__name__} begins every fit anew")
         return clone(self.estimator)  # type: ignore[no-any-return]
@@ -86,18 +100,24 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return made
 
     def _checked(self, X: Any, y: Any = None, *, reset: bool) -> Any:
-        """The table as it is where a transform takes words, else as numbers; y likewise."""
-        foreign = self.party_transform is not None
-        how: dict[str, Any] = {"skip_check_array": foreign, "reset": reset}
-        if not foreign:
-            how |= {"dtype": np.float64}
+        """Return the table, and y, checked as scikit-learn does. The parties read tables with words."""
+        frame = hasattr(X, "iloc")
+        if self.party_transform is not None or _has_words(X):
+            table = X if frame else np.asarray(X, dtype=object)
+            validate_data(self, table, skip_check_array=True, reset=reset)
+            if y is None:
+                return table
+            check_consistent_length(table, y)
+            return table, column_or_1d(y, warn=True)
         if y is None:
-            found = validate_data(self, X, **how)
-            return X if foreign else found
-        table, labels = validate_data(self, X, y, **how, **({} if foreign else {"y_numeric": False}))
-        return (X, np.asarray(y)) if foreign else (table, labels)
+            numbers = validate_data(self, X, dtype=np.float64, reset=reset)
+            return X if frame else numbers
+        numbers, labels = validate_data(
+            self, X, y, dtype=np.float64, ensure_min_samples=LEAST_ROWS, reset=reset
+        )
+        return (X if frame else numbers), labels
 
-    def _fit(self, X: Any, y: Any, loss: str, sample_weight: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         table, labels = self._checked(X, y, reset=True)
         weights = None
         if sample_weight is not None:
@@ -109,10 +129,10 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
                 table = table.iloc[counts] if hasattr(table, "iloc") else np.asarray(table)[counts]
                 labels, weights = labels[counts], weights[counts]
             weights = None if np.ptp(weights) == 0.0 else weights
-        if loss == "logistic" and len(found := np.unique(labels)) < 2:
+        if self._loss == "logistic" and len(found := np.unique(labels)) < 2:
             raise ValueError(f"y has {len(found)} class, a classifier needs two or more")
-        self.groups_ = self._groups(X if hasattr(X, "columns") else table)
-        self.model_: GeneralisedLinear = self._base(loss).fit(self._parties(table, labels, weights))
+        self.groups_ = self._groups(table)
+        self.model_: GeneralisedLinear = self._base().fit(self._parties(table, labels, weights))
         return self
 
     @property
@@ -121,42 +141,135 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         check_is_fitted(self, "model_")
         return self.model_.result_
 
+    @property
+    def coef_(self) -> Array:
+        """Coefficients in the order of the table's columns, where the parties know their own.
+
+        They are in the columns' own units, on the scale of `decision_function` and `predict`. A classifier
+        has one row of them, a regressor an array of one dimension. `protection=Blind(release=True)` opens
+        them. AttributeError says why there are none.
+        """
+        check_is_fitted(self, "model_")
+        if len(getattr(self, "classes_", ())) > 2:
+            raise AttributeError("coef_: there is one model for each class; see model_.models_")
+        weights: Array = np.zeros(self.n_features_in_)  # 0 for a column that no party has
+        for party, own in self.model_.coef_.items():
+            places = self.groups_[party]
+            if len(own) != len(places):
+                raise AttributeError(
+                    f"coef_: {party} made {len(own)} columns of {len(places)}; model_.coef_ has them by name"
+                )
+            weights[places] = list(own.values())
+        return weights[None, :] if self._loss == "logistic" else weights
+
+    @property
+    def intercept_(self) -> Any:
+        """What all coefficients are added to: an array of one number for a classifier, else a number."""
+        check_is_fitted(self, "model_")
+        if len(getattr(self, "classes_", ())) > 2:
+            raise AttributeError("intercept_: there is one model for each class; see model_.models_")
+        total = self.model_.intercept_
+        return np.array([total]) if self._loss == "logistic" else total
+
     def predict(self, X: Any) -> NDArray[Any]:
+        """Return an array: the class, or the number, of every row of X."""
         check_is_fitted(self, "model_")
         return self.model_.predict(self._parties(self._checked(X, reset=False)))
 
 
 class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
-    """Classes from columns of several parties."""
+    """Classes from one table whose columns belong to several parties.
+
+    Parameters
+    ----------
+    columns : for each party its columns, by name or by place. The last party has the labels. None: two
+        parties, called first and last, with half of the columns each.
+    party_transform : how every party prepares its columns, see Party(transform=...).
+    estimator : the settings of the run, as a GeneralisedLinear. None: a blind run with the
+        loss "logistic". A grid reaches them as estimator__l2, estimator__rounds and so on.
+
+    Columns of words become one column for each category, by the same rules as Party.
+
+    Examples
+    --------
+    >>> from securefed import VerticalClassifier
+    >>> X = [[1.0, 5.0], [2.0, 4.0], [3.0, 9.0], [4.0, 1.0], [5.0, 2.0], [6.0, 7.0]]
+    >>> model = VerticalClassifier({"shop": [0], "bank": [1]}).set_params(estimator__rounds=2)
+    >>> model.fit(X, [0, 0, 0, 1, 1, 1]).predict(X).shape
+    (6,)
+    """
+
+    _loss = "logistic"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """`sample_weight`: how much each row counts, at the label party (Party(weights=...)): 0 leaves it out
-        altogether, and weights that are all alike are none. With three classes or more it is one run a class.
+        """Train on X and the classes y.
+
+        Parameters
+        ----------
+        sample_weight : how much each row counts, at the label party (Party(weights=...)). A row of weight 0
+            is left out. Equal weights count as none.
         """
         if y is None:
             raise ValueError("VerticalClassifier requires y to be passed, but the target y is None")
         check_classification_targets(y)
-        return self._fit(X, y, "logistic", sample_weight)
+        return self._fit(X, y, sample_weight)
 
     @property
     def classes_(self) -> NDArray[Any]:
+        """The classes, in sorted order."""
         check_is_fitted(self, "model_")
         return self.model_.classes_
 
     def decision_function(self, X: Any) -> Array:
+        """Return an array of scores: one for every row of X, or a column a class from three classes on."""
         check_is_fitted(self, "model_")
         return self.model_.decision_function(self._parties(self._checked(X, reset=False)))
 
     def predict_proba(self, X: Any) -> Array:
+        """Return an array of probabilities: a row for every row of X, a column for every class."""
         check_is_fitted(self, "model_")
         return self.model_.predict_proba(self._parties(self._checked(X, reset=False)))
 
 
 class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
-    """Numbers from columns of several parties."""
+    """Numbers from one table whose columns belong to several parties.
+
+    Parameters
+    ----------
+    columns : for each party its columns, by name or by place. The last party has the labels. None: two
+        parties, called first and last, with half of the columns each.
+    party_transform : how every party prepares its columns, see Party(transform=...).
+    estimator : the settings of the run, as a GeneralisedLinear. None: a blind run with the
+        loss "linear". A grid reaches them as estimator__l2, estimator__rounds and so on.
+
+    Columns of words become one column for each category, by the same rules as Party.
+
+    Examples
+    --------
+    >>> from securefed import VerticalRegressor
+    >>> VerticalRegressor({"shop": [0, 1], "bank": [2]})
+    VerticalRegressor(columns={'bank': [2], 'shop': [0, 1]})
+    """
+
+    _loss = "linear"
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """`sample_weight` as for VerticalClassifier."""
+        """Train on X and the numbers y. `sample_weight` is as for VerticalClassifier."""
         if y is None:
             raise ValueError("VerticalRegressor requires y to be passed, but the target y is None")
-        return self._fit(X, y, "linear", sample_weight)
+        return self._fit(X, y, sample_weight)
+
+
+def _has_words(X: Any) -> bool:
+    """Whether a table has values that are no numbers: words, dates, categories."""
+    if hasattr(X, "iloc"):
+        return any(dtype.kind not in "biufc" for dtype in getattr(X, "dtypes", ()))
+    if hasattr(X, "toarray") or (table := np.asarray(X)).dtype.kind not in "OUS" or table.ndim != 2:
+        return False
+    try:
+        table.astype(np.float64)
+    except ValueError:
+        return True
+    except TypeError:
+        return False
+    return False

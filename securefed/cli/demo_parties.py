@@ -185,7 +185,7 @@ class DemoRun:
         words = [
             sys.executable,
             "-m",
-            "securefed.cli",
+            "securefed",
             command,
             str(self.folder / name / "party.toml"),
             *more,

@@ -39,14 +39,14 @@ __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "make_party_folder", "run
 DESCRIPTION = """\
 Make the folder of one party: a TLS key and certificate, a key for checkpoints (both under one passphrase),
 and a commented party.toml to edit. Prints what to send to the other organisations, and what never to send to
-anybody. Runs make their encryption keys themselves; only runs with reveal = "own-gradient" need --scheme."""
+anybody. Runs make their encryption keys themselves; only protection "own-gradient" needs --scheme."""
 
 EPILOGUE = """\
 examples:
   securefed init bank                        folder ./bank
   securefed init bank --parties shop,bank    with a party.toml for these two; the last one has the labels
   securefed init notary --helper             the party without data that three or more others need
-  securefed init bank --scheme paillier      with a Paillier key, for runs with reveal = "own-gradient"
+  securefed init bank --scheme paillier      with a Paillier key, for runs with protection "own-gradient"
   securefed init bank --renew tls            a new certificate; the old one is kept beside it
   securefed init bank --renew passphrase     the same keys under another passphrase
   securefed init bank --show                 the certificate's fingerprint, to compare by telephone"""
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scheme",
         choices=(*filter(protects, SCHEMES), "both"),
-        help='also make an encryption key, for runs with reveal = "own-gradient"; default: none',
+        help='also make an encryption key, for runs with protection "own-gradient"; default: none',
     )
     parser.add_argument(
         "--key-bits", type=int, default=3072, help="of that key, if Paillier; default %(default)s"

@@ -261,7 +261,7 @@ def _show(
     fastest = best(every)
     out("")
     if fastest is None:
-        out("The ledger refuses all of these: take larger batches, or reveal='nothing'.")
+        out('The ledger refuses all of these: take larger batches, or protection "blind".')
         return
     hidden = best(row for row in every if row.reveal == "nothing")
     if hidden is not None and hidden is not fastest:

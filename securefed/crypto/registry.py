@@ -117,8 +117,8 @@ SCHEMES: dict[str, SchemeEntry] = {
         blind="securefed.crypto.blind.rlwe",
         parallel=True,
         trust="ckks with own gradients: the peers must be trusted not to cheat, since one crafted request "
-        "shows a peer the whole secret key (docs/threat-model.md); neither reveal='nothing' nor "
-        "scheme='paillier' shows a key",
+        "shows a peer the whole secret key (docs/threat-model.md); neither protection=Blind() "
+        "nor scheme='paillier' shows a key",
     ),
     "paillier": SchemeEntry(
         opens="paillier", blind="securefed.crypto.blind.paillier", parallel=True, costly=True, noise=True
@@ -164,7 +164,7 @@ def cross_lengths(scheme: str, key_bits: int) -> Lengths:
 def _product_module(scheme: str) -> str:
     entry = SCHEMES.get(scheme)
     if entry is None or entry.blind is None:
-        raise BadKey(f"scheme: {scheme!r} given, it has no encrypted product for reveal='nothing'")
+        raise BadKey(f"scheme: {scheme!r} given, it has no encrypted product for protection=Blind()")
     return entry.blind
 
 

@@ -77,7 +77,7 @@ def check_memory(agreement: Agreement, memory: int | None = None) -> None:
         raise SettingError(
             f"columns: {columns:,} in all given; shares of {columns:,} x {columns:,} numbers take"
             f" {due / 1e9:.1f} GB at each of two parties, this machine has {there / 1e9:.1f} GB; up to"
-            f" {PRACTICAL_COLUMNS:,} columns are practical. Use fewer columns, or reveal='own-gradient'"
+            f" {PRACTICAL_COLUMNS:,} columns are practical. Use fewer columns, or protection=OwnGradient()"
         )
 
 

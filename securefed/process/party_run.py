@@ -201,7 +201,7 @@ class Session(ABC):
             raise SettingError(
                 f"batch_size: {entry.party} would open {entry.equations} equations about {entry.unknowns} "
                 f"unknowns ({entry.block}), which determines them; larger batches, fewer local steps or "
-                "reveal='nothing' stay below this line, and allow_determined=true crosses it"
+                'protection "blind" stay below this line, and allow_determined=true crosses it'
             )
         return agreement
 

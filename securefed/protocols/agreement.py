@@ -126,7 +126,7 @@ class Agreement:
         noisy = schemes_that(lambda entry: entry.noise and entry.protects)
         needed = (
             (all(m.is_linear for m in self.members), "takes linear local models"),
-            (self.reveal == "own-gradient", "is for reveal='own-gradient'; blind training opens nothing"),
+            (self.reveal == "own-gradient", "is for protection=OwnGradient(); blind training opens nothing"),
             (SCHEMES[self.scheme].noise and not self.exact, f"takes scheme {noisy}"),
             (self.label_change > 0.0 and self.width == 1, "takes a loss of two classes, and one output"),
             (not self.watched, "takes no target and no patience: when a run stops depends on labels"),

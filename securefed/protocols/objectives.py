@@ -87,9 +87,9 @@ OBJECTIVES: dict[str, Objective] = {
         wide=True,
         parties=2,
         same_people=False,
-        given_away="reveal='own-gradient': each party sees the gradients of its own hidden layer, and from "
-        "them the one without labels finds the labels of the people they share; reveal='nothing' shows "
-        "neither anything",
+        given_away="protection=OwnGradient(): each party sees the gradients of its own hidden layer, and "
+        "from them the one without labels finds the labels of the people they share; protection=Blind() "
+        "shows neither anything",
     ),
 }
 """The default is first."""
@@ -114,7 +114,7 @@ class TrustWarning(UserWarning):
 def needed_trust(scheme: str, reveal: str) -> str | None:
     """Return the warning for a mode in which a cheating peer gets the secret key, or None.
 
-    Under CKKS with `reveal="own-gradient"` each party opens what its peers ask for. It cannot see whether a
+    Under CKKS with own gradients each party opens what its peers ask for. It cannot see whether a
     request is an honest sum of products. The phase of a ciphertext is linear in the key, so a request with a
     crafted c1 shows twenty coefficients of the key in each opened number. Counting requests and checking
     their layout does not stop this. Paillier's requests show values, never the key.

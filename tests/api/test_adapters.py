@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes
@@ -61,6 +62,70 @@ def test_regression() -> None:
     table, target = load_diabetes(return_X_y=True)
     model = VerticalRegressor({"a": range(5), "b": range(5, 10)}, estimator=plain("linear"))
     assert cross_val_score(model, table, target, cv=3).mean() > 0.43
+
+
+def test_a_grid_needs_no_estimator() -> None:
+    search = GridSearchCV(
+        VerticalClassifier(COLUMNS), {"estimator__rounds": [1], "estimator__l2": [0.1]}, cv=2
+    ).fit(TABLE[:60], LABELS[:60])
+    assert search.best_estimator_.estimator.loss == "logistic"
+    assert search.predict(TABLE[:3]).shape == (3,)
+    assert VerticalRegressor().set_params(estimator__l2=0.2).estimator.loss == "linear"
+
+
+def test_coefficients_come_in_the_order_of_the_table() -> None:
+    table, target = load_diabetes(return_X_y=True)
+    number = VerticalRegressor({"a": [9, 0], "b": [3, 4]}, estimator=plain("linear", rounds=3))
+    number.fit(table, target)
+    assert number.coef_.shape == (10,) and list(np.flatnonzero(number.coef_)) == [0, 3, 4, 9]
+    by_hand = table @ number.coef_ + number.intercept_
+    assert np.abs(by_hand - number.predict(table)).max() < 1e-6 * np.abs(by_hand).max()
+    classes = VerticalClassifier(COLUMNS, estimator=plain(rounds=1)).fit(TABLE, LABELS)
+    assert classes.coef_.shape == (1, 30) and classes.intercept_.shape == (1,)
+    hidden = VerticalRegressor(estimator=GeneralisedLinear("linear", rounds=1)).fit(table[:40], target[:40])
+    assert not hasattr(hidden, "coef_") and not hasattr(hidden, "intercept_")
+    thirds = VerticalClassifier(estimator=plain(rounds=1)).fit(table, np.digitize(target, [100, 170]))
+    assert not hasattr(thirds, "coef_") and not hasattr(thirds, "intercept_")
+
+
+class TestWords:
+    """Tables with words are read by the rules of Party."""
+
+    frame = pd.DataFrame(
+        {
+            "age": np.arange(60.0),
+            "town": ["north", "south", "east"] * 20,
+            "visits": np.arange(60) % 7,
+            "paid": [True, False] * 30,
+        }
+    )
+    labels = np.where(np.arange(60) % 3 == 1, "ill", "well")
+    columns: ClassVar = {"shop": ["age", "town"], "bank": ["visits", "paid"]}
+
+    def test_they_become_what_a_party_makes_of_them(self) -> None:
+        model = VerticalClassifier(self.columns, estimator=plain(rounds=20))
+        model.fit(self.frame, self.labels)
+        parties = [
+            Party("shop", self.frame[["age", "town"]]),
+            Party("bank", self.frame[["visits", "paid"]], self.labels),
+        ]
+        by_hand = plain(rounds=20).fit(parties)
+        assert np.array_equal(model.decision_function(self.frame), by_hand.decision_function(parties))
+        assert model.score(self.frame, self.labels) == 1.0
+        assert list(model.model_.coef_["shop"]) == list(by_hand.coef_["shop"])
+        with pytest.raises(AttributeError, match=r"coef_: shop made \d columns of 2; model_.coef_ has them"):
+            _ = model.coef_
+
+    def test_arrays_of_objects_and_cross_validation(self) -> None:
+        places = {"shop": [0, 1], "bank": [2, 3]}
+        model = VerticalClassifier(places, estimator=plain(rounds=20))
+        assert cross_val_score(model, self.frame.to_numpy(dtype=object), self.labels, cv=2).min() == 1.0
+
+    def test_a_bad_number_among_numbers_is_refused_as_by_a_party(self) -> None:
+        spoilt = self.frame.astype({"age": object})
+        spoilt.loc[3, "age"] = "<4.0"
+        with pytest.raises(DataError, match=r"shop: .*age.*<4\.0"):
+            VerticalClassifier(self.columns, estimator=plain()).fit(spoilt, self.labels)
 
 
 class TestSampleWeights:
@@ -183,8 +248,10 @@ class TestManners:
 
     def test_released_parameters_become_coefficients_and_others_do_not(self) -> None:
         hidden = GeneralisedLinear(rounds=1, holdout=0.0).fit(self.parties(slice(0, 40)))
-        with pytest.raises(DataError, match="coef_: lab does not know its parameters; release=True"):
-            _ = hidden.coef_
+        for name in ("coef_", "intercept_", "log_odds_"):
+            assert not hasattr(hidden, name)
+            with pytest.raises(AttributeError, match=rf"^{name}: lab does not know .*Blind\(release=True\)"):
+                getattr(hidden, name)
         shown = GeneralisedLinear(rounds=1, holdout=0.0, protection=Blind(release=True)).fit(
             self.parties(slice(0, 40))
         )

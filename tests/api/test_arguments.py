@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from securefed import (
     DataError,
@@ -334,6 +335,16 @@ def test_transfer_predictions_that_do_not_fit(given: Any, named: str) -> None:
 def test_an_estimator_that_is_not_fitted_says_so(estimator: Any, method: str, tmp_path: Any) -> None:
     with pytest.raises(DataError, match=f"this {estimator.__name__} is not fitted; call fit or load first"):
         getattr(estimator(), method)(tmp_path if method == "save" else [SHOP, labelled(LABELS)])
+
+
+@pytest.mark.parametrize("estimator", [GeneralisedLinear, TransferLearner])
+def test_an_estimator_that_is_not_fitted_may_be_looked_at(estimator: Any) -> None:
+    model = estimator()
+    assert {"fit", "predict"} <= set(dir(model))
+    for name in ("coef_", "intercept_", "log_odds_", "classes_", "holders_", "results_", "confusion_"):
+        assert not hasattr(model, name)
+    with pytest.raises(NotFittedError, match="not fitted"):
+        _ = model.holders_
 
 
 def test_labels_to_score_against_have_to_be_there() -> None:

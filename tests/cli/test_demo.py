@@ -36,7 +36,7 @@ def arguments(*words: str) -> argparse.Namespace:
 
 def demo(tmp_path: Path, *words: str) -> tuple[str, dict[str, object]]:
     """What it printed, and its JSON."""
-    command = [sys.executable, "-m", "securefed.cli", "demo", "--folder", str(tmp_path / "demo")]
+    command = [sys.executable, "-m", "securefed", "demo", "--folder", str(tmp_path / "demo")]
     command += ["--json", str(tmp_path / "demo.json"), *words]
     environment = {k: v for k, v in os.environ.items() if k != "SECUREFED_PASSPHRASE"}
     done = subprocess.run(
@@ -156,7 +156,7 @@ class Screen:
         self.child, self._terminal = pty.fork()
         if self.child == 0:  # in the child: become the command
             os.chdir(cwd)
-            os.execve(sys.executable, [sys.executable, "-m", "securefed.cli", *words], environment)  # noqa: S606
+            os.execve(sys.executable, [sys.executable, "-m", "securefed", *words], environment)  # noqa: S606
         self.text = ""
 
     def until(self, pattern: str) -> None:

@@ -96,6 +96,12 @@ def test_help_answers_without_the_heavy_packages() -> None:
     assert done.stdout.strip().endswith("[]")
 
 
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "securefed", "--version"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    assert done.stdout.startswith(f"securefed {__version__}\n")
+
+
 def test_what_argparse_refuses_has_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["train"], ["demo", "--scheme", "rsa"], ["party"], ["demo", "--parties", "two"]):
         with pytest.raises(SystemExit) as ended:

@@ -183,7 +183,7 @@ class Fleet:
 
     def start(self, name: str, command: str = "party", *more: str) -> subprocess.Popen[str]:
         events = ["--events", str(self.events_file(name))] if command == "party" else []
-        words = [*self.within.get(name, [sys.executable, "-m", "securefed.cli"]), command]
+        words = [*self.within.get(name, [sys.executable, "-m", "securefed"]), command]
         words.append(str(self.folder / name / "party.toml"))
         environment = os.environ | {
             "SECUREFED_PASSPHRASE": PASSPHRASE,

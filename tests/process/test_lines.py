@@ -94,7 +94,7 @@ def test_two_machines_train_encrypted(fleet: Make) -> None:
         for name, (start, address) in places.items():
             host, _, port = address.partition(":")
             made.hosts[name], made.ports[name] = host, int(port)
-            made.within[name] = [*start, sys.executable, "-m", "securefed.cli"]
+            made.within[name] = [*start, sys.executable, "-m", "securefed"]
         for name in TWO:
             made.settings(name)
         made.start_all()

@@ -34,7 +34,7 @@ def test_the_line_is_there_where_it_is_true(scheme: str, reveal: str, said: bool
     line = needed_trust(scheme, reveal)
     assert (line is not None) == said
     assert line is None or ("trusted not to cheat" in line and "whole secret key" in line)
-    assert line is None or "neither reveal='nothing' nor scheme='paillier' shows a key" in line
+    assert line is None or "neither protection=Blind() nor scheme='paillier' shows a key" in line
 
 
 @pytest.mark.parametrize("scheme", ["ckks", "plain"])

@@ -1,4 +1,4 @@
-"""`python -m securefed.cli`, the same as `securefed`."""
+"""`python -m securefed` is the same as `securefed`."""
 
 from __future__ import annotations
 
