@@ -66,14 +66,14 @@ __all__ = [
 
 
 def generate(kind: str, *, key_bits: int = 3072, allow_small: bool = False) -> KeyHolder:
-    """A key-holder with a fresh key. `key_bits` and `allow_small` (for tests) concern Paillier alone."""
+    """Return a key-holder with a new key. Only Paillier uses `key_bits` and `allow_small` (for tests)."""
     entry = find_kind(kind)
     make = entry.load("generate_secret_key")
     return KeyHolder(make(key_bits, allow_small=allow_small) if entry.sized else make())
 
 
 def load_public_key(blob: bytes, *, allow_small: bool = False) -> PublicKey:
-    """A public key that arrived; refused when it is malformed, too small or weak."""
+    """Parse a public key that arrived. Raises BadKey or FormatError if it is malformed, too small or weak."""
     frame = Frame.from_bytes(blob, Kind.PUBLIC_KEY)
     entry = find_kind(frame.scheme.name)
     options = {"allow_small": allow_small} if entry.sized else {}
@@ -84,13 +84,13 @@ def load_public_key(blob: bytes, *, allow_small: bool = False) -> PublicKey:
 def save_key(
     path: str | PathLike[str], holder: KeyHolder, passphrase: str | bytes, *, overwrite: bool = False
 ) -> None:
-    """Write the key-holder's secret key to a file that only the passphrase opens."""
+    """Write the key-holder's secret key to a file, encrypted under the passphrase."""
     label = f"{holder.public.scheme.name} {holder.public.key_id.hex()}"
     write_key_file(path, holder._secret.to_bytes(), passphrase, label=label, overwrite=overwrite)
 
 
 def load_key(path: str | PathLike[str], passphrase: str | bytes, *, allow_small: bool = False) -> KeyHolder:
-    """The key-holder whose key `save_key` wrote."""
+    """Return the key-holder from a file that `save_key` wrote."""
     frame = Frame.from_bytes(read_key_file(path, passphrase).secret, Kind.SECRET_KEY)
     entry = find_kind(frame.scheme.name)
     options = {"allow_small": allow_small} if entry.sized else {}

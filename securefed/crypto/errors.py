@@ -17,8 +17,8 @@
         |   `-- AlteredKeyFile
         `-- UnsafeKeyFile
 
-A check raises before any arithmetic is done on what it checks. Messages contain no key, no mask and nothing
-of another party; a range error does say how large the caller's own value was.
+A check raises before any arithmetic on its argument. Messages contain no key, no mask and no data of another
+party. A range error does state how large the caller's own value was.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class MaskError(CryptoError):
 
 
 class OpeningRefused(CryptoError):
-    """The key-holder does not open this."""
+    """The key-holder refuses to open a block."""
 
 
 class KeyFileError(CryptoError):
@@ -90,7 +90,7 @@ class KeyFileError(CryptoError):
 
 
 class WrongPassphrase(KeyFileError):
-    """The file is whole, and the passphrase is not its own."""
+    """The file is undamaged, but the passphrase is wrong."""
 
 
 class DamagedKeyFile(KeyFileError):
@@ -98,12 +98,12 @@ class DamagedKeyFile(KeyFileError):
 
 
 class TruncatedKeyFile(DamagedKeyFile):
-    """The file ends before what it announces."""
+    """The file is shorter than its header announces."""
 
 
 class AlteredKeyFile(DamagedKeyFile):
-    """The file's bytes are not those that were written."""
+    """The file's bytes were changed after writing."""
 
 
 class UnsafeKeyFile(KeyFileError):
-    """The file can be read by others, or exists already."""
+    """Other users can read the file, or it exists already."""

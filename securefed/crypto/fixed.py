@@ -1,8 +1,8 @@
 """Fixed point with one public scale.
 
-A real number v becomes the integer round(v * 2**fraction_bits). The scale belongs to the whole array and
-is public, so a ciphertext says nothing about the magnitude of its value (a per-number exponent, as in phe,
-does). Values outside the declared range raise; nothing is clipped and nothing wraps.
+A real number v becomes the integer round(v * 2**fraction_bits). The scale belongs to the whole array and is
+public. So a ciphertext says nothing about the magnitude of its value, unlike one with an exponent per number
+(phe). Values outside the declared range raise; nothing is clipped and nothing wraps.
 
 Multipliers are plaintext numbers of one party. They get a number of significant bits relative to the largest
 of them (`exponent_for`). The exponent stays with that party unless it chooses a public `FixedPoint`.
@@ -27,7 +27,7 @@ PRIVATE_BITS = 24
 
 
 def checked_array(values: ArrayLike, what: str = "values") -> NDArray[np.float64]:
-    """`values` as float64: one or two dimensions, not empty, every entry finite."""
+    """Return `values` as float64. Raises unless they have 1 or 2 dimensions and are finite and not empty."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -45,7 +45,9 @@ def checked_array(values: ArrayLike, what: str = "values") -> NDArray[np.float64
 
 
 def checked_addend(values: ArrayLike, shape: tuple[int, ...], bound: float) -> NDArray[np.float64]:
-    """What is added to an encrypted array: one number for all entries or one for each, up to its bound."""
+    """Return the addend of an encrypted array: one number for all entries or one for each, up to its
+    bound.
+    """
     if np.ndim(values) == 0:
         values = np.broadcast_to(np.asarray(values, dtype=np.float64), shape)
     array = checked_array(values, "addend")
@@ -59,7 +61,7 @@ def checked_addend(values: ArrayLike, shape: tuple[int, ...], bound: float) -> N
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """|value| <= bound, in steps of 2**-fraction_bits. Public: it travels with every ciphertext."""
+    """A public range and precision: |value| <= bound, in steps of 2**-fraction_bits."""
 
     bound: float = 1.0
     fraction_bits: int = 32

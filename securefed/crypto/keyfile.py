@@ -68,7 +68,7 @@ P = 1
 
 @dataclass(frozen=True)
 class KeyFile:
-    """What a key file holds."""
+    """The contents of a key file."""
 
     label: str
     secret: bytes
@@ -174,9 +174,9 @@ def _unseal(blob: bytes, passphrase: bytes, least_log2_n: int) -> KeyFile:
 
 @lru_cache(maxsize=4)
 def _derive(passphrase: bytes, salt: bytes, log2_n: int) -> tuple[bytes, bytes]:
-    """The AES-256 key and the check value: separate parts of scrypt's output.
+    """Return the AES-256 key and the check value, separate parts of scrypt's output.
 
-    The last ones are remembered: files of one folder may share a salt, and each derivation takes 0.3 s.
+    The last results are cached: files of one folder may share a salt, and each derivation takes 0.3 s.
     """
     output = Scrypt(salt=salt, length=48, n=1 << log2_n, r=R, p=P).derive(passphrase)
     return output[:32], output[32:]
@@ -206,7 +206,7 @@ def _label_bytes(label: str) -> bytes:
 
 
 def _read_private(path: Path) -> bytes:
-    """Return the bytes of a regular file that nobody else can read, of a bounded size."""
+    """Return the bytes of a regular file of bounded size that no other user can read."""
     try:
         return read_bounded(path, HEADER.size + 255 + MOST_SECRET + TAG_SIZE + DIGEST_SIZE, private=True)
     except UnsafeFile as error:

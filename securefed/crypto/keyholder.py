@@ -1,7 +1,7 @@
 """The key-holder: the only object that has a secret key.
 
-It opens masked ciphertexts and nothing else, never the same one twice, and counts openings. What it returns
-is still masked; what it sees is uniform.
+It opens only masked ciphertexts, never the same one twice, and counts openings. It sees uniform numbers and
+returns masked values.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["KeyHolder"]
 
 
 class KeyHolder:
-    """Holds a secret key and answers openings."""
+    """The owner of a secret key, who answers openings."""
 
     def __init__(self, secret: SecretKey) -> None:
         self._secret = secret
         self._lock = Lock()
         self.openings = 0
-        """Openings that were answered since the key was loaded."""
+        """Openings answered since the key was loaded."""
 
     @property
     def public(self) -> PublicKey:
@@ -36,11 +36,11 @@ class KeyHolder:
 
     @property
     def memory(self) -> OpeningMemory:
-        """What was opened; kept in a file where a run has to survive its process."""
+        """The memory of opened ciphertexts. It is in a file where a run must survive its process."""
         return self._secret.memory
 
     def encrypt(self, values: ArrayLike, fixed: FixedPoint) -> Encrypted:
-        """The owner's encryption: as `public.encrypt`, faster."""
+        """Encrypt as `public.encrypt` does, but faster."""
         array = checked_array(values)
         fixed.check(array)
         encrypted = self._secret.encrypt(array, fixed)
@@ -53,13 +53,13 @@ class KeyHolder:
             return self._secret.open(masked)
 
     def receive(self, masked: Masked, disclosure: bytes) -> Floats:
-        """Open a masked block that was computed for this key-holder, with the mask that came along."""
+        """Open a masked block that was computed for this key-holder, with its disclosed mask."""
         with self._admitted(masked):
             return self._secret.receive(masked, disclosure)
 
     @contextmanager
     def _admitted(self, masked: Masked) -> Iterator[None]:
-        """Admit one opening at a time: it is checked before and counted after it was done."""
+        """Admit one opening at a time: check before it, count after it."""
         if not isinstance(masked, Masked):
             raise OpeningRefused(
                 f"a {type(masked).__name__} given; a key-holder opens only masked ciphertexts"

@@ -1,10 +1,10 @@
-"""What a key has opened: which ciphertexts, and how many equations for whom.
+"""A key's memory: which ciphertexts it opened, and how many equations for which party.
 
-A key-holder opens no ciphertext twice, and counts what it opens (protocols.own_gradient.ledger). Both are a
-matter of memory, and a process that starts again has none: whoever breaks a connection could ask once more.
-Where a run goes on over several processes its memory is kept in a file (`keep`), which is written before an
-opening leaves. It holds hashes of ciphertexts and counts, nothing secret, and is bounded: past `MOST`
-ciphertexts the older half is forgotten.
+A key-holder opens no ciphertext twice, and counts what it opens (protocols.own_gradient.ledger). A new
+process would have no memory of either, so a peer that breaks a connection could ask again. Where a run
+continues over several processes, `keep` stores the memory in a file, which is written before an opening
+leaves. It contains hashes of ciphertexts and counts, nothing secret. Past `MOST` ciphertexts it drops the
+older half.
 
     c <hex>                        a ciphertext, by the first 16 bytes of its SHA-256
     e <equations> <JSON string>    equations of a block of secrets
@@ -28,7 +28,7 @@ DIGEST = 16
 
 
 class OpeningMemory:
-    """In this process, and from `keep` on in a file as well."""
+    """A memory in this process and, after `keep`, in a file."""
 
     def __init__(self) -> None:
         self._ciphertexts: dict[bytes, None] = {}
@@ -36,7 +36,7 @@ class OpeningMemory:
         self._path: Path | None = None
 
     def keep(self, path: Path) -> None:
-        """Take in what the file holds, if there is one, and add to it from now on."""
+        """Load the file, if there is one, and append to it from now on."""
         if self._path == path:
             return
         self._path = path
@@ -45,7 +45,7 @@ class OpeningMemory:
         self._bound()
 
     def _read(self, line: bytes) -> None:
-        """A line that is not whole was cut short by a kill, before anything was opened for it."""
+        """Parse a line. A kill may cut a line short, but only before its ciphertext is opened."""
         kind, _, rest = line.partition(b" ")
         try:
             if kind == b"c" and len(rest) == 2 * DIGEST:
@@ -58,7 +58,7 @@ class OpeningMemory:
             return
 
     def check(self, digests: Sequence[bytes]) -> None:
-        """OpeningRefused if one of these ciphertexts, by their SHA-256, was opened before, or comes twice."""
+        """Raise OpeningRefused if a ciphertext, by its SHA-256, was opened before or occurs twice."""
         short = [digest[:DIGEST] for digest in digests]
         if len(set(short)) < len(short) or any(digest in self._ciphertexts for digest in short):
             raise OpeningRefused(
@@ -66,7 +66,7 @@ class OpeningMemory:
             )
 
     def admit(self, digests: Sequence[bytes]) -> None:
-        """The same, and they count as opened from now on: before the opening leaves this party."""
+        """Check the ciphertexts and record them as opened, before the opening leaves this party."""
         self.check(digests)
         short = [digest[:DIGEST] for digest in digests]
         self._ciphertexts.update(dict.fromkeys(short))
@@ -74,8 +74,9 @@ class OpeningMemory:
         self._bound()
 
     def count(self, block: str, equations: int) -> int:
-        """Equations of a block that were given in all processes of the run, these included; 0 where nothing
-        is kept, and one process is all there is.
+        """Return the equations of a block in all processes of the run, including these.
+
+        Returns 0 without a file: then the run has one process.
         """
         if self._path is None:
             return 0

@@ -2,10 +2,9 @@
 
     result[a, j] = sum over i of multipliers[j, a, i] * encrypted[i, j]        (columns, outputs, rows)
 
-Where every column has multipliers of its own that tensor is larger than all else: a hidden layer of 64 over
-1,000 columns and as many rows makes half a gigabyte of it out of a few megabytes. So whoever contracts asks
-for the blocks that it works on, and nobody holds the whole. One scale serves all blocks: it follows from
-`largest`, which is found in a first pass over them.
+Where every column has its own multipliers this tensor is larger than all else. A hidden layer of 64 over
+1,000 columns and as many rows takes half a gigabyte. So a contraction asks for blocks, and nobody stores the
+whole. All blocks have one scale, from `largest`, which a first pass computes.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ __all__ = ["BLOCK_ENTRIES", "EVERY", "Multipliers", "Scaled", "as_multipliers"]
 
 Floats = NDArray[np.float64]
 BLOCK_ENTRIES = 1 << 16
-"""Numbers that a block has, where its user does not need a larger one: 512 KiB."""
+"""Numbers in a block, unless its user needs a larger one: 512 KiB."""
 EVERY = slice(None)
 
 
 class Multipliers(ABC):
-    """A tensor of which blocks are made when they are asked for."""
+    """A tensor that computes its blocks on demand."""
 
     shape: tuple[int, int, int]
 
     @abstractmethod
     def block(self, columns: slice, outputs: slice) -> Floats:
-        """Those columns and outputs, all rows."""
+        """Return those columns and outputs, with all rows."""
 
     def blocks(self) -> Iterator[tuple[slice, slice, Floats]]:
-        """All of them, one after the other."""
+        """Yield the tensor in blocks."""
         columns, outputs, rows = self.shape
         for j in _cuts(columns, rows):
             for a in _cuts(outputs, rows * (j.stop - j.start)):
@@ -45,19 +44,19 @@ class Multipliers(ABC):
 
     @cached_property
     def largest(self) -> Floats:
-        """(columns, outputs): the largest magnitude among the rows; not finite where one of them is not."""
+        """(columns, outputs): the largest magnitude among the rows; not finite if one of them is not."""
         largest = np.zeros(self.shape[:2])
         for j, a, block in self.blocks():
             largest[j, a] = np.abs(block).max(axis=2)
         return largest
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.generic]:
-        """The whole tensor, for those who look at it."""
+        """Return the whole tensor."""
         return np.asarray(self.block(EVERY, EVERY), dtype=dtype)
 
 
 class Whole(Multipliers):
-    """One that is there already."""
+    """A tensor that is in memory."""
 
     def __init__(self, values: Floats) -> None:
         columns, outputs, rows = values.shape
@@ -68,7 +67,7 @@ class Whole(Multipliers):
 
 
 class Scaled(Multipliers):
-    """Every output's multipliers times a power of two of its own."""
+    """Multipliers times a power of two for each output."""
 
     def __init__(self, multipliers: Multipliers, powers: Floats) -> None:
         self.shape, self._multipliers, self._powers = multipliers.shape, multipliers, powers
@@ -93,6 +92,6 @@ def as_multipliers(values: ArrayLike | Multipliers) -> Multipliers:
 
 
 def _cuts(count: int, each: int) -> list[slice]:
-    """Runs of `count` things of `each` entries, with as many in a run as a block has room for."""
+    """Cut `count` items of `each` entries into runs that fit a block."""
     size = max(1, BLOCK_ENTRIES // max(1, each))
     return [slice(start, min(count, start + size)) for start in range(0, count, size)]

@@ -1,8 +1,8 @@
 """No encryption: the same interface on bare float64 arrays.
 
-For experiments, and as the oracle of the encrypted schemes: what it computes is what they have to compute,
-with no rounding. It protects nothing. Whoever selects it has to write the word "plain", and every result
-of such a run carries that word.
+It serves experiments and is the oracle of the encrypted schemes: they must compute the same, up to rounding.
+It protects nothing. Users must write the word "plain" to select it, and every result of such a run has that
+word.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["PlainEncrypted", "PlainPublicKey", "PlainSecretKey", "generate_secre
 
 
 class PlainPublicKey(PublicKey):
-    """A name to tell arrays of two owners apart; not a key."""
+    """A name that tells the arrays of two owners apart, not a key."""
 
     scheme: ClassVar[Scheme] = Scheme.PLAIN
     parameters = fingerprint(b"plain")
@@ -89,7 +89,7 @@ class PlainEncrypted(Bare):
 
     @property
     def values(self) -> Floats:
-        """The values: there is nothing to open."""
+        """The values in the clear."""
         return self._values
 
     def _make(self, values: Floats, bound: float) -> PlainEncrypted:
@@ -162,7 +162,7 @@ class PlainReply(Opened):
 
 
 class PlainMask(Mask):
-    """The form of a mask; it hides nothing."""
+    """The form of a mask. It hides nothing."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class PlainMask(Mask):
 
 
 class PlainSecretKey(SecretKey):
-    """The form of a secret key; it opens what anybody can read."""
+    """The form of a secret key. It opens values that anybody can read."""
 
     def __init__(self, token: bytes | None = None) -> None:
         self._token = token if token is not None else secrets.token_bytes(16)
@@ -209,10 +209,10 @@ class PlainSecretKey(SecretKey):
 
 
 def generate_secret_key() -> PlainSecretKey:
-    """A fresh token."""
+    """Return a key with a new token."""
     return PlainSecretKey()
 
 
 def strong_parameters() -> dict[str, str]:
-    """None are."""
+    """Return no parameter sets: none is strong."""
     return {}

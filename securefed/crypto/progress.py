@@ -1,4 +1,4 @@
-"""A progress bar for long operations: only at a terminal, and only for what takes longer than two seconds."""
+"""A progress bar for operations of more than two seconds, only at a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def progress(items: Iterable[T], what: str, total: int, unit: str = "block") -> Iterator[T]:
-    """The items, with a bar on stderr meanwhile. Into a file or a pipe nothing is written."""
+    """Yield the items and show a bar on stderr. A file or a pipe gets no output."""
     if not sys.stderr.isatty():
         yield from items
         return

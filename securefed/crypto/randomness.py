@@ -1,9 +1,9 @@
-"""Integers from the operating system's generator.
+"""Random integers from the operating system's generator.
 
-Everything that protects something is drawn here: masks uniform mod n, units mod n, exponents, prime
-candidates, exact Gaussian noise. The uniform functions with a public name read `os.urandom`; each wraps one
-that takes the byte source as an argument, which is what known-answer tests run. Uniform means uniform:
-candidates above the bound are rejected, never reduced.
+All protecting randomness is drawn here: masks uniform mod n, units mod n, exponents, prime candidates, exact
+Gaussian noise. The public uniform functions read `os.urandom`. Each wraps a function that takes the byte
+source as an argument, for known-answer tests. Candidates above the bound are rejected, never reduced, so
+draws are exactly uniform.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ByteSource = Callable[[int], bytes]
 
 
 def uniform_many_below(bound: int, count: int) -> list[mpz]:
-    """Independent draws, each uniform in [0, bound)."""
+    """Draw independent numbers, each uniform in [0, bound)."""
     limit = mpz(bound)
     return [_below_from(os.urandom, limit) for _ in range(count)]
 
 
 def uniform_units(modulus: int, count: int) -> list[mpz]:
-    """Independent draws, each uniform among the residues coprime to the modulus."""
+    """Draw independent numbers, each uniform among the residues coprime to the modulus."""
     whole = mpz(modulus)
     return [_unit_from(os.urandom, whole) for _ in range(count)]
 
@@ -73,8 +73,8 @@ def discrete_gaussian(deviation: int) -> int:
     """Draw an integer x with probability proportional to exp(-x**2 / (2 deviation**2)), exactly.
 
     (Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", 2020, algorithms 1 to 3.)
-    No floating point: noise that has only as many digits as a float leaves the last bits of an exact sum as
-    they are. Everything is decided by uniform integers.
+    Uniform integers decide everything. Floating-point noise would leave the last bits of an exact sum
+    unchanged.
     """
     if not isinstance(deviation, int) or isinstance(deviation, bool) or deviation < 1:
         raise SettingError(f"deviation: {deviation!r} given, an integer of at least 1 is allowed")
@@ -86,7 +86,7 @@ def discrete_gaussian(deviation: int) -> int:
 
 
 def _discrete_laplace(scale: int) -> int:
-    """x with probability proportional to exp(-|x| / scale)."""
+    """Draw x with probability proportional to exp(-|x| / scale)."""
     while True:
         low = randbelow(scale)
         if not _with_exp(low, scale):
@@ -100,7 +100,7 @@ def _discrete_laplace(scale: int) -> int:
 
 
 def _with_exp(numerator: int, denominator: int) -> bool:
-    """True with probability exp(-numerator / denominator)."""
+    """Return True with probability exp(-numerator / denominator)."""
     while numerator > denominator:
         if not _with_small_exp(1, 1):
             return False
@@ -109,7 +109,10 @@ def _with_exp(numerator: int, denominator: int) -> bool:
 
 
 def _with_small_exp(numerator: int, denominator: int) -> bool:
-    """The same for at most 1: the parity of how often a chance of numerator / (denominator k) comes true."""
+    """Return True with probability exp(-numerator / denominator) for a ratio of at most 1.
+
+    It is the parity of how often a chance of numerator / (denominator k) comes true.
+    """
     times = 1
     while randbelow(denominator * times) < numerator:
         times += 1

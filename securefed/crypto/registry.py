@@ -1,7 +1,8 @@
-"""Every scheme and every kind of keys, one entry each: all that the rest of the package asks about them.
+"""The registry of schemes and key kinds: one entry each, with every fact that other code needs.
 
-Users choose a scheme; a run takes keys of the kind that the scheme uses for what is revealed (`key_kind`).
-Nothing outside this package goes by a scheme's name: it asks its entry. docs/extending.md adds one.
+Users choose a scheme. A run takes keys of the kind that the scheme uses for the run's protection
+(`key_kind`). No code outside this package compares a scheme's name: it asks the entry. docs/extending.md adds
+a scheme.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class KeyKind:
-    """A kind of keys. Its module is loaded when it is needed, and has besides the two classes
+    """A kind of keys. Its module is loaded on demand. Besides the two classes the module has
 
     generate_secret_key()   a fresh secret key; (bits, *, allow_small) where keys come in sizes
-    strong_parameters()     fingerprints of parameter sets of documented strength, each with its words
+    strong_parameters()     descriptions of parameter sets of documented strength, by fingerprint
     """
 
     module: str
@@ -48,43 +49,45 @@ class KeyKind:
     secret: str
     protects: bool = True
     sized: bool = False
-    """Its keys come in sizes (and, in tests, in small ones)."""
+    """Keys come in sizes, and in tests in small ones."""
     counts: bool = False
-    """A key file has to remember how many openings its key has answered."""
+    """A key file must store how many openings its key has answered."""
     proof: str = ""
-    """What a public key proves of itself where it arrives; the audit looks for it."""
+    """The statement that an arriving public key proves. The audit looks for it."""
     mask_each: bool = False
-    """Every ciphertext of a masked block is under a mask of its own."""
+    """Every ciphertext of a masked block has its own mask."""
     random_bytes: int = 8
-    """Of every 8 bytes of a ciphertext, how many look random."""
+    """Random-looking bytes among every 8 bytes of a ciphertext."""
 
     def load(self, name: str) -> Any:
         return getattr(import_module(self.module), name)
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """What reading a public key looked at, for the audit."""
+        """The checks of an arriving public key, for the audit."""
         return ("key form and size", self.proof) if self.proof else ("key form and size",)
 
 
 @dataclass(frozen=True)
 class SchemeEntry:
-    """What users choose."""
+    """A scheme that users choose."""
 
     opens: str
     """The kind of keys where own gradients are opened."""
     blind: str | None = None
-    """The module of the encrypted product where nothing is revealed; None: there is none. It has a function
-    cross_scheme(key_bits) that gives a securefed.crypto.blind.interface.CrossScheme, and a function
-    cross_lengths(key_bits) that gives the lengths of its messages."""
+    """The module of the encrypted product for reveal='nothing'; None if there is none.
+
+    Its cross_scheme(key_bits) returns a securefed.crypto.blind.interface.CrossScheme. Its
+    cross_lengths(key_bits) returns the lengths of the messages.
+    """
     parallel: bool = False
-    """Several processes are faster than one, as a rule."""
+    """Several processes are usually faster than one."""
     costly: bool = False
-    """A round takes seconds where others take tenths: demonstrations make fewer of them."""
+    """A round takes seconds instead of tenths, so demonstrations make fewer rounds."""
     noise: bool = False
-    """Sums that it opens can carry noise for differential privacy."""
+    """Opened sums can have noise for differential privacy."""
     trust: str = ""
-    """What opening own gradients asks of the peers beyond following the protocol, in a line."""
+    """One line on the trust that opening own gradients needs beyond following the protocol."""
 
     @property
     def protects(self) -> bool:
@@ -125,11 +128,11 @@ SCHEMES: dict[str, SchemeEntry] = {
     ),
     "plain": SchemeEntry(opens="plain", noise=True),
 }
-"""What users choose from, the default first."""
+"""The schemes that users choose from. The default is first."""
 
 
 def register(name: str, entry: SchemeEntry, kinds: dict[str, KeyKind], numbers: dict[str, int]) -> None:
-    """Add a scheme with its kinds of keys and their numbers on the wire (below 128 are the package's)."""
+    """Add a scheme with its key kinds and their wire numbers. Numbers below 128 belong to the package."""
     taken = [each for each in (name, *kinds) if each in SCHEMES or each in KEY_KINDS]
     if taken or any(not 128 <= numbers.get(kind, 0) < 256 for kind in kinds):
         raise BadKey(f"scheme: {name!r} given; names are new, and each kind has a number from 128 to 255")
@@ -142,7 +145,7 @@ def register(name: str, entry: SchemeEntry, kinds: dict[str, KeyKind], numbers: 
 
 
 def key_kind(scheme: str, reveal: str) -> str | None:
-    """The kind of keys that a run takes; None where nothing is revealed: such a run makes keys of its own."""
+    """Return the key kind of a run. None where nothing is revealed: such a run makes its own keys."""
     entry = SCHEMES.get(scheme)
     if entry is None:
         return scheme
@@ -150,15 +153,15 @@ def key_kind(scheme: str, reveal: str) -> str | None:
 
 
 def cross_scheme(scheme: str, *, key_bits: int = 3072) -> CrossScheme:
-    """The encrypted product of blind runs. `key_bits` concerns Paillier alone."""
-    made: CrossScheme = import_module(_product_module(scheme)).cross_scheme(key_bits)
-    return made
+    """Return the encrypted product of blind runs. Only Paillier uses `key_bits`."""
+    product: CrossScheme = import_module(_product_module(scheme)).cross_scheme(key_bits)
+    return product
 
 
 def cross_lengths(scheme: str, key_bits: int) -> Lengths:
-    """Return the lengths of its messages. `key_bits` concerns Paillier alone."""
-    made: Lengths = import_module(_product_module(scheme)).cross_lengths(key_bits)
-    return made
+    """Return the lengths of the product's messages. Only Paillier uses `key_bits`."""
+    lengths: Lengths = import_module(_product_module(scheme)).cross_lengths(key_bits)
+    return lengths
 
 
 def _product_module(scheme: str) -> str:
@@ -176,15 +179,15 @@ def find_kind(name: str) -> KeyKind:
 
 
 def protects(scheme: str) -> bool:
-    """Whether runs under this scheme are encrypted; those of no known one are not."""
+    """Return whether runs under this scheme are encrypted; False for an unknown scheme."""
     return scheme in SCHEMES and SCHEMES[scheme].protects
 
 
 def schemes_that(holds: Callable[[SchemeEntry], object]) -> str:
-    """Their names, for a line that says what is allowed."""
+    """Return the names of the matching schemes, for an error message."""
     return " or ".join(repr(name) for name, entry in SCHEMES.items() if holds(entry))
 
 
 def kind_protects(kind: str) -> bool:
-    """The same for a kind of keys."""
+    """Return whether this kind of keys encrypts; False for an unknown kind."""
     return kind in KEY_KINDS and KEY_KINDS[kind].protects

@@ -4,16 +4,16 @@
                                                       Masked --KeyHolder.open--> Opened
                                                       Mask.remove(Opened) --> values
 
-Only a `SecretKey` can open, only a `KeyHolder` has one, and it opens `Masked` and nothing else. An object
-of this module that lacks the secret key has no method that decrypts.
+Only a `SecretKey` can open. Only a `KeyHolder` has one, and it opens only `Masked`. Objects without the
+secret key have no method that decrypts.
 
-An `Encrypted` is a vector (rows,) or a matrix (rows, columns). Its one heavy operation is `contract`:
-column j of the result is a plaintext matrix times column j, which is what a gradient is in every protocol
-here (the residual by samples for linear models, the hidden-layer terms for transfer learning). Sums over
-rows come out; single rows do not.
+An `Encrypted` is a vector (rows,) or a matrix (rows, columns). Its one heavy operation is `contract`: column
+j of the result is a plaintext matrix times column j. A gradient has this form in every protocol here:
+residuals by samples for linear models, hidden-layer terms for transfer learning. The results are sums over
+rows, never single rows.
 
-What is checked here is checked once for all schemes, and before any arithmetic: shapes, finiteness,
-declared ranges, keys. The schemes implement the methods with a leading underscore.
+This module checks shapes, finiteness, declared ranges and keys once for all schemes, before any arithmetic.
+The schemes implement the methods with a leading underscore.
 """
 
 from __future__ import annotations
@@ -49,31 +49,33 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
-"""Where a ciphertext's randomness comes from. What leaves a party is fresh or re-randomised: whoever knows
-the randomness of what was computed on (its sender, its key-holder) reads multipliers out of "computed" ones.
+"""Where a ciphertext's randomness comes from. What leaves a party is fresh or re-randomised.
+
+The sender or key-holder of the operands knows their randomness and could read multipliers out of "computed"
+ciphertexts.
 """
 FLOAT_BITS = 52
-"""Of whole numbers in units of 2**-52, floats hold all that are small enough to be added."""
+"""Fraction bits of addends: floats represent all small multiples of 2**-52 exactly."""
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Mapper(Protocol):
-    """Runs independent pieces of work: in this process, or in others (securefed.engine)."""
+    """Runs independent pieces of work in this process or in others (securefed.engine)."""
 
     @property
     def workers(self) -> int: ...
 
     @property
     def local(self) -> Mapper:
-        """The one for work with a secret key, which stays in this process and those that it started."""
+        """The mapper for work with a secret key. It uses only this process and those that it started."""
         ...
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]: ...
 
 
 class Serial:
-    """One piece of work after the other, in this process."""
+    """A mapper that works in this process, one piece after the other."""
 
     workers = 1
 
@@ -89,20 +91,18 @@ SERIAL = Serial()
 
 
 class PublicKey(ABC):
-    """What everybody may have of a key pair: encrypts, computes and reads what arrives."""
+    """The public part of a key pair: it encrypts, computes and parses what arrives."""
 
     scheme: ClassVar[Scheme]
     parameters: bytes
-    """Hash of the parameter set; both sides build the set by themselves and compare this."""
+    """Hash of the parameter set. Both sides build the set themselves and compare the hash."""
     key_id: bytes
     """Fingerprint of the key, 16 bytes."""
     mapper: Mapper = SERIAL
-    """Who does the heavy work."""
+    """Runs the heavy work."""
 
     def encrypt(self, values: ArrayLike, fixed: FixedPoint) -> Encrypted:
-        """Fresh ciphertexts of `values`, each |value| <= fixed.bound. Randomness from the operating
-        system.
-        """
+        """Encrypt `values`, each |value| <= fixed.bound, with the operating system's randomness."""
         array = checked_array(values)
         fixed.check(array)
         encrypted = self._encrypt(array, fixed)
@@ -114,10 +114,10 @@ class PublicKey(ABC):
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """A frame of kind PUBLIC_KEY; `securefed.crypto.load_public_key` reads it."""
+        """Return a frame of kind PUBLIC_KEY for `securefed.crypto.load_public_key`."""
 
     def load(self, blob: bytes, shape: tuple[int, ...] | None = None) -> Encrypted:
-        """Ciphertexts that arrived. Each is validated before use; `shape` is what the receiver expects."""
+        """Parse and validate ciphertexts that arrived. `shape` is the expected shape."""
         frame = self._frame(blob, Kind.ENCRYPTED)
         announced = frame.expect_array()
         if shape is not None and announced != shape:
@@ -146,7 +146,7 @@ class PublicKey(ABC):
         shape: tuple[int, ...] = (),
         numbers: tuple[int, int, int, int] = (0, 0, 0, 0),
     ) -> Frame:
-        """A frame that belongs to this key."""
+        """Return a frame that belongs to this key."""
         return Frame(kind, self.scheme, self.parameters, self.key_id, payload, shape, numbers)
 
     @abstractmethod
@@ -163,17 +163,17 @@ class PublicKey(ABC):
 
 
 class Encrypted(ABC):
-    """An encrypted array and what can be done to it without the secret key."""
+    """An encrypted array and its operations without the secret key."""
 
     __array_ufunc__: ClassVar[None] = None  # so that numpy hands `matrix @ encrypted` over
     public: PublicKey
     shape: tuple[int, ...]
     bound: float
-    """Public bound on every |value|; it depends on declared ranges and operations, never on values."""
+    """Public bound on every |value|, from declared ranges and operations, never from values."""
     origin: Origin = "computed"
-    """For the audit; arithmetic gives "computed", except that a sum keeps the freshness of a fresh term."""
+    """For the audit. Arithmetic gives "computed", except that a sum with a fresh term is fresh."""
     shown: bool = False
-    """It was sent to somebody, so that its randomness re-randomises nothing any more."""
+    """It was sent, so its randomness can no longer re-randomise a sum."""
 
     @property
     def rows(self) -> int:
@@ -186,18 +186,17 @@ class Encrypted(ABC):
     @property
     @abstractmethod
     def ciphertexts(self) -> int:
-        """How many ciphertexts it consists of."""
+        """The number of ciphertexts."""
 
     def repeated(self) -> int:
-        """Ciphertexts under randomness that another one of the array has: none, unless something is broken.
-        Whoever gets two of those computes the difference of their values without any key.
+        """Count ciphertexts that share randomness with another of the array; 0 unless something is broken.
+
+        A receiver of two such ciphertexts computes the difference of their values without any key.
         """
         return 0
 
     def __add__(self, other: Encrypted | ArrayLike) -> Encrypted:
-        """Sum. A plain addend may be as large as the declared bound, not larger: the bound of the result
-        is public.
-        """
+        """Add. A plain addend is at most as large as the declared bound, so the result's bound is public."""
         if isinstance(other, Encrypted):
             self._same(other)
             total: Encrypted = self._add(other)
@@ -214,15 +213,13 @@ class Encrypted(ABC):
         return self._add_plain(-checked_addend(other, self.shape, self.bound))
 
     def __mul__(self, other: ArrayLike) -> Encrypted:
-        """Entry by entry, by plaintext numbers (or one number)."""
+        """Multiply entry by entry with plaintext numbers, or with one number."""
         return self.multiply(other)
 
     __rmul__ = __mul__
 
     def multiply(self, other: ArrayLike, fixed: FixedPoint | None = None) -> Encrypted:
-        """Entry by entry. With `fixed`, the multipliers' scale is that public one instead of a private
-        one.
-        """
+        """Multiply entry by entry. `fixed` gives the multipliers a public scale instead of a private one."""
         if isinstance(other, Encrypted):
             raise ShapeError("a product of two encrypted arrays is not possible: multiply by plain numbers")
         factor = (
@@ -236,19 +233,19 @@ class Encrypted(ABC):
         return self._multiply(array, fixed)
 
     def __rmatmul__(self, matrix: ArrayLike) -> Encrypted:
-        """matrix (outputs, rows) @ encrypted (rows[, columns])."""
+        """Return matrix (outputs, rows) @ encrypted (rows[, columns])."""
         array = checked_array(matrix, "matrix")
         if array.ndim != 2 or array.shape[1] != self.rows:
             raise ShapeError(f"matrix: shape {array.shape} given, (any, {self.rows}) expected")
         return self.contract(np.broadcast_to(array, (self.columns, *array.shape)))
 
     def contract(self, multipliers: ArrayLike | Multipliers, fixed: FixedPoint | None = None) -> Encrypted:
-        """result[a, j] = sum over i of multipliers[j, a, i] * self[i, j]; multipliers has shape (columns,
-        outputs, rows).
+        """Return result[a, j] = sum over i of multipliers[j, a, i] * self[i, j].
 
-        The result has shape (outputs, columns), or (outputs,) for a vector. Without `fixed` the
-        multipliers are given 24 significant bits relative to the largest, and their scale stays with the
-        caller as long as the result is only masked. Of `Multipliers` only blocks are held at a time.
+        `multipliers` has shape (columns, outputs, rows). The result has shape (outputs, columns), or
+        (outputs,) for a vector. Without `fixed` the multipliers get 24 significant bits relative to the
+        largest. Their scale stays with the caller as long as the result is only masked. `Multipliers` are
+        read block by block.
         """
         checked = as_multipliers(multipliers)
         columns, outputs, rows = checked.shape
@@ -268,34 +265,31 @@ class Encrypted(ABC):
 
     @abstractmethod
     def rerandomise(self) -> Encrypted:
-        """The same values under fresh randomness: what leaves a party says nothing about how it was
-        computed.
-        """
+        """Return the same values under fresh randomness, which hides how they were computed."""
 
     @abstractmethod
     def mask(self) -> tuple[Masked, Mask]:
-        """Packed, re-randomised and hidden under a fresh uniform mask, for the key-holder; and the mask,
-        to keep.
-        """
+        """Pack, re-randomise and mask the values for the key-holder. Return the masked block and the mask."""
 
     def mask_slots(self, width: int) -> tuple[Masked, Mask]:
-        """As `mask`; where values are packed, in slots of that many bits, which both sides then know."""
+        """Mask as `mask` does. Packed values get slots of `width` bits, which both sides then know."""
         return self.mask()
 
     @property
     def unit_bits(self) -> int:
-        """Bits after the point of what `add_units` adds."""
+        """Fraction bits of the addends of `add_units`."""
         return FLOAT_BITS
 
     def add_units(self, units: Sequence[int]) -> Encrypted:
-        """Whole numbers of 2**-unit_bits added, one to each value of a vector: exactly where a scheme is
-        exact, else far below what is opened of it.
+        """Add multiples of 2**-unit_bits, one to each value of a vector.
+
+        The sum is exact in an exact scheme. Else its error is far below the opened precision.
         """
         return self + np.ldexp(np.array(units, dtype=np.float64), -self.unit_bits)
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """A frame of kind ENCRYPTED. What was computed has to be re-randomised before: see `rerandomise`."""
+        """Return a frame of kind ENCRYPTED. Re-randomise computed arrays first: see `rerandomise`."""
 
     @abstractmethod
     def _add(self, other: Any) -> Encrypted: ...
@@ -316,7 +310,7 @@ class Encrypted(ABC):
             raise ShapeError(f"shapes {self.shape} and {other.shape} do not add up")
 
     def _lent(self, other: Encrypted) -> Origin:
-        """A term whose randomness nobody has seen re-randomises a sum, once: it is not fresh afterwards."""
+        """Return the origin of a sum. A term with unseen randomness makes one sum fresh, and only one."""
         for term in (self, other):
             if term.origin in ("fresh", "re-randomised") and not term.shown:
                 term.origin = "computed"
@@ -328,7 +322,7 @@ class Encrypted(ABC):
 
 
 class Bare(Encrypted):
-    """What a scheme that protects nothing computes on: anybody may look."""
+    """An array of a scheme that protects nothing. Anybody may read it."""
 
     @property
     @abstractmethod
@@ -336,7 +330,7 @@ class Bare(Encrypted):
 
 
 class Masked(ABC):
-    """A re-randomised ciphertext block of value + mask: the only thing that a key-holder opens."""
+    """A re-randomised ciphertext block of value + mask, the only thing that a key-holder opens."""
 
     public: PublicKey
     shape: tuple[int, ...]
@@ -347,51 +341,54 @@ class Masked(ABC):
     def ciphertexts(self) -> int: ...
 
     def repeated(self) -> int:
-        """As of an encrypted array."""
+        """Count ciphertexts that share randomness with another."""
         return 0
 
     def check_room(self, width: int) -> None:
-        """Raise ShapeError where there are more ciphertexts than its values take, of at most `width` bits
-        each: without packing, one a value.
+        """Raise ShapeError for more ciphertexts than the values take at `width` bits each.
+
+        Without packing that is one for each value.
         """
         if self.ciphertexts > prod(self.shape):
             raise ShapeError(f"{self.ciphertexts} ciphertexts to open for {prod(self.shape)} values")
 
     def check_sums(self, operand: tuple[int, ...], outputs: int) -> None:
-        """Raise ShapeError unless it is laid out as `outputs` sums over the rows of an array of that shape.
-        A scheme whose requests say which coefficients are opened looks at those too.
+        """Raise ShapeError unless the layout is that of `outputs` sums over the rows of an array of that
+        shape.
+
+        Schemes whose requests name the opened coefficients check those too.
         """
         if self.shape != (outputs, *operand[1:]):
             raise ShapeError(f"sums of shape {self.shape} to open, {(outputs, *operand[1:])} expected")
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """A frame of kind MASKED. It shows shapes and counts, nothing of scales or values."""
+        """Return a frame of kind MASKED. It shows shapes and counts, but no scales and no values."""
 
 
 class Opened(ABC):
-    """value + mask in the clear, from the key-holder. Without the mask it is uniform."""
+    """The key-holder's answer: value + mask in the clear. It is uniform without the mask."""
 
     public: PublicKey
     shape: tuple[int, ...]
 
     def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> Opened:
-        """The same with noise: whole numbers of 2**-fraction_bits added to values in slots of that width."""
+        """Add noise, in units of 2**-fraction_bits, to values in slots of `width` bits."""
         raise RangeError(f"openings of {self.public.scheme.name} take no noise")
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """A frame of kind OPENED."""
+        """Return a frame of kind OPENED."""
 
 
 class Mask(ABC):
-    """The requester's secret for one opening. Used once, then gone."""
+    """The requester's secret for one opening. It is used once and then destroyed."""
 
     def __init__(self) -> None:
         self._spent = False
 
     def remove(self, opened: Opened) -> Floats:
-        """The value under the mask: the requester's output of the opening."""
+        """Return the value under the mask, the requester's output of the opening."""
         self._spend()
         try:
             return self._remove(opened)
@@ -399,8 +396,8 @@ class Mask(ABC):
             self._destroy()
 
     def disclose(self) -> bytes:
-        """Give the value to the key-holder instead (a score, for the label party). A frame of kind
-        DISCLOSURE.
+        """Give the mask to the key-holder, so that it learns the value (a score). Return a DISCLOSURE
+        frame.
         """
         self._spend()
         try:
@@ -414,7 +411,7 @@ class Mask(ABC):
         self._spent = True
 
     def _destroy(self) -> None:
-        """Let go of everything: nothing of a used mask stays reachable."""
+        """Delete all attributes, so that nothing of a used mask stays reachable."""
         for name in [name for name in vars(self) if name != "_spent"]:
             delattr(self, name)
 
@@ -423,16 +420,19 @@ class Mask(ABC):
         return vars(self).keys() == {"_spent"}
 
     def material(self) -> list[bytes]:
-        """The secret numbers, a piece for each independent draw; for a keyed fingerprint that tells two uses
-        of one mask (securefed.transport.transcript), and for nothing else.
+        """Return the secret numbers, one piece per independent draw.
+
+        They serve only for a keyed fingerprint that detects two uses of one mask
+        (securefed.transport.transcript).
         """
         if self._spent:
             raise MaskError("this mask was used already; nothing of it is left")
         return self._material()
 
     def narrow(self) -> int:
-        """How many of its pieces are smaller than a uniform one ever is (but for 2**-40 each): none, unless
-        something is broken.
+        """Count pieces that are smaller than a uniform one ever is, except with probability 2**-40 each.
+
+        The count is 0 unless something is broken.
         """
         if self._spent:
             raise MaskError("this mask was used already; nothing of it is left")
@@ -455,22 +455,22 @@ class Mask(ABC):
 
 
 class SecretKey(ABC):
-    """A key pair. Held by a `KeyHolder` and by nothing else."""
+    """A key pair. Only a `KeyHolder` has one."""
 
     public: PublicKey
 
     @cached_property
     def memory(self) -> OpeningMemory:
-        """What was opened with it."""
+        """The memory of opened ciphertexts."""
         return OpeningMemory()
 
     @abstractmethod
     def encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted:
-        """As PublicKey.encrypt, in the same distribution, faster for knowing the key."""
+        """Encrypt as PublicKey.encrypt does, in the same distribution, but faster."""
 
     @abstractmethod
     def open(self, masked: Any) -> Opened:
-        """Decrypt a masked block; what comes out is still masked."""
+        """Decrypt a masked block. The result is still masked."""
 
     @abstractmethod
     def receive(self, masked: Any, disclosure: bytes) -> Floats:
@@ -478,7 +478,7 @@ class SecretKey(ABC):
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """A frame of kind SECRET_KEY, for a key file."""
+        """Return a frame of kind SECRET_KEY, for a key file."""
 
     def __repr__(self) -> str:
         return f"<{self.public.scheme.name} secret key of {self.public.key_id.hex()[:8]}>"

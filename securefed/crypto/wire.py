@@ -1,6 +1,6 @@
 """The binary form of keys, ciphertext blocks, masked blocks and openings.
 
-One frame for all of them, little-endian, nothing optional:
+All have one frame, little-endian, with no optional field:
 
     magic      4   b"SFED"
     version    1   1
@@ -15,8 +15,8 @@ One frame for all of them, little-endian, nothing optional:
     checksum   16  SHA-256 over all the rest, cut to 16 bytes: finds damage; authenticity is the transport's
     payload
 
-A frame is parsed in full before a scheme looks at its payload, and the payload is residues and integers
-only: no context, no parameter set and no pickled object is ever taken from a peer.
+A frame is parsed in full before a scheme reads its payload. The payload has only residues and integers. No
+context, parameter set or pickled object is ever accepted from a peer.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Scheme:
-    """A kind of keys as a frame names it: a number, and the name that it stands for."""
+    """A key kind as a frame names it: a number and a name."""
 
     number: int
     name: str
@@ -71,7 +71,7 @@ Scheme.CKKS = Scheme.register(2, "ckks")
 
 
 def fingerprint(*parts: bytes) -> bytes:
-    """16 bytes that identify a key or a parameter set."""
+    """Return 16 bytes that identify a key or a parameter set."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
@@ -141,7 +141,7 @@ class Frame:
         return self
 
     def expect_array(self, most_entries: int = 1 << 28) -> tuple[int, ...]:
-        """The shape of an array frame: one or two dimensions, not empty, not absurd."""
+        """Return the shape of an array frame. Raises ShapeError if it is empty or too large."""
         entries = 1
         for size in self.shape:
             entries *= size

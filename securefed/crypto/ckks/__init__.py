@@ -20,5 +20,5 @@ __all__ = [
 
 
 def strong_parameters() -> dict[str, str]:
-    """The parameter set of documented strength (docs/security.md), by fingerprint."""
+    """Return the parameter set of documented strength (docs/security.md), by fingerprint."""
     return {PARAMETERS.hex(): f"ckks, ring {RING}, the pinned parameter set"}

@@ -1,13 +1,13 @@
-"""Encrypted arrays and what anybody can compute on them.
+"""Encrypted CKKS arrays and their operations without the secret key.
 
-An array knows its public numbers: the layout, the scale (values are multiplied by 2^scale), the magnitude
-(coefficients of the result stay below 2^magnitude, else CapacityError before anything is computed), and what
-its noise consists of. One product by plain numbers is possible, entry by entry or as a contraction; sums as
-long as the magnitude allows.
+An array has public numbers: the layout, the scale (values are multiplied by 2^scale), the magnitude and the
+parts of its noise. Coefficients of a result stay below 2^magnitude, else CapacityError comes before any
+computation. One product by plain numbers is possible, entry by entry or as a contraction. Sums are possible
+as long as the magnitude allows.
 
-Multipliers are divided by a power of two not below the largest of them. With `fixed` that power is public;
-without, it stays with the caller as long as the result is only masked and opened. It is part of `to_bytes`
-and of a disclosure, because without it the numbers cannot be read.
+Multipliers are divided by a power of two not below the largest of them. With `fixed` that power is public.
+Without, it stays with the caller as long as the result is only masked and opened. `to_bytes` and a disclosure
+contain it, because the numbers cannot be read without it.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _HEAD = struct.Struct("<ddBB6x")
 
 
 def encrypted_bytes(layout: CkksLayout, seeded: bool) -> int:
-    """The payload of an array; `seeded`: fresh from its key-holder."""
+    """Return the size of an array's payload. `seeded`: fresh from its key-holder."""
     words = layout.units * RING * 2 * (1 if seeded else 2)
     return _HEAD.size + (SEED_BYTES if seeded else 0) + 8 * words
 
 
 @dataclass(frozen=True)
 class Seeded:
-    """The owner's fresh ciphertexts: c1 comes from a public seed, so only c0 travels."""
+    """The owner's fresh ciphertexts. c1 comes from a public seed, so only c0 is sent."""
 
     seed: bytes
     c0: Words
@@ -76,7 +76,7 @@ class CkksEncrypted(Encrypted):
         self.form = form
         self.shape = form.layout.shape
         self.bound = form.bound
-        self._held = ciphertexts
+        self._objects = ciphertexts
         self._words = words
         self._seeded = seeded
 
@@ -86,18 +86,18 @@ class CkksEncrypted(Encrypted):
 
     @property
     def _seal(self) -> Sequence[Any]:
-        """SEAL's objects, made when they are needed for the first time."""
-        if self._held is None:
-            self._held = [ciphertext(block) for block in self.residues()]
-        return self._held
+        """SEAL's objects, made at first use."""
+        if self._objects is None:
+            self._objects = [ciphertext(block) for block in self.residues()]
+        return self._objects
 
     def residues(self) -> Words:
-        """(ciphertexts, 2, 2, N) in NTT form."""
+        """Return (ciphertexts, 2, 2, N) residues in NTT form."""
         if self._seeded is not None:
             return np.stack([self._seeded.c0, expand(self._seeded.seed, len(self._seeded.c0))], axis=1)
         if self._words is not None:
             return self._words
-        ciphertexts = self._held or ()
+        ciphertexts = self._objects or ()
         return np.stack([read(item, item.dyn_array()).reshape(2, 2, RING) for item in ciphertexts])
 
     def repeated(self) -> int:
@@ -111,7 +111,7 @@ class CkksEncrypted(Encrypted):
     # Sums
 
     def __sub__(self, other: Any) -> Encrypted:
-        """Negation costs no product here."""
+        """Subtract. Negation costs no product here."""
         if isinstance(other, CkksEncrypted):
             self._same(other)
             return self._add(other._negated())
@@ -184,7 +184,7 @@ class CkksEncrypted(Encrypted):
         return self._make(form, units)
 
     def _unit(self, target: SumLayout, rows: RowLayout, multipliers: Floats) -> Any:
-        """The sum over the blocks of ciphertext times multipliers, for the outputs of one unit."""
+        """Return the sum over the blocks of ciphertext times multipliers, for the outputs of one unit."""
         slots = _unit_slots(target, rows, multipliers)
         total: Any = None
         for product in map(_times, self._seal, _encoded(slots)):
@@ -195,10 +195,10 @@ class CkksEncrypted(Encrypted):
     # What leaves
 
     def rerandomise(self) -> CkksEncrypted:
-        """Fresh encryptions of zero added.
+        """Add fresh encryptions of zero.
 
-        Whoever lacks the secret key learns nothing from the result. The noise still depends on what was
-        computed, and the key-holder can see it: to the key-holder goes only what `mask` makes.
+        Parties without the secret key learn nothing from the result. Its noise still depends on the
+        computation, and the key-holder can see it. So the key-holder gets only the result of `mask`.
         """
         form = replace(self.form, noise=replace(self.form.noise, terms=self.form.noise.terms + 1))
         result = self._make(form, [self._sum(item, self.public.zero()) for item in self._seal])
@@ -206,10 +206,10 @@ class CkksEncrypted(Encrypted):
         return result
 
     def mask(self) -> tuple[CkksMasked, CkksMask]:
-        """Merged, an encryption of zero added, and a uniform mask over the coefficients that are sent.
+        """Merge, add an encryption of zero, and mask the coefficients that are sent.
 
-        Of c0 only the coefficients that will be returned are sent at all, each under a mask uniform modulo q;
-        c1 is hidden by the encryption of zero.
+        Only the coefficients of c0 that will be returned are sent, each under a mask uniform modulo q. The
+        encryption of zero hides c1.
         """
         layout = self.form.layout
         blocks = [self.public.blinded(item) for item in self._merged()]
@@ -271,7 +271,7 @@ class CkksEncrypted(Encrypted):
 
 
 def _unit_slots(target: SumLayout, rows: RowLayout, multipliers: Floats) -> Complex:
-    """(blocks, slots) complex multipliers of one unit, from (columns, outputs, rows)."""
+    """Return the (blocks, slots) complex multipliers of one unit, from (columns, outputs, rows)."""
     size = 2 * target.copies
     chosen = multipliers.transpose(1, 2, 0)
     table = np.zeros((size, rows.ciphertexts * rows.height, rows.width))
@@ -285,12 +285,12 @@ def _unit_slots(target: SumLayout, rows: RowLayout, multipliers: Floats) -> Comp
 
 
 def _scaled(values: Floats, scale: int) -> Floats:
-    """values * 2^scale; `ldexp` is exact for every scale, and ten times slower."""
+    """Return values * 2^scale. `ldexp` is exact for every scale, but ten times slower."""
     return np.asarray(values * 2.0**scale if abs(scale) < 1000 else np.ldexp(values, scale))
 
 
 def _encoded(slots: Floats | Complex) -> Iterator[Any]:
-    """A SEAL plaintext for each block of scaled multipliers, or None where it is zero."""
+    """Yield a SEAL plaintext for each block of scaled multipliers, or None where it is zero."""
     order, conjugated = seal_order()
     for block in slots:
         arranged = block[order]

@@ -1,7 +1,7 @@
-"""The public numbers of an encrypted array, and what operations make of them.
+"""The public numbers of an encrypted array, and their change under operations.
 
-Nothing here looks at a value: a form follows from declared ranges, shapes and operations, so that errors,
-headers and the amount of flooding say nothing about data. The one exception is marked: a private scale.
+Nothing here looks at a value. A form follows from declared ranges, shapes and operations, so errors, headers
+and the amount of flooding say nothing about data. The one exception is marked: a private scale.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class ArrayForm:
     scale: int
     """Values are multiplied by 2^scale."""
     magnitude: float
-    """The coefficients that matter stay below 2^magnitude."""
+    """Relevant coefficients stay below 2^magnitude."""
     noise: Noise = FRESH
     product: bool = False
-    """It is a product already, and cannot become one again."""
+    """It is a product, and cannot be multiplied again."""
     private: bool = False
-    """The scale has a private part: the power of two of somebody's multipliers."""
+    """The scale has a private part: the power of two of a party's multipliers."""
     aligned: bool = False
-    """A sum of arrays of private scales: magnitude and noise are declared with room for aligning them."""
+    """A sum of arrays with private scales. Its declared magnitude and noise have room for aligning them."""
     room: int = 0
-    """How many bits of that room are left. Private, and never sent."""
+    """Unused bits of that room. Private, never sent."""
 
     def __post_init__(self) -> None:
         if self.magnitude > CAPACITY_BITS:
@@ -59,7 +59,7 @@ class ArrayForm:
 
 
 def power_above(number: float) -> int:
-    """The least n with number <= 2^n (and not below -512)."""
+    """Return the least n with number <= 2^n, and at least -512."""
     mantissa, exponent = frexp(number)
     return max(exponent - (mantissa == 0.5), _LEAST_POWER)
 
@@ -70,15 +70,15 @@ def fresh_form(shape: tuple[int, ...], fixed: FixedPoint) -> ArrayForm:
 
 
 def plain_added(form: ArrayForm) -> ArrayForm:
-    """Of a sum with plain numbers no larger than the bound."""
+    """Return the form of a sum with plain numbers no larger than the bound."""
     return replace(form, bound=2 * form.bound, magnitude=form.magnitude + 1)
 
 
 def added(low: ArrayForm, high: ArrayForm) -> tuple[ArrayForm, int]:
-    """The form of a sum, and by which power of two the array of lower scale has to be multiplied for it.
+    """Return the form of a sum, and the lift: the power of two that multiplies the array of lower scale.
 
-    Public scales are aligned exactly. Where one is private, the lift is private too: the form declares
-    ALIGNMENT_BITS of it, needed or not, and once for all further sums.
+    Public scales are aligned exactly. If one is private, the lift is private too. The form then always
+    declares ALIGNMENT_BITS for it, once for all further sums.
     """
     lift = high.scale - low.scale
     bits = low.noise.multiplier_bits - low.room + lift, high.noise.multiplier_bits - high.room
@@ -120,10 +120,10 @@ def added(low: ArrayForm, high: ArrayForm) -> tuple[ArrayForm, int]:
 def product_form(
     form: ArrayForm, layout: CkksLayout, largest: float, fixed: FixedPoint | None, blocks: int, terms: int
 ) -> tuple[ArrayForm, int]:
-    """The form of a product, and the power of two that the multipliers are scaled by.
+    """Return the form of a product, and the power of two that scales the multipliers.
 
-    The multipliers are divided by a power of two not below the largest (or the bound of `fixed`) and take as
-    many bits as the sum over `blocks` leaves, 32 at most. `terms` products make up one value.
+    The multipliers are divided by a power of two not below the largest (or the bound of `fixed`). They take
+    as many bits as the sum over `blocks` leaves, at most 32. One value is a sum of `terms` products.
     """
     if form.product:
         raise CapacityError("one product is possible and this array is one: open it, or encrypt anew")

@@ -1,14 +1,13 @@
 """CKKS keys.
 
-The public key encrypts, blinds and merges; a KeyHolder has the secret key. Nothing reachable from a public
-key can open anything. The secret key never becomes an object of SEAL's: opening is one multiplication in
-numpy.
+The public key encrypts, blinds and merges. A KeyHolder has the secret key. Nothing reachable from a public
+key can open anything. The secret key never becomes a SEAL object: opening is one multiplication in numpy.
 
-A public key is an encryption of zero and the Galois keys for merging. Every part is b = -(a s + e) modulo
-p0 p1 p2 with a uniform and e small. Where it is the key that leads from sigma(s) back to s, digit i also
-carries p2 * sigma(s) in its residue modulo p_i. That is SEAL's form: the digits of a ciphertext are its
-residues, and p2 is divided out at the end. All the a come from one public seed, so a public key is a seed and
-the b: half the size.
+A public key is an encryption of zero and the Galois keys for merging. Every part is b = -(a s + e) modulo p0
+p1 p2 with a uniform and e small. In the key that leads from sigma(s) back to s, digit i also carries p2 *
+sigma(s) in its residue modulo p_i. That is SEAL's form: the digits of a ciphertext are its residues, and p2
+is divided out at the end. All the a come from one public seed, so a public key is a seed and the b: half the
+size.
 """
 
 from __future__ import annotations
@@ -77,15 +76,15 @@ ELEMENTS = tuple(galois_element(stride) for stride in GALOIS_STRIDES)
 PARTS = 1 + len(DATA_PRIMES) * len(ELEMENTS)
 """The encryption of zero, then for each Galois element one part for each data prime."""
 PUBLIC_BYTES = SEED_BYTES + 8 * PARTS * len(PRIMES) * RING
-"""The payload of a public key."""
+"""Size of a public key's payload."""
 _COUNTER = struct.Struct("<Q")
 _MOST_ERROR = 64.0
 _CHUNK = 15
-"""Blocks that are transformed at once."""
+"""Blocks per transform."""
 
 
 def automorphism(polynomial: Integers, element: int) -> Integers:
-    """p(X^element) modulo X^N + 1."""
+    """Return p(X^element) modulo X^N + 1."""
     exponents = np.arange(RING) * element % (2 * RING)
     result = np.zeros_like(polynomial)
     result[exponents % RING] = np.where(exponents < RING, polynomial, -polynomial)
@@ -98,7 +97,7 @@ def _small(count: int) -> Integers:
 
 
 def public_parts(secret: Integers) -> tuple[bytes, Words]:
-    """A fresh seed and the (PARTS, 3, N) residues b in NTT form that belong to a secret key."""
+    """Return a fresh seed and a secret key's (PARTS, 3, N) residues b in NTT form."""
     seed = os.urandom(SEED_BYTES)
     images = [secret, *(automorphism(secret, element) for element in ELEMENTS)]
     # One by one: the transforms are permutations of each other, and together they would be compressed.
@@ -125,7 +124,7 @@ class CkksPublicKey(PublicKey):
     parameters = PARAMETERS
 
     def __init__(self, seed: bytes, parts: Words) -> None:
-        """From the seed of the a and the (PARTS, 3, N) residues b, validated."""
+        """Take the seed of the a and the validated (PARTS, 3, N) residues b."""
         self._seed = seed
         self._parts = parts
         self.key_id = fingerprint(b"ckks", seed, parts.astype("<u8").tobytes())
@@ -159,7 +158,7 @@ class CkksPublicKey(PublicKey):
         return key
 
     def encrypts_zero_under(self, secret: Words) -> bool:
-        """Whether a secret key, given in NTT form, is the one that this key was made from."""
+        """Return whether this key belongs to a secret key in NTT form."""
         a = expand(self._seed, 1, len(PRIMES))[0, :2]
         error = centred(from_ntt(add(self._parts[0, :2], multiply(a, secret))[None])[0])
         return bool(np.abs(error).max() <= _MOST_ERROR)
@@ -174,11 +173,11 @@ class CkksPublicKey(PublicKey):
         return CkksEncrypted(self, form, ciphertexts=ciphertexts)
 
     def zero(self) -> Any:
-        """A fresh encryption of zero."""
+        """Return a fresh encryption of zero."""
         return encrypt(self._key)
 
     def blinded(self, ciphertext: Any) -> Words:
-        """(2, 2, N) coefficients of a ciphertext with an encryption of zero added."""
+        """Return the (2, 2, N) coefficients of a ciphertext plus an encryption of zero."""
         total = apply("add", ciphertext, self.zero())
         engine().evaluator.transform_from_ntt_inplace(total)
         return read(total, total.dyn_array()).reshape(2, 2, RING)
@@ -206,7 +205,7 @@ class CkksSecretKey(SecretKey):
         self._key = to_ntt(from_pieces(secret[None], 0))[0]
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
-        """c1 from a fresh public seed, c0 = m + e - c1 s: less noise, and half the bytes."""
+        """Encrypt with c1 from a fresh public seed and c0 = m + e - c1 s: less noise, and half the bytes."""
         form, seed = fresh_form(values.shape, fixed), os.urandom(SEED_BYTES)
         slots = RowLayout(values.shape).slots(values)
         c0 = np.empty((len(slots), 2, RING), dtype=np.uint64)
@@ -246,11 +245,11 @@ class CkksSecretKey(SecretKey):
         return decode(masked.layout, subtract(self._phase(masked), residues), scale)
 
     def _admit(self, masked: CkksMasked) -> None:
-        """Every c1 once, whatever stands beside it: an honest one is fresh."""
+        """Admit every c1 only once, in whatever block it is. An honest one is fresh."""
         self.memory.admit([hashlib.sha256(block.tobytes()).digest() for block in masked.c1])
 
     def _phase(self, masked: CkksMasked) -> Words:
-        """c0 + c1 s at the coefficients that the layout says, and at no others."""
+        """Return c0 + c1 s at the layout's coefficients only."""
         products = from_ntt(np.stack([multiply(c1, self._key) for c1 in to_ntt(masked.c1)]))
         chosen = [block[:, places] for block, places in zip(products, masked.layout.places, strict=True)]
         return add(masked.c0, np.concatenate(chosen, axis=1))
@@ -278,6 +277,6 @@ class CkksSecretKey(SecretKey):
 
 
 def generate_secret_key() -> CkksSecretKey:
-    """A fresh key pair; all randomness from the operating system."""
+    """Return a new key pair, with the operating system's randomness."""
     secret = ternary(secret_bytes(), RING).astype(np.int64)
     return CkksSecretKey(secret, CkksPublicKey(*public_parts(secret)))

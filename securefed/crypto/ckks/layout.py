@@ -1,17 +1,17 @@
-"""Where the values of an array lie: in the slots of its ciphertexts, and in the coefficients of an opening.
+"""The places of an array's values in slots of ciphertexts and in coefficients of an opening.
 
-`Rows`: one value a slot. With F the columns rounded up to a power of two, a value sits at slot
-(row * copies + copy) * F + column of its block. Arrays that do not fill a block are repeated (`copies`), so
-that one product serves several outputs.
+`RowLayout` has one value a slot. With F the columns rounded up to a power of two, a value is at slot (row *
+copies + copy) * F + column of its block. Arrays that do not fill a block are repeated (`copies`), so that one
+product serves several outputs.
 
-`Sums`: what `contract` leaves. A unit is one ciphertext; its slots hold products, and the sums over the slots
-j, j + G, j + 2G, ... (G = groups) are the results. Multipliers are complex, one output in the real and one in
-the imaginary part, and each copy takes another pair: a unit has 2 * copies outputs in its 2G useful
-coefficients, which lie at multiples of the stride (N/2)/G. Units are merged so that one ciphertext carries
-the useful coefficients of many.
+`SumLayout` is the layout of a contraction. A unit is one ciphertext whose slots contain products. The sums
+over the slots j, j + G, j + 2G, ... (G = groups) are the results. Multipliers are complex, with one output in
+the real and one in the imaginary part, and each copy takes another pair. So a unit has 2 * copies outputs in
+its 2G useful coefficients, at multiples of the stride (N/2)/G. Merging puts the useful coefficients of many
+units into one ciphertext.
 
-Both say which coefficients an opening returns. For sums these are the useful ones and no others, so the
-requester gets sums over rows and nothing finer.
+Both define which coefficients an opening returns. For sums these are only the useful ones, so the requester
+gets sums over rows and nothing finer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["CkksLayout", "RowLayout", "SumLayout", "layout_of", "power_of_two"]
 
 
 def power_of_two(number: int) -> int:
-    """The least power of two that is not below."""
+    """Return the least power of two that is not below `number`."""
     return 1 << (number - 1).bit_length()
 
 
@@ -82,7 +82,7 @@ class RowLayout:
     levels = 0
 
     def slots(self, values: Floats) -> Floats:
-        """(rows, columns) values to (blocks, slots)."""
+        """Map (rows, columns) values to (blocks, slots)."""
         padded = np.zeros((self.ciphertexts * self.height, self.width))
         padded[: self.rows, : self.columns] = values.reshape(self.rows, self.columns)
         blocks = padded.reshape(self.ciphertexts, self.height, 1, self.width)
@@ -91,7 +91,7 @@ class RowLayout:
 
     @cached_property
     def places(self) -> list[NDArray[np.intp]]:
-        """The coefficients that an opening returns of each ciphertext: half of them, since slots are real."""
+        """The returned coefficients of each ciphertext: half of them, since slots are real."""
         return [np.arange(SLOTS)] * self.ciphertexts
 
     @property
@@ -99,21 +99,21 @@ class RowLayout:
         return self.ciphertexts * SLOTS
 
     def values(self, opened: Floats) -> Floats:
-        """Returned coefficients to values, the copies averaged."""
+        """Map returned coefficients to values, with the copies averaged."""
         slots = real_slots(opened.reshape(self.ciphertexts, SLOTS))
         shape = (self.ciphertexts * self.height, self.copies, self.width)
         table = slots.reshape(shape).mean(axis=1)[: self.rows, : self.columns]
         return np.ascontiguousarray(table).reshape(self.shape)
 
     def contracted(self, outputs: int) -> SumLayout:
-        """Where the sums over the rows will lie."""
+        """Return the layout of the sums over the rows."""
         shape = (outputs, self.columns) if len(self.shape) == 2 else (outputs,)
         return SumLayout(shape, self.width * min(self.copies, power_of_two((outputs + 1) // 2)))
 
 
 @dataclass(frozen=True)
 class SumLayout:
-    """Sums over slots, waiting to be merged and opened."""
+    """Sums over slots before merging and opening."""
 
     shape: tuple[int, ...]
     groups: int
@@ -144,7 +144,7 @@ class SumLayout:
 
     @cached_property
     def units_each(self) -> int:
-        """Units that one merged ciphertext holds at most."""
+        """The most units of one merged ciphertext."""
         return max(1, self.stride // LEAST_STRIDE)
 
     @cached_property
@@ -157,17 +157,17 @@ class SumLayout:
 
     @property
     def levels(self) -> int:
-        """Merges that lie upon each other, at most."""
+        """The most merges in sequence."""
         return (min(self.units, self.units_each) - 1).bit_length()
 
     def members(self, ciphertext: int) -> range:
-        """The units that are merged into one ciphertext."""
+        """Return the units of one merged ciphertext."""
         start = ciphertext * self.units_each
         return range(start, min(self.units, start + self.units_each))
 
     @cached_property
     def places(self) -> list[NDArray[np.intp]]:
-        """The coefficients that an opening returns of each merged ciphertext, unit by unit."""
+        """The returned coefficients of each merged ciphertext, unit by unit."""
         base = np.arange(2 * self.groups) * self.stride
         result: list[NDArray[np.intp]] = []
         for ciphertext in range(self.ciphertexts):
@@ -176,7 +176,7 @@ class SumLayout:
         return result
 
     def _offset(self, member: int) -> int:
-        """The second of a pair is shifted by half the stride, then by a quarter: bit i is stride/2^(i+1)."""
+        """Return a unit's shift: bit i of `member` shifts by stride/2^(i+1)."""
         return sum(self.stride >> (i + 1) for i in range(member.bit_length()) if member >> i & 1)
 
     @property
@@ -184,21 +184,21 @@ class SumLayout:
         return self.units * 2 * self.groups
 
     def values(self, opened: Floats) -> Floats:
-        """Returned coefficients to sums."""
+        """Map returned coefficients to sums."""
         results = sums(opened.reshape(self.units, 2 * self.groups), self.stride)
         pairs = results.reshape(self.units, self.copies, self.width)
         table = np.stack([pairs.real, pairs.imag], axis=1).reshape(-1, self.width)
         return np.ascontiguousarray(table[: self.outputs, : self.columns]).reshape(self.shape)
 
     def pairs(self, values: Floats) -> Complex:
-        """(outputs, ...) to (units, copies, ...) complex, two outputs in one number."""
+        """Map (outputs, ...) to (units, copies, ...) complex numbers of two outputs each."""
         padded = np.zeros((self.units * 2 * self.copies, *values.shape[1:]))
         padded[: self.outputs] = values
         halves = padded.reshape(self.units, 2, self.copies, *values.shape[1:])
         return np.asarray(halves[:, 0] + 1j * halves[:, 1])
 
     def polynomials(self, values: Floats) -> Floats:
-        """(units, N) coefficients of polynomials whose sums are `values`: a plain addend."""
+        """Return (units, N) coefficients of polynomials whose sums are `values`, as a plain addend."""
         table = np.zeros((self.outputs, self.width))
         table[:, : self.columns] = values.reshape(self.outputs, self.columns)
         useful = sum_coefficients(self.pairs(table).reshape(self.units, self.groups), self.stride)
@@ -211,7 +211,9 @@ CkksLayout = RowLayout | SumLayout
 
 
 def layout_of(shape: tuple[int, ...], code: int) -> CkksLayout:
-    """The layout that a frame announces; one that returns more than its shape needs is refused."""
+    """Return the layout that a frame announces. Raises FormatError if it returns more than its shape
+    needs.
+    """
     if code == 0:
         return RowLayout(shape)
     width, outputs = _width(shape[1] if len(shape) == 2 else 1), shape[0]

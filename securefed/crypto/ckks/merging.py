@@ -1,15 +1,14 @@
-"""Many units into few ciphertexts before an opening (Chen, Dai, Kim and Song 2020).
+"""Merging many units into few ciphertexts before an opening (Chen, Dai, Kim and Song 2020).
 
 Two ciphertexts a and b with useful coefficients at multiples of s become one with useful coefficients at
 multiples of s/2:
 
     merge(a, b) = (a + X^(s/2) b) + sigma(a - X^(s/2) b),   sigma: X -> X^(1 + 2N/s)
 
-sigma keeps X^(s k) and negates X^(s/2 + s k), so the useful coefficients come out doubled and what stood in
-their way is gone. Each merge is one key switch. The doubling is undone in advance: a unit that will take part
-in m merges is multiplied by the inverse of 2^m modulo q, which is exact where the coefficients double and
-harmless elsewhere. A unit without a partner moves up as it is: what stands at the places of the missing
-partner is never returned by the key-holder.
+sigma keeps X^(s k) and negates X^(s/2 + s k). So the useful coefficients are doubled and the others at their
+places cancel. Each merge is one key switch. The doubling is undone in advance: a unit with m merges is
+multiplied by the inverse of 2^m modulo q. That is exact where the coefficients double and harmless elsewhere.
+A unit without a partner moves up unchanged: the key-holder never returns the missing partner's places.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def _monomial(exponent: int) -> Any:
 
 
 def constant(number: int) -> Any:
-    """An integer as a SEAL plaintext: the same residue at every point."""
+    """Return an integer as a SEAL plaintext: the same residue at every point."""
     residues = np.array([number % prime for prime in DATA_PRIMES], dtype=np.uint64)
     return plaintext(np.broadcast_to(residues[:, None], (2, RING)))
 
@@ -46,7 +45,7 @@ def _halving(times: int) -> Any:
 
 
 def merges_of(member: int, count: int) -> int:
-    """In how many merges one of `count` units takes part."""
+    """Return the number of merges of one of `count` units."""
     merges = 0
     while count > 1:
         merges += (member ^ 1) < count
@@ -55,7 +54,7 @@ def merges_of(member: int, count: int) -> int:
 
 
 def merge(units: Sequence[Any], stride: int, galois_keys: Any) -> Any:
-    """One ciphertext with the useful coefficients of all the units, at the places that `Sums.places` says."""
+    """Return one ciphertext with the useful coefficients of all units, at `SumLayout.places`."""
     evaluator = engine().evaluator
     if len(units) == 1:
         return units[0]

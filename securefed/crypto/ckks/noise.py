@@ -1,8 +1,8 @@
-"""How large the noise of a ciphertext can be, and how much the key-holder adds to flood it.
+"""A bound on a ciphertext's noise, and the flooding that hides it at an opening.
 
-Whoever sees phase = value + noise exactly can solve for what the noise is made of: the secret key (Li and
-Micciancio 2021), or the multipliers. Each opening therefore adds a Gaussian flood whose deviation is a
-multiple of a bound on the noise; the bound depends on public numbers alone.
+A reader of the exact phase = value + noise can solve for the noise's parts: the secret key (Li and Micciancio
+2021) or the multipliers. So each opening adds a Gaussian flood whose deviation is a multiple of a bound on
+the noise. The bound depends on public numbers alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KEY_NORM = 2 * RING / 3 + 6 * sqrt(2 * RING / 9)
 FRESH_DEVIATION = sqrt((1 + _KEY_NORM) / 12)
 SWITCH_DEVIATION = sqrt(ERROR_DEVIATION**2 * 2 * RING / 3 + FRESH_DEVIATION**2)
 TAIL = sqrt(2 * (SECURITY_BITS + log2(MOST_REPLIES)) * log(2))
-"""Deviations that no reply of a key exceeds, but for 2^-s: 2^-(s + log2 tau) for each."""
+"""Deviations that no reply of a key exceeds, except with probability 2^-s: 2^-(s + log2 tau) for each."""
 MOST_MULTIPLIER_BITS = 60
 MOST_TERMS = 1 << 30
 _MOST_BLOCKS = 1 << 20
@@ -29,14 +29,14 @@ _MOST_BLOCKS = 1 << 20
 
 @dataclass(frozen=True)
 class Noise:
-    """What the noise of an array consists of, in public numbers; it travels with masked blocks."""
+    """The public numbers that determine an array's noise. They are sent with masked blocks."""
 
     terms: int = 1
-    """Encryptions that were added up; amplitudes, since they may share their randomness."""
+    """Added encryptions. Amplitudes add, since they may share their randomness."""
     multiplier_bits: int = 0
     """Multipliers are at most sqrt(2) * 2^multiplier_bits in every slot; 0 for no multiplier."""
     blocks: int = 1
-    """Products that were added up for one unit."""
+    """Added products of one unit."""
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
@@ -82,10 +82,10 @@ def noise_bound(noise: Noise, coefficients: int, units: int, levels: int) -> flo
 
 
 def flood_deviation(noise: Noise, coefficients: int, units: int, levels: int) -> float:
-    """sigma = sqrt(12 tau) * 2^(s/2) * |noise|: tau replies together are 2^-s from noise-free ones.
+    """Return sigma = sqrt(12 tau) * 2^(s/2) * |noise|: tau replies together are 2^-s from noise-free ones.
 
-    (Li, Micciancio, Schultz and Sorrell 2022: the divergence of one reply is |noise|^2 / (2 sigma^2), that
-    of tau replies tau times as much.)
+    (Li, Micciancio, Schultz and Sorrell 2022: the divergence of one reply is |noise|^2 / (2 sigma^2), that of
+    tau replies tau times as much.)
     """
     bound = noise_bound(noise, coefficients, units, levels)
     deviation = sqrt(12 * MOST_REPLIES) * 2.0 ** (SECURITY_BITS / 2) * bound

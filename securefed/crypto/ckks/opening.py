@@ -6,16 +6,16 @@
                                                   <-  residues
     - mask, centred, decoded, scale undone
 
-The key-holder sees uniform residues and a fresh c1. It returns the coefficients that the layout says, which
-for sums are as many as there are sums, so the requester learns the sums, blurred by the flood, and neither
-single rows nor the noise. For a disclosure the requester floods instead, and hands over the mask: then the
-key-holder learns the values and nothing of how they were computed.
+The key-holder sees uniform residues and a fresh c1. It returns the layout's coefficients, for sums as many as
+there are sums. So the requester learns the sums, blurred by the flood, but neither single rows nor the noise.
+For a disclosure the requester floods instead and hands over the mask. The key-holder then learns the values
+and nothing about their computation.
 
-Where this ends: the parties follow the protocol. A requester that announces less noise than it made, or
-sends a c1 of its own choosing, gets an answer that is flooded too little; the layout limits how many
-coefficients it gets, not what they are. The noise bound is heuristic (securefed.crypto.ckks.noise), and with
-inputs of both parties in one result independent flooding meets a weaker simulation notion than a sum that
-one party alone computed. SEAL's product by a plaintext does not run in constant time.
+Limits: the parties must follow the protocol. A requester that announces too little noise, or chooses c1
+itself, gets an answer with too little flooding. The layout limits how many coefficients it gets, not what
+they are. The noise bound is heuristic (securefed.crypto.ckks.noise). With inputs of both parties in one
+result, independent flooding meets a weaker simulation notion than a sum that one party alone computed. SEAL's
+product by a plaintext does not run in constant time.
 """
 
 from __future__ import annotations
@@ -54,33 +54,33 @@ _DIGEST_BYTES = 16
 
 
 def masked_bytes(layout: CkksLayout) -> int:
-    """The payload of a masked block."""
+    """Return the size of a masked block's payload."""
     return 8 * 2 * (layout.ciphertexts * RING + layout.coefficients)
 
 
 def answer_bytes(layout: CkksLayout) -> int:
-    """The payload of an opening or a disclosure."""
+    """Return the size of the payload of an opening or a disclosure."""
     return _DIGEST_BYTES + 8 * 2 * layout.coefficients
 
 
 def flood(layout: CkksLayout, noise: Noise) -> Words:
-    """Gaussian residues for the returned coefficients of one opening."""
+    """Draw Gaussian residues for the returned coefficients of one opening."""
     count = layout.coefficients
     return gaussian(secret_bytes(), count, flood_deviation(noise, count, layout.units, layout.levels))
 
 
 def decode(layout: CkksLayout, residues: Words, scale: int) -> Floats:
-    """Unmasked residues of the returned coefficients to values."""
+    """Map unmasked residues of the returned coefficients to values."""
     return layout.values(np.ldexp(centred(residues), -scale))
 
 
 def repeated(c1: Words) -> int:
-    """How many of these have another's c1, and so its randomness."""
+    """Count blocks that share c1, and so the randomness, with another."""
     return len(c1) - len({block.tobytes() for block in c1})
 
 
 class CkksMasked(Masked):
-    """c1 in full and c0 + mask at the coefficients that will be returned."""
+    """A block of c1 in full and c0 + mask at the returned coefficients."""
 
     public: CkksPublicKey
 
@@ -109,7 +109,7 @@ class CkksMasked(Masked):
 
     @cached_property
     def digest(self) -> bytes:
-        """Names this block in its answer."""
+        """Identifies this block in its answer."""
         return fingerprint(self._payload())
 
     def to_bytes(self) -> bytes:
@@ -153,7 +153,7 @@ class CkksOpened(Opened):
 
 
 def read_answer(frame: Frame, layout: CkksLayout) -> tuple[bytes, Words]:
-    """The digest and the residues of an opening or a disclosure."""
+    """Return the digest and the residues of an opening or a disclosure."""
     expected = answer_bytes(layout)
     if len(frame.payload) != expected:
         raise FormatError(f"{len(frame.payload)} bytes given, {expected} expected for {frame.shape}")
@@ -163,7 +163,7 @@ def read_answer(frame: Frame, layout: CkksLayout) -> tuple[bytes, Words]:
 
 
 class CkksMask(Mask):
-    """The residues that were added, and the scale of what lies under them."""
+    """The added residues, and the scale of the values under them."""
 
     def __init__(self, masked: CkksMasked, residues: Words, scale: int) -> None:
         super().__init__()

@@ -1,13 +1,12 @@
 """The one parameter set: ring, primes, scales, security margins. Both sides build it from this file.
 
 The ring is Z_q[X] / (X^N + 1) with N = 8192. The chain is three 60-bit primes, 180 bits of the 218 that the
-homomorphic encryption standard allows at this N for 128-bit security; the last prime serves key switching
-only, so data live modulo q = p0 * p1, just under 2^120. Nothing of a context is ever taken from a peer:
-frames carry a hash of the name and the primes, and a mismatch is refused.
+homomorphic encryption standard allows at this N for 128-bit security. The last prime serves key switching
+only, so data are modulo q = p0 * p1, just under 2^120. No part of a context is accepted from a peer. Frames
+have a hash of the name and the primes, and a mismatch is refused.
 
-Values are scaled to at most 1 and then by 2^76, multipliers likewise by 2^32; products are not rescaled, so
-they sit at 2^108. What is left below q/2 is for sums, and what lies between the noise and 2^76 is for the
-flooding at openings.
+Values are scaled to at most 1 and then by 2^76, multipliers by 2^32. Products are not rescaled, so they are
+at 2^108. The room below q/2 is for sums. The room between the noise and 2^76 is for flooding at openings.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ DATA_BITS = 76
 MULTIPLIER_BITS = 32
 LEAST_MULTIPLIER_BITS = 16
 CAPACITY_BITS = 118.0
-"""A coefficient of a result stays below 2^118; flooding has the rest of q/2, which is above 2^118.99."""
+"""A coefficient of a result stays below 2^118. Flooding has the rest of q/2, which is above 2^118.99."""
 ALIGNMENT_BITS = 4
-"""How far apart the private scales of two products may lie for their sum (declared always, used or not)."""
+"""The most bits between the private scales of two products in a sum (always declared)."""
 
 SECURITY_BITS = 40
 """s: statistical security of the flooding."""
 MOST_REPLIES = 1 << 20
-"""tau: openings that one key answers; then it has to be replaced."""
+"""tau: openings that one key answers before it must be replaced."""
 
 LEAST_STRIDE = 4
 GALOIS_STRIDES = tuple(1 << k for k in range(12, LEAST_STRIDE.bit_length() - 1, -1))
@@ -60,5 +59,7 @@ GALOIS_STRIDES = tuple(1 << k for k in range(12, LEAST_STRIDE.bit_length() - 1, 
 
 
 def galois_element(stride: int) -> int:
-    """The exponent of the automorphism that keeps X^(stride * k) and negates X^(stride/2 + stride * k)."""
+    """Return the exponent of the automorphism that keeps X^(stride * k) and negates X^(stride/2 + stride *
+    k).
+    """
     return 1 + 2 * RING // stride

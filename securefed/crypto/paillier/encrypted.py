@@ -1,10 +1,10 @@
-"""An array of Paillier ciphertexts, one value each, and what can be done to it without the secret key.
+"""An array of Paillier ciphertexts, one value each, and its operations without the secret key.
 
     E(a) * E(b) = E(a + b)        E(a) * (1 + n b) = E(a + b)        E(a) ** t = E(a t)        all mod n**2
 
-Results of arithmetic are exact integers at a known scale. They are not re-randomised: whoever computed
-them and lets them go calls `rerandomise` or `mask` first, since the key-holder can read multipliers out of
-randomness that was only raised to powers.
+Results of arithmetic are exact integers at a known scale. They are not re-randomised. Call `rerandomise` or
+`mask` before they leave: the key-holder can read multipliers out of randomness that was only raised to
+powers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["PaillierEncrypted", "each_power"]
 
 WHOLE = FixedPoint(bound=1.0, fraction_bits=0)
-"""The scale of 1 and -1, which are nobody's secret."""
+"""The scale of 1 and -1, which are not secret."""
 
 
 class PaillierEncrypted(Encrypted):
@@ -73,7 +73,7 @@ class PaillierEncrypted(Encrypted):
         return repeated(self._ciphertexts, self.public.n)
 
     def integers(self) -> list[int]:
-        """The ciphertexts as whole numbers mod n**2, row by row."""
+        """Return the ciphertexts as integers mod n**2, row by row."""
         return [int(c) for c in self._ciphertexts]
 
     def __sub__(self, other: Encrypted | ArrayLike) -> Encrypted:
@@ -97,7 +97,7 @@ class PaillierEncrypted(Encrypted):
         return result
 
     def mask(self, width: int | None = None) -> tuple[PaillierMasked, PaillierMask]:
-        """`width`: slots of that many bits and not the tightest, where both sides have to know them."""
+        """Mask the values. `width` sets the bits of a slot where both sides must know them."""
         if width is not None and width < self.extent.magnitude.bit_length() + 2:
             raise CapacityError(f"slots of {width} bits given, these values take more")
         layout = PackedLayout.of(self.public.bits, self.shape, self.extent, width)
@@ -126,7 +126,7 @@ class PaillierEncrypted(Encrypted):
         return PaillierEncrypted(self.public, self.shape, [a * b % square for a, b in pairs], extent)
 
     def _at(self, fraction_bits: int) -> list[mpz]:
-        """The ciphertexts at a finer scale."""
+        """Return the ciphertexts at a finer scale."""
         if fraction_bits == self.fraction_bits:
             return self._ciphertexts
         shift = mpz(1) << (fraction_bits - self.fraction_bits)
@@ -136,7 +136,7 @@ class PaillierEncrypted(Encrypted):
         return self.add_integers(to_integers(values, self.fraction_bits))
 
     def add_integers(self, integers: Sequence[int]) -> PaillierEncrypted:
-        """Plain integers at the array's own scale, up to its bound."""
+        """Add plain integers at the array's own scale, up to its bound."""
         extent = self.public.admit(self.extent.plus_plain())
         n, square = self.public.n, self.public.square
         sums = [c * (1 + n * m) % square for c, m in zip(self._ciphertexts, integers, strict=True)]
@@ -184,7 +184,7 @@ class PaillierEncrypted(Encrypted):
     def _pieces(
         self, multipliers: Multipliers, scale: MultiplierScale, size: int
     ) -> Iterator[ExponentColumn]:
-        """Column by column, `size` outputs each."""
+        """Yield the work column by column, with `size` outputs each."""
         columns, outputs, _ = multipliers.shape
         for j in range(columns):
             (integers,) = scale.integers(multipliers.block(slice(j, j + 1), EVERY))
@@ -193,7 +193,9 @@ class PaillierEncrypted(Encrypted):
 
 
 def each_power(item: tuple[mpz, list[mpz], list[int]]) -> list[mpz]:
-    """base ** exponent one by one; a top-level function, for other processes. All bases are units."""
+    """Return base ** exponent one by one. It is a top-level function for other processes; all bases are
+    units.
+    """
     square, bases, exponents = item
     negative = [i for i, exponent in enumerate(exponents) if exponent < 0]
     turned = dict(zip(negative, invert_all([bases[i] for i in negative], square), strict=True))

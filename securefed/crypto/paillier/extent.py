@@ -1,12 +1,11 @@
-"""The integers behind ciphertexts: their scale, how large they can be, and how they lie in plaintexts.
+"""The integers behind ciphertexts: their scale, their bound, and their places in plaintexts.
 
-An extent follows from declared ranges and from operations, never from values, and it is checked against
-the key before anything is computed: integers reach at most (n - 1) / 2 in magnitude, so that signs survive
-and nothing wraps.
+An extent follows from declared ranges and operations, never from values. It is checked against the key before
+any computation: integers reach at most (n - 1) / 2 in magnitude, so that signs survive and nothing wraps.
 
-Several integers share a plaintext, each in a slot of w bits: P = v_0 + v_1 * 2**w + v_2 * 2**(2 w) + ...
-P is signed, and taken mod n when it is encrypted. Unpacking goes from low to high, each slot centred around 0
-with its borrow handed on to the next.
+Several integers share a plaintext, each in a slot of w bits: P = v_0 + v_1 * 2**w + v_2 * 2**(2 w) + ... P is
+signed, and taken mod n for encryption. Unpacking goes from low to high. Each slot is centred around 0 and
+passes its borrow to the next.
 """
 
 from __future__ import annotations
@@ -46,7 +45,10 @@ Numbers = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Extent:
-    """Integers up to `magnitude`, each standing for integer * 2**-fraction_bits; `bound` is their bound."""
+    """The scale and bounds of integers that stand for integer * 2**-fraction_bits.
+
+    `magnitude` bounds the integers, and `bound` the numbers.
+    """
 
     fraction_bits: int
     magnitude: int
@@ -57,20 +59,20 @@ class Extent:
         return cls(fixed.fraction_bits, _largest(fixed.bound, fixed.fraction_bits), fixed.bound)
 
     def scaled(self, fraction_bits: int) -> Extent:
-        """The same numbers in finer steps."""
+        """Return the extent of the same numbers in finer steps."""
         return Extent(fraction_bits, self.magnitude << (fraction_bits - self.fraction_bits), self.bound)
 
     def plus(self, other: Extent) -> Extent:
-        """Of a sum of two arrays at one scale."""
+        """Return the extent of a sum of two arrays at one scale."""
         return Extent(self.fraction_bits, self.magnitude + other.magnitude, self.bound + other.bound)
 
     def plus_plain(self) -> Extent:
-        """Of a sum with plain numbers up to the bound."""
+        """Return the extent of a sum with plain numbers up to the bound."""
         addend = max(self.magnitude, _largest(self.bound, self.fraction_bits))
         return Extent(self.fraction_bits, self.magnitude + addend, 2 * self.bound)
 
     def times(self, scale: MultiplierScale, terms: int = 1) -> Extent:
-        """Of a sum of that many products by multipliers of that scale."""
+        """Return the extent of a sum of `terms` products with multipliers of that scale."""
         magnitude = self.magnitude * scale.limit * terms
         return Extent(self.fraction_bits + scale.fraction_bits, magnitude, self.bound * scale.bound * terms)
 
@@ -101,7 +103,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class MultiplierScale:
-    """Plain multipliers as integers: value ~ integer * 2**-fraction_bits, and the declared limits on both."""
+    """The scale of plain multipliers, value ~ integer * 2**-fraction_bits, and their declared limits."""
 
     fraction_bits: int
     limit: int
@@ -112,10 +114,10 @@ class MultiplierScale:
 
 
 def multiplier_scale(multipliers: Multipliers, fixed: FixedPoint | None) -> MultiplierScale:
-    """A public scale if one is given; else one of 24 significant bits that stays with the caller.
+    """Return the public scale `fixed`, or a private one of 24 significant bits.
 
-    In the second case the limit is 2**24 whatever the multipliers are, so that the number of ciphertexts of a
-    masked result says nothing about them, and the bound is the power of two that belongs to the scale.
+    A private limit is 2**24 for all multipliers, so the number of ciphertexts of a masked result says nothing
+    about them. The bound is the power of two of the scale.
     """
     if fixed is not None:
         limit = _largest(fixed.bound, fixed.fraction_bits)
@@ -138,7 +140,7 @@ def _common_twos(multipliers: Multipliers, scale: MultiplierScale) -> int:
 
 
 def to_integers(values: Floats, fraction_bits: int) -> list[int]:
-    """round(value * 2**fraction_bits) of each, of any size, row by row."""
+    """Return round(value * 2**fraction_bits) of each value, of any size, row by row."""
     with np.errstate(over="ignore"):
         scaled = np.rint(np.ldexp(values.ravel(), fraction_bits))
     if not np.isfinite(scaled).all():
@@ -147,7 +149,7 @@ def to_integers(values: Floats, fraction_bits: int) -> list[int]:
 
 
 def from_integers(integers: list[int], fraction_bits: int, shape: tuple[int, ...]) -> Floats:
-    """integer * 2**-fraction_bits of each, correctly rounded to float64 whatever the integer's size."""
+    """Return integer * 2**-fraction_bits of each, correctly rounded to float64."""
     up, down = 1 << max(0, -fraction_bits), 1 << max(0, fraction_bits)
     try:
         return np.array([value * up / down for value in integers], dtype=np.float64).reshape(shape)
@@ -156,23 +158,21 @@ def from_integers(integers: list[int], fraction_bits: int, shape: tuple[int, ...
 
 
 def _largest(bound: float, fraction_bits: int) -> int:
-    """The integer of largest magnitude that a number up to `bound` is encoded as."""
+    """Return the integer of largest magnitude that encodes a number up to `bound`."""
     top, bottom = bound.as_integer_ratio()
     return max(1, round(Fraction(top << max(0, fraction_bits), bottom << max(0, -fraction_bits))))
 
 
 def slots_for(modulus_bits: int, width: int) -> int:
-    """Return how many slots of this width a plaintext of that many bits has, sign included; at least one."""
+    """Return the number of slots of this width in a plaintext, sign included; at least one."""
     return max(1, (modulus_bits - 2) // width)
 
 
 def pack(values: Sequence[int], width: int) -> mpz:
     """Return the signed integer sum of values[j] * 2**(width * j).
 
-    Raises
-    ------
-    CapacityError unless every |value| is below 2**(width - 1): a slot that overflowed would run into its
-    neighbour and nobody would notice.
+    Raises CapacityError unless every |value| is below 2**(width - 1). A larger one would silently change its
+    neighbour's slot.
     """
     if not values:
         raise ShapeError("nothing to pack: the list of values is empty")
@@ -188,7 +188,7 @@ def pack(values: Sequence[int], width: int) -> mpz:
 
 
 def unpack(packed: int, width: int, count: int) -> list[int]:
-    """Return the `count` values of a packed integer; RangeError when it holds anything besides."""
+    """Return the `count` values of a packed integer. Raises RangeError if it has a remainder."""
     if count < 1:
         raise ShapeError(f"count: {count} given, at least 1 is allowed")
     if width < 2:
@@ -205,5 +205,5 @@ def unpack(packed: int, width: int, count: int) -> list[int]:
 
 
 def _offset(width: int, count: int) -> mpz:
-    """Half a slot in each of `count` slots."""
+    """Return half a slot in each of `count` slots."""
     return (mpz(1) << (width - 1)) * (((mpz(1) << (width * count)) - 1) // ((mpz(1) << width) - 1))

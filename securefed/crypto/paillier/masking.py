@@ -1,12 +1,12 @@
 """Masks and openings: exact, packed, one uniform integer mod n per ciphertext.
 
-The requester packs its results (Horner's rule on ciphertexts: c_hi ** (2**w) * c_lo), multiplies each
-packed ciphertext by (1 + n * mask) * r**n with the mask uniform mod n and r uniform in Z_n*, and sends
-that. The key-holder decrypts to value + mask mod n, which is uniform whatever the value is, and under
-randomness that is fresh, so that the ciphertext says nothing about multipliers either. It returns the whole
-integer and does not unpack. The requester subtracts mod n, unpacks and decodes.
+The requester packs its results (Horner's rule on ciphertexts: c_hi ** (2**w) * c_lo). It multiplies each
+packed ciphertext by (1 + n * mask) * r**n, with the mask uniform mod n and r uniform in Z_n*, and sends it.
+The key-holder decrypts to value + mask mod n, which is uniform for every value. The fresh randomness hides
+the multipliers. The key-holder returns the whole integer and does not unpack it. The requester subtracts mod
+n, unpacks and decodes.
 
-Requester: learns the values. Key-holder: learns the shape and the number of ciphertexts.
+The requester learns the values. The key-holder learns the shape and the number of ciphertexts.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ __all__ = [
 
 
 SHORT = 64
-"""Bits that a mask uniform mod n is never shorter by than n."""
+"""A mask uniform mod n is practically never this many bits shorter than n."""
 
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """How values lie in the plaintexts of a masked block: the requester's business, not the key-holder's."""
+    """The places of values in the plaintexts of a masked block. Only the requester needs it."""
 
     modulus_bits: int
     shape: tuple[int, ...]
@@ -65,7 +65,7 @@ class PackedLayout:
     def of(
         cls, modulus_bits: int, shape: tuple[int, ...], extent: Extent, width: int | None = None
     ) -> PackedLayout:
-        """The tightest one for an extent, or the one with that slot width."""
+        """Return the tightest layout for an extent, or the one with that slot width."""
         tight = extent.magnitude.bit_length() + 2
         return cls(modulus_bits, shape, width or tight, extent.fraction_bits, extent.magnitude)
 
@@ -82,7 +82,9 @@ class PackedLayout:
         return -(-self.entries // self.slots)
 
     def decode(self, plaintexts: Sequence[mpz], n: mpz) -> Floats:
-        """The values in plaintexts mod n; MaskError if those are of another mask, or altered."""
+        """Return the values in plaintexts mod n. Raises MaskError if those belong to another mask or were
+        altered.
+        """
         integers: list[int] = []
         for plaintext in plaintexts:
             count = min(self.slots, self.entries - len(integers))
@@ -97,9 +99,9 @@ class PackedLayout:
 
 
 def horner(item: tuple[mpz, int, list[mpz]]) -> mpz:
-    """One ciphertext of sum m_j * 2**(width * j), from (n**2, width, ciphertexts of the m_j).
+    """Return one ciphertext of sum m_j * 2**(width * j), from (n**2, width, ciphertexts of the m_j).
 
-    A top-level function, for other processes.
+    It is a top-level function for other processes.
     """
     square, width, group = item
     shift = mpz(1) << width
@@ -124,7 +126,7 @@ def mask_packed(
     masks: Sequence[mpz],
     residues: Sequence[mpz],
 ) -> tuple[PaillierMasked, PaillierMask]:
-    """Masking, once one mask mod n and one n-th residue are drawn for each packed ciphertext."""
+    """Mask each packed ciphertext with one mask mod n and one n-th residue."""
     n, square = public.n, public.square
     hidden = [
         c * (1 + n * mask) % square * residue % square
@@ -136,7 +138,7 @@ def mask_packed(
 
 
 class PaillierMasked(Masked):
-    """value + mask, packed and re-randomised."""
+    """A packed and re-randomised block of value + mask."""
 
     public: PaillierPublicKey
 
@@ -162,7 +164,7 @@ class PaillierMasked(Masked):
             )
 
     def integers(self) -> list[int]:
-        """The ciphertexts as whole numbers mod n**2."""
+        """Return the ciphertexts as integers mod n**2."""
         return [int(c) for c in self._ciphertexts]
 
     def to_bytes(self) -> bytes:
@@ -181,7 +183,7 @@ class PaillierMasked(Masked):
 
 
 class PaillierOpened(Opened):
-    """value + mask mod n: whole integers, uniform to whoever lacks the mask."""
+    """Integers value + mask mod n, uniform without the mask."""
 
     public: PaillierPublicKey
 
@@ -191,11 +193,11 @@ class PaillierOpened(Opened):
         self._plaintexts = list(plaintexts)
 
     def integers(self) -> list[int]:
-        """The opened plaintexts mod n."""
+        """Return the opened plaintexts mod n."""
         return [int(m) for m in self._plaintexts]
 
     def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> PaillierOpened:
-        """The values lie in slots of that width, at the scale that both sides agreed on."""
+        """Add noise to values in slots of that width, at the agreed scale."""
         slots, n = slots_for(self.public.bits, width), self.public.n
         addends = [pack(units[i : i + slots], width) for i in range(0, len(units), slots)]
         if len(addends) != len(self._plaintexts):
@@ -216,7 +218,7 @@ class PaillierOpened(Opened):
 
 
 class PaillierMask(Mask):
-    """The integers that hide one block, and how to read what is under them."""
+    """The integers that hide one block, and the layout of the values under them."""
 
     def __init__(self, public: PaillierPublicKey, layout: PackedLayout, masks: Sequence[mpz]) -> None:
         super().__init__()
@@ -248,7 +250,7 @@ class PaillierMask(Mask):
 
 
 def read_disclosure(masked: PaillierMasked, disclosure: bytes) -> PaillierMask:
-    """The mask of a block, from what its maker disclosed; checked before the block is opened."""
+    """Parse the disclosed mask of a block, and check it before the block is opened."""
     public = masked.public
     frame = Frame.from_bytes(disclosure, Kind.DISCLOSURE).expect(
         public.scheme, public.parameters, public.key_id
@@ -268,12 +270,12 @@ def read_disclosure(masked: PaillierMasked, disclosure: bytes) -> PaillierMask:
 
 
 def repeated(ciphertexts: Sequence[mpz], n: mpz) -> int:
-    """(1 + n m) r**n mod n is r**n mod n, whatever m is: two that are alike there have the same r."""
+    """Count ciphertexts that share r: (1 + n m) r**n mod n is r**n mod n for every m."""
     return len(ciphertexts) - len({c % n for c in ciphertexts})
 
 
 def join_integers(integers: Iterable[mpz], width: int) -> bytes:
-    """Fixed-width big-endian, one after the other."""
+    """Encode integers as fixed-width big-endian bytes."""
     return b"".join(integer.to_bytes(width, "big") for integer in integers)
 
 
@@ -294,7 +296,7 @@ def _read_plaintexts(public: PaillierPublicKey, payload: bytes, count: int) -> l
 
 
 def _block_count(frame: Frame, width: int) -> int:
-    """How many integers the payload holds: at least one, and no more than values."""
+    """Return the number of integers in the payload: at least one, at most one per value."""
     count, rest = divmod(len(frame.payload), width)
     entries = 1
     for size in frame.shape:

@@ -4,25 +4,24 @@ Half-size factors. Every base is x = r (1 + n e) mod n**2 with r = x mod n, and 
 
     prod x_i ** t_i  =  prod r_i ** t_i  *  (1 + n * sum t_i e_i)
 
-The sum takes small multiples of integers mod n and costs next to nothing, and a factor r_i below n makes a
-step of the product (multiply and reduce mod n**2) cost 0.6 of one with a factor below n**2.
+The sum takes small multiples of integers mod n and costs almost nothing. A factor r_i below n makes a step of
+the product (multiply and reduce mod n**2) cost 0.6 of one with a factor below n**2.
 
-Three methods, and a count of multiplications that picks one of them and its window for each shape:
+A count of multiplications picks one of three methods and its window for each shape:
 
-- *Straus* with sliding signed windows (wNAF): a table of odd powers of each base, shared by all outputs; then
-  for each output one squaring a bit and one step per non-zero digit, bits / (w + 1) of them a term.
-- *Pippenger*: for each output and each window, bases are multiplied into the bucket of their digit, and the
-  buckets are combined by running products. No tables; bits / w steps a term, and 2**w for the buckets. For
-  many rows.
+- *Straus* with sliding signed windows (wNAF): a table of odd powers of each base, shared by all outputs. Each
+  output takes one squaring a bit and one step per non-zero digit, bits / (w + 1) of them a term.
+- *Pippenger*: for each output and window, bases are multiplied into the bucket of their digit. Running
+  products combine the buckets. No tables; bits / w steps a term, and 2**w for the buckets. For many rows.
 - *Direct*, for multipliers that are all 0, 1 or -1: plain products.
 
-Negative digits: Straus and direct keep two accumulators an output, and one inversion of all the negative ones
-ends it; Pippenger takes the bases' inverses, which the half-size form needs anyway. Multipliers that are zero
-cost nothing. The result does not depend on the method, the window or who did which part, since residues mod
-n**2 have one representation.
+Straus and direct keep two accumulators an output for the signs of digits, and end with one inversion of all
+negative ones. Pippenger takes the bases' inverses, which the half-size form needs anyway. Zero multipliers
+cost nothing. The result does not depend on method, window or worker, since residues mod n**2 have one
+representation.
 
-Bases are units mod n**2, validated when they arrived. (GMP aborts the process on some calls with a base that
-has no inverse.)
+Bases are units mod n**2, validated on arrival. GMP aborts the process on some calls with a base that has no
+inverse.
 """
 
 from __future__ import annotations
@@ -44,28 +43,28 @@ Integers = NDArray[np.int64]
 
 # Costs in multiplications mod n**2, measured at 2048 and 3072 bits; they only have to rank the plans.
 STEP = 0.6
-"""Multiplication by a half-size factor at hand."""
+"""Multiplication by a half-size factor in cache."""
 TABLE_STEP = 0.75
-"""Multiplication by a half-size factor that has to be fetched from a large table."""
+"""Multiplication by a half-size factor from a large table."""
 SQUARING = 0.87
 HALVING = 1.8
-"""Bringing one base into half-size form."""
+"""Conversion of one base into half-size form."""
 TABLE_ENTRY = 1.4
 MOST_TABLE_BYTES = 1 << 28
 DIGITS_AT_ONCE = 1 << 13
-"""Exponents whose digits are held, whole outputs."""
+"""Exponents whose digits are in memory at once, whole outputs."""
 STRAUS_WINDOWS = range(2, 9)
 PIPPENGER_WINDOWS = range(2, 13)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to do one column."""
+    """The method and window for one column."""
 
     method: str
     window: int
     cost: float
-    """In multiplications mod n**2."""
+    """Cost in multiplications mod n**2."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +78,12 @@ class ExponentColumn:
 
 
 def column_powers(column: ExponentColumn) -> list[mpz]:
-    """The piece of work itself; a top-level function, for other processes."""
+    """Compute one piece of work. It is a top-level function for other processes."""
     return powers(column.bases, column.exponents, column.n)
 
 
 def powers(bases: list[mpz], exponents: Integers, n: mpz) -> list[mpz]:
-    """prod over i of bases[i] ** exponents[a, i] mod n**2, for every a."""
+    """Return prod over i of bases[i] ** exponents[a, i] mod n**2, for every a."""
     used = np.flatnonzero(exponents.any(axis=0))
     if used.size == 0:
         return [mpz(1)] * exponents.shape[0]
@@ -104,7 +103,10 @@ def _common_twos(exponents: Integers) -> int:
 
 
 def choose_plan(shape: tuple[int, ...], terms: int, bits: int, width: int) -> Plan:
-    """The cheapest plan for exponents of that shape, `terms` of them not 0; residues take `width` bytes."""
+    """Return the cheapest plan for exponents of that shape.
+
+    `terms` of them are not 0. Residues take `width` bytes.
+    """
     outputs, rows = shape
     if bits == 1:
         return Plan("direct", 1, float(terms))
@@ -204,7 +206,7 @@ def _straus(bases: list[mpz], exponents: Integers, n: mpz, window: int, bits: in
 
 
 def _in_parts(exponents: Integers, digits_of: Callable[[Integers], NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    """(digits, rows) of each output. All outputs' digits at once would take several times the exponents."""
+    """Yield the (digits, rows) of each output. All digits at once would take several times the memory."""
     size = max(1, DIGITS_AT_ONCE // exponents.shape[1])
     for start in range(0, len(exponents), size):
         digits = digits_of(exponents[start : start + size])
@@ -212,7 +214,7 @@ def _in_parts(exponents: Integers, digits_of: Callable[[Integers], NDArray[Any]]
 
 
 def _odd_powers(halves: _Halves, n: mpz, entries: int) -> list[list[tuple[mpz, mpz]]]:
-    """base, base**3, base**5, ... for each base, as pairs (r, e)."""
+    """Return base, base**3, base**5, ... for each base, as pairs (r, e)."""
     tables = []
     for r, e, s in zip(halves.r, halves.e, halves.s, strict=True):
         table = [(r, e)]
@@ -231,7 +233,9 @@ def _odd_powers(halves: _Halves, n: mpz, entries: int) -> list[list[tuple[mpz, m
 
 
 def _sliding_digits(exponents: Integers, window: int, bits: int) -> NDArray[np.int16]:
-    """digits[j], 0 or odd and below 2**(window - 1) in magnitude: exponents = sum of digits[j] * 2**j."""
+    """Return digits with exponents = sum of digits[j] * 2**j, each 0 or odd and below 2**(window - 1) in
+    magnitude.
+    """
     left = np.abs(exponents)
     sign = np.sign(exponents).astype(np.int16)
     digits = np.zeros((bits + 1, *exponents.shape), dtype=np.int16)
@@ -268,7 +272,7 @@ def _pippenger(bases: list[mpz], exponents: Integers, n: mpz, window: int, bits:
 
 
 def _buckets(halves: _Halves, places: list[int], digits: list[int], square: mpz) -> mpz:
-    """prod of r[places[k]] ** digits[k], with s for r where a digit is negative."""
+    """Return prod of r[places[k]] ** digits[k], with s for r where a digit is negative."""
     r, s = halves.r, halves.s
     buckets: list[mpz | None] = [None] * (max(max(digits), -min(digits)) + 1)
     for i, digit in zip(places, digits, strict=True):
@@ -287,9 +291,9 @@ def _buckets(halves: _Halves, places: list[int], digits: list[int], square: mpz)
 
 
 def _fixed_digits(exponents: Integers, window: int, levels: int) -> NDArray[np.int64]:
-    """digits[l] with exponents = sum of digits[l] * 2**(window * l).
+    """Return digits with exponents = sum of digits[l] * 2**(window * l).
 
-    All but the top ones are at most 2**(window - 1) in magnitude; the top one takes the last carry.
+    All but the top digits are at most 2**(window - 1) in magnitude. The top one takes the last carry.
     """
     left = np.abs(exponents)
     sign = np.sign(exponents)

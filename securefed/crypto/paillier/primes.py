@@ -1,9 +1,8 @@
 """Primes for Paillier keys, of the form p = 2 k r + 1 with r prime and k small.
 
-The form costs nothing in strength (r has all but about 20 bits of p, so p - 1 is as far from smooth as it
-gets, and p keeps more than a thousand bits of entropy) and gives the key's owner what encryption needs: the
-factors of p - 1, and with them a generator of Z_p*, and with that the p-th residues mod p**2 as powers of
-one fixed base (residues.py).
+The form does not weaken the key: r has all but about 20 bits of p, so p - 1 is far from smooth, and p keeps
+more than a thousand bits of entropy. It gives the owner the factors of p - 1 and so a generator of Z_p*. The
+p-th residues mod p**2 are then powers of one fixed base (residues.py), which speeds up encryption.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = [
 ]
 
 ROUNDS = 40
-"""GMP's count: a Baillie-PSW test, and Miller-Rabin rounds for what is above 24."""
+"""GMP's count: a Baillie-PSW test, then Miller-Rabin rounds above 24."""
 MOST_COFACTOR_BITS = 24
 SMALL_PRIMES_BELOW = 1 << 16
 
@@ -43,12 +42,12 @@ def _primorial(below: int) -> mpz:
 
 
 def small_primes_below(bits: int) -> int:
-    """Where trial division of a modulus of that size ends: at 2**16, sooner for the toy keys of tests."""
+    """Return the bound of trial division: 2**16, less for the toy keys of tests."""
     return min(SMALL_PRIMES_BELOW, 1 << max(2, bits // 4))
 
 
 def small_factor(n: mpz) -> int:
-    """The product of the small primes that divide n, 1 if none does. An honest test key's are not small."""
+    """Return the product of the small primes that divide n, or 1."""
     return int(gmpy2.gcd(n, _primorial(small_primes_below(n.bit_length()))))
 
 
@@ -64,7 +63,7 @@ def _factors_of_small(value: int) -> set[int]:
 
 @dataclass(frozen=True)
 class FactoredPrime:
-    """A prime p, and the k of p - 1 = 2 k r with r prime; 0 when the factors of p - 1 are not known."""
+    """A prime p and the k of p - 1 = 2 k r with r prime; k is 0 if the factors of p - 1 are unknown."""
 
     p: mpz
     cofactor: int = 0
@@ -85,7 +84,7 @@ class FactoredPrime:
         return self.cofactor > 0
 
     def primitive_root(self) -> mpz:
-        """The least generator of Z_p*. Which one it is does not matter: all have the same powers."""
+        """Return the least generator of Z_p*. All generators have the same powers."""
         if not self.factored:
             raise BadKey("the factors of p - 1 are not known for this prime")
         order = self.p - 1
@@ -98,7 +97,7 @@ class FactoredPrime:
 
 @dataclass(frozen=True)
 class PrimePair:
-    """The primes of a key, checked."""
+    """The checked primes of a key."""
 
     p: FactoredPrime
     q: FactoredPrime
@@ -112,7 +111,7 @@ class PrimePair:
 
     @classmethod
     def generate(cls, bits: int) -> PrimePair:
-        """Primes whose product has exactly `bits` bits. Randomness from the operating system."""
+        """Draw primes whose product has exactly `bits` bits, with the operating system's randomness."""
         return cls._generate_from(os.urandom, bits)
 
     @classmethod
@@ -129,7 +128,7 @@ class PrimePair:
 
 
 def check_primes(p: mpz, q: mpz) -> None:
-    """What has to hold between the two primes beyond each being prime."""
+    """Raise BadKey unless the two primes fit together."""
     n = p * q
     bits = n.bit_length()
     if p == q:
@@ -149,7 +148,9 @@ def check_primes(p: mpz, q: mpz) -> None:
 
 
 def _prime_from(source: ByteSource, bits: int) -> FactoredPrime:
-    """A prime of exactly `bits` bits, its two top bits set, so that a product of two has all its bits."""
+    """Draw a prime of exactly `bits` bits with its two top bits set, so that a product of two has all its
+    bits.
+    """
     cofactor_bits = max(1, min(20, bits // 4))
     low, high = (mpz(3) << (bits - 2)), (mpz(1) << bits)
     while True:

@@ -1,8 +1,8 @@
-"""The public side of a Paillier key: encrypts, computes, reads what arrives.
+"""The public side of a Paillier key: it encrypts, computes and parses what arrives.
 
-Whoever has it learns n and, of an encrypted array, its shape, its scale and the declared bound on its values.
-What arrives is validated before any arithmetic: keys for the forms that are known to be weak and by the proof
-that comes with them (proof.py), ciphertexts for being units mod n**2, every block for its announced length.
+Its owner's peers learn n and, of an encrypted array, its shape, scale and declared bound. Arrivals are
+validated before any arithmetic. Keys are checked for known weak forms and by their proof (proof.py),
+ciphertexts for being units mod n**2, and blocks for their announced length.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LEAST_BITS = 2048
 LEAST_TEST_BITS = 16
 MOST_BITS = 8192
 BLOCK = 512
-"""Ciphertexts between two ticks of a progress bar, and the unit in which long arrays are encoded."""
+"""Ciphertexts between two ticks of a progress bar, and the unit of encoding long arrays."""
 
 
 def check_size(bits: int, allow_small: bool) -> None:
@@ -51,9 +51,9 @@ def check_size(bits: int, allow_small: bool) -> None:
 
 
 class PaillierPublicKey(PublicKey):
-    """n, its owner's proof, and what follows.
+    """The modulus n and its owner's proof.
 
-    The proof is checked where a key arrives (`from_frame`), not here: its owner has just made it.
+    `from_frame` checks the proof where a key arrives. The constructor does not: the owner has just made it.
     """
 
     scheme: ClassVar[Scheme] = Scheme.PAILLIER
@@ -85,7 +85,9 @@ class PaillierPublicKey(PublicKey):
         return bytes(self.n.to_bytes(self.plaintext_bytes, "big"))
 
     def to_bytes(self) -> bytes:
-        """n and the roots of its proof, each as long as n; the frame's first number is that length."""
+        """Return a frame of n and the roots of its proof, each as long as n. Its first number is that
+        length.
+        """
         size = self.plaintext_bytes
         payload = self._n_bytes() + b"".join(root.to_bytes(size, "big") for root in self._proof)
         return self.frame(Kind.PUBLIC_KEY, payload, numbers=(size, 0, 0, 0)).to_bytes()
@@ -94,8 +96,10 @@ class PaillierPublicKey(PublicKey):
     def from_frame(
         cls, frame: Frame, *, allow_small: bool = False, context: bytes = b""
     ) -> PaillierPublicKey:
-        """A key that arrived: refused when it is even, short, a power, prime, has small factors, or comes
-        without a proof, for this context, that n and phi(n) have no factor in common.
+        """Parse a key that arrived.
+
+        Raises BadKey if n is even, short, a power, prime or has small factors, or without a valid proof for
+        this context that n and phi(n) have no common factor.
         """
         size, *rest = frame.numbers
         if frame.shape or any(rest) or size < 0:
@@ -119,7 +123,7 @@ class PaillierPublicKey(PublicKey):
     # Encryption
 
     def draw(self, count: int) -> list[mpz]:
-        """r**n mod n**2, r uniform in Z_n*, `count` times."""
+        """Draw `count` values r**n mod n**2, with r uniform in Z_n*."""
         return self._powers(uniform_units(self.n, count)) if count else []
 
     def _powers(self, units: Sequence[mpz]) -> list[mpz]:
@@ -132,12 +136,12 @@ class PaillierPublicKey(PublicKey):
         return encrypt_array(self, self, values, fixed)
 
     def combine(self, plaintexts: Iterable[int], residues: Iterable[mpz]) -> list[mpz]:
-        """(1 + n m) * residue mod n**2 of each: encryption, once the randomness is there; m is signed."""
+        """Return (1 + n m) * residue mod n**2 of each: encryption with drawn randomness. m is signed."""
         n, square = self.n, self.square
         return [(1 + n * m) * residue % square for m, residue in zip(plaintexts, residues, strict=True)]
 
     def admit(self, extent: Extent) -> Extent:
-        """The extent itself, or CapacityError when its integers could leave the signed plaintext space."""
+        """Return the extent. Raises CapacityError if its integers could leave the signed plaintext space."""
         if 2 * extent.magnitude >= self.n or not isfinite(extent.bound):
             raise CapacityError(
                 f"integers of {extent.magnitude.bit_length()} bits, signed, do not fit a key of {self.bits}"
@@ -147,7 +151,7 @@ class PaillierPublicKey(PublicKey):
     # What arrives
 
     def checked(self, ciphertexts: list[mpz]) -> list[mpz]:
-        """The ciphertexts themselves, or BadCiphertext with the first index that is not a unit below n**2."""
+        """Return the ciphertexts. Raises BadCiphertext with the first index that is not a unit below n**2."""
         n, product = self.n, mpz(1)
         for index, c in enumerate(ciphertexts):
             if not 0 < c < self.square:
@@ -178,13 +182,13 @@ class PaillierPublicKey(PublicKey):
 
 
 def unit_powers(item: tuple[mpz, list[mpz]]) -> list[mpz]:
-    """r**n mod n**2 for the units r of (n, units); a top-level function, for other processes."""
+    """Return r**n mod n**2 for the units r of (n, units). It is a top-level function for other processes."""
     n, units = item
     return PublicResidues(n)._powers(units)
 
 
 def cut(items: Sequence[mpz], workers: int) -> list[list[mpz]]:
-    """In one piece for one worker, else in about four for each."""
+    """Split into one piece for one worker, else into about four for each."""
     size = max(1, -(-len(items) // (4 * workers if workers > 1 else 1)))
     return [list(items[i : i + size]) for i in range(0, len(items), size)]
 
@@ -192,7 +196,7 @@ def cut(items: Sequence[mpz], workers: int) -> list[list[mpz]]:
 def encrypt_array(
     public: PaillierPublicKey, residues: Residues, values: Floats, fixed: FixedPoint
 ) -> PaillierEncrypted:
-    """One value a ciphertext, under residues from the public side or from the owner."""
+    """Encrypt one value per ciphertext, under residues from the public side or from the owner."""
     extent = public.admit(Extent.fresh(fixed))
     integers = fixed.encode(values).ravel()
     ciphertexts: list[mpz] = []
@@ -208,5 +212,5 @@ def _parameters(bits: int) -> bytes:
 
 
 def strong_parameters() -> dict[str, str]:
-    """Parameter sets of documented strength (docs/security.md), by fingerprint."""
+    """Return the parameter sets of documented strength (docs/security.md), by fingerprint."""
     return {_parameters(bits).hex(): f"paillier {bits} bits" for bits in range(LEAST_BITS, MOST_BITS + 1)}

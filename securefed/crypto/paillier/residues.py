@@ -1,27 +1,25 @@
-"""n-th residues mod n**2: the randomness of Paillier ciphertexts, drawn by anybody and, faster, by the
-key's owner.
+"""n-th residues mod n**2, the randomness of Paillier ciphertexts. The key's owner draws them faster.
 
-A ciphertext of m is (1 + n m) * r**n mod n**2 with r uniform in Z_n*. What the sampler has to produce is
-r**n.
+A ciphertext of m is (1 + n m) * r**n mod n**2 with r uniform in Z_n*. The sampler produces r**n.
 
-*Anybody* draws r and raises it to the n-th power.
+*Any party* draws r and raises it to the n-th power.
 
-*The owner* draws from the same distribution by knowing its structure. r**n mod n**2 depends on r mod n
-alone, and r -> r**n is one to one because gcd(n, phi(n)) = 1 (checked for every key): r**n is uniform over
-the phi(n) n-th residues. By the Chinese remainder theorem that group is the product of the n-th residues
-mod p**2 and those mod q**2. Z_{p^2}* is cyclic of order p (p - 1) and gcd(n, p (p - 1)) = p, so the n-th
-residues mod p**2 are the p-th residues, the subgroup of order p - 1. Uniform there, in two ways:
+*The owner* draws from the same distribution through its structure. r**n mod n**2 depends only on r mod n, and
+r -> r**n is one to one because gcd(n, phi(n)) = 1 (checked for every key). So r**n is uniform over the phi(n)
+n-th residues. By the Chinese remainder theorem that group is the product of the n-th residues mod p**2 and
+those mod q**2. Z_{p^2}* is cyclic of order p (p - 1) and gcd(n, p (p - 1)) = p. So the n-th residues mod p**2
+are the p-th residues, the subgroup of order p - 1. There are two ways to draw uniformly from it:
 
-- g**x with x uniform mod p - 1 and g = a**p mod p**2 for a generator a of Z_p*: a fixed base, hence table
-  look-ups and one multiplication for every eight bits of x. It takes the factors of p - 1, which keys made
+- g**x with x uniform mod p - 1 and g = a**p mod p**2 for a generator a of Z_p*. The base is fixed, so each
+  eight bits of x take a table look-up and one multiplication. It needs the factors of p - 1, which keys made
   here have.
-- y**p with y uniform in 1 .. p - 1, one to one again: for keys from elsewhere.
+- y**p with y uniform in 1 .. p - 1, again one to one, for keys from elsewhere.
 
-Both give exactly the standard distribution; neither is the short-exponent variant of Damgard, Jurik and
-Nielsen, and no assumption is added.
+Both give exactly the standard distribution. Neither is the short-exponent variant of Damgard, Jurik and
+Nielsen, and neither adds an assumption.
 
 *The multiplication.* Every residue mod p**2 is a (1 + p e) with a < p, and the e add up under products.
-Tables hold (a, e), so that two table entries make one factor below p**2 without a reduction.
+Tables have (a, e), so that two table entries make one factor below p**2 without a reduction.
 """
 
 from __future__ import annotations
@@ -41,13 +39,13 @@ __all__ = ["OwnerResidues", "PublicResidues", "Residues", "invert_all"]
 
 
 class Residues(Protocol):
-    """Draws n-th residues mod n**2, independent and uniform."""
+    """A source of independent uniform n-th residues mod n**2."""
 
     def draw(self, count: int) -> list[mpz]: ...
 
 
 class PublicResidues:
-    """r**n with r uniform in Z_n*: what everybody can do."""
+    """Residues r**n with r uniform in Z_n*, for any party."""
 
     def __init__(self, n: mpz) -> None:
         self._n = n
@@ -57,12 +55,12 @@ class PublicResidues:
         return self._powers(uniform_units(self._n, count))
 
     def _powers(self, units: Sequence[mpz]) -> list[mpz]:
-        """r**n for each r; GMP runs without the interpreter's lock."""
+        """Return r**n for each r. GMP runs without the interpreter's lock."""
         return list(gmpy2.powmod_base_list(list(units), self._n, self._square))
 
 
 class OwnerResidues:
-    """The same distribution for whoever knows p and q. Tables are built at the first draw, and not saved."""
+    """The same distribution for the owner of p and q. The first draw builds tables, which are not saved."""
 
     def __init__(self, primes: PrimePair) -> None:
         self._p = _sampler(primes.p)
@@ -78,7 +76,7 @@ class OwnerResidues:
         return self._residues([(self._p.choose(source), self._q.choose(source)) for _ in range(count)])
 
     def _residues(self, choices: Sequence[tuple[mpz, mpz]]) -> list[mpz]:
-        """The residues that belong to choices at p and at q; every residue belongs to exactly one pair."""
+        """Return the residues of choices at p and at q. Every residue has exactly one pair."""
         mod_p = self._p.residues([choice for choice, _ in choices])
         mod_q = self._q.residues([choice for _, choice in choices])
         return [
@@ -100,7 +98,7 @@ def _sampler(prime: FactoredPrime) -> _AtPrime:
 
 
 class _Power:
-    """y -> y**p mod p**2."""
+    """The map y -> y**p mod p**2."""
 
     def __init__(self, p: mpz) -> None:
         self._p = p
@@ -114,7 +112,7 @@ class _Power:
 
 
 class _FixedBase:
-    """x -> g**x mod p**2, g of order p - 1, by windows of one byte."""
+    """The map x -> g**x mod p**2, with g of order p - 1, by windows of one byte."""
 
     def __init__(self, prime: FactoredPrime) -> None:
         self._prime = prime
@@ -142,7 +140,7 @@ class _FixedBase:
         return power * (1 + self._p * part) % square
 
     def _tables(self) -> tuple[list[tuple[mpz, ...]], list[tuple[mpz, ...]]]:
-        """a and e of g**(d * 256**i), for every place i and byte d."""
+        """Return a and e of g**(d * 256**i), for every place i and byte d."""
         p, square = self._p, self._square
         step = gmpy2.powmod(self._prime.primitive_root(), p, square)
         all_factors, all_shares = [], []
@@ -164,7 +162,7 @@ class _FixedBase:
 
 
 def invert_all(units: Sequence[mpz], modulus: mpz) -> list[mpz]:
-    """The inverse of each, for one inversion and three multiplications a unit (Montgomery's trick)."""
+    """Return the inverse of each unit with one inversion in all (Montgomery's trick)."""
     products = [mpz(1)]
     for unit in units:
         products.append(products[-1] * unit % modulus)

@@ -1,7 +1,7 @@
 """A Paillier key pair: generation, its proof, the owner's encryption, opening.
 
-The owner opens masked blocks only, and what comes out are integers mod n that are uniform to it. Its own
-encryptions have exactly the distribution that everybody's have (residues.py).
+The owner opens only masked blocks and gets integers mod n that are uniform to it. Its own encryptions have
+exactly the distribution of all others (residues.py).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ __all__ = ["PaillierSecretKey", "generate_secret_key"]
 
 HEAD = struct.Struct("<2H2I")
 WORTH_SHARING = 64
-"""Fewer residues than this are not worth building tables in other processes for."""
+"""Fewer residues than this do not justify building tables in other processes."""
 
 
 def generate_secret_key(bits: int = 3072, *, allow_small: bool = False) -> PaillierSecretKey:
-    """A fresh key with a modulus of exactly that many bits; below 2048 only with the switch for tests."""
+    """Return a new key with a modulus of exactly that many bits; below 2048 only with `allow_small`."""
     check_size(bits, allow_small)
     return PaillierSecretKey(PrimePair.generate(bits), allow_small=allow_small)
 
 
 class PaillierSecretKey(SecretKey):
-    """The primes. Held by a KeyHolder and by nothing else."""
+    """The primes of a key. Only a KeyHolder has them."""
 
     public: PaillierPublicKey
 
@@ -58,7 +58,7 @@ class PaillierSecretKey(SecretKey):
 
     @classmethod
     def from_primes(cls, p: int, q: int, *, allow_small: bool = False) -> PaillierSecretKey:
-        """A key of given primes, phe's for example. Its owner encrypts slower: p - 1 is not factored."""
+        """Return a key with these primes, for example phe's. Encryption is slower: p - 1 is not factored."""
         if min(p, q) < 2:
             raise BadKey("p, q: two different odd primes are allowed")
         return cls(PrimePair(FactoredPrime(mpz(p)), FactoredPrime(mpz(q))), allow_small=allow_small)
@@ -67,7 +67,7 @@ class PaillierSecretKey(SecretKey):
         return encrypt_array(self.public, self, values, fixed)
 
     def draw(self, count: int) -> list[mpz]:
-        """n-th residues mod n**2, uniform: see residues.py."""
+        """Draw uniform n-th residues mod n**2 (residues.py)."""
         mapper = self.public.mapper.local
         if mapper.workers == 1 or count < WORTH_SHARING:
             return self._residues.draw(count)
@@ -76,7 +76,7 @@ class PaillierSecretKey(SecretKey):
         return [residue for piece in mapper.map(owner_draw, pieces) for residue in piece]
 
     def open(self, masked: PaillierMasked) -> PaillierOpened:
-        """Whole integers mod n, as they are: how the requester's values lie in them is not known here."""
+        """Return whole integers mod n. The key-holder does not know the layout of the values in them."""
         if not isinstance(masked, PaillierMasked):
             raise OpeningRefused(f"a {type(masked).__name__} given, a block under a uniform mask is allowed")
         if masked.public.key_id != self.public.key_id:
@@ -93,7 +93,7 @@ class PaillierSecretKey(SecretKey):
         return PaillierOpened(self.public, masked.shape, plaintexts)
 
     def _admit(self, ciphertexts: Sequence[mpz]) -> None:
-        """Every ciphertext once, whatever stands beside it or above it: an honest one is fresh."""
+        """Admit every ciphertext only once, in whatever block it is. An honest one is fresh."""
         width = self.public.ciphertext_bytes
         self.memory.admit([hashlib.sha256(c.to_bytes(width, "big")).digest() for c in ciphertexts])
 
@@ -109,7 +109,7 @@ class PaillierSecretKey(SecretKey):
 
     @classmethod
     def from_frame(cls, frame: Frame, *, allow_small: bool = False) -> PaillierSecretKey:
-        """A key out of a key file. The primes are tested again, and have to make the key that it names."""
+        """Parse a key from a key file. The primes are tested again and must match the named key."""
         payload = frame.payload
         if len(payload) < HEAD.size:
             raise FormatError(f"{len(payload)} bytes of secret key given, at least {HEAD.size} expected")
@@ -131,7 +131,7 @@ class PaillierSecretKey(SecretKey):
 
 
 class _Opener:
-    """Decryption by the Chinese remainder theorem: m mod p out of c**(p - 1) mod p**2, likewise mod q."""
+    """Decryption by the Chinese remainder theorem: m mod p from c**(p - 1) mod p**2, and the same mod q."""
 
     def __init__(self, p: mpz, q: mpz) -> None:
         self._p, self._q = p, q
