@@ -5,6 +5,7 @@ Tests compare with it, and naive variants are built from it. No run takes it: it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -29,10 +30,12 @@ from securefed.crypto.blind.shares import (
     matmul,
     negate,
     to_bytes,
-    uniform,
+    uniform_from,
     zeros,
 )
 from securefed.crypto.errors import BadKey, FormatError
+from securefed.crypto.lattice.sampling import key_stream
+from securefed.crypto.randomness import ByteSource
 from securefed.crypto.scheme import SERIAL, Mapper
 
 __all__ = ["CLEAR", "limbs_of"]
@@ -96,13 +99,14 @@ class ClearPublic(CrossPublic):
     def blocks(self, product: Product) -> list[tuple[int, int]]:
         return _blocks(product)
 
-    def evaluate(self, product: Product) -> Evaluation:
-        return ClearEvaluation(product)
+    def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
+        return ClearEvaluation(product, os.urandom if seed is None else key_stream(seed))
 
 
 class ClearEvaluation(Evaluation):
-    def __init__(self, product: Product) -> None:
+    def __init__(self, product: Product, source: ByteSource) -> None:
         self._product, self._total = product, zeros(product.left, product.right)
+        self._source = source
         self._due = dict(enumerate(_blocks(product)))
         self._finished = False
 
@@ -121,7 +125,7 @@ class ClearEvaluation(Evaluation):
         if self._due:
             raise FormatError(f"{len(self._due)} blocks of the product have not come")
         self._finished = True
-        mask = uniform(self._product.left, self._product.right)
+        mask = uniform_from(self._source, self._product.left, self._product.right)
         return to_bytes(add(self._total, mask)), negate(mask)
 
 

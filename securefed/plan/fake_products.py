@@ -91,7 +91,7 @@ class CountingKey(CrossKey, CrossPublic):
         self._counter.note("read", product)
         return self._counter.share(product)
 
-    def evaluate(self, product: Product) -> Evaluation:
+    def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
         return CountingEvaluation(self._counter, product)
 
     def to_bytes(self) -> bytes:

@@ -139,8 +139,12 @@ class CrossPublic(ABC):
         """As the key's."""
 
     @abstractmethod
-    def evaluate(self, product: Product) -> Evaluation:
-        """Begin one product."""
+    def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
+        """Begin one product.
+
+        `seed`: secret bytes from which all randomness of the reply follows, so that the same question has the
+        same reply. It has to depend on both factors and on the key. Without one the operating system draws.
+        """
 
 
 class Evaluation(ABC):

@@ -39,6 +39,7 @@ lie in the same slots. With 2**b added in each slot, a ciphertext of the reply h
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -77,7 +78,7 @@ from securefed.crypto.paillier.proof import prove, roots_needed
 from securefed.crypto.paillier.public import PaillierPublicKey, check_size, cut, unit_powers
 from securefed.crypto.paillier.residues import OwnerResidues
 from securefed.crypto.paillier.secret import PaillierSecretKey, _Opener
-from securefed.crypto.randomness import uniform_many_below, uniform_units
+from securefed.crypto.randomness import ByteSource, _below_from, _unit_from
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.wire import HEADER, Frame, Kind
 
@@ -344,15 +345,15 @@ class PaillierCrossPublic(CrossPublic):
     def blocks(self, product: Product) -> list[tuple[int, int]]:
         return PaillierLengths(self._public.bits).blocks(product)
 
-    def evaluate(self, product: Product) -> Evaluation:
-        return PaillierEvaluation(self._public, product)
+    def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
+        return PaillierEvaluation(self._public, product, os.urandom if seed is None else key_stream(seed))
 
 
 class PaillierEvaluation(Evaluation):
     """Products of powers so far, for each group of columns of U and each column of V, then packed."""
 
-    def __init__(self, public: PaillierPublicKey, product: Product) -> None:
-        self._public, self._product = public, product
+    def __init__(self, public: PaillierPublicKey, product: Product, source: ByteSource) -> None:
+        self._public, self._product, self._source = public, product, source
         self._slots = Slots.of(product, public.bits)
         self._due = dict(enumerate(PaillierLengths(public.bits).blocks(product)))
         self._sums = [mpz(1)] * (self._slots.groups * product.right)
@@ -404,7 +405,7 @@ class PaillierEvaluation(Evaluation):
         ]
         shift = slots.width * slots.columns
         packed = mapper.map(horner, [(square, shift, chunk) for chunk in chunks])
-        units = cut(uniform_units(n, len(packed)), mapper.workers)
+        units = cut([_unit_from(self._source, n) for _ in packed], mapper.workers)
         residues = [r for piece in mapper.map(unit_powers, [(n, units_) for units_ in units]) for r in piece]
         self._hidden = [c * residue % square for c, residue in zip(packed, residues, strict=True)]
         self._sums = []
@@ -417,7 +418,7 @@ class PaillierEvaluation(Evaluation):
         self._finished = True
         n, square, hidden = self._public.n, self._public.square, self._hidden
         self._hidden = []
-        masks, offset = uniform_many_below(n, len(hidden)), self._slots.offset
+        masks, offset = [_below_from(self._source, n) for _ in hidden], self._slots.offset
         replied = [
             c * (1 + n * ((mask + offset) % n)) % square for c, mask in zip(hidden, masks, strict=True)
         ]

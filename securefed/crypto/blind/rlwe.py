@@ -157,15 +157,16 @@ class RlwePublic(CrossPublic):
     def blocks(self, product: Product) -> list[tuple[int, int]]:
         return layout(product).blocks()
 
-    def evaluate(self, product: Product) -> Evaluation:
-        return RlweEvaluation(layout(product), self._rerandomiser)
+    def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
+        source = secret_bytes() if seed is None else key_stream(seed)
+        return RlweEvaluation(layout(product), self._rerandomiser, source)
 
 
 class RlweEvaluation(Evaluation):
     """Sums of ciphertexts times V, until they are answered."""
 
-    def __init__(self, plan: Layout, rerandomiser: Rerandomiser) -> None:
-        self._plan, self._rerandomiser = plan, rerandomiser
+    def __init__(self, plan: Layout, rerandomiser: Rerandomiser, source: ByteSource) -> None:
+        self._plan, self._rerandomiser, self._source = plan, rerandomiser, source
         self._due = dict(enumerate(plan.blocks()))
         self._totals: list[Sums] = []
         self._finished = False
@@ -196,16 +197,13 @@ class RlweEvaluation(Evaluation):
             del self._due[block]
 
     def finish(self) -> tuple[bytes, Share]:
-        return self._finish_from(secret_bytes())
-
-    def _finish_from(self, source: ByteSource) -> tuple[bytes, Share]:
         if self._finished:
             raise FormatError("the product was answered before: a mask serves once")
         if self._due:
             raise FormatError(f"{len(self._due)} blocks of the product have not come")
         self._finished = True
         totals, self._totals = self._totals, []
-        return responded(source, self._plan, totals, self._rerandomiser)
+        return responded(self._source, self._plan, totals, self._rerandomiser)
 
 
 def _generate() -> CrossKey:

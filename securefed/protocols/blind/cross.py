@@ -162,10 +162,17 @@ class Multiplier:
         return [await self.link.receive("operand", self.peer, round=round, step=step) for _ in range(count)]
 
     def multiply_kept(
-        self, product: Product, blocks: list[bytes], operand: Operand, *, step: int, round: int = 0
+        self,
+        product: Product,
+        blocks: list[bytes],
+        operand: Operand,
+        seed: bytes,
+        *,
+        step: int,
+        round: int = 0,
     ) -> Share:
-        """The same for a left factor that was kept."""
-        evaluation = self.public.evaluate(product)
+        """The same for a left factor that was kept. `seed`: what the reply's randomness follows from."""
+        evaluation = self.public.evaluate(product, seed)
         with self.link.activity("products"):
             evaluation.add(dict(enumerate(blocks)), operand, self._mapper)
         return self.reply(evaluation, step=step, round=round)

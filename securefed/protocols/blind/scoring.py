@@ -13,11 +13,12 @@ two, or the helper S) share phi. Rows are scored in chunks:
 L adds its own shares and has the blurred score modulo 2**(f + m): at most p + m bits a row, whatever it sent.
 With two parties the second holder is k, and nothing passes between the two.
 
-The blur is a keyed function of the row, of its place and of everything that the score follows from: all bytes
-of the question, [[phi_k^L]] as it came, and the shares of the model that are multiplied. So the same question
-has the same answer, and another one or another model, by however little, has another blur. Each party that is
-scored adds its own and books p + m bits for every person in its score ledger. A helper that adds nothing
-changes nothing.
+The blur is a keyed function of the row, of its place and of everything that the score follows from: the label
+party's key, all bytes of the question, [[phi_k^L]] as it came, the shares of the model that are multiplied,
+and all rows of the chunk. So the same question has the same answer, and another one, by however little, has
+another blur. The randomness of replies follows from the same, so that the same question has the same bytes in
+return. Each party that is scored adds its own blur and books p + m bits for every person in its score ledger.
+A helper that adds nothing changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256, shake_256
+from hashlib import blake2b, sha256, shake_256
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from securefed.crypto.blind import shares
 from securefed.crypto.blind.interface import NONCE_BYTES, CrossScheme, Product
 from securefed.crypto.blind.shares import LIMBS, Floats, Share
 from securefed.crypto.errors import FormatError
+from securefed.crypto.lattice.sampling import SEED_BYTES
 from securefed.crypto.scheme import Mapper
 from securefed.errors import DataError, SettingError
 from securefed.protocols.blind.cross import Encryptor, Multiplier, operand_of
@@ -323,9 +325,10 @@ async def _answer(
         question = await link.receive("question", plan.helper, round=t, step=step)
         if len(question) != sha256().digest_size:
             raise FormatError(f"question: {len(question)} bytes given, {sha256().digest_size} are due")
+    context = _context(question, keys, part, own)
     noises, facts = guard.noises(
         rows,
-        _hash([question, *part.sealed, *map(shares.to_bytes, part.blocks.values())]),
+        context,
         plan.outputs,
         precision_bits=plan.precision,
         fraction_bits=SCORE_BITS,
@@ -334,16 +337,20 @@ async def _answer(
     total = shares.add(shares.matmul(own, part.blocks[link.name]), _noise_limbs(noises))
     for first in range(0, size, SEALED_ROWS):
         last = min(first + SEALED_ROWS, size)
-        operand = _padded(own[:, first:last])
+        operand, seed = _padded(own[:, first:last]), _reply_seed(guard.key, context, first)
         share = keys.multiply_kept(
-            plan.sealed_product(link.name), part.sealed, operand_of(operand), step=step, round=t
+            plan.sealed_product(link.name), part.sealed, operand_of(operand), seed, step=step, round=t
         )
         total[:, first:last] += share.transpose(0, 2, 1)[:, : last - first]
     total = shares.carry(total)
     if plan.helper is not None:
-        link.send(plan.helper, "score-share", shares.to_bytes(total), round=t, step=step, facts=facts)
+        told = shares.to_bytes(_cut_score(total))
+        link.send(plan.helper, "score-share", told, round=t, step=step, facts=facts)
         return
-    share = keys.multiply_kept(product, asked, operand_of(part.blocks[plan.label_party]), step=step, round=t)
+    seed = _reply_seed(guard.key, context, size)
+    share = keys.multiply_kept(
+        product, asked, operand_of(part.blocks[plan.label_party]), seed, step=step, round=t
+    )
     _tell(link, plan, shares.add(total, share), t, step, facts)
 
 
@@ -352,10 +359,12 @@ async def _help(link: Link, part: ModelPart, keys: Multiplier, size: int, t: int
     plan = part.plan
     product = plan.rows_product(size)
     asked = await keys.take(product, step=step, round=t)
-    question = _hash([part.secret, *asked, shares.to_bytes(part.blocks[plan.label_party])])
+    block = part.blocks[plan.label_party]
+    question = _hash([part.secret, keys.key_bytes, keys.nonce, *asked, shares.to_bytes(block)])
     for name in plan.names[:-1]:
         link.send(name, "question", question, round=t, step=step)
-    total = keys.multiply_kept(product, asked, operand_of(part.blocks[plan.label_party]), step=step, round=t)
+    seed = _reply_seed(part.secret, question, size)
+    total = keys.multiply_kept(product, asked, operand_of(block), seed, step=step, round=t)
     for name in plan.names[:-1]:
         arrived = await link.receive("score-share", name, round=t, step=step)
         total = shares.add(total, shares.from_bytes(arrived, total.shape))
@@ -364,8 +373,13 @@ async def _help(link: Link, part: ModelPart, keys: Multiplier, size: int, t: int
 
 def _tell(link: Link, plan: ScorePlan, total: Share, t: int, step: int, facts: dict[str, Any]) -> None:
     """What the label party lacks of its scores, and no bit more."""
-    told = shares.reduce_bits(total, SCORE_BITS + RANGE_BITS)
-    link.send(plan.label_party, "score", shares.to_bytes(told), round=t, step=step, facts=facts)
+    told = shares.to_bytes(_cut_score(total))
+    link.send(plan.label_party, "score", told, round=t, step=step, facts=facts)
+
+
+def _cut_score(total: Share) -> Share:
+    """As many bits of a share as are booked. A helper gets no more either: it may be in league."""
+    return shares.reduce_bits(total, SCORE_BITS + RANGE_BITS)
 
 
 def _padded(rows: Share) -> Share:
@@ -379,6 +393,20 @@ def _noise_limbs(noises: list[list[int]]) -> Share:
     """Blurs by output and row, as (5, rows, outputs)."""
     columns = [np.stack([shares.from_integer(noise) for noise in column], axis=1) for column in noises]
     return np.stack(columns, axis=2)
+
+
+def _context(question: bytes, keys: Multiplier, part: ModelPart, own: Share) -> bytes:
+    """Everything that scores of a chunk and replies about it follow from. `own`: z of all its rows."""
+    blocks = map(shares.to_bytes, part.blocks.values())
+    return _hash([question, keys.key_bytes, keys.nonce, *part.sealed, *blocks, shares.to_bytes(own)])
+
+
+def _reply_seed(secret: bytes, context: bytes, place: int) -> bytes:
+    """What the randomness of one reply follows from. Fresh randomness would let a label party that repeats
+    a question see exact differences under one blur.
+    """
+    message = context + place.to_bytes(4, "little")
+    return blake2b(message, key=secret, person=b"score reply", digest_size=SEED_BYTES).digest()
 
 
 def _hash(pieces: list[bytes]) -> bytes:

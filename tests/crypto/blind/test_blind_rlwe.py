@@ -54,8 +54,9 @@ def answered() -> tuple[bytes, bytes, bytes, shares.Share]:
     public = public_key(secret, NONCE, key_stream(SEED, b"public"))
     held = RLWE.load_public(public, NONCE).evaluate(SMALL)
     assert isinstance(held, RlweEvaluation)
+    held._source = key_stream(SEED, b"finish")
     held.add({0: message}, operand(v))
-    return public, message, *held._finish_from(key_stream(SEED, b"finish"))
+    return public, message, *held.finish()
 
 
 def naive_random(seed: bytes, span: int, count: int) -> list[list[int]]:
@@ -247,12 +248,10 @@ def test_sums_do_not_depend_on_the_mapper(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(numbers) > 2
     with Processes(2) as workers:
         messages = dict(zip(numbers, key.encrypt(product, numbers, operand(u), workers), strict=True))
-        parallel, serial = public.evaluate(product), public.evaluate(product)
-        assert isinstance(parallel, RlweEvaluation)
-        assert isinstance(serial, RlweEvaluation)
+        parallel, serial = public.evaluate(product, SEED), public.evaluate(product, SEED)
         parallel.add(messages, operand(v), workers)
     serial.add(messages, operand(v))
-    assert parallel._finish_from(key_stream(SEED))[0] == serial._finish_from(key_stream(SEED))[0]
+    assert parallel.finish()[0] == serial.finish()[0]
 
 
 def test_a_residue_that_is_too_large_is_refused_and_does_not_count() -> None:
