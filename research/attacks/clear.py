@@ -5,7 +5,6 @@ Tests compare with it, and naive variants are built from it. No run takes it: it
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -30,12 +29,12 @@ from securefed.crypto.blind.shares import (
     matmul,
     negate,
     to_bytes,
+    uniform,
     uniform_from,
     zeros,
 )
 from securefed.crypto.errors import BadKey, FormatError
 from securefed.crypto.lattice.sampling import key_stream
-from securefed.crypto.randomness import ByteSource
 from securefed.crypto.scheme import SERIAL, Mapper
 
 __all__ = ["CLEAR", "limbs_of"]
@@ -100,13 +99,13 @@ class ClearPublic(CrossPublic):
         return _blocks(product)
 
     def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
-        return ClearEvaluation(product, os.urandom if seed is None else key_stream(seed))
+        return ClearEvaluation(product, seed)
 
 
 class ClearEvaluation(Evaluation):
-    def __init__(self, product: Product, source: ByteSource) -> None:
+    def __init__(self, product: Product, seed: bytes | None) -> None:
         self._product, self._total = product, zeros(product.left, product.right)
-        self._source = source
+        self._seed = seed
         self._due = dict(enumerate(_blocks(product)))
         self._finished = False
 
@@ -125,7 +124,8 @@ class ClearEvaluation(Evaluation):
         if self._due:
             raise FormatError(f"{len(self._due)} blocks of the product have not come")
         self._finished = True
-        mask = uniform_from(self._source, self._product.left, self._product.right)
+        shape = self._product.left, self._product.right
+        mask = uniform(*shape) if self._seed is None else uniform_from(key_stream(self._seed), *shape)
         return to_bytes(add(self._total, mask)), negate(mask)
 
 

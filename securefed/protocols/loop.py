@@ -35,6 +35,8 @@ Array = NDArray[np.float64]
 State = dict[str, NDArray[np.generic]]
 TRACKER = "stopping."
 BEST = "best."
+METRIC = "metric"
+"""Names the metric of an evaluation that was answered, in its checkpoint."""
 QUESTION = "question"
 """Marks a checkpoint from before the evaluation of its round."""
 
@@ -221,7 +223,10 @@ class PartyLoop(ABC):
         scores = await self._scores(link, None if evaluation is None else evaluation.features, t)
         if scores is None or evaluation is None or evaluation.metric is None:
             return None
-        return float(evaluation.metric(scores))
+        metric = float(evaluation.metric(scores))
+        # The first answer to a question counts. A peer that breaks off and answers otherwise would get
+        # another verdict under the same key.
+        return metric if self._asked is None else float(self._asked.setdefault(METRIC, np.array(metric)))
 
     async def _verdict(self, link: Link, t: int, metric: float | None) -> tuple[Reason | None, bool]:
         """Return the reason to stop, or None, and whether this model is the best so far.

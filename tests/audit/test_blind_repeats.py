@@ -26,7 +26,7 @@ from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
 from securefed.crypto.paillier.secret import _Opener
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.cross import Encryptor, Multiplier
-from securefed.protocols.blind.precision import ROW_BITS
+from securefed.protocols.blind.precision import ROW_BITS, SCORE_BITS
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.scoring.score_ledger import score_bits
 from securefed.transport import Link
@@ -238,3 +238,33 @@ def test_a_label_party_and_a_helper_read_a_share_modulo_what_is_booked(
     sums = [a + b - e for a, b, e in zip(*halves, exact, strict=True)]
     assert all(abs(centred(each, SHOWN_BITS)) < 1 << BLUR_BITS for each in sums)
     assert all(abs(centred(each, WIDTH)) < 1 << BLUR_BITS for each in sums) == naive
+
+
+@both
+def test_other_answers_to_a_question_get_no_second_verdict(monkeypatch: Patch, naive: bool) -> None:
+    """A party without labels answers with numbers that depend on one coefficient of the label party's key,
+    sees in the verdict whether the model is the best so far, breaks off and goes on to the next coefficient.
+    The key of an evaluation is the same in every attempt, so that the bits would add up.
+    """
+    columns, labels = people(24, (3, 2))
+    settings: dict[str, Any] = {"rounds": 1, "target": 1e9}
+    send, shift, verdicts = Link.send, [0.0], list[bytes]()
+
+    def sending(self: Link, receiver: str, kind: str, blob: bytes, **more: Any) -> None:
+        if kind == "score":
+            share = shares.from_bytes(blob, (LIMBS, 24, 1))
+            moved = shares.add(share, shares.from_floats(np.full((24, 1), shift[0]), SCORE_BITS))
+            blob = shares.to_bytes(scoring._cut_score(moved))
+        if kind == "verdict":
+            verdicts.append(blob)
+        send(self, receiver, kind, blob, **more)
+
+    monkeypatch.setattr(Link, "send", sending)
+    done = score_run(columns, labels, **settings)
+    states = {name: program.checkpoint() for name, program in done.programs.items()}
+    states["L"]["stopping.best"] = np.array(done.run.outcomes["L"].history[0][1] + 1.0)
+    if naive:
+        del states["L"]["metric"]
+    for shift[0] in (-8.0, 8.0):
+        score_run(columns, labels, states={name: dict(s) for name, s in states.items()}, **settings)
+    assert (verdicts[1] != verdicts[2]) == naive
