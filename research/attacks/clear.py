@@ -33,7 +33,7 @@ from securefed.crypto.blind.shares import (
     uniform_from,
     zeros,
 )
-from securefed.crypto.errors import BadKey, FormatError
+from securefed.crypto.errors import BadKey
 from securefed.crypto.lattice.sampling import key_stream
 from securefed.crypto.scheme import SERIAL, Mapper
 
@@ -104,26 +104,16 @@ class ClearPublic(CrossPublic):
 
 class ClearEvaluation(Evaluation):
     def __init__(self, product: Product, seed: bytes | None) -> None:
-        self._product, self._total = product, zeros(product.left, product.right)
-        self._seed = seed
-        self._due = dict(enumerate(_blocks(product)))
-        self._finished = False
+        super().__init__(product, _blocks(product))
+        self._total, self._seed = zeros(product.left, product.right), seed
 
-    def add(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper = SERIAL) -> None:
+    def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
         for block, ciphertexts in blocks.items():
-            if block not in self._due:
-                raise FormatError(f"block {block} is not due: it came before, or there is no such block")
             first, last = self._due[block]
             left = from_bytes(ciphertexts, (LIMBS, last - first, self._product.left))
             self._total = add(self._total, matmul(left.transpose(0, 2, 1), limbs_of(operand, first, last)))
-            del self._due[block]
 
-    def finish(self) -> tuple[bytes, Share]:
-        if self._finished:
-            raise FormatError("the product was answered before: a mask serves once")
-        if self._due:
-            raise FormatError(f"{len(self._due)} blocks of the product have not come")
-        self._finished = True
+    def _reply(self) -> tuple[bytes, Share]:
         shape = self._product.left, self._product.right
         mask = uniform(*shape) if self._seed is None else uniform_from(key_stream(self._seed), *shape)
         return to_bytes(add(self._total, mask)), negate(mask)

@@ -16,11 +16,11 @@ from typing import Any
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
 from securefed.crypto.blind.shares import LIMBS, size_in_bytes, zeros
 from securefed.errors import DataError
-from securefed.protocols.blind import rebase
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
 from securefed.protocols.blind.linear import RELEASE_STEP, round_products
 from securefed.protocols.blind.loop import PREPARE_STEP
+from securefed.protocols.blind.rebase import turns
 from securefed.protocols.blind.scoring import CHUNK, KEY_STEP, SCORE_STEP, SEAL_STEP, SEALED_ROWS, ScorePlan
 from securefed.protocols.blind.statistics import PART_STEP, PassPlan
 from securefed.protocols.blind.transfer import COUNT_BYTES, SCORE_TRIP, transfer_pass
@@ -266,26 +266,16 @@ class LinearSchedule(Schedule):
 
     def _turned(self) -> Iterator[Due]:
         """A warm start: the model of an earlier run, in the basis of this one."""
-        plan, outputs = self._pass, self._outputs
-        label_party, second = plan.holders
-        others = plan.names[:-1]
-        helped = [(rebase.STEP, label_party, others)]
-        if plan.helper is not None:
-            helped.append((rebase.STEP + 3, plan.helper, others))
-        for step, owner, peers in helped:
-            more = [second] if owner == label_party and second not in others else []
-            for name in (*peers, *more):
-                yield from self._key(owner, name, "setup", 0, step)
-            for name in peers:
-                size = plan.size(name)
-                product = Product(size, outputs, size, right_bits=rebase.TURN_BITS)
-                yield from self._product(owner, name, product, step + 1)
-                if name not in plan.holders:
-                    holder = second if owner == label_party else label_party
-                    yield self._part(name, holder, size * outputs, step + 1)
-        size = plan.size(label_party)
-        product = Product(size, size, outputs, rebase.TURN_BITS)
-        yield from self._product(label_party, second, product, rebase.STEP + 2)
+        plan, introduced = self._pass, set[tuple[str, str]]()
+        for each in turns(plan):
+            pair = each.encryptor, each.multiplier
+            if pair not in introduced:
+                yield from self._key(*pair, "setup", 0, each.key_step)
+            introduced.add(pair)
+            yield from self._product(*pair, each.product, each.step)
+            if each.multiplier not in plan.holders:
+                count = plan.size(each.owner) * plan.outputs
+                yield self._part(each.multiplier, plan.peer(each.encryptor), count, each.step)
 
     def _parts(self) -> Iterator[Due]:
         plan = self._pass

@@ -103,18 +103,16 @@ class CountingKey(CrossKey, CrossPublic):
 
 class CountingEvaluation(Evaluation):
     def __init__(self, counter: Counter, product: Product) -> None:
-        self._counter, self._product = counter, product
-        self._due = dict(enumerate(counter.lengths.blocks(product)))
+        super().__init__(product, counter.lengths.blocks(product))
+        self._counter = counter
 
-    def add(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper = SERIAL) -> None:
-        places = [self._due.pop(block) for block in blocks]
+    def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
+        places = [self._due[block] for block in blocks]
         for (first, last), data in zip(places, blocks.values(), strict=True):
             _check("block", data, self._counter.lengths.block(self._product, last - first))
         self._counter.work("multiply", self._product, places, operand)
 
-    def finish(self) -> tuple[bytes, Share]:
-        if self._due:
-            raise FormatError(f"{len(self._due)} blocks of the product have not come")
+    def _reply(self) -> tuple[bytes, Share]:
         self._counter.note("respond", self._product)
         return _blank(self._counter.lengths.reply(self._product)), self._counter.share(self._product)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from securefed.checks import check_integer
 from securefed.crypto.blind.shares import WIDTH, Floats, Share
+from securefed.crypto.errors import FormatError
 from securefed.crypto.scheme import SERIAL, Mapper
 
 __all__ = [
@@ -148,9 +149,11 @@ class CrossPublic(ABC):
 
 
 class Evaluation(ABC):
-    """The multiplier's work on one product."""
+    """The multiplier's work on one product, whose blocks have these places (first, last)."""
 
-    @abstractmethod
+    def __init__(self, product: Product, places: Sequence[tuple[int, int]]) -> None:
+        self._product, self._due, self._finished = product, dict(enumerate(places)), False
+
     def add(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper = SERIAL) -> None:
         """Multiply blocks, by number, by the same inner rows of V. The sums do not depend on the mapper.
 
@@ -165,10 +168,29 @@ class Evaluation(ABC):
             and the peer sees that the run ends. The message names the largest number. It is for this party
             alone: a transport must not pass it on. Callers declare a size that sound data never reach.
         """
+        for block in blocks:
+            if block not in self._due:
+                raise FormatError(f"block {block} is not due: it came before, or there is no such block")
+        self._multiply(blocks, operand, mapper)
+        for block in blocks:
+            del self._due[block]
+
+    def finish(self) -> tuple[bytes, Share]:
+        """Return the reply, and this party's share of U'V: (5, left, right). Once; needs every block."""
+        if self._finished:
+            raise FormatError("the product was answered before: a mask serves once")
+        if self._due:
+            raise FormatError(f"{len(self._due)} blocks of the product have not come")
+        self._finished = True
+        return self._reply()
 
     @abstractmethod
-    def finish(self) -> tuple[bytes, Share]:
-        """The reply, and this party's share of U'V: (5, left, right). Once; needs every block."""
+    def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
+        """Do the work of `add` on blocks that are due."""
+
+    @abstractmethod
+    def _reply(self) -> tuple[bytes, Share]:
+        """Do the work of `finish`."""
 
 
 class Lengths(ABC):

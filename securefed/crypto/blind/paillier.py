@@ -353,35 +353,30 @@ class PaillierEvaluation(Evaluation):
     """Products of powers so far, for each group of columns of U and each column of V, then packed."""
 
     def __init__(self, public: PaillierPublicKey, product: Product, source: ByteSource) -> None:
-        self._public, self._product, self._source = public, product, source
-        self._slots = Slots.of(product, public.bits)
-        self._due = dict(enumerate(PaillierLengths(public.bits).blocks(product)))
+        super().__init__(product, PaillierLengths(public.bits).blocks(product))
+        self._public, self._slots, self._source = public, Slots.of(product, public.bits), source
         self._sums = [mpz(1)] * (self._slots.groups * product.right)
         self._hidden: list[mpz] = []
         """Packed and re-randomised, once all blocks are in."""
-        self._finished = False
 
-    def add(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper = SERIAL) -> None:
+    def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
         if not blocks:
             return
         columns: list[list[mpz]] = [[] for _ in range(self._slots.groups)]
         factors = []
         for block, data in blocks.items():
-            if block not in self._due:
-                raise FormatError(f"block {block} is not due: it came before, or there is no such block")
             first, last = self._due[block]
-            given = self._public.read_ciphertexts(data, (last - first) * len(columns))
+            ciphertexts = self._public.read_ciphertexts(data, (last - first) * len(columns))
             for i, column in enumerate(columns):
-                column += given[i :: len(columns)]
+                column += ciphertexts[i :: len(columns)]
             factors.append(_limbs(operand, first, last, self._product.right, self._product.right_bits))
-        products = self._multiply(columns, np.concatenate(factors, axis=1), mapper)
+        products = self._powers(columns, np.concatenate(factors, axis=1), mapper)
         square = self._public.square
         self._sums = [a * b % square for a, b in zip(self._sums, products, strict=True)]
-        self._due = {block: place for block, place in self._due.items() if block not in blocks}
-        if not self._due:
+        if len(blocks) == len(self._due):
             self._pack(mapper)
 
-    def _multiply(self, columns: list[list[mpz]], factors: Share, mapper: Mapper) -> list[mpz]:
+    def _powers(self, columns: list[list[mpz]], factors: Share, mapper: Mapper) -> list[mpz]:
         """Each group's product for each column of V. A group's are cut up only if workers would idle."""
         rows, right = factors.shape[1:]
         parts = min(right, -(-mapper.workers // len(columns)))
@@ -410,12 +405,7 @@ class PaillierEvaluation(Evaluation):
         self._hidden = [c * residue % square for c, residue in zip(packed, residues, strict=True)]
         self._sums = []
 
-    def finish(self) -> tuple[bytes, Share]:
-        if self._due:
-            raise FormatError(f"{len(self._due)} blocks of the product have not come")
-        if self._finished:
-            raise FormatError("the product was answered before: a mask serves once")
-        self._finished = True
+    def _reply(self) -> tuple[bytes, Share]:
         n, square, hidden = self._public.n, self._public.square, self._hidden
         self._hidden = []
         masks, offset = [_below_from(self._source, n) for _ in hidden], self._slots.offset

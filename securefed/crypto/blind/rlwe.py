@@ -166,16 +166,13 @@ class RlweEvaluation(Evaluation):
     """Sums of ciphertexts times V, until they are answered."""
 
     def __init__(self, plan: Layout, rerandomiser: Rerandomiser, source: ByteSource) -> None:
+        super().__init__(plan.product, plan.blocks())
         self._plan, self._rerandomiser, self._source = plan, rerandomiser, source
-        self._due = dict(enumerate(plan.blocks()))
         self._totals: list[Sums] = []
-        self._finished = False
 
-    def add(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper = SERIAL) -> None:
-        plan, product = self._plan, self._plan.product
+    def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
+        plan, product = self._plan, self._product
         for block, message in blocks.items():
-            if block not in self._due:
-                raise FormatError(f"block {block} is not due: it came before, or there is no such block")
             first, last = self._due[block]
             if len(message) != plan.block_bytes(last - first):
                 raise FormatError(
@@ -193,15 +190,8 @@ class RlweEvaluation(Evaluation):
         )
         for sums in (mapper if len(numbers) > 1 else SERIAL).map(_multiply_blocks, tasks):
             add_sums(self._totals, sums)
-        for block in blocks:
-            del self._due[block]
 
-    def finish(self) -> tuple[bytes, Share]:
-        if self._finished:
-            raise FormatError("the product was answered before: a mask serves once")
-        if self._due:
-            raise FormatError(f"{len(self._due)} blocks of the product have not come")
-        self._finished = True
+    def _reply(self) -> tuple[bytes, Share]:
         totals, self._totals = self._totals, []
         return responded(self._source, self._plan, totals, self._rerandomiser)
 

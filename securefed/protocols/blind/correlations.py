@@ -47,7 +47,6 @@ __all__ = [
     "Products",
     "Request",
     "Shape",
-    "dry_run",
     "prepare_all",
     "prepared_products",
     "side_by_side",
@@ -342,27 +341,17 @@ class Count:
         )
 
 
-def dry_run(move: Move) -> Any:
-    """Run a program to its end with zeros; return what it returns."""
-    return _dry_run(move, [])
-
-
 def trip_sizes(move: Move) -> list[tuple[int, int]]:
-    """Count the numbers that the first and the second holder send in each trip of a program."""
+    """Run a program to its end with zeros. Return how many numbers the two holders send in each trip."""
     sizes: list[tuple[int, int]] = []
-    _dry_run(move, sizes)
-    return sizes
-
-
-def _dry_run(move: Move, sizes: list[tuple[int, int]]) -> Any:
     try:
         wanted = next(move)
         while True:
             each = [r.sizes if isinstance(r, Blank) else (r.outgoing.shape[1], r.incoming) for r in wanted]
             sizes.append((sum(first for first, _ in each), sum(second for _, second in each)))
             wanted = move.send([request.take(shares.zeros(request.incoming)) for request in wanted])
-    except StopIteration as end:
-        return end.value
+    except StopIteration:
+        return sizes
 
 
 # Preparation

@@ -34,8 +34,8 @@ from securefed.protocols.blind.correlations import (
     Products,
     Request,
     Shape,
-    dry_run,
     side_by_side,
+    trip_sizes,
 )
 from securefed.protocols.blind.precision import MATRIX_BITS, SHARE_BITS
 from securefed.protocols.blind.transfer_algebra import TransferPlan
@@ -126,10 +126,10 @@ def count_products(
     total, told = Count(constants), shares.zeros(plan.size_b, plan.outputs)
     for rate, rounds in Counter(rates).items():
         each = Count(constants)
-        dry_run(TransferRound(plan, each, told, rate, first=True, helper=False).moves(Maps.zeros(plan)))
+        trip_sizes(TransferRound(plan, each, told, rate, first=True, helper=False).moves(Maps.zeros(plan)))
         total.add(each, rounds)
     each = Count(constants)
-    dry_run(TransferRound(plan, each, told, 0.0, first=True, helper=False).score_map(Maps.zeros(plan)))
+    trip_sizes(TransferRound(plan, each, told, 0.0, first=True, helper=False).score_map(Maps.zeros(plan)))
     total.add(each, scorings)
     return total
 
