@@ -1,4 +1,4 @@
-"""What each party saw, and claims about it that can be checked.
+"""What each party saw in a run, and checks of claims about it.
 
     report = audit(result.transcripts, result.to_dict())     # of a run in this process
     report = audit(*read_run(folder))                        # of a run directory

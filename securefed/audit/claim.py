@@ -1,12 +1,12 @@
-"""What a claim is: one plain sentence about a run, and a check of its transcripts that looks for violations.
+"""A claim: one plain sentence about a run, and a check of its transcripts that looks for violations.
 
-What each kind of message may hold, who may send it to whom and when, comes from the one table of kinds
-(securefed.protocols.messages): a new kind of message is covered as soon as it stands there, and one that
-does not stand there fails the claim `named`.
+The table of message kinds (securefed.protocols.messages) says what each kind may contain, and who may send it
+to which party and when. It covers a new kind at once. A kind that is not in the table fails the claim
+`named`.
 
-Transcripts are written by the parties themselves. They show mistakes of software and of configuration, and
-receipts show whether one end tells another story than the other. A malicious party that lies about itself in
-a consistent way is outside of what they can show.
+The parties write the transcripts themselves. Transcripts show mistakes of software and of configuration, and
+receipts show whether both ends of a link tell the same story. They cannot show a malicious party that lies
+about itself consistently.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement about one run, and whether its transcripts bear it out."""
+    """A statement about one run, and whether its transcripts support it."""
 
     name: str
     text: str
     passed: bool
-    """Nothing speaks against it."""
+    """No violation was found."""
     evidence: str
-    """What was looked at, or the first violations."""
+    """What was examined, or the first violations."""
     checked: bool = True
-    """There was something to check it by: one end of a line alone shows nothing about the other."""
+    """There was something to check. One end of a link alone shows nothing about the other."""
 
     @property
     def word(self) -> str:
@@ -50,7 +50,7 @@ class Claim:
 
 @dataclass
 class Findings:
-    """What a check writes down."""
+    """The result of a check."""
 
     violations: list[str] = field(default_factory=list)
     looked_at: str = ""
@@ -60,11 +60,11 @@ class Findings:
         self.violations.append(violation)
 
     def nothing(self, why: str) -> None:
-        """There is nothing to check the claim by."""
+        """Record that there is nothing to check the claim by."""
         self.checked, self.looked_at = False, why
 
     def counted(self, count: int, what: str, absent: Sequence[str]) -> None:
-        """How much was looked at: nothing, if all of it is in transcripts that are `absent`."""
+        """Record how much was examined: nothing, if all of it is in `absent` transcripts."""
         rest = f"; what {', '.join(absent)} had of it is not here" if absent else ""
         self.checked, self.looked_at = bool(count) or not absent, f"{count} {what}{rest}"
 
@@ -81,7 +81,7 @@ Check = Callable[[Recorded, Findings], None]
 
 @dataclass(frozen=True)
 class Statement:
-    """A claim before it is checked."""
+    """A claim before its check."""
 
     name: str
     text: str
@@ -101,5 +101,5 @@ Place = tuple[str, str, int, int, str]
 
 
 def places(entries: Iterable[Entry], kind: str | None = None) -> Counter[Place]:
-    """Where in a run entries lie: kind, peer, round, step and phase; `kind` instead of their own."""
+    """Count entries by kind, peer, round, step and phase. `kind` replaces their own."""
     return Counter((kind or e.kind, e.peer, e.round, e.step, e.phase) for e in entries)

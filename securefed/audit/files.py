@@ -1,4 +1,4 @@
-"""A run directory: result.json and one transcript-<party>.jsonl for each party that has written one there."""
+"""A run directory: result.json, and transcript-<party>.jsonl of each party that wrote one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESULT = "result.json"
 
 
 class Result(Protocol):
-    """What a run leaves (securefed.api.result.RunResult)."""
+    """A run's result (securefed.api.result.RunResult)."""
 
     @property
     def transcripts(self) -> Mapping[str, Transcript]: ...
@@ -30,7 +30,7 @@ def transcript_path(folder: str | PathLike[str], party: str) -> Path:
 
 
 def write_transcripts(folder: str | PathLike[str], result: Result) -> list[Path]:
-    """Write result.json and the transcripts; returns what was written."""
+    """Write result.json and the transcripts. Return the paths."""
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     text = json.dumps(result.to_dict(), indent=2) + "\n"
@@ -43,7 +43,7 @@ def write_transcripts(folder: str | PathLike[str], result: Result) -> list[Path]
 
 
 def transcript_paths(folder: str | PathLike[str]) -> list[Path]:
-    """Return the transcripts of a run directory; DataError if there are none."""
+    """Return the transcripts of a run directory. Raises DataError if there are none."""
     where = Path(folder)
     if not where.is_dir():
         raise DataError(f"{where}: there is no such run directory")
@@ -54,7 +54,7 @@ def transcript_paths(folder: str | PathLike[str]) -> list[Path]:
 
 
 def read_run(folder: str | PathLike[str]) -> tuple[list[Transcript], dict[str, Any] | None]:
-    """The transcripts and the result (None if there is none) of a run directory."""
+    """Return the transcripts of a run directory, and its result or None."""
     where, paths = Path(folder), transcript_paths(folder)
     transcripts = [Transcript.read(path) for path in paths]
     for path, transcript in zip(paths, transcripts, strict=True):
@@ -67,9 +67,9 @@ def _result(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         raise DataError(f"{path}: not a result")
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""Claims about form: only what the protocol names, all of it checked, one agreement, one story, untouched."""
+"""Claims about form: only named messages, all checked, one agreement, matching transcripts, no changes."""
 
 from __future__ import annotations
 
@@ -15,105 +15,107 @@ from securefed.transport.transcript import canonical
 __all__ = ["FORM"]
 
 
-def _named(recorded: Recorded, found: Findings) -> None:
+def _named(recorded: Recorded, findings: Findings) -> None:
     for message in recorded.everything:
         kind, phase = message.kind, message.entry.phase
         if kind is None:
-            found.against(f"{message} is of no kind that the protocol names")
+            findings.against(f"{message} is of no kind that the protocol names")
             continue
         if kind.phases and phase not in kind.phases and phase not in SCORING:
-            found.against(f"{message} has no place in {phase}")
+            findings.against(f"{message} has no place in {phase}")
         if not recorded.has_role(message.sender, kind.sender, message):
-            found.against(f"{message} comes from somebody who is not its {kind.sender}")
+            findings.against(f"{message} comes from somebody who is not its {kind.sender}")
         # Who gets scores is a claim of its own.
         scores = kind.scoring and kind.protection in ("opened", "result")
         if not scores and not recorded.has_role(message.receiver, kind.receiver, message):
-            found.against(f"{message} goes to somebody who is not its {kind.receiver}")
+            findings.against(f"{message} goes to somebody who is not its {kind.receiver}")
     kinds = sorted({message.entry.kind for message in recorded.everything})
-    found.looked_at = f"{len(recorded.everything)} messages of {len(kinds)} kinds: {', '.join(kinds)}"
+    findings.looked_at = f"{len(recorded.everything)} messages of {len(kinds)} kinds: {', '.join(kinds)}"
 
 
-def _checked(recorded: Recorded, found: Findings) -> None:
+def _checked(recorded: Recorded, findings: Findings) -> None:
     seen = 0
     for party, transcript in recorded.transcripts.items():
-        made = places(transcript.of("checked"))
+        checks = places(transcript.of("checked"))
         for entry in transcript.of("received"):
             if entry.kind == "cross-key" or all(part.frame == "bytes" for part in entry.parts):
                 continue  # the program takes exactly the bytes that are due or stops
             seen += 1
             place = (entry.kind, entry.peer, entry.round, entry.step, entry.phase)
-            if not made[place]:
-                found.against(f"{party} used {entry.kind} of {entry.peer} (round {entry.round}) unchecked")
-            made[place] -= 1
-    found.looked_at = f"{seen} arrivals: frame, checksum, scheme, parameter set, key, shape, every number"
+            if not checks[place]:
+                findings.against(f"{party} used {entry.kind} of {entry.peer} (round {entry.round}) unchecked")
+            checks[place] -= 1
+    findings.looked_at = f"{seen} arrivals: frame, checksum, scheme, parameter set, key, shape, every number"
 
 
-def _agreed(recorded: Recorded, found: Findings) -> None:
+def _agreed(recorded: Recorded, findings: Findings) -> None:
     first = next(iter(recorded.transcripts))
     expected = recorded.agreed(first)
     for name in recorded.transcripts:
         for attempt, agreed in enumerate(recorded.agreements(name)):
             later = f" when it went on ({attempt})" if attempt else ""
             if recorded.agreement_digest(agreed) != agreed.get("digest"):
-                found.against(f"{name}'s settings{later} are not those that its agreement was hashed from")
+                findings.against(f"{name}'s settings{later} are not those that its agreement was hashed from")
             elif agreed != expected:
-                found.against(
+                findings.against(
                     f"{name} ran{later} by other settings than {first}: {_difference(agreed, expected)}"
                 )
     listed = ", ".join(recorded.transcripts)
-    found.looked_at = f"agreement {str(expected.get('digest'))[:16]} at {listed}"
+    findings.looked_at = f"agreement {str(expected.get('digest'))[:16]} at {listed}"
     if len(recorded.transcripts) == 1:
-        found.nothing(f"{found.looked_at} alone: the others' transcripts are not here")
+        findings.nothing(f"{findings.looked_at} alone: the others' transcripts are not here")
 
 
 def _difference(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """The names of what differs: settings, or what follows from them (rows, unknowns)."""
+    """Return the names of differing settings, or of facts that follow from them (rows, unknowns)."""
     one, other = ({**agreed, **agreed.get("settings", {})} for agreed in (theirs, ours))
     skipped = ("settings", "digest")
     names = [key for key in {**other, **one} if key not in skipped and one.get(key) != other.get(key)]
     return ", ".join(names)
 
 
-def _receipts(recorded: Recorded, found: Findings) -> None:
+def _receipts(recorded: Recorded, findings: Findings) -> None:
     listed = receipts(recorded)
     for receipt in listed:
         problems = [problem for problem in receipt.problems if "agreements" not in problem]
         if problems:
-            found.against(f"{receipt.first.party} and {receipt.first.peer}: {'; '.join(problems)}")
+            findings.against(f"{receipt.first.party} and {receipt.first.peer}: {'; '.join(problems)}")
     done = sum(receipt.compared for receipt in listed)
     rest = len(listed) - done
-    found.looked_at = f"{done} links compared" + (f"; {rest} not, one transcript is missing" if rest else "")
+    findings.looked_at = f"{done} links compared" + (
+        f"; {rest} not, one transcript is missing" if rest else ""
+    )
     if not done:
-        found.nothing(found.looked_at)
+        findings.nothing(findings.looked_at)
 
 
-def _whole(recorded: Recorded, found: Findings) -> None:
+def _whole(recorded: Recorded, findings: Findings) -> None:
     for name, transcript in recorded.transcripts.items():
         fault = transcript.fault()
         if fault:
-            found.against(f"{name}: {fault}")
+            findings.against(f"{name}: {fault}")
     listed = list(recorded.transcripts.values())
     resumed = [entry for transcript in listed for entry in transcript.of("resumed")]
     taken_back = sum(int(entry.detail.get("dropped", 0)) for entry in resumed)
     again = f"; {len(resumed)} times resumed, {taken_back} entries taken back" if resumed else ""
-    found.looked_at = f"{sum(map(len, listed))} entries in {len(listed)} hash chains{again}"
+    findings.looked_at = f"{sum(map(len, listed))} entries in {len(listed)} hash chains{again}"
 
 
-def _result(recorded: Recorded, found: Findings) -> None:
+def _result(recorded: Recorded, findings: Findings) -> None:
     if recorded.result is None:
-        found.nothing("no result to compare with")
+        findings.nothing("no result to compare with")
         return
     if canonical(recorded.result.get("settings")) != canonical(recorded.settings):
-        found.against("the result names other settings than the transcripts")
+        findings.against("the result names other settings than the transcripts")
     if recorded.result.get("protected") is not protects(recorded.settings["scheme"]):
-        found.against("the result says otherwise about whether the run was protected")
+        findings.against("the result says otherwise about whether the run was protected")
     counted = sorted((e.party, e.block, e.equations, e.unknowns) for e in recorded.ledger())
     written = sorted(
         (e["party"], e["block"], e["equations"], e["unknowns"]) for e in recorded.result.get("ledger", ())
     )
     if counted != written:
-        found.against("the result's ledger is not what the openings in the transcripts add up to")
-    found.looked_at = "settings, protection and ledger are those of the transcripts"
+        findings.against("the result's ledger is not what the openings in the transcripts add up to")
+    findings.looked_at = "settings, protection and ledger are those of the transcripts"
 
 
 FORM = (

@@ -1,4 +1,4 @@
-"""Claims about what was opened: only masked values, each mask once, sums and scores only, below the line."""
+"""Claims about openings: only masked values, each mask once, only sums and scores, below the line."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from securefed.protocols.messages import SCORING
 __all__ = ["OPENINGS"]
 
 REQUESTS = {"opening": "opening-request", "score-opening": "score-request"}
-"""What an opening answers."""
+"""The request that each opening answers."""
 
 
-def _masked(recorded: Recorded, found: Findings) -> None:
+def _masked(recorded: Recorded, findings: Findings) -> None:
     seen = 0
     for message in recorded.messages("sent"):
         for part in message.parts:
@@ -30,9 +30,9 @@ def _masked(recorded: Recorded, found: Findings) -> None:
             each = part.scheme in KEY_KINDS and KEY_KINDS[part.scheme].mask_each
             due = int(message.facts.get("ciphertexts", 1)) if each else 1
             if blank or pieces < due:
-                found.against(f"{message} is under {pieces} masks, {max(due, pieces + blank)} are due")
+                findings.against(f"{message} is under {pieces} masks, {max(due, pieces + blank)} are due")
             elif message.facts.get("narrow"):
-                found.against(
+                findings.against(
                     f"{message} is under {message.facts['narrow']} masks that are too small to hide it"
                 )
     for party, transcript in recorded.transcripts.items():
@@ -41,58 +41,60 @@ def _masked(recorded: Recorded, found: Findings) -> None:
             request = REQUESTS.get(entry.kind, entry.kind)
             place = (request, entry.peer, entry.round, entry.step, entry.phase)
             if not asked[place]:
-                found.against(f"{party} opened {entry.kind} (round {entry.round}) without a masked request")
+                findings.against(
+                    f"{party} opened {entry.kind} (round {entry.round}) without a masked request"
+                )
             asked[place] -= 1
-    found.counted(seen, "masked blocks, each under masks of its own in every part", recorded.missing)
+    findings.counted(seen, "masked blocks, each under masks of its own in every part", recorded.missing)
 
 
 UNIFORM = ("reply", "part", "difference", "score-share")
-"""Messages of blind runs under masks, or made of random numbers, that serve once."""
+"""Messages of blind runs under masks, or of random numbers, that are used once."""
 
 
-def _mask_once(recorded: Recorded, found: Findings) -> None:
-    made = 0
+def _mask_once(recorded: Recorded, findings: Findings) -> None:
+    masks = 0
     bytes_before: Counter[tuple[str, str]] = Counter()
     for message in recorded.messages("sent"):
         if message.entry.kind in UNIFORM:
-            made += 1
+            masks += 1
             bytes_before[message.sender, message.entry.digest] += 1
             if bytes_before[message.sender, message.entry.digest] > 1:
-                found.against(f"{message} has the bytes of an earlier message: its mask was used twice")
+                findings.against(f"{message} has the bytes of an earlier message: its mask was used twice")
     for party, transcript in recorded.transcripts.items():
         used: Counter[str] = Counter()
         for entry in transcript.of("sent"):
             used.update(entry.detail.get("facts", {}).get("mask", {}).get("pieces", ()))
-        made += used.total()
+        masks += used.total()
         for count in (count for count in used.values() if count > 1):
-            found.against(f"{party} used one mask {count} times")
+            findings.against(f"{party} used one mask {count} times")
         for entry in transcript.of("spent"):
             pieces = entry.detail.get("mask", {}).get("pieces", ())
             place = f"{entry.kind} (round {entry.round}, step {entry.step})"
             if not entry.detail.get("destroyed"):
-                found.against(f"{party} kept a mask after {place}")
+                findings.against(f"{party} kept a mask after {place}")
             if any(not used[piece] for piece in pieces):
-                found.against(f"{party} removed a mask at {place} that it had used up, or never sent")
+                findings.against(f"{party} removed a mask at {place} that it had used up, or never sent")
             used.subtract(pieces)
         kept = sum(count > 0 for count in used.values())
         if kept:
-            found.against(f"{party} sent {kept} masks whose end it did not write down")
-    found.counted(made, "masks, all different, none kept", recorded.missing)
+            findings.against(f"{party} sent {kept} masks whose end it did not write down")
+    findings.counted(masks, "masks, all different, none kept", recorded.missing)
 
 
-def _sums(recorded: Recorded, found: Findings) -> None:
+def _sums(recorded: Recorded, findings: Findings) -> None:
     requests = 0
     for message in recorded.everything:
         if message.entry.kind != "opening-request":
             continue
         requests += 1
         if message.facts.get("single"):
-            found.against(f"{message} asks for values of single rows")
+            findings.against(f"{message} asks for values of single rows")
         due = recorded.equations(message.sender) * recorded.outputs
         for part in message.parts:
             if prod(part.shape) != due:
                 numbers = f"{prod(part.shape)} numbers"
-                found.against(f"{message} asks for {numbers}, {message.sender} has {due} parameters")
+                findings.against(f"{message} asks for {numbers}, {message.sender} has {due} parameters")
     opened = 0
     for party, transcript in recorded.transcripts.items():
         asked = places(transcript.of("received"))
@@ -100,73 +102,75 @@ def _sums(recorded: Recorded, found: Findings) -> None:
             opened += 1
             place = (REQUESTS["opening"], entry.peer, entry.round, entry.step, entry.phase)
             if not asked[place]:
-                found.against(f"{party} opened for {entry.peer} what it had not asked for ({entry.phase})")
+                findings.against(f"{party} opened for {entry.peer} what it had not asked for ({entry.phase})")
             asked[place] -= 1
     what = "gradients opened, each to its owner and of its owner's size"
-    found.counted(max(requests, opened), what, recorded.unseen_openings)
+    findings.counted(max(requests, opened), what, recorded.unseen_openings)
 
 
-def _ledger(recorded: Recorded, found: Findings) -> None:
+def _ledger(recorded: Recorded, findings: Findings) -> None:
     entries = [entry for entry in recorded.ledger() if not entry.advisory]
     for entry in entries:
         if entry.ratio >= 1.0:
             numbers = f"{entry.equations} equations for {entry.unknowns} unknowns ({entry.block})"
-            found.against(f"{entry.party} holds {numbers}: determined")
+            findings.against(f"{entry.party} holds {numbers}: determined")
     worst = max((entry.ratio for entry in entries), default=0.0)
-    found.looked_at = f"at most {worst:.2f} equations an unknown" if entries else "nothing opened in training"
+    findings.looked_at = (
+        f"at most {worst:.2f} equations an unknown" if entries else "nothing opened in training"
+    )
     if recorded.unseen_openings:
-        found.looked_at += f"; what was opened to {', '.join(recorded.unseen_openings)} is not here"
-        found.checked = bool(entries)
+        findings.looked_at += f"; what was opened to {', '.join(recorded.unseen_openings)} is not here"
+        findings.checked = bool(entries)
 
 
-def _nothing(recorded: Recorded, found: Findings) -> None:
-    """No opening but of scores, and of own parameters where all agreed to release them."""
+def _nothing(recorded: Recorded, findings: Findings) -> None:
+    """Check that only scores were opened, and own parameters if all agreed to release them."""
     if not recorded.blind:
-        found.looked_at = "not promised here: own gradients were agreed to be revealed"
+        findings.looked_at = "not promised here: own gradients were agreed to be revealed"
         return
     seen = 0
     for message in recorded.everything:
         seen += 1
         if message.entry.kind in (*REQUESTS, *REQUESTS.values()):
-            found.against(f"{message}: something was decrypted for somebody")
+            findings.against(f"{message}: something was decrypted for somebody")
         elif message.entry.kind == "released" and not recorded.settings.get("release"):
-            found.against(f"{message}: parameters were opened that nobody agreed to release")
-    found.counted(seen, "messages, no opening but of scores", recorded.missing)
+            findings.against(f"{message}: parameters were opened that nobody agreed to release")
+    findings.counted(seen, "messages, no opening but of scores", recorded.missing)
 
 
-def _scores(recorded: Recorded, found: Findings) -> None:
+def _scores(recorded: Recorded, findings: Findings) -> None:
     numbers, label = 0, recorded.label_party
     for message in recorded.everything:
         kind = message.kind
         if message.entry.phase in SCORING and kind is not None and not kind.scoring:
-            found.against(f"{message} has no place in {message.entry.phase}")
+            findings.against(f"{message} has no place in {message.entry.phase}")
         if kind is None or not kind.scoring or kind.protection not in ("opened", "result"):
             continue
         if message.receiver != label:
-            found.against(f"{message}: scores are for {label}")
+            findings.against(f"{message}: scores are for {label}")
         for part in (part for part in message.parts if part.frame in ("opened", "masked")):
             numbers += prod(part.shape)
             if prod(part.shape[1:]) > recorded.outputs:
-                found.against(f"{message} holds more than one number a row and output")
+                findings.against(f"{message} holds more than one number a row and output")
         if message.entry.kind == "score":
             numbers += numbers_in(message.entry.bytes)
     for party, transcript in recorded.transcripts.items():
         for entry in transcript.of("opened"):
             if entry.kind == "score-opening" and entry.peer != label:
-                found.against(f"{party} opened scores for {entry.peer}")
+                findings.against(f"{party} opened scores for {entry.peer}")
     if numbers:
         each = "one a row" if recorded.outputs == 1 else f"{recorded.outputs} a row"
-        found.looked_at = f"{numbers} scores, {each}, to {label}"
+        findings.looked_at = f"{numbers} scores, {each}, to {label}"
     else:
-        _nobody(recorded, found, "scores were opened, and neither end of that is here")
+        _nobody(recorded, findings, "scores were opened, and neither end of that is here")
 
 
 SCORED = ("score-part", "scores", "score-share", "score")
-"""What a party that is scored sends of its rows, in evaluation and prediction."""
+"""Messages about a scored party's rows, in evaluation and prediction."""
 
 
 def _scored(recorded: Recorded) -> Iterator[Sent]:
-    """Parts of scores that a party other than the label party wrote down as sent."""
+    """Yield the parts of scores that parties other than the label party recorded as sent."""
     for message in recorded.messages("sent"):
         if message.entry.phase in SCORING and message.entry.kind in SCORED:
             if message.entry.kind == "score" and message.sender == recorded.key_holder:
@@ -174,45 +178,45 @@ def _scored(recorded: Recorded) -> Iterator[Sent]:
             yield message
 
 
-def _nobody(recorded: Recorded, found: Findings, otherwise: str) -> None:
-    """Either there were no scores, or those whom the claim is about did not hand their transcripts in."""
+def _nobody(recorded: Recorded, findings: Findings, otherwise: str) -> None:
+    """Record that there were no scores, or that the scored parties' transcripts are missing."""
     if any(message.entry.phase in SCORING for message in recorded.everything):
-        found.nothing(otherwise)
+        findings.nothing(otherwise)
     else:
-        found.looked_at = "no scores in this run"
+        findings.looked_at = "no scores in this run"
 
 
-def _blurred(recorded: Recorded, found: Findings) -> None:
+def _blurred(recorded: Recorded, findings: Findings) -> None:
     agreed, parts, least = recorded.settings["score_precision"], 0, 0
     for message in _scored(recorded):
         blur = message.facts.get("blur")
         parts += 1
         if blur is None:
-            found.against(f"{message} is exact: nobody blurred it")
+            findings.against(f"{message} is exact: nobody blurred it")
         elif blur["precision_bits"] > agreed or blur["noise_bits"] < 1:
-            found.against(f"{message} is blurred to 2**-{blur['precision_bits']}, 2**-{agreed} was agreed")
+            findings.against(f"{message} is blurred to 2**-{blur['precision_bits']}, 2**-{agreed} was agreed")
         else:
             least = min(least or blur["noise_bits"], blur["noise_bits"])
     if not parts:
-        _nobody(recorded, found, "nobody who was scored is here")
+        _nobody(recorded, findings, "nobody who was scored is here")
     else:
-        found.looked_at = f"{parts} parts of scores, noise over 2**-{agreed} in {least} bits or more"
+        findings.looked_at = f"{parts} parts of scores, noise over 2**-{agreed} in {least} bits or more"
 
 
-def _score_ledger(recorded: Recorded, found: Findings) -> None:
-    """Counts stay with the party: they say something about its columns. The transcript has the mode."""
+def _score_ledger(recorded: Recorded, findings: Findings) -> None:
+    """Check the mode of each ledger. Counts stay with the party: they tell about its columns."""
     kept: Counter[str] = Counter()
     for message in _scored(recorded):
         mode = message.facts.get("ledger", "off")
         kept[message.sender] += 1
         if mode == "off":
-            found.against(f"{message.sender} kept no score ledger ({message.entry.phase})")
+            findings.against(f"{message.sender} kept no score ledger ({message.entry.phase})")
         elif mode != "refuse":
-            found.against(f"{message.sender}'s score ledger only warns ({message.entry.phase})")
+            findings.against(f"{message.sender}'s score ledger only warns ({message.entry.phase})")
     if not kept:
-        _nobody(recorded, found, "nobody who was scored is here")
+        _nobody(recorded, findings, "nobody who was scored is here")
     else:
-        found.looked_at = "; ".join(f"{party}: {count} scorings, counted" for party, count in kept.items())
+        findings.looked_at = "; ".join(f"{party}: {count} scorings, counted" for party, count in kept.items())
 
 
 OPENINGS = (

@@ -1,4 +1,4 @@
-"""The audit as a section of HTML, with a diagram of messages in SVG; and as a page of its own."""
+"""The audit as a section of HTML with an SVG diagram of messages, and as a page of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ USED = ("claim", "key-holder", "ledger", "masked", "opened", "receipt", "round",
 
 
 def section(report: AuditReport, *, folded: bool = True) -> str:
-    """The whole section; words are explained on the page that it stands on. `folded`: checks are, too."""
+    """Return the section. The page around it explains terms. `folded` also folds the checks."""
     mark = "bad" if not report.passed else "part" if report.reservation else "good"
     pieces = [
         f'<section id="audit"><h2>Audit</h2><p>{badge(_short_verdict(report), mark)}</p>',
@@ -83,7 +83,7 @@ def _receipt(report: AuditReport, receipt: Receipt) -> str:
 
 
 def whole_page(report: AuditReport) -> str:
-    """The audit as a file of its own."""
+    """Return the audit as a page of its own."""
     run = str(report.recorded.run or "a run")
     return page(
         f"Audit of {run}", f"<h1>Audit of {escape(run)}</h1>{section(report, folded=False)}{glossary(USED)}"
@@ -100,7 +100,7 @@ def _claims(report: AuditReport) -> str:
 
 
 def _left_out(report: AuditReport) -> str:
-    """What the verdict does not cover."""
+    """Return what the verdict does not cover."""
     lines = [f"{claim.text.rstrip('.')}: {claim.evidence}" for claim in report.claims if not claim.checked]
     if report.recorded.missing:
         names = ", ".join(report.recorded.missing)
@@ -160,7 +160,7 @@ def _protection(message: Sent) -> str:
 
 
 def _arrows(recorded: Recorded) -> list[tuple[Sent, int]]:
-    """One arrow for each message of the first round of each phase, with how often its like was sent."""
+    """Return an arrow for each message of the first round of each phase, with the count of similar ones."""
     first: dict[str, int] = {}
     totals: dict[tuple[str, str, str], int] = {}
     chosen: list[Sent] = []
@@ -174,7 +174,7 @@ def _arrows(recorded: Recorded) -> list[tuple[Sent, int]]:
 
 
 def _in_order(recorded: Recorded) -> list[Sent]:
-    """All messages in an order that fits every transcript: sent after what the sender had received."""
+    """Return all messages in an order that fits every transcript: sent after what the sender had received."""
     queues = {
         name: [e for e in transcript.entries if e.event in ("sent", "received")]
         for name, transcript in recorded.transcripts.items()
@@ -193,18 +193,19 @@ def _in_order(recorded: Recorded) -> list[Sent]:
                     if (entry.peer, name, number) not in done:
                         if entry.peer in queues:
                             break
-                        ordered.append(Sent(entry.peer, name, entry, name))
+                        ordered.append(Sent(entry.peer, name, entry))
                 else:
                     done.add((name, entry.peer, number))
-                    ordered.append(Sent(name, entry.peer, entry, name))
+                    ordered.append(Sent(name, entry.peer, entry))
                 places[name] += 1
                 moved = True
     return ordered
 
 
 def diagram(recorded: Recorded) -> str:
-    """Lifelines and arrows, coloured by what protects a message. Wider than a telephone with three parties or
-    more: then it scrolls in a box of its own.
+    """Draw lifelines and arrows, coloured by a message's protection.
+
+    With three parties or more it is wider than a telephone and scrolls in a box of its own.
     """
     names = list(recorded.everybody)
     arrows = _arrows(recorded)

@@ -1,9 +1,9 @@
-"""Receipts: two parties compare what they have, and see that they saw one run.
+"""Receipts: two parties compare their transcripts and see that both describe one run.
 
 Each party sums up a link in two hashes (securefed.transport.transcript, `Roots`): over everything that it
-sent there and over everything that it got from there, in order. What one sent has to be what the other
-received. The roots are short and say nothing, so two organisations can compare them over any channel: a
-receipt that both saw the same messages, under these settings, this scheme and these keys.
+sent there and over everything that it received from there, in order. What one sent must be what the other
+received. The roots are short and reveal nothing, so two organisations can compare them over any channel. A
+receipt says that both saw the same messages, under these settings, this scheme and these keys.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Receipt:
 
 
 def compare(first: Roots, second: Roots) -> list[str]:
-    """What two parties' roots disagree on, in words. Takes nothing but the roots."""
+    """Return the differences of two parties' roots, in words."""
     problems = []
     if first.agreement != second.agreement:
         problems.append("they ran by different agreements")
@@ -63,14 +63,14 @@ def compare(first: Roots, second: Roots) -> list[str]:
 
 
 def receipts(recorded: Recorded) -> list[Receipt]:
-    """One for each pair that has a transcript here."""
-    found = []
+    """Return a receipt for each pair that has a transcript here."""
+    pairs = []
     for one, other in combinations(recorded.everybody, 2):
         if one not in recorded.transcripts:
             one, other = other, one
         if one in recorded.transcripts:
-            found.append(_receipt(recorded, one, other))
-    return found
+            pairs.append(_receipt(recorded, one, other))
+    return pairs
 
 
 def _receipt(recorded: Recorded, one: str, other: str) -> Receipt:
@@ -85,17 +85,17 @@ def _receipt(recorded: Recorded, one: str, other: str) -> Receipt:
 
 
 def _where(one: Transcript, other: Transcript) -> list[str]:
-    """The first message of each direction on which two transcripts differ."""
-    found = []
+    """Return the first message of each direction on which two transcripts differ."""
+    differences = []
     for sender, receiver in ((one, other), (other, one)):
         sent = [e for e in sender.of("sent") if e.peer == receiver.party]
         received = [e for e in receiver.of("received") if e.peer == sender.party]
         for place in range(max(len(sent), len(received))):
             if place >= len(sent) or place >= len(received):
                 longer, word = (sent, "sent") if len(sent) > len(received) else (received, "received")
-                found.append(f"message {place} ({longer[place].kind}) was {word} by one of them only")
+                differences.append(f"message {place} ({longer[place].kind}) was {word} by one of them only")
                 break
             if sent[place].digest != received[place].digest or sent[place].kind != received[place].kind:
-                found.append(f"message {place} from {sender.party} ({sent[place].kind}) differs")
+                differences.append(f"message {place} from {sender.party} ({sent[place].kind}) differs")
                 break
-    return found
+    return differences

@@ -1,8 +1,8 @@
-"""A recorded run: the transcripts of some or all of its parties, and what follows from them.
+"""A recorded run: the transcripts of some or all of its parties, and facts derived from them.
 
-Everything public about a run stands in each transcript (the event `agreed`, and the headers of frames), so an
-audit needs nothing else. A party that has only its own transcript can audit that; what takes both ends of a
-link is then said to be unchecked.
+Each transcript contains everything public about a run (the event `agreed`, and the headers of frames), so an
+audit needs nothing else. A party can audit its own transcript alone. Checks that need both ends of a link are
+then reported as skipped.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ MOST_NUMBER = 1 << 40
 
 @dataclass(frozen=True)
 class Sent:
-    """A message as one end of the link wrote it down."""
+    """A message as one end of the link recorded it."""
 
     sender: str
     receiver: str
     entry: Entry
-    seen_by: str
 
     @property
     def kind(self) -> MessageKind | None:
@@ -44,8 +43,8 @@ class Sent:
 
     @property
     def facts(self) -> dict[str, Any]:
-        found = self.entry.detail.get("facts", {})
-        return found if isinstance(found, dict) else {}
+        facts = self.entry.detail.get("facts", {})
+        return facts if isinstance(facts, dict) else {}
 
     @property
     def parts(self) -> list[Part]:
@@ -64,7 +63,7 @@ class Recorded:
         transcripts: Iterable[Transcript] | Mapping[str, Transcript],
         result: Mapping[str, Any] | None = None,
     ) -> None:
-        """`result`: what the run's result.json says, to be compared."""
+        """Check the transcripts. `result` is the run's result.json, for comparison."""
         self.result = result
         listed = transcripts.values() if isinstance(transcripts, Mapping) else transcripts
         self.transcripts = {transcript.party: transcript for transcript in listed}
@@ -86,7 +85,7 @@ class Recorded:
     # What was agreed
 
     def agreements(self, party: str) -> list[dict[str, Any]]:
-        """What a party ran by: once at the start, and once more each time that the run was taken up again."""
+        """Return a party's agreements: one at the start, and one for each resumption."""
         return [entry.detail for entry in self.transcripts[party].of("agreed")]
 
     def agreed(self, party: str) -> dict[str, Any]:
@@ -94,10 +93,10 @@ class Recorded:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        found = next(iter(self.transcripts.values())).of("agreed")[0].detail.get("settings")
-        if not isinstance(found, dict) or not found.get("parties"):
+        settings = next(iter(self.transcripts.values())).of("agreed")[0].detail.get("settings")
+        if not isinstance(settings, dict) or not settings.get("parties"):
             raise DataError("audit: the transcripts do not name the parties of the run")
-        return found
+        return settings
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -110,8 +109,8 @@ class Recorded:
 
     @property
     def key_holder(self) -> str | None:
-        found = self.settings.get("key_holder")
-        return None if found is None else str(found)
+        name = self.settings.get("key_holder")
+        return None if name is None else str(name)
 
     @property
     def everybody(self) -> tuple[str, ...]:
@@ -119,17 +118,17 @@ class Recorded:
 
     @property
     def missing(self) -> list[str]:
-        """Parties whose transcripts are not here."""
+        """Parties without a transcript here."""
         return [name for name in self.everybody if name not in self.transcripts]
 
     @property
     def unseen_openings(self) -> list[str]:
-        """Data parties of whose openings neither end is here."""
+        """Data parties whose openings neither end recorded here."""
         return [name for name in self.missing if name in self.names and self.key_holder in self.missing]
 
     @property
     def blind(self) -> bool:
-        """Nothing was to be revealed."""
+        """Whether the run was to reveal nothing."""
         return self.settings.get("reveal") == "nothing"
 
     def equations(self, party: str) -> int:
@@ -145,29 +144,31 @@ class Recorded:
 
     @staticmethod
     def agreement_digest(agreed: Mapping[str, Any]) -> str:
-        """Of the settings that stand in a transcript, computed here."""
+        """Compute the digest of the settings in a transcript."""
         text = json.dumps(agreed.get("settings"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     # Messages and keys
 
     def messages(self, event: str) -> Iterator[Sent]:
-        """Every message that was `sent` or `received`, by who wrote it down."""
+        """Yield every message that was `sent` or `received`, as each party recorded it."""
         for party, transcript in self.transcripts.items():
             for entry in transcript.entries:
                 if entry.event == event:
                     ends = (party, entry.peer) if event == "sent" else (entry.peer, party)
-                    yield Sent(*ends, entry, party)
+                    yield Sent(*ends, entry)
 
     @cached_property
     def everything(self) -> list[Sent]:
-        """Each message once: as its sender wrote it down, or its receiver where the sender's is missing."""
+        """Each message once: as its sender recorded it, or its receiver if the sender's transcript is
+        missing.
+        """
         received = [m for m in self.messages("received") if m.sender not in self.transcripts]
         return [*self.messages("sent"), *received]
 
     @cached_property
     def owners(self) -> dict[str, str]:
-        """Key fingerprint -> who sent it around as its own."""
+        """The party that sent each public key as its own, by key fingerprint."""
         return {
             part.key: message.sender
             for message in self.everything
@@ -177,7 +178,7 @@ class Recorded:
 
     @cached_property
     def parameters(self) -> dict[str, tuple[str, str]]:
-        """Key fingerprint -> (scheme, parameter set)."""
+        """(scheme, parameter set) by key fingerprint."""
         return {
             part.key: (part.scheme, part.parameters)
             for message in self.everything
@@ -186,7 +187,7 @@ class Recorded:
         }
 
     def has_role(self, party: str, role: str, message: Sent) -> bool:
-        """Whether the party may appear there, by the words of the table of kinds."""
+        """Return whether the party has that role of the table of kinds."""
         if role == "data party":
             return party in self.names
         if role == "label party":
@@ -199,26 +200,26 @@ class Recorded:
     # The ledger, counted again
 
     def openings(self) -> dict[str, list[tuple[int, int]]]:
-        """(round, numbers) of each gradient that was opened for a party in training.
+        """Return (round, numbers) of each gradient that was opened for a party in training.
 
-        Counted from the messages themselves, at whichever end shows more: notes are left by the same program
-        that may have left one out.
+        They are counted from the messages, at the end that shows more. The program that writes notes may have
+        left one out.
         """
         asked: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}
-        given: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}
+        answered: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}
         for message in (m for m in self.everything if m.entry.phase == "training"):
             numbers = sum(prod(part.shape) for part in message.parts if part.shape)
             if message.entry.kind == "opening-request" and message.sender in asked:
                 asked[message.sender].append((message.entry.round, numbers))
-            elif message.entry.kind == "opening" and message.receiver in given:
-                given[message.receiver].append((message.entry.round, numbers))
+            elif message.entry.kind == "opening" and message.receiver in answered:
+                answered[message.receiver].append((message.entry.round, numbers))
         return {
-            name: max(asked[name], given[name], key=lambda listed: sum(count for _, count in listed))
+            name: max(asked[name], answered[name], key=lambda listed: sum(count for _, count in listed))
             for name in self.names
         }
 
     def ledger(self) -> list[LedgerEntry]:
-        """Equations against unknowns, at the worst exchange, as protocols.own_gradient.ledger counts them."""
+        """Count equations against unknowns at the worst exchange, as protocols.own_gradient.ledger does."""
         agreed = self.agreed(next(iter(self.transcripts)))
         objective = get_objective(str(self.settings["objective"]))
         entries: list[LedgerEntry] = []
@@ -237,7 +238,7 @@ class Recorded:
         return sorted(entries, key=lambda e: (e.advisory, -e.ratio))
 
     def stated_ledger(self) -> list[LedgerEntry]:
-        """What the result says of openings that no transcript here shows; every party knows their number."""
+        """Return the result's entries about openings that no transcript here shows."""
         stated = (self.result or {}).get("ledger_of_all", ())
         return [
             LedgerEntry(e["party"], e["block"], e["equations"], e["unknowns"], e["advisory"])
@@ -247,7 +248,7 @@ class Recorded:
 
 
 def _check_numbers(party: str, agreed: Mapping[str, Any]) -> None:
-    """Refuse an agreement with numbers that no run has: what is due by them is counted and laid out here."""
+    """Raise DataError for an agreement with numbers that no run has. Later checks count by them."""
     settings = agreed.get("settings")
     members = settings.get("parties", ()) if isinstance(settings, dict) else ()
     sizes = [size for member in members if isinstance(member, list) for size in member]

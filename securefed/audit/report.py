@@ -36,16 +36,16 @@ WIDTH = 110
 
 @dataclass(frozen=True)
 class Seen:
-    """What a party received of one kind from one peer."""
+    """Messages of one kind that a party received from one peer."""
 
     peer: str
     kind: str
     messages: int
     bytes: int
     protection: str
-    """As found in the bytes: ciphertext, masked, opened, public-key, clear, ..."""
+    """Protection of the bytes: ciphertext, masked, opened, public-key, clear, ..."""
     key: str
-    """Whose key it is under."""
+    """The owner of its key."""
     reveals: str
 
 
@@ -73,7 +73,7 @@ class AuditReport:
 
     @property
     def verdict(self) -> str:
-        """What the audit found, in one or two sentences, with everything that it could not check."""
+        """The audit's result in one or two sentences, with everything that it could not check."""
         if not protects(self.recorded.settings["scheme"]):
             return "NOT PROTECTED: this run was plain, and every party could read every message."
         failed = f" ({', '.join(self.failed)} FAILED)" if self.failed else ""
@@ -89,7 +89,7 @@ class AuditReport:
 
     @property
     def unqualified(self) -> bool:
-        """Every check was made and passed, with all transcripts, and the ledger stayed below its line."""
+        """Whether every check passed, with all transcripts, and the ledger stayed below its line."""
         return self.passed and not (self.recorded.missing or self.not_checked or self.reservation)
 
     @property
@@ -122,7 +122,7 @@ class AuditReport:
         return f" WARNING: the opened gradients may determine secrets ({listed})."
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the report for JSON."""
         return {
             "run": self.recorded.run,
             "passed": self.passed,
@@ -136,7 +136,7 @@ class AuditReport:
         }
 
     def to_text(self) -> str:
-        """For a terminal."""
+        """Return the report for a terminal."""
         settings = self.recorded.settings
         lines = [
             f"audit of run {self.recorded.run or '(unnamed)'}: {settings['algorithm']}, "
@@ -163,13 +163,13 @@ class AuditReport:
         return "\n".join(lines) + "\n"
 
     def to_html(self) -> str:
-        """A section of HTML that needs nothing else: tables, and a diagram of the messages."""
+        """Return a self-contained section of HTML: tables, and a diagram of the messages."""
         from securefed.audit.page import section
 
         return section(self)
 
     def _own(self, name: str) -> list[str]:
-        """What a party opened for itself and for others."""
+        """Return what a party opened for itself and for others."""
         transcript, lines = self.recorded.transcripts[name], []
         for kind, what in (("opening", "its own gradients"), ("score-opening", "scores")):
             got = [e for e in transcript.of("received") if e.kind == kind]

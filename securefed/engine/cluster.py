@@ -21,16 +21,16 @@ __all__ = ["Ray"]
 T = TypeVar("T")
 R = TypeVar("R")
 RETRIES = 3
-"""Of a piece whose worker or node was lost."""
+"""Retries of a piece whose worker or node was lost."""
 CONNECT_SECONDS = 10.0
 REQUESTS = "cpus, memory_gib and resource are allowed"
 
 
 class Ray:
-    """Pieces of work as Ray tasks. Connects with the first piece; leaves a cluster that it joined running.
+    """Work as Ray tasks. It connects with the first piece, and leaves a cluster that it joined running.
 
-    What goes there is public keys, ciphertexts and this party's own columns: whoever runs the cluster can
-    read those (docs/threat-model.md). Work with a secret key stays in this machine's processes (`local`).
+    The cluster gets public keys, ciphertexts and this party's own columns, and its operator can read those
+    (docs/threat-model.md). Work with a secret key stays in this machine's processes (`local`).
     """
 
     def __init__(self, address: str | None = None) -> None:
@@ -41,7 +41,7 @@ class Ray:
         self._task: Any = None
         self._joined = False
         self.local = Processes(cores())
-        """Nothing is started before there is work for it."""
+        """Starts no process before there is work for it."""
 
     @property
     def workers(self) -> int:
@@ -98,12 +98,12 @@ class Ray:
 
 
 def _done(function: Callable[[T], R], item: T) -> R:
-    """One piece of work."""
+    """Run one piece of work."""
     return function(item)
 
 
 def _reach(address: str | None) -> None:
-    """Ray ends this process where nobody listens; so that is found out before it is asked."""
+    """Raise SettingError if the address does not answer. Ray would end this process instead."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         try:
@@ -118,7 +118,7 @@ def _unreached(address: str | None, error: Exception) -> SettingError:
 
 
 def _request(asked: str) -> dict[str, Any]:
-    """What one piece asks the cluster for, from the end of an address."""
+    """Parse what one piece asks the cluster for, from the end of an address."""
     options: dict[str, Any] = {"num_cpus": 1.0}
     for name, value in parse_qsl(asked, keep_blank_values=True):
         if name == "resource":

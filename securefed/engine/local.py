@@ -25,23 +25,24 @@ R = TypeVar("R")
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 STOPPING = {signal.SIGINT, signal.SIGTERM}
 MOST_DEATHS = 3
 AHEAD = 2
-"""Pieces that a worker has been given and not done."""
+"""Unfinished pieces per worker."""
 
 
 class WorkerDied(SecurefedError):
-    """Workers keep dying over the same work; a later try, with more memory, may go well."""
+    """Workers die repeatedly over the same work. A later try with more memory may succeed."""
 
 
 def _begin(parent: int) -> None:
-    """In a worker: whoever stops the party stops it, and the party its workers; they end when its process is
-    gone, since a killed one cannot tell them.
+    """Prepare a worker: ignore stop signals, and end when the party's process is gone.
+
+    The party stops its workers itself. A killed party cannot tell them.
     """
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
@@ -56,7 +57,7 @@ def _begin(parent: int) -> None:
 
 
 class SerialEngine:
-    """One piece after the other, in this process."""
+    """An engine that works in this process, one piece after the other."""
 
     workers = 1
 
@@ -77,11 +78,10 @@ class SerialEngine:
 class Processes:
     """A pool of processes, started with the first piece of work and ended by `close`.
 
-    Workers are forked where the system can: a spawned one would import the user's script again, and a
-    script without a main guard would start over. A worker does the arithmetic of one piece and holds no
-    locks of this process. Pieces and results with large arrays go through memory that both processes map
-    (securefed.engine.placing). When a worker dies, because the system was short of memory for example, new
-    ones are started, and pieces without a result are done again.
+    Workers are forked where the system can. A spawned worker would import the user's script again, and a
+    script without a main guard would start over. A worker computes one piece and holds no locks of this
+    process. Large arrays go through memory that both processes map (securefed.engine.placing). When a worker
+    dies, for example for lack of memory, new ones start and repeat the pieces without a result.
     """
 
     def __init__(self, workers: int) -> None:
@@ -109,7 +109,7 @@ class Processes:
     def _try(
         self, function: Callable[[T], R], source: Iterator[T], pieces: list[T], done: dict[int, R]
     ) -> bool:
-        """Do all pieces that are not done yet, and those that `source` still has. False if a worker died.
+        """Do all unfinished pieces, and those that `source` still has. Return False if a worker died.
 
         Workers begin with the first pieces while `source` makes the next ones.
         """
@@ -154,8 +154,9 @@ class Processes:
 
     @staticmethod
     def _submit(pool: ProcessPoolExecutor, function: Callable[..., R], *arguments: Any) -> Future[R]:
-        """The first submission forks; a signal for the party must not reach a worker before it can ignore
-        it.
+        """Submit work with stop signals blocked.
+
+        The first submission forks. A signal must not reach a worker before it can ignore it.
         """
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:

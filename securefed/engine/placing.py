@@ -1,9 +1,9 @@
-"""Pieces of work and their results between a party's own processes.
+"""Transfer of pieces of work and results between a party's own processes.
 
-Everything is pickled except large arrays and byte strings. These lie in a file in memory that both sides map,
-one file for a piece and its result, so they are written once and pass through no pipe.
+Everything is pickled except large arrays and byte strings. These are in a memory file that both sides map,
+one file for a piece and its result. So they are written once and pass through no pipe.
 
-Only a party's own processes read what is written here, under the same user.
+Only a party's own processes, under the same user, read these files.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 __all__ = ["Parcel", "work"]
 
 LARGE = 1 << 16
-"""Bytes from which on a value lies in the file."""
+"""Values of at least this many bytes go to the file."""
 ALIGNED = 64
 
 
 class Parcel:
-    """A function and its argument on their way to a worker, and the file that the result comes back in."""
+    """A function and its argument for a worker, and the file for the result."""
 
     def __init__(self, function: Any, piece: Any) -> None:
         if hasattr(os, "memfd_create"):
@@ -36,18 +36,18 @@ class Parcel:
         self.packed = _pack((function, piece), self._file)
 
     def result(self, packed: bytes) -> Any:
-        """Return what the worker packed."""
+        """Return the worker's result."""
         return _unpack(packed, self._file, mmap.ACCESS_WRITE)
 
     def close(self) -> None:
-        """Let the file go. Arrays of a result keep its memory as long as they live."""
+        """Close the file. Arrays of a result keep its memory as long as they live."""
         os.close(self._file)
         if not self.path.startswith("/proc/"):
             os.unlink(self.path)
 
 
 def work(path: str, packed: bytes) -> bytes:
-    """Do the work of a parcel, in a worker."""
+    """Run a parcel's function in a worker."""
     file = os.open(path, os.O_RDWR)
     try:
         function, piece = _unpack(packed, file, mmap.ACCESS_READ)

@@ -1,8 +1,8 @@
-"""Local models: what a party computes from its own columns, and its derivatives.
+"""Local models: functions of a party's own columns, and their derivatives.
 
-`LinearModel` and `NetworkModel` give the scalar H^k of the generalised linear objective, `HiddenLayer` the
-representation u of federated transfer learning; `securefed.models.torch` wraps torch modules for the scheme
-"plain". A model belongs to one party and stays there.
+`LinearModel` and `NetworkModel` give the scalar H^k of the generalised linear objective. `HiddenLayer` gives
+the representation u of federated transfer learning. `securefed.models.torch` wraps torch modules for the
+scheme "plain". A model belongs to one party and stays there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["ACTIVATIONS", "HiddenLayer", "LinearModel", "LocalModel", "NetworkMo
 
 
 def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> LinearModel | NetworkModel | HiddenLayer:
-    """The model that a shard's arrays (`to_arrays`) hold, whichever of the numpy models it is."""
+    """Return the numpy model that a shard's arrays (`to_arrays`) contain."""
     kind = take_word(arrays, "model")
     for model in (LinearModel, NetworkModel, HiddenLayer):
         if model.kind == kind:

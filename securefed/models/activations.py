@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 def sigmoid(z: Array) -> Array:
-    """1 / (1 + exp(-z)) without overflow: exp is only taken of numbers that are not positive."""
+    """Return 1 / (1 + exp(-z)) without overflow: exp gets only numbers that are not positive."""
     small = np.exp(-np.abs(z))
     result: Array = np.where(z >= 0, 1.0, small) / (1.0 + small)
     return result
@@ -73,5 +73,5 @@ ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
 
 
 def get_activation(name: str) -> Activation:
-    """The activation of that name: "tanh", "sigmoid" or "relu"."""
+    """Return the activation of that name: "tanh", "sigmoid" or "relu"."""
     return ACTIVATIONS[check_choice("activation", name, ACTIVATIONS)]

@@ -24,9 +24,9 @@ __all__ = ["HiddenLayer"]
 
 
 class HiddenLayer:
-    """One dense layer of width h: Glorot weights drawn from `seed` (None: fresh), zero biases.
+    """A dense layer of width h, with Glorot weights from `seed` (None: random) and zero biases.
 
-    Parties must not share a seed: whoever knows a party's seed knows its starting parameters.
+    Parties must not share a seed: a party's seed determines its starting parameters.
     """
 
     kind = "hidden-layer"
@@ -77,20 +77,20 @@ class HiddenLayer:
         self._weights = as_parameters(values, (self.size,)).reshape(self._weights.shape)
 
     def augmented(self, X: ArrayLike) -> Array:
-        """X with a column of ones, (n, d + 1)."""
+        """Return X with a column of ones, (n, d + 1)."""
         rows = as_rows(X, self.columns)
         return np.hstack([rows, np.ones((rows.shape[0], 1))])
 
     def forward(self, X: ArrayLike) -> Array:
-        """u, (n, h)."""
+        """Return u, (n, h)."""
         return self._activation.value(self._pre_activation(X))
 
     def derivative(self, X: ArrayLike) -> Array:
-        """act'(z), (n, h)."""
+        """Return act'(z), (n, h)."""
         return self._activation.slope(self._pre_activation(X))
 
     def vjp(self, X: ArrayLike, G: ArrayLike) -> Array:
-        """The gradient of `weights`, (d + 1, h), for G = dL/du (n, h); a sum over rows, not a mean."""
+        """Return the gradient of `weights`, (d + 1, h), for G = dL/du (n, h): a sum over rows, not a mean."""
         rows = self.augmented(X)
         outer = np.asarray(G, dtype=np.float64)
         if outer.shape != (rows.shape[0], self.width):

@@ -20,8 +20,9 @@ __all__ = ["LinearModel"]
 
 
 class LinearModel:
-    """x theta (+ bias), starting at zero: any start will do for a convex loss, and zero tells nobody a
-    thing.
+    """The model x theta (+ bias), starting at zero.
+
+    A convex loss allows any start, and zero reveals nothing.
     """
 
     kind = "linear"

@@ -1,12 +1,11 @@
-"""What a party's local model is to the protocols: a scalar H^k per row, and its derivatives.
+"""A party's local model as the protocols use it: a scalar H^k per row, and its derivatives.
 
-In the generalised linear objective (the paper's equation 2 and its Figure 1a) party k computes H_i^k from
-its own columns alone; the parties' H_i^k are added up to H_i. The model never leaves its party, nor do its
-parameters: what is computed from them and sent is decided by the protocol and its protection.
+In the generalised linear objective (the paper's equation 2 and its Figure 1a) party k computes H_i^k from its
+own columns alone. The parties' H_i^k add up to H_i. The model and its parameters never leave the party. The
+protocol and its protection decide what is computed from them and sent.
 
-Sums, not means: `vjp` adds over rows and does not divide. Under encryption the un-normalised sum is what is
-opened, and the division by the batch size comes after; doing the same in plain keeps the two forms
-comparable.
+`vjp` adds over rows and does not divide. Encrypted runs open this sum and divide by the batch size
+afterwards. Plain runs do the same, so that both are comparable.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ class LocalModel(Protocol):
     """A model with one scalar output per row.
 
     `parameters` is one flat float64 vector: reading gives a copy, writing replaces all of it. `is_linear`
-    says that `forward` is linear in the parameters, so that `jacobian(X)` does not depend on them: the Q
-    local steps of a round then need a single opening.
+    says that `forward` is linear in the parameters. Then `jacobian(X)` does not depend on them, and the Q
+    local steps of a round need a single opening.
     """
 
     @property
@@ -48,24 +47,26 @@ class LocalModel(Protocol):
     def is_linear(self) -> bool: ...
 
     def forward(self, X: ArrayLike) -> Array:
-        """H^k, shape (S,)."""
+        """Return H^k, shape (S,)."""
         ...
 
     def jacobian(self, X: ArrayLike) -> Array:
-        """Each row's output derived by each parameter, (P, S): the plaintext multipliers under encryption."""
+        """Return each row's derivative by each parameter, (P, S): the plaintext multipliers under
+        encryption.
+        """
         ...
 
     def vjp(self, X: ArrayLike, residual: ArrayLike) -> Array:
-        """`jacobian(X) @ residual`, (P,), without forming the Jacobian."""
+        """Return `jacobian(X) @ residual`, (P,), without forming the Jacobian."""
         ...
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """The party's shard: arrays by name, all storable in an .npz file without pickle."""
+        """Return the party's shard: arrays by name, storable in an .npz file without pickle."""
         ...
 
 
 def as_rows(X: ArrayLike, columns: int) -> Array:
-    """X as a float64 matrix with that many columns."""
+    """Return X as a float64 matrix with that many columns."""
     try:
         rows = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -76,7 +77,7 @@ def as_rows(X: ArrayLike, columns: int) -> Array:
 
 
 def as_residual(residual: ArrayLike, rows: int) -> Array:
-    """The residual as a float64 vector with one entry per row."""
+    """Return the residual as a float64 vector with one entry per row."""
     values = np.asarray(residual, dtype=np.float64)
     if values.shape != (rows,):
         raise DataError(f"residual must have shape ({rows},), one value per row, not {values.shape}")
@@ -84,7 +85,7 @@ def as_residual(residual: ArrayLike, rows: int) -> Array:
 
 
 def as_parameters(values: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """A finite float64 copy of that shape; NaN is refused here, where a diverging run shows first."""
+    """Return a finite float64 copy of that shape. A diverging run first shows here as NaN."""
     copy = np.array(values, dtype=np.float64)
     if copy.shape != shape:
         raise DataError(f"parameters must have shape {shape}, not {copy.shape}")
@@ -97,7 +98,7 @@ def as_parameters(values: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def take_array(arrays: Mapping[str, NDArray[np.generic]], name: str, dimensions: int) -> Array:
-    """The finite float64 array of that name in a shard."""
+    """Return the finite float64 array of that name in a shard."""
     if name not in arrays:
         raise DataError(f"shard has no array {name!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
     array = np.asarray(arrays[name])
@@ -110,7 +111,7 @@ def take_array(arrays: Mapping[str, NDArray[np.generic]], name: str, dimensions:
 
 
 def take_word(arrays: Mapping[str, NDArray[np.generic]], name: str) -> str:
-    """The single word stored under that name in a shard."""
+    """Return the word stored under that name in a shard."""
     if name not in arrays:
         raise DataError(f"shard has no entry {name!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
     array = np.asarray(arrays[name])

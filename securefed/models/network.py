@@ -1,8 +1,8 @@
-"""A small network in numpy whose scalar output is H^k (the paper's Figure 1a).
+"""A small numpy network whose scalar output is H^k (the paper's Figure 1a).
 
-Its Jacobian gives one plaintext multiplier per parameter and row, which is what encrypted training needs:
-the gradient of a party's parameters is `jacobian(X) @ residual` with the residual encrypted. The Jacobian
-depends on the parameters, so unlike `LinearModel` each local step opens one aggregated gradient.
+Its Jacobian gives one plaintext multiplier per parameter and row. Encrypted training computes the gradient as
+`jacobian(X) @ residual` with the residual encrypted. The Jacobian depends on the parameters, so unlike
+`LinearModel` each local step opens one aggregated gradient.
 
 Flat order of the parameters: layer by layer, each layer's weights (inputs x outputs, row by row), then its
 biases.
@@ -26,7 +26,7 @@ __all__ = ["NetworkModel", "glorot"]
 
 
 def glorot(inputs: int, outputs: int, generator: np.random.Generator) -> Array:
-    """Glorot and Bengio's uniform start: +-sqrt(6 / (inputs + outputs))."""
+    """Draw Glorot and Bengio's uniform start: +-sqrt(6 / (inputs + outputs))."""
     limit = np.sqrt(6.0 / (inputs + outputs))
     return generator.uniform(-limit, limit, size=(inputs, outputs))
 
@@ -34,8 +34,8 @@ def glorot(inputs: int, outputs: int, generator: np.random.Generator) -> Array:
 class NetworkModel:
     """Dense layers d -> hidden... -> 1 with one activation between them and a plain sum at the end.
 
-    The start is drawn from `seed`; None draws a fresh one. Parties must not share a seed: whoever knows a
-    party's seed knows its starting parameters.
+    The start is drawn from `seed` (None: random). Parties must not share a seed: a party's seed determines
+    its starting parameters.
     """
 
     kind = "network"
@@ -147,7 +147,7 @@ class NetworkModel:
         return model
 
     def _run(self, rows: Array) -> tuple[list[Array], list[Array], Array]:
-        """Every layer's input, every hidden pre-activation, and the output."""
+        """Return every layer's input, every hidden pre-activation, and the output."""
         inputs, pre_activations = [rows], []
         for weights, bias in self._layers[:-1]:
             pre_activations.append(inputs[-1] @ weights + bias)
@@ -156,7 +156,7 @@ class NetworkModel:
         return inputs, pre_activations, (inputs[-1] @ weights + bias)[:, 0]
 
     def _backward(self, rows: Array, values: Array) -> list[tuple[Array, Array]]:
-        """Per layer its input (S x in) and values_i * dH_i/dz (S x out), first layer first."""
+        """Return per layer its input (S x in) and values_i * dH_i/dz (S x out), first layer first."""
         inputs, pre_activations, _ = self._run(rows)
         deltas = [values[:, None]]
         for (weights, _), z in zip(reversed(self._layers[1:]), reversed(pre_activations), strict=True):

@@ -1,13 +1,11 @@
-"""Any torch module as a local model, in the scheme "plain" only; and the paper's MNIST network.
+"""Torch modules as local models, in the scheme "plain" only, and the paper's MNIST network.
 
-Under encryption the multipliers are the per-row derivatives by every parameter; for a torch module with
-millions of parameters that is out of reach, so `jacobian` refuses. torch is an extra and is imported when
-it is first needed.
+Encryption needs per-row derivatives by every parameter. That is infeasible for a torch module with millions
+of parameters, so `jacobian` refuses. torch is an extra, imported at first use.
 
-The module must give one output per row, of shape (S,) or (S, 1). Its parameters keep the module's own
-dtype: with float32 modules a written parameter is rounded to float32, and the gradients carry float32
-rounding. Parameters that do not require a gradient are left as they are. The module stays in the mode
-(train or eval) that it is given in.
+The module must give one output per row, of shape (S,) or (S, 1). Its parameters keep the module's own dtype:
+float32 modules round written parameters and gradients to float32. Parameters that do not require a gradient
+stay unchanged. The module stays in its mode (train or eval).
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ from securefed.models.local import Array, as_parameters, as_residual, take_word
 __all__ = ["TorchModel"]
 
 SLICE = 64
-"""Rows at a time of a forward pass in the mode eval: what lies between two layers of a convolutional network
-stays in the processor's cache, which takes two thirds of the time.
+"""Rows per forward pass in eval mode. Intermediate results stay in the processor's cache, which saves a
+third.
 """
 
 
@@ -109,7 +107,7 @@ class TorchModel:
         return self._flat(gradients)
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """The module's state by name, parameters and buffers; its code is not stored."""
+        """Return the module's state by name, parameters and buffers. Its code is not stored."""
         arrays: dict[str, NDArray[np.generic]] = {"model": np.array(self.kind)}
         for name, tensor in self._module.state_dict().items():
             arrays[f"state.{name}"] = tensor.detach().cpu().numpy().copy()
@@ -117,7 +115,7 @@ class TorchModel:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]], module: Any) -> Self:
-        """The stored state put into `module`, which must have the same names and shapes."""
+        """Load the stored state into `module`, which must have the same names and shapes."""
         if (kind := take_word(arrays, "model")) != cls.kind:
             raise DataError(f"shard holds a {kind!r} model, not {cls.kind!r}")
         model = cls(module)

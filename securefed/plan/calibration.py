@@ -1,11 +1,11 @@
-"""What an operation takes on this machine: a few seconds of real work, once for each kind of keys.
+"""The cost of each operation on this machine: a few seconds of real work, once for each kind of keys.
 
-Paillier's operations scale with counts, so they are measured small: an encryption, r**n, an opening, a
-multiplication mod n**2 (the multi-exponentiation says how many it will take), a squaring. CKKS's depend on
-shapes in steps and are fast, so they are measured at the shapes that the run will have. So are encrypted
-products by RLWE (securefed.plan.rlwe_costs). A local model needs none: a rehearsal runs it.
+Paillier's costs scale with counts, so a few small operations are measured: an encryption, r**n, an opening, a
+multiplication mod n**2 (the multi-exponentiation counts those) and a squaring. CKKS's costs depend on shapes
+in steps and are small, so they are measured at the run's shapes. So are encrypted products by RLWE
+(securefed.plan.rlwe_costs). Local models need no calibration: a rehearsal runs them.
 
-Seconds are the processor's: a machine that is busy with something else is not slower for it.
+Seconds are processor time, so other work on the machine does not count.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ SHARED = 64
 
 
 class PlainCosts:
-    """Nothing is encrypted, and all that is computed is computed in a rehearsal."""
+    """Costs of a plain run. A rehearsal computes everything itself."""
 
     def seconds(self, operation: Operation) -> float:
         raise SettingError(f"plan: costs of unprotected runs given, and there is {operation.name!r} to do")
 
 
 class PaillierCosts:
-    """Per ciphertext, and per multiplication mod n**2."""
+    """Costs per ciphertext and per multiplication mod n**2."""
 
     def __init__(self, key_bits: int, workers: int = 1, *, allow_small: bool = False) -> None:
         self.workers, self.bits, self._bytes = workers, key_bits, key_bits // 4
@@ -65,9 +65,9 @@ class PaillierCosts:
         self.keys["load public"] = timed(lambda: scheme.load_public(blob, nonce), 1)
         residues, powers = keys[0]._secret.residues, keys[0]._secret.powers
         self.tables = timed(lambda: residues.draw(1), 1)
-        """Of the owner, once a key."""
+        """Cost of the owner's tables, once a key."""
         self.power = timed(lambda: powers.draw(2)) / 2
-        """An owner's r**n without tables."""
+        """Cost of an owner's r**n without tables."""
         holder = KeyHolder(PaillierSecretKey(keys[0]._secret.primes, allow_small=allow_small))
         public = holder.public
         if not isinstance(public, PaillierPublicKey):
@@ -106,7 +106,7 @@ class PaillierCosts:
         return best / count
 
     def _spread(self, seconds: float, pieces: int) -> float:
-        """Over the workers that get a piece."""
+        """Return the time with the pieces spread over the workers."""
         if self.workers == 1 or pieces < 2:
             return seconds
         waves = ceil(pieces / self.workers)
@@ -129,7 +129,7 @@ class PaillierCosts:
         return 0.0 if same is None else self._of(same, count)
 
     def _blind(self, operation: Operation, product: Product) -> float:
-        """An operation of an encrypted product."""
+        """Return the time of an operation of an encrypted product."""
         slots = Slots.of(product, self.bits)
         count, right = operation.inner * slots.groups, product.right
         if operation.name == "encrypt":
@@ -155,13 +155,15 @@ class PaillierCosts:
         return (self.load if word == "load" else self.multiplication) * count
 
     def _packed(self, operation: Operation) -> float:
-        """As many groups as ciphertexts come out, about one for each slot's share."""
+        """Return the time of packing, with as many groups as ciphertexts."""
         count, bits = int(np.prod(operation.shape)), operation.width
         groups = max(1, count * max(1, bits) // (8 * self._bytes // 2))
         return self._spread(self.squaring * bits * count, groups)
 
     def _products(self, shape: tuple[int, int, int], terms: int, bits: int) -> float:
-        """Sums of products, of (columns, outputs, rows) multipliers of which so many are not 0."""
+        """Return the time of sums of products with (columns, outputs, rows) multipliers, `terms` of them
+        not 0.
+        """
         columns, outputs, rows = shape
         slices = min(outputs, ceil(self.workers / columns))
         size = ceil(outputs / slices)
@@ -185,13 +187,11 @@ AS: dict[str, str | None] = {
     "sum bytes": None,
     "load sum": "load",
 }
-"""Operations under Paillier, and what they cost as much as, for each ciphertext; None: nothing worth a
-forecast.
-"""
+"""The measured cost of each Paillier operation, per ciphertext. None: too small to count."""
 
 
 class CkksCosts:
-    """Measured at the shapes of the run, each once."""
+    """Costs measured at the shapes of the run, each once."""
 
     def __init__(self) -> None:
         self._holder = generate("ckks")
@@ -217,7 +217,7 @@ class CkksCosts:
         return self._known[place]
 
     def _chain(self, shape: tuple[int, ...], inner: int) -> None:
-        """Products, masking, opening and unmasking of one gradient; without products where `inner` is 0."""
+        """Measure products, masking, opening and unmasking of one gradient; no products if `inner` is 0."""
         public, rng = self._holder.public, np.random.default_rng(0)
         operand = (inner, *shape[1:]) if inner else shape
         encrypted = public.load(self._holder.encrypt(np.zeros(operand), FIXED).to_bytes())
@@ -255,9 +255,9 @@ class CkksCosts:
 
 
 def calibrate(kind: str, key_bits: int, mapper: Mapper | None = None) -> Costs:
-    """Measure what work of one kind (`Scenario.cost_kind`) takes on this machine.
+    """Measure the cost of one kind of work (`Scenario.cost_kind`) on this machine.
 
-    `key_bits` concerns Paillier alone. `mapper` is what the run will use. SettingError for an unknown kind.
+    Only Paillier uses `key_bits`. `mapper` is the run's. Raises SettingError for an unknown kind.
     """
     workers = 1 if mapper is None else mapper.workers
     known: dict[str, Callable[[], Costs]] = {

@@ -1,8 +1,8 @@
-"""Encrypted arrays that are not there: what is public about them, and what they would take.
+"""Encrypted arrays without values: their public numbers and their cost.
 
-Scales, ranges and layouts are followed by the classes that the schemes themselves go by (Extent and Layout of
-Paillier, Form and Rows of CKKS), so an array has the ciphertexts and bytes of a real one, and is refused
-where a real one is. Values do not exist: what is opened is 0.
+The schemes' own classes follow scales, ranges and layouts (Extent and PackedLayout of Paillier, ArrayForm and
+RowLayout of CKKS). So an array has the ciphertexts and bytes of a real one, and fails where a real one fails.
+Every opened value is 0.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ __all__ = ["CkksFigures", "DryEncrypted", "DryMask", "DryMasked", "DryOpened", "
 
 @dataclass(frozen=True)
 class Block:
-    """A masked result: what is sent to be opened, and what comes back. Bytes are of payloads."""
+    """A masked result: the sizes of its request and its answer. Bytes are those of payloads."""
 
     shape: tuple[int, ...]
     ciphertexts: int
     bytes: int
     opened_bytes: int
     inner: int = 0
-    """Rows that its sums go over; 0 where it is no sum."""
+    """Rows of its sums; 0 if it is no sum."""
     width: int = 0
 
 
 @dataclass(frozen=True)
 class PaillierFigures:
-    """One value a ciphertext; masked results are packed."""
+    """One value per ciphertext; masked results are packed."""
 
     key_bits: int
     shape: tuple[int, ...]
@@ -60,7 +60,7 @@ class PaillierFigures:
 
     @property
     def plaintext_bytes(self) -> int:
-        """A ciphertext has twice as many."""
+        """Bytes of a plaintext. A ciphertext has twice as many."""
         return (self.key_bits + 7) // 8
 
     @property
@@ -154,11 +154,11 @@ class CkksFigures:
 
 
 Figures = PaillierFigures | CkksFigures
-"""What is public about an encrypted array."""
+"""The public numbers of an encrypted array."""
 
 
 class DryEncrypted(Encrypted):
-    """An array that is not there."""
+    """An encrypted array without values."""
 
     def __init__(self, public: DryPublicKey, figures: Any) -> None:
         self.key, self.public, self.figures = public, public, figures
@@ -218,7 +218,7 @@ class DryEncrypted(Encrypted):
 
 
 class DryMasked(Masked):
-    """A masked result that is not there."""
+    """A masked result without values."""
 
     def __init__(self, public: DryPublicKey, block: Block, blob: bytes = b"") -> None:
         self.public, self.key, self.block, self.shape = public, public, block, block.shape
@@ -245,7 +245,7 @@ class DryOpened(Opened):
 
 
 class DryMask(Mask):
-    """Nothing to hide."""
+    """A mask that hides nothing."""
 
     def __init__(self, public: DryPublicKey, block: Block) -> None:
         super().__init__()

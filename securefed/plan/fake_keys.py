@@ -1,13 +1,12 @@
 """Keys that encrypt nothing, for rehearsing runs that open own gradients.
 
-Arrays under them know their shapes and ranges, and what they would take. Ciphertexts and bytes come from the
-layouts that the real keys have (securefed.plan.fake_arrays), and every operation is told to a `Meter`.
-What is not encrypted (masks, plain matrices, transcripts) is done for real. Frames have exactly the right
-length and hold nothing.
+Their arrays have shapes, ranges and costs. The layouts of the real keys give ciphertexts and bytes
+(securefed.plan.fake_arrays), and a `Meter` records every operation. Masks, plain matrices and transcripts are
+real. Frames have exactly the right length and are empty.
 
-Nobody can choose these keys, and no party takes one from a peer: they are no kind in securefed.crypto's
-registry, and a frame of theirs is none of its frames. Only a rehearsal (securefed.plan.rehearsal) reads
-them, with `DryKeys.read_key`.
+No user can choose these keys, and no party accepts one from a peer: they are not in securefed.crypto's
+registry, and their frames are not valid there. Only a rehearsal (securefed.plan.rehearsal) reads them, with
+`DryKeys.read_key`.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class DryPublicKey(PublicKey):
         return self.meter.blank(self.key_bytes(), self._serial)
 
     def figures(self, shape: tuple[int, ...], fixed: FixedPoint, *, owner: bool) -> Figures:
-        """Of fresh ciphertexts."""
+        """Return the figures of fresh ciphertexts."""
         raise BadKey(f"a dry {self.scheme.name} key encrypts no arrays")
 
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> DryEncrypted:
@@ -107,7 +106,7 @@ class DryPaillierKey(DryPublicKey):
         self.bits = bits
 
     def key_bytes(self) -> int:
-        """n, and the roots of its proof."""
+        """Return the size of n and the roots of its proof."""
         return (1 + roots_needed(self.bits)) * ((self.bits + 7) // 8)
 
     def figures(self, shape: tuple[int, ...], fixed: FixedPoint, *, owner: bool) -> Figures:
@@ -115,7 +114,7 @@ class DryPaillierKey(DryPublicKey):
 
 
 class DrySecretKey(SecretKey):
-    """What a key-holder would do."""
+    """A secret key that only records a key-holder's operations."""
 
     def __init__(self, public: DryPublicKey) -> None:
         self.public: DryPublicKey = public
@@ -141,8 +140,9 @@ class DrySecretKey(SecretKey):
 
 @dataclass(frozen=True)
 class DryKeys:
-    """Makes and reads keys of one kind, for one rehearsal. Where keys protect nothing, they are the real
-    ones: they cost nothing, and whoever computes on them wants values.
+    """A maker and reader of one kind of keys for one rehearsal.
+
+    Keys that protect nothing are real: they cost nothing, and computations need their values.
     """
 
     kind: str
@@ -159,7 +159,7 @@ class DryKeys:
         return KeyHolder(DrySecretKey(MAKERS[self.kind](self.meter.number(), self)))
 
     def read_key(self, blob: bytes) -> PublicKey:
-        """A dry key that arrived; nothing else is one."""
+        """Parse a dry key that arrived."""
         if self.kind not in MAKERS:
             return load_public_key(blob)
         self.meter.note(Operation("key"))

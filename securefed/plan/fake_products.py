@@ -1,10 +1,10 @@
-"""An encrypted product that encrypts nothing: for rehearsing blind runs.
+"""An encrypted product that encrypts nothing, for rehearsing blind runs.
 
-It takes the place of a CrossScheme. Messages have exactly the length of the real ones (`Lengths`). Every
-operation is told to a `Meter`. Of a factor only the first rows are computed, and the time of all of them is
-booked. Shares are numbers without a meaning.
+It replaces a CrossScheme. Messages have exactly the length of the real ones (`Lengths`), and a `Meter`
+records every operation. Only the first rows of a factor are computed, and their time is scaled to all rows.
+Shares are meaningless numbers.
 
-Nobody can choose this scheme: it is in no registry. A run that met one of these keys would refuse it.
+No user can choose this scheme: it is in no registry. A real run would refuse its keys.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from securefed.plan.meter import Meter, Operation
 __all__ = ["SAMPLE_ROWS", "counting_scheme"]
 
 SAMPLE_ROWS = 1024
-"""Rows of a factor that are computed."""
+"""Computed rows of a factor."""
 
 
 class Counter:
-    """What keys and evaluations of one rehearsal have in common."""
+    """The common state of one rehearsal's keys and evaluations."""
 
     def __init__(self, lengths: Lengths, meter: Meter) -> None:
         self.lengths, self._meter = lengths, meter
@@ -44,11 +44,11 @@ class Counter:
         self._meter.note(Operation(name, product=product))
 
     def work(self, name: str, product: Product, places: Sequence[tuple[int, int]], operand: Operand) -> None:
-        """Compute some rows of a factor, and book the time of all of them and of an operation on them."""
+        """Compute some rows of a factor. Count the time of all rows and of an operation on them."""
         rows = sum(last - first for first, last in places)
         some = min(rows, SAMPLE_ROWS)
-        found = self._meter.scaled(lambda: operand(0, some), rows / some)
-        exact = found.dtype == np.int64
+        sample = self._meter.scaled(lambda: operand(0, some), rows / some)
+        exact = sample.dtype == np.int64
         self._meter.note(
             Operation(name, inner=rows, product=product, blocks=max(1, len(places)), exact=exact)
         )
@@ -118,7 +118,7 @@ class CountingEvaluation(Evaluation):
 
 
 def _blank(size: int) -> bytes:
-    """Bytes that no real key, block or reply has."""
+    """Return bytes that no real key, block or reply has."""
     return b"\xff" * size
 
 
@@ -128,7 +128,7 @@ def _check(what: str, data: bytes, due: int) -> None:
 
 
 def counting_scheme(lengths: Lengths, meter: Meter) -> CrossScheme:
-    """Return the stand-in for a scheme whose messages have these lengths. Operations are told to `meter`."""
+    """Return the stand-in for a scheme with messages of these lengths. `meter` records operations."""
     counter = Counter(lengths, meter)
 
     def generate() -> CrossKey:

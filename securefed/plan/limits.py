@@ -1,9 +1,9 @@
-"""How wide a blind run may be: memory of the shares, and what is said where it is too much.
+"""The width limit of a blind run: memory of the shares, and the messages about it.
 
 After its pass a blind run of d columns works on d x d matrices of shares. A number is five limbs of eight
-bytes, and every matrix is there twice, as integers and as floating-point numbers. Runs that learn from
-held-out rows at the end have two matrices. Under RLWE the sums of one product are 4,096 coefficients modulo
-five primes for every column of every matrix, twice while they are added up.
+bytes. Every matrix exists twice, as integers and as floating-point numbers. Runs that learn from held-out
+rows at the end have two matrices. Under RLWE the sums of one product are 4,096 coefficients modulo five
+primes for every column of every matrix, twice while they are added.
 
 Measured with both parties in one process, 2,000 rows, 24 rounds, RLWE, no rows held out, one core of an AMD
 EPYC that other work shared (processor seconds on the critical path; memory of both parties together):
@@ -35,15 +35,15 @@ from securefed.protocols.agreement import Agreement
 __all__ = ["PRACTICAL_COLUMNS", "check_memory", "machine_memory", "peak_memory", "too_large"]
 
 PRACTICAL_COLUMNS = 2000
-"""In all parties together: less than a minute on two cores."""
+"""Columns of all parties together that take less than a minute on two cores."""
 MOST_SECONDS = 3600.0
 WORD = 8
 WINDOWS = 128 << 20
-"""Blocks of ciphertexts that are under way."""
+"""Bytes for blocks of ciphertexts in transit."""
 
 
 def peak_memory(agreement: Agreement) -> int:
-    """Return about how many bytes a party that holds shares of a blind run needs, besides its own table."""
+    """Estimate the bytes that a share-holding party of a blind run needs besides its own table."""
     columns = sum(member.parameters for member in agreement.members)
     systems = 2 if agreement.batches.holdout_rows else 1
     matrices = WORD * LIMBS * columns**2 * (2 * systems + 1)
@@ -54,9 +54,9 @@ def peak_memory(agreement: Agreement) -> int:
 
 
 def machine_memory() -> int:
-    """Return the bytes of memory that this process may use; a terabyte where nobody says.
+    """Return the bytes of memory that this process may use; a terabyte if unknown.
 
-    The least of the machine's memory, the container's (cgroup) and the process's limit (ulimit -v).
+    It is the least of the machine's memory, the container's (cgroup) and the process's limit (ulimit -v).
     """
     limits = [1 << 40]
     with suppress(AttributeError, OSError, ValueError):
@@ -71,7 +71,7 @@ def machine_memory() -> int:
 
 
 def check_memory(agreement: Agreement, memory: int | None = None) -> None:
-    """Raise SettingError for a blind run whose shares need more bytes than `memory`, or this machine, has."""
+    """Raise SettingError if the shares of a blind run need more bytes than `memory`, or this machine, has."""
     due, there, columns = _figures(agreement, memory)
     if due > there:
         raise SettingError(
@@ -82,7 +82,7 @@ def check_memory(agreement: Agreement, memory: int | None = None) -> None:
 
 
 def too_large(agreement: Agreement, seconds: float, memory: int | None = None) -> list[str]:
-    """Return what there is to warn of in a blind run that takes so many seconds."""
+    """Return warnings about a blind run that takes that many seconds."""
     lines, (due, there, columns) = [], _figures(agreement, memory)
     if due > there / 2:
         lines.append(
@@ -98,6 +98,6 @@ def too_large(agreement: Agreement, seconds: float, memory: int | None = None) -
 
 
 def _figures(agreement: Agreement, memory: int | None) -> tuple[int, int, int]:
-    """Bytes that are needed, bytes that are there, columns in all."""
+    """Return the needed bytes, the available bytes, and the columns in all."""
     columns = sum(member.parameters for member in agreement.members)
     return peak_memory(agreement), machine_memory() if memory is None else memory, columns

@@ -1,7 +1,7 @@
-"""What operations would take: the clock of a rehearsal, and frames that stand for encrypted arrays.
+"""The clock of a rehearsal, and frames that stand for encrypted arrays.
 
-A frame of a rehearsal is as long as the real one and holds nothing but a number. What is public about the
-array that it stands for is kept beside the clock, for whoever reads the frame.
+A frame of a rehearsal is as long as the real one and contains only a number. The meter keeps the array's
+public figures for the reader of the frame.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ __all__ = ["EFFICIENCY", "WORD", "Costs", "Meter", "Operation", "ciphertexts_in"
 
 WORD = b"dry run\0"
 HEAD = struct.Struct("<8sQI")
-"""What stands in a dry frame: that it is one, its number, ciphertexts."""
+"""The contents of a dry frame: its mark, its number, ciphertexts."""
 EFFICIENCY = 0.85
-"""Of a worker process, beside work in this one."""
+"""Efficiency of a worker process, relative to work in this one."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing that a party does to encrypted arrays, in an encrypted product, or to keys."""
+    """One operation of a party on encrypted arrays, in an encrypted product, or on keys."""
 
     name: str
     """Encrypted arrays: encrypt (under the own key), encrypt for another, load, add, plus (plain numbers),
@@ -40,10 +40,10 @@ class Operation:
     Encrypted products: generate, public, load public; encrypt, multiply, respond, read.
     """
     shape: tuple[int, ...] = (0, 0)
-    """Of the array, or of the result."""
+    """Shape of the array, or of the result."""
     ciphertexts: int = 0
     inner: int = 0
-    """Rows that a sum goes over; of an encrypted product, the rows of this operation."""
+    """Rows of a sum, or the rows of this operation in an encrypted product."""
     width: int = 0
     """Bits of a slot, where sums are packed."""
     terms: int = 0
@@ -61,14 +61,14 @@ class Operation:
 
 
 class Costs(Protocol):
-    """Seconds for an operation of one kind; SettingError for what that kind cannot do."""
+    """The seconds of each operation of one kind. Raises SettingError for an operation that the kind lacks."""
 
     def seconds(self, operation: Operation) -> float: ...
 
 
 @dataclass
 class Meter:
-    """A clock that goes on by what operations would take, besides what really passes."""
+    """A clock that adds the cost of operations to the time that really passes."""
 
     costs: Costs
     timer: Callable[[], float]
@@ -81,7 +81,7 @@ class Meter:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Do something that a run does not do: it takes no time on this clock."""
+        """Stop the clock for work that a real run does not do."""
         begin = self.timer()
         try:
             yield
@@ -104,20 +104,20 @@ class Meter:
         return int(next(self._serial))
 
     def blank(self, payload: int, kept: object = None, ciphertexts: int = 0) -> bytes:
-        """A frame of this payload; `kept` is what its reader finds."""
+        """Return a frame with a payload of this size. `kept` is what its reader gets."""
         serial = self.number()
         self._kept[serial] = kept
         return HEAD.pack(WORD, serial, ciphertexts).ljust(HEADER.size + payload, b"\0")
 
     def read(self, blob: bytes, *payloads: int) -> Any:
-        """What a frame of one of these lengths stands for; of any length where none is given."""
+        """Return what a frame stands for. `payloads` lists the allowed lengths; none allows all."""
         if not blob.startswith(WORD) or (payloads and len(blob) - HEADER.size not in payloads):
             raise FormatError(f"{len(blob)} bytes given, a dry frame with a payload of {payloads} expected")
         return self._kept[HEAD.unpack_from(blob)[1]]
 
 
 def ciphertexts_in(blob: bytes) -> int:
-    """Ciphertexts that a message of a rehearsal stands for; 0 where it is no dry frame."""
+    """Return the ciphertexts that a rehearsal's message stands for; 0 if it is no dry frame."""
     return int(HEAD.unpack_from(blob)[2]) if blob.startswith(WORD) else 0
 
 

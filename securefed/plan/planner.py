@@ -1,23 +1,21 @@
-"""How long, and how much, before anybody is asked: ciphertexts, bytes and minutes.
+"""The forecast of a run: ciphertexts, bytes and minutes.
 
-Sizes are exact: a run is rehearsed by its real programs (securefed.plan.rehearsal). Times come from a
-short calibration of this machine and a network profile, on the clock that real runs have
-(securefed.transport.clock). So a round is computation plus communication on its critical path, and parties
-that work side by side do not add up.
+Sizes are exact: the real programs rehearse the run (securefed.plan.rehearsal). Times come from a short
+calibration of this machine and a network profile, on the clock of real runs (securefed.transport.clock). So a
+round is computation plus communication on its critical path, and parties that work in parallel do not add up.
 
-A blind run works once, before its rounds; its rounds are two small messages, whatever Q is. Where own
-gradients are opened, the number of local steps matters. Where every local step opens, each is like the one
-before: of many only some are rehearsed, and the others count as much.
+A blind run works once, before its rounds. Its rounds are two small messages, whatever Q is. Where own
+gradients are opened, the number of local steps matters. If every local step opens, each is like the one
+before: only some are rehearsed, and the others count the same.
 
-How many rounds a run needs is the one thing that depends on the data. The model is
+Only the number of rounds depends on the data. The model is
 
     R(Q) = max(R(1) / Q**alpha, floor * R(1)),
 
-local steps save rounds nearly in proportion, with diminishing returns, and never all of them. alpha = 0.8
-is what the paper's Table 2 shows (17, 30, 46 rounds at Q = 1; 4, 8, 13 at 5; 2, 4, 7 at 10: exponents 0.79
-to 0.93), and the floor of 0.15 its Table 1 for linear models (334 rounds at Q = 1, 71 at 5, 52 at 50);
-transfer learning has got along with 0.04. Both are arguments, to be replaced by what is known of the data
-at hand.
+Local steps save rounds nearly in proportion, with diminishing returns, and never all of them. alpha = 0.8
+comes from the paper's Table 2 (17, 30, 46 rounds at Q = 1; 4, 8, 13 at 5; 2, 4, 7 at 10: exponents 0.79 to
+0.93). The floor of 0.15 comes from its Table 1 for linear models (334 rounds at Q = 1, 71 at 5, 52 at 50).
+Transfer learning has needed only 0.04. Both are arguments: replace them by what is known about the data.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ __all__ = ["Estimate", "RoundsModel", "best", "estimate"]
 FEW, MANY = 1, 3
 """Local steps that are rehearsed for a run that opens at each of more than MANY."""
 EQUAL = 1.05
-"""Two forecasts that are this near to each other are the same."""
+"""Two forecasts within this ratio count as equal."""
 
 
 @dataclass(frozen=True)
 class RoundsModel:
-    """R(Q), see the module."""
+    """The model R(Q) of the module."""
 
     at_one: float
     alpha: float = 0.8
@@ -64,7 +62,7 @@ class RoundsModel:
     def through(
         cls, rounds: int, local_steps: int, *, alpha: float = 0.8, floor: float = 0.15
     ) -> RoundsModel:
-        """The model in which so many local steps take so many rounds."""
+        """Return the model in which `local_steps` local steps take `rounds` rounds."""
         check_integer("rounds", rounds, least=1)
         share = max(local_steps**-alpha, floor)
         return cls(max(1.0, rounds / share), alpha, floor)
@@ -76,7 +74,7 @@ class RoundsModel:
 
 @dataclass(frozen=True)
 class Estimate:
-    """One row of a plan. Per round, and in all."""
+    """One row of a plan, per round and in all."""
 
     scheme: str
     reveal: str
@@ -88,19 +86,19 @@ class Estimate:
     """Seconds a round, on the critical path."""
     communication: float
     setup: float
-    """Seconds of computation besides the rounds: what comes before the first one and after the last."""
+    """Seconds of computation before the first round and after the last."""
     refused: str = ""
-    """What the solvability ledger would say, if it would refuse."""
+    """The solvability ledger's refusal, if any."""
     setup_communication: float = 0.0
     setup_bytes: int = 0
     memory: int = 0
-    """Bytes at a party that holds shares of a blind run, at most; 0 for other runs."""
+    """The most bytes at a share-holding party of a blind run; 0 for other runs."""
     warnings: tuple[str, ...] = ()
-    """What is too large about a blind run."""
+    """Warnings about the size of a blind run."""
 
     @property
     def seconds(self) -> float:
-        """A round."""
+        """Seconds of a round."""
         return self.computation + self.communication
 
     @property

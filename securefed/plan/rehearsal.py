@@ -1,9 +1,9 @@
-"""A run before it is run: the real programs, over keys and encrypted products that encrypt nothing.
+"""A rehearsal of a run: the real programs, over keys and encrypted products that encrypt nothing.
 
-Every party goes through its real rounds on random columns of its size. Links, transcripts and clocks are
-those of a run in one process. So messages, their order and their bytes are what a run sends, and a round
-takes what its parties' clocks say. The time of all that is not encrypted passes on the processor's clock,
-which a busy machine does not stop. Encrypted work adds what it was measured to take.
+Every party runs its real rounds on random columns of its size. Links, transcripts and clocks are those of a
+run in one process. So messages, their order and their bytes equal those of a run, and the parties' clocks
+give the time of a round. Unencrypted work is timed on the processor's clock, which ignores other load.
+Encrypted work adds its measured cost.
 
     own gradients    keys of securefed.plan.fake_keys; of many rounds only the last ones
     nothing          products of securefed.plan.fake_products; all rounds, which need no ciphertext
@@ -38,14 +38,14 @@ __all__ = ["Rehearsal", "rehearse"]
 
 Array = NDArray[np.float64]
 STEADY = 2
-"""Last rounds of own gradients that are rehearsed: the last is like all that follow the first."""
+"""Rehearsed last rounds of own gradients: the last is like all that follow the first."""
 LARGEST = 4.0
-"""Of the random columns, which are standardised."""
+"""Largest value of the random, standardised columns."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What the programs did."""
+    """The record of a rehearsal."""
 
     done: LocalRun
     first_round: int
@@ -57,7 +57,7 @@ class Rehearsal:
 
     @property
     def round(self) -> Path:
-        """What a round takes once all are under way; of a blind run on average."""
+        """The cost of a round once all parties are running; the average for a blind run."""
         before = self.first_round if self.blind and self.last_round > 0 else self.last_round - 1
         spent = self._paths[self.last_round].since(self._paths.get(before, Path()))
         rounds = self.last_round - before
@@ -65,7 +65,7 @@ class Rehearsal:
 
     @property
     def once(self) -> Path:
-        """What the run takes besides its rounds: keys, preparations, the end."""
+        """The cost of the run besides its rounds: keys, preparation, the end."""
         rounds = self.last_round - self.first_round + 1
         all_, each = self.done.critical, self.round
         return Path(
@@ -74,7 +74,7 @@ class Rehearsal:
         )
 
     def traffic(self, phase: str = "training", round_: int | None = None) -> Counter[tuple[str, str, str]]:
-        """Bytes by kind, sender and receiver; of the last round, or of another one."""
+        """Return bytes by kind, sender and receiver, of the last round or of another one."""
         due = self.last_round if phase == "training" and round_ is None else round_
         sizes: Counter[tuple[str, str, str]] = Counter()
         for name, link in self.done.links.items():
@@ -85,13 +85,13 @@ class Rehearsal:
 
     @property
     def bytes_once(self) -> int:
-        """Before the first round and after the last one; of a blind run with all evaluations."""
+        """Bytes before the first round and after the last one; for a blind run with all evaluations."""
         phases = ("setup", "release", *(["evaluation"] if self.blind else []))
         return sum(sum(self.traffic(phase).values()) for phase in phases)
 
     @property
     def ciphertexts(self) -> Counter[str]:
-        """That are sent in a round, by kind."""
+        """Ciphertexts sent in a round, by kind."""
         counts: Counter[str] = Counter()
         for name, link in self.done.links.items():
             for entry in link.transcript.of("sent"):
@@ -101,7 +101,7 @@ class Rehearsal:
 
 
 class SampledColumns(Columns):
-    """A party's columns of which few rows are there; sums over them take the time of all rows."""
+    """A sample of a party's rows. Sums over them take the time of all rows."""
 
     def __init__(self, whole: Columns, meter: Meter) -> None:
         self._meter = meter
@@ -125,9 +125,9 @@ def rehearse(
     *,
     timer: Callable[[], float] = time.thread_time,
 ) -> Rehearsal:
-    """Run a scenario's programs without its encrypted work, whose seconds `costs` says.
+    """Run a scenario's programs without the encrypted work, whose cost `costs` gives.
 
-    Messages travel by `network`. `timer` takes the time of everything else.
+    `network` carries the messages. `timer` times everything else.
     """
     meter = Meter(costs, timer)
     scheme, keys = None, None
@@ -168,7 +168,7 @@ def rehearse(
 def _programs(
     scenario: Scenario, keys: DryKeys | None, meter: Meter, on_round: Callable[[Round], None]
 ) -> dict[str, PartyLoop]:
-    """Every party's program, on random columns. A blind one of common rows gets few of them."""
+    """Return every party's program on random columns. A blind one of common rows gets few of them."""
     agreement, programs = scenario.agreement, dict[str, PartyLoop]()
     rng = np.random.default_rng(0)
     rows = agreement.batches.rows

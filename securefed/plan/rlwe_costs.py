@@ -1,7 +1,7 @@
-"""What encrypted products by RLWE take on this machine, measured at the shapes of the run.
+"""The cost of encrypted products by RLWE on this machine, measured at the shapes of the run.
 
-Each shape is measured when it is first met, with a real key, on some of its ciphertexts and columns. The
-others count in proportion.
+Each shape is measured at first use, with a real key, on some of its ciphertexts and columns. The others count
+in proportion.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["RlweCosts"]
 MOST_CIPHERTEXTS = 64
 MOST_COLUMNS = 96
 LARGEST = 1 << 24
-"""Of the numbers that are measured with; times do not depend on it."""
+"""Largest of the measured numbers. Times do not depend on it."""
 
 
 class RlweCosts:
-    """Seconds by ciphertexts, and by columns or responses."""
+    """Costs by ciphertexts, and by columns or responses."""
 
     def __init__(self, workers: int = 1) -> None:
         nonce, key = os.urandom(NONCE_BYTES), RlweKey(os.urandom(SEED_BYTES))
@@ -82,7 +82,7 @@ class RlweCosts:
         return seconds
 
     def _work(self, name: str, plan: Layout, exact: bool) -> Callable[[], object]:
-        """The real work on a small product."""
+        """Return the real work on a small product."""
         product, secret = plan.product, self._secret
         if name == "read":
             return lambda: read(secret, plan, bytes(plan.reply_bytes()))

@@ -1,4 +1,4 @@
-"""A run that may come to be: what a plan is made for."""
+"""A planned run."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Scenario:
-    """A run that may come to be: settings, and the columns of each party (label party last)."""
+    """A planned run: settings, and the columns of each party (label party last)."""
 
     settings: ObjectiveSettings
     columns: Mapping[str, int]
     rows: int
-    """In common, held-out ones too."""
+    """Common rows, held-out ones included."""
     key_bits: int = 3072
     key_holder: str = "key-holder"
     outputs: int = 1
     """Columns of the labels, in blind runs."""
     third: bool = False
-    """Two parties have a party without data too, where nothing is revealed."""
+    """Two parties have a third one without data, where nothing is revealed."""
     holdout_rows: int = 0
-    """Rows that are held out."""
+    """Held-out rows."""
     scheme: CrossScheme | None = None
-    """The encrypted product of a blind run, in place of that of the settings."""
+    """The encrypted product of a blind run, instead of the settings' one."""
 
     @property
     def assembly(self) -> Assembly[Any]:
@@ -53,8 +53,8 @@ class Scenario:
         models = [(name, self._model(name)) for name in names]
         members = tuple(self.assembly.member(name, model) for name, model in models)
         agreement = self.assembly.agreement(members, self.rows, self.outputs, self.holdout_rows)
-        held = len(names) > 2 or (self.third and self.blind)
-        return replace(agreement, key_holder=self.key_holder if held else None)
+        with_holder = len(names) > 2 or (self.third and self.blind)
+        return replace(agreement, key_holder=self.key_holder if with_holder else None)
 
     def _model(self, name: str) -> Model:
         names = list(self.columns)
@@ -62,7 +62,7 @@ class Scenario:
         return self.assembly.model(name, self.columns[name], last=last, index=place)
 
     def program(self, name: str, features: Array, labels: Array | None, context: PartyContext) -> PartyLoop:
-        """A party's program; in transfer learning all rows are shared and labelled."""
+        """Return a party's program. In transfer learning all rows are shared and labelled."""
         rows, labelled = np.arange(len(features)), np.ones(len(features), dtype=bool)
         model = self._model(name)
         return self.assembly.program(self.agreement, name, model, features, labels, rows, labelled, context)
@@ -76,12 +76,12 @@ class Scenario:
 
     @property
     def cost_kind(self) -> str:
-        """What has to be calibrated for it (securefed.plan.calibration)."""
+        """The kind of work to calibrate (securefed.plan.calibration)."""
         scheme = self.agreement.scheme
         return key_kind(scheme, self.agreement.reveal) or cross_scheme(scheme).name
 
     def with_steps(self, local_steps: int) -> Scenario:
-        """The same with another Q."""
+        """Return the scenario with another Q."""
         order, proximal = self.settings.algorithm.order, self.settings.algorithm.proximal
         chosen: FedBCD | FedSGD = FedBCD(local_steps, order, proximal)
         if local_steps == 1 and order == "parallel":
