@@ -46,14 +46,14 @@ def _lengths(recorded: Recorded) -> Lengths | None:
     return None
 
 
-def _skip(recorded: Recorded, found: Findings) -> Schedule | None:
+def _skip(recorded: Recorded, findings: Findings) -> Schedule | None:
     try:
         schedule = _schedule(recorded)
     except DataError as error:
-        found.nothing(f"no list of messages: {error}")
+        findings.nothing(f"no list of messages: {error}")
         return None
     if schedule is None:
-        found.looked_at = "not promised here: own gradients were agreed to be revealed"
+        findings.looked_at = "not promised here: own gradients were agreed to be revealed"
     return schedule
 
 
@@ -95,7 +95,7 @@ def _place(message: Sent) -> Place:
 
 
 def _compare(
-    recorded: Recorded, found: Findings, due: Iterable[Due], kinds: set[str], sent: list[Sent]
+    recorded: Recorded, findings: Findings, due: Iterable[Due], kinds: set[str], sent: list[Sent]
 ) -> None:
     """Write down messages that are not due, too many, too few, or of another length."""
     attempts = _attempts(recorded)
@@ -109,74 +109,78 @@ def _compare(
         seen[place] += 1
         allowed = lengths.get(place, Counter())
         if seen[place] > places[place] * attempts:
-            found.against(f"{message} is not due" + (", it came before" if places[place] else ""))
+            findings.against(f"{message} is not due" + (", it came before" if places[place] else ""))
         elif attempts == 1 and None not in allowed:
             if not allowed[message.entry.bytes]:
                 listed = ", ".join(f"{size:,}" for size in sorted({size for size in allowed if size}))
-                found.against(f"{message} has {message.entry.bytes:,} bytes, {listed} are due")
+                findings.against(f"{message} has {message.entry.bytes:,} bytes, {listed} are due")
             else:
                 allowed[message.entry.bytes] -= 1
     if recorded.result is not None and attempts == 1:
         for place, count in (places - seen).items():
             sender, receiver, kind, phase, round_, _ = place
             words = f"{kind} {sender} to {receiver} (round {round_}, {phase})"
-            found.against(f"{words} was due, and {count} did not come")
+            findings.against(f"{words} was due, and {count} did not come")
 
 
-def _all_due(recorded: Recorded, found: Findings) -> None:
-    schedule = _skip(recorded, found)
+def _all_due(recorded: Recorded, findings: Findings) -> None:
+    schedule = _skip(recorded, findings)
     if schedule is None:
         return
     due = [each for each in _due(recorded, schedule) if each.kind not in (*KEYS, *OUTPUTS)]
     sent = [m for m in recorded.everything if m.kind is not None and m.entry.kind not in (*KEYS, *OUTPUTS)]
-    _compare(recorded, found, due, {each.kind for each in due}, sent)
+    _compare(recorded, findings, due, {each.kind for each in due}, sent)
     differences = sum(message.entry.kind == "difference" for message in sent)
-    found.looked_at = f"{len(sent)} messages, {differences} of them differences, each in its place and length"
+    findings.looked_at = (
+        f"{len(sent)} messages, {differences} of them differences, each in its place and length"
+    )
 
 
-def _keys(recorded: Recorded, found: Findings) -> None:
-    schedule = _skip(recorded, found)
+def _keys(recorded: Recorded, findings: Findings) -> None:
+    schedule = _skip(recorded, findings)
     if schedule is None:
         return
     due = [each for each in _due(recorded, schedule) if each.kind in KEYS]
     sent = [message for message in recorded.everything if message.entry.kind in KEYS]
-    held: set[str] = set()
+    owners: set[str] = set()
     for message in sent:
         owner = message.sender if message.entry.kind == "cross-key" else message.receiver
-        held.add(owner)
+        owners.add(owner)
         if owner not in schedule.encryptors(message.entry.phase):
-            found.against(f"{message}: {owner} has a key, and it encrypts nothing in {message.entry.phase}")
-    _compare(recorded, found, due, set(KEYS), sent)
+            findings.against(
+                f"{message}: {owner} has a key, and it encrypts nothing in {message.entry.phase}"
+            )
+    _compare(recorded, findings, due, set(KEYS), sent)
     for message in recorded.everything:
         if message.entry.kind == "reply" and message.receiver not in schedule.encryptors(message.entry.phase):
-            found.against(f"{message} goes to somebody who has no key")
-    listed = ", ".join(sorted(held)) or "nobody"
+            findings.against(f"{message} goes to somebody who has no key")
+    listed = ", ".join(sorted(owners)) or "nobody"
     keys = sum(message.entry.kind == "cross-key" for message in sent)
-    found.looked_at = f"{keys} public keys, of {listed}; nobody else can decrypt anything"
+    findings.looked_at = f"{keys} public keys, of {listed}; nobody else can decrypt anything"
 
 
-def _outputs(recorded: Recorded, found: Findings) -> None:
-    schedule = _skip(recorded, found)
+def _outputs(recorded: Recorded, findings: Findings) -> None:
+    schedule = _skip(recorded, findings)
     if schedule is None:
         return
     due = [each for each in _due(recorded, schedule) if each.kind in OUTPUTS]
     sent = [message for message in recorded.everything if message.entry.kind in OUTPUTS]
-    _compare(recorded, found, due, set(OUTPUTS), sent)
+    _compare(recorded, findings, due, set(OUTPUTS), sent)
     scores = sum(numbers_in(m.entry.bytes) for m in sent if m.entry.kind == "score")
     released = [m for m in sent if m.entry.kind == "released"]
     if released and not recorded.settings.get("release"):
-        found.against(f"{released[0]}: nobody agreed to a release")
+        findings.against(f"{released[0]}: nobody agreed to a release")
     for message in released:
         bits = release_bits(recorded.equations(message.receiver), recorded.outputs)
         limited = message.receiver != recorded.label_party and not recorded.settings.get("trusted")
         if limited and bits > RELEASE_LIMIT:
-            found.against(f"{message} shows {bits} bits, at most {RELEASE_LIMIT} were allowed")
+            findings.against(f"{message} shows {bits} bits, at most {RELEASE_LIMIT} were allowed")
     phases = sorted({m.entry.phase for m in sent if m.entry.phase in SCORING})
     total = sum(numbers_in(m.entry.bytes) for m in released)
     where = f" in {' and '.join(phases)}" if phases else ""
-    found.looked_at = f"{scores} scores{where}, {total} parameters released"
+    findings.looked_at = f"{scores} scores{where}, {total} parameters released"
     if not sent and recorded.missing:
-        found.nothing(f"{found.looked_at}; what {', '.join(recorded.missing)} had of it is not here")
+        findings.nothing(f"{findings.looked_at}; what {', '.join(recorded.missing)} had of it is not here")
 
 
 BLIND = (

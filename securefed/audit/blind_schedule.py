@@ -370,8 +370,8 @@ def _learning_rate(words: str) -> LearningRate:
 
 def _field(text: str, name: str) -> int:
     """A number from the words of a setting."""
-    found = re.search(rf"\b{name}=(\d+)", text)
-    return int(found.group(1)) if found else 0
+    match = re.search(rf"\b{name}=(\d+)", text)
+    return int(match.group(1)) if match else 0
 
 
 SCHEDULES: dict[str, type[LinearSchedule | TransferSchedule]] = {

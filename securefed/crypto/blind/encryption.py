@@ -62,11 +62,11 @@ def _messages(rows: Floats | Share, chunk: Chunk, digits: int, size: int) -> lis
         if digits == 1:
             return [chunk.arranged(scaled)] * len(RING.primes)
         rows = from_floats(cast(Floats, rows), 0)
-    found = []
+    digit_parts = []
     for digit in range(digits):
         lifted = RING.lifted(shift_left(cast(Share, rows), size * digit))
-        found.append([chunk.arranged(residues) for residues in lifted])
-    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
+        digit_parts.append([chunk.arranged(residues) for residues in lifted])
+    return [np.concatenate(parts) for parts in zip(*digit_parts, strict=True)]
 
 
 def encrypted(source: ByteSource, secret: Secret, plan: Layout, rows: Floats | Share) -> bytes:
@@ -115,8 +115,8 @@ def encrypted(source: ByteSource, secret: Secret, plan: Layout, rows: Floats | S
 
 def _times_secret(factor: Spectra, index: int, values: Floats) -> Floats:
     """Return the coefficients of c1 s, (n, t, D), for c1 in the Y-domain, (t, n, D), modulo one prime."""
-    found = RING.y_domain(index, len(values)).interpolate(np.ascontiguousarray(values))
-    arranged = reduce(found, RING.primes[index]).transpose(1, 0, 2)
+    coefficients = RING.y_domain(index, len(values)).interpolate(np.ascontiguousarray(values))
+    arranged = reduce(coefficients, RING.primes[index]).transpose(1, 0, 2)
     return multiply(arranged.reshape(-1, DEGREE), factor).reshape(arranged.shape)
 
 
@@ -127,15 +127,15 @@ def read(secret: Secret, plan: Layout, reply: bytes) -> Share:
     at = len(reply) - size_in_bytes(product.left * product.right)
     share = from_bytes(reply[at:], (LIMBS, product.left, product.right))
     for panel in plan.panels:
-        found = np.empty((kept, panel.responses, panel.sent), dtype=np.int64)
+        by_response = np.empty((kept, panel.responses, panel.sent), dtype=np.int64)
         for first in range(0, panel.responses, RESPONSES):
             last = min(first + RESPONSES, panel.responses)
             end = start + (last - first) * plan.response_bytes
             bodies = bodies_from_bytes(memoryview(reply)[start:end], (last - first, DEGREE), bits)
             products = multiply(bodies.reshape(-1, DEGREE).astype(np.float64), factor, panel.sent)
-            found[:, first:last] = products.reshape(kept, last - first, panel.sent)
+            by_response[:, first:last] = products.reshape(kept, last - first, panel.sent)
             start = end
         places, groups = panel.places()
         for limb in range(kept):
-            share[limb + LIMBS - kept, panel.first : panel.last] += found[limb][groups, places]
+            share[limb + LIMBS - kept, panel.first : panel.last] += by_response[limb][groups, places]
     return carry(share)

@@ -206,10 +206,10 @@ class _Products:
         turned = self._turned[: columns.size]
         if panel.group == 1:
             turned.reshape(total, rows, right)[...] = columns.transpose(1, 0, 2)
-            own, given = turned.reshape(-1, right), heads.reshape(-1, panel.sent)
+            own, ciphertexts = turned.reshape(-1, right), heads.reshape(-1, panel.sent)
             for start in range(0, total * rows, EXACT_TERMS):
                 terms = slice(start, start + EXACT_TERMS)
-                sums += own[terms].T @ given[terms]
+                sums += own[terms].T @ ciphertexts[terms]
                 reduce(sums, prime)
             return
         twice = self._twice[: 2 * heads.size].reshape(total, 2 * DEGREE)
@@ -266,10 +266,10 @@ def responded(
             bodies, tops = zeros.draw(count)
             for index, prime in enumerate(RING.primes):
                 sums = np.ascontiguousarray(total.bodies[index, :, batch]).reshape(panel.rows, -1)
-                found = RING.y_domain(index, panel.rows).interpolate(sums)
-                found = found.reshape(panel.rows, count, panel.span).transpose(1, 0, 2)
-                arranged = bodies[index].reshape(found.shape, copy=False)
-                arranged += found
+                summed = RING.y_domain(index, panel.rows).interpolate(sums)
+                summed = summed.reshape(panel.rows, count, panel.span).transpose(1, 0, 2)
+                arranged = bodies[index].reshape(summed.shape, copy=False)
+                arranged += summed
                 reduce(bodies[index], prime)
                 np.add(total.heads[index, batch], tops[index], out=heads[index, batch])
                 reduce(heads[index, batch], prime)

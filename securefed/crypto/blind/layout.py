@@ -178,7 +178,7 @@ class Layout:
 
     def chunks(self, rows: int) -> list[Chunk]:
         """The pieces of a message of so many rows, in order."""
-        found: list[Chunk] = []
+        chunks: list[Chunk] = []
         digits = self.product.digits
         for panel in self.panels:
             # The rows of a chunk are added up in float64 without a reduction.
@@ -186,8 +186,8 @@ class Layout:
             for start in range(0, rows, most * panel.rows):
                 last = min(start + most * panel.rows, rows)
                 count = panel.ciphertexts(last - start)
-                found.append(Chunk(panel, len(found), start, last, count, digits * count))
-        return found
+                chunks.append(Chunk(panel, len(chunks), start, last, count, digits * count))
+        return chunks
 
     def block_bytes(self, rows: int) -> int:
         """The length of a message of so many rows."""
@@ -220,7 +220,7 @@ def layout(product: Product) -> Layout:
 def _best(product: Product, first: int, last: int) -> tuple[float, Panel]:
     least = 1 << (last - first - 1).bit_length()
     spans = [1 << power for power in range(DEGREE.bit_length()) if 1 << power >= least]
-    found = []
+    options = []
     for span in spans:
         panel = Panel(first, last, product.right, span)
         seconds = CIPHERTEXT_SECONDS + COLUMN_SECONDS * product.right
@@ -228,8 +228,8 @@ def _best(product: Product, first: int, last: int) -> tuple[float, Panel]:
         cost = product.digits * panel.ciphertexts(product.inner) * each
         reply = Layout(product, ()).response_bytes + RESPONSE_SECONDS * BYTES_PER_SECOND
         cost += panel.responses * reply
-        found.append((cost, -span, panel))
-    cost, _, panel = min(found, key=lambda each: each[:2])
+        options.append((cost, -span, panel))
+    cost, _, panel = min(options, key=lambda each: each[:2])
     return cost, panel
 
 

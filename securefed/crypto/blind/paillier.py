@@ -162,14 +162,14 @@ class Slots:
 
     def cut(self, integers: Sequence[mpz]) -> list[int]:
         """Return floor(integer / 2**(W slot)) modulo 2**105 for every entry (i, j) of U'V, row by row."""
-        whole, found = [int(integer) for integer in integers], []
+        whole, pieces = [int(integer) for integer in integers], []
         for i in range(self.left):
             group, column = divmod(i, self.columns)
             for j in range(self.right):
                 chunk, output = divmod(j, self.outputs)
                 slot = output * self.columns + column
-                found.append((whole[group * self.chunks + chunk] >> (self.width * slot)) % (1 << WIDTH))
-        return found
+                pieces.append((whole[group * self.chunks + chunk] >> (self.width * slot)) % (1 << WIDTH))
+        return pieces
 
     def encryptor_share(self, opened: Sequence[mpz]) -> list[int]:
         return self.cut(opened)
@@ -289,11 +289,11 @@ class PaillierCrossKey(CrossKey):
             residues = iter([r for block, integers in pairs for r in self._again(product, block, integers)])
         else:
             residues = iter(self._draw(sum(map(len, plaintexts)), mapper.local))
-        found = []
+        messages = []
         for integers in plaintexts:
             drawn = [next(residues) for _ in integers]
-            found.append(join_integers(self._side.combine(integers, drawn), self._side.ciphertext_bytes))
-        return found
+            messages.append(join_integers(self._side.combine(integers, drawn), self._side.ciphertext_bytes))
+        return messages
 
     def _again(self, product: Product, block: int, plaintexts: list[mpz]) -> list[mpz]:
         """Draw n-th residues that follow from the key and from all that a block has."""
@@ -429,8 +429,8 @@ def _generate(key_bits: int, allow_small: bool) -> CrossKey:
 def _load_key(allow_small: bool, data: bytes) -> CrossKey:
     """Read a key that this party kept: the primes are tested again."""
     frame = Frame.from_bytes(data, Kind.SECRET_KEY)
-    found = PaillierSecretKey.from_frame(frame, allow_small=allow_small)
-    return PaillierCrossKey(found._primes, allow_small=allow_small)
+    secret = PaillierSecretKey.from_frame(frame, allow_small=allow_small)
+    return PaillierCrossKey(secret._primes, allow_small=allow_small)
 
 
 def _load(allow_small: bool, data: bytes, nonce: bytes) -> CrossPublic:

@@ -77,19 +77,19 @@ class Cut:
 
 def choose(rows: int, outputs: int, bits: int, modulus_bits: int) -> Cut:
     """Return the cheapest cut for so many exponents of so many bits."""
-    found: list[tuple[float, Cut]] = []
+    options: list[tuple[float, Cut]] = []
     for window in STRAUS_WINDOWS:
         entries = 1 << window
         if window > 2 and rows * entries * (modulus_bits // 4 + 150) > MOST_TABLE_BYTES:
             break
         cut = Cut(True, window, bits)
         each = TABLE_STEP * rows * cut.levels + SQUARING * bits + 2
-        found.append((rows * (HALVING + TABLE_ENTRY * entries) + outputs * each + 2 * SQUARING * bits, cut))
+        options.append((rows * (HALVING + TABLE_ENTRY * entries) + outputs * each + 2 * SQUARING * bits, cut))
     for window in PIPPENGER_WINDOWS:
         cut = Cut(False, window, bits)
         each = STEP * rows * cut.levels + 2 * sum(cut.tops) + SQUARING * bits
-        found.append((rows * HALVING + outputs * each + SQUARING * bits, cut))
-    return min(found, key=lambda pair: pair[0])[1]
+        options.append((rows * HALVING + outputs * each + SQUARING * bits, cut))
+    return min(options, key=lambda pair: pair[0])[1]
 
 
 def digits_of(exponents: Share, cut: Cut) -> Digits:
@@ -135,7 +135,7 @@ def _straus(halves: _Halves, digits: Digits, n: mpz, cut: Cut) -> list[mpz]:
         every = every * r % square
     every = every * (1 + n * (sum(halves.e) % n)) % square
     surplus = gmpy2.invert(gmpy2.powmod(every, cut.weighted([shift + 1] * cut.levels), square), square)
-    found = []
+    products = []
     for output in range(digits.shape[1]):
         product, part = mpz(1), mpz(0)
         for level in range(cut.levels - 1, -1, -1):
@@ -145,8 +145,8 @@ def _straus(halves: _Halves, digits: Digits, n: mpz, cut: Cut) -> list[mpz]:
                 factor, share = table[place]
                 product = product * factor % square
                 part += share
-        found.append(product * (1 + n * (part % n)) % square * surplus % square)
-    return found
+        products.append(product * (1 + n * (part % n)) % square * surplus % square)
+    return products
 
 
 def _tables(halves: _Halves, n: mpz, entries: int) -> Iterator[list[tuple[mpz, mpz]]]:
@@ -170,7 +170,7 @@ def _pippenger(halves: _Halves, digits: Digits, n: mpz, cut: Cut) -> list[mpz]:
     inside = cut.weighted([top * (top + 1) // 2 for top in cut.tops])
     surplus = gmpy2.invert(gmpy2.powmod(filler, inside, square), square)
     place = np.arange(rows)
-    found = []
+    products = []
     for output in range(digits.shape[1]):
         product, part = mpz(1), mpz(0)
         for level in range(cut.levels - 1, -1, -1):
@@ -185,9 +185,9 @@ def _pippenger(halves: _Halves, digits: Digits, n: mpz, cut: Cut) -> list[mpz]:
                 buckets[size] = buckets[size] * factors[index] % square
             part += sum(map(mul, map(shares.__getitem__, chosen), sizes))
             running = total = buckets[-1]
-            for held in buckets[-2:0:-1]:
-                running = running * held % square
+            for bucket in buckets[-2:0:-1]:
+                running = running * bucket % square
                 total = total * running % square
             product = product * total % square
-        found.append(product * (1 + n * (part % n)) % square * surplus % square)
-    return found
+        products.append(product * (1 + n * (part % n)) % square * surplus % square)
+    return products

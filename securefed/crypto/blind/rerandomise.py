@@ -80,8 +80,8 @@ BATCH = 4
 def nonce_polynomials(nonce: bytes) -> Floats:
     """Expand a_1..a_7 from the multiplier's nonce: residues of coefficients, (5, 7, 4096)."""
     count = len(RING.primes)
-    found = [RING.expand(nonce, b"nonce", index, PAIRS * DEGREE) for index in range(count)]
-    return np.stack(found).reshape(count, PAIRS, DEGREE)
+    polynomials = [RING.expand(nonce, b"nonce", index, PAIRS * DEGREE) for index in range(count)]
+    return np.stack(polynomials).reshape(count, PAIRS, DEGREE)
 
 
 class Rerandomiser:
@@ -138,8 +138,8 @@ class Zeros:
         bodies = self._bodies[: primes * count * DEGREE].reshape(primes, count, DEGREE)
         heads = self._heads[: primes * count * self._span].reshape(primes, count, self._span)
         sums = self._sums[:, :count]
-        for side, found in enumerate((bodies, heads)):
+        for side, target in enumerate((bodies, heads)):
             sums[...] = mixed[:, :, side * primes : (side + 1) * primes].transpose(2, 1, 0)
-            inverse(sums, found.shape[-1], found)
+            inverse(sums, target.shape[-1], target)
         bodies += drawn[0]
         return bodies, heads

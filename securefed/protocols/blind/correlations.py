@@ -71,14 +71,14 @@ class Constant:
 
     rows: int
     inner: int
-    held: Literal["first", "second", "both"]
+    known_to: Literal["first", "second", "both"]
     """Which holder knows it; both: it is shared."""
     bits: int = WIDTH
     """The size of an entry of a share, with its sign."""
 
     def knows(self, *, first: bool) -> bool:
         """Whether that holder has a share of the matrix. The other one masks its columns then."""
-        return self.held in ("both", "first" if first else "second")
+        return self.known_to in ("both", "first" if first else "second")
 
 
 @dataclass(frozen=True)
@@ -112,17 +112,17 @@ def side_by_side(*moves: Move) -> Move:
     wanted: list[list[Request] | None] = []
     returned: list[Any] = [None] * len(moves)
 
-    def advance(place: int, found: list[Share] | None) -> list[Request] | None:
+    def advance(place: int, products: list[Share] | None) -> list[Request] | None:
         try:
-            return next(moves[place]) if found is None else moves[place].send(found)
+            return next(moves[place]) if products is None else moves[place].send(products)
         except StopIteration as end:
             returned[place] = end.value
             return None
 
     wanted = [advance(place, None) for place in range(len(moves))]
     while any(part is not None for part in wanted):
-        found = yield [request for part in wanted if part is not None for request in part]
-        rest = iter(found)
+        products = yield [request for part in wanted if part is not None for request in part]
+        rest = iter(products)
         wanted = [
             None if part is None else advance(place, [next(rest) for _ in part])
             for place, part in enumerate(wanted)
@@ -140,12 +140,12 @@ async def trip(link: Link, peer: str, requests: Sequence[Request], *, round: int
     if due:
         arrived = await link.receive("difference", peer, round=round, step=step)
         theirs = shares.from_bytes(arrived, (LIMBS, due))
-    found, start = [], 0
+    products, start = [], 0
     with link.activity("rounds"):
         for request in requests:
-            found.append(request.take(theirs[:, start : start + request.incoming]))
+            products.append(request.take(theirs[:, start : start + request.incoming]))
             start += request.incoming
-    return found
+    return products
 
 
 class Products(Protocol):
@@ -263,11 +263,11 @@ class Pair:
         d, e = self._opened[0][:, :, rows], self._opened[1][:, :, :, columns]
         # D E + D T = D (E + T): the first holder adds the part that both know.
         other = shares.add(right, e) if self._first else right
-        found = [
+        products = [
             shares.add(shares.matmul(d[:, i], other[:, i]), shares.matmul(left[:, i], e[:, i]))
             for i in range(left.shape[1])
         ]
-        return shares.add(np.stack(found, axis=1), self._products[:, :, rows, columns])
+        return shares.add(np.stack(products, axis=1), self._products[:, :, rows, columns])
 
 
 class Correlations:
@@ -362,21 +362,21 @@ Job = tuple[Product, Operand]
 
 def prepared_products(constants: Mapping[Name, Constant], count: Count) -> list[Product]:
     """List the encrypted products that prepare all that was counted, as both holders make them."""
-    found = []
+    products = []
     for names in _same(constants, count):
         constant, columns = constants[names[0]], sum(count.columns[name] for name in names)
-        found += _constant_products(constant, len(names), columns)
+        products += _constant_products(constant, len(names), columns)
     for shape, total in count.triples.items():
         for at in _groups(shape, total):
-            found += _triple_products(shape, at.stop - at.start)
-    return found
+            products += _triple_products(shape, at.stop - at.start)
+    return products
 
 
 async def prepare_all(
     link: Link,
     peer: str,
     constants: Mapping[Name, Constant],
-    held: Mapping[Name, Share],
+    own: Mapping[Name, Share],
     count: Count,
     scheme: CrossScheme,
     mapper: Mapper,
@@ -390,7 +390,7 @@ async def prepare_all(
     Parameters
     ----------
     constants: every matrix by name, as both holders know it.
-    held: this holder's shares (5, rows, inner); a matrix that the other one knows is not among them.
+    own: this holder's shares (5, rows, inner); a matrix that the other one knows is not among them.
     """
     factors: list[Share] = []
     randoms: dict[Name, Share | None] = {}
@@ -398,7 +398,7 @@ async def prepare_all(
         for name in names:
             drawn = constants[name].knows(first=not first)
             randoms[name] = draw(constants[name].inner, count.columns[name]) if drawn else None
-        factors += _constant_factors(constants[names[0]], names, held, randoms, first=first)
+        factors += _constant_factors(constants[names[0]], names, own, randoms, first=first)
     triples = {
         shape: (draw(total, shape.rows, shape.inner), draw(total, shape.inner, shape.columns))
         for shape, total in count.triples.items()
@@ -406,19 +406,19 @@ async def prepare_all(
     for shape, (left, right) in triples.items():
         factors += _triple_factors(shape, left, right, first=first)
     jobs = list(zip(prepared_products(constants, count), map(operand_of, factors), strict=True))
-    found = iter(await _products(link, peer, jobs, scheme, mapper, first=first, step=step))
+    encrypted = iter(await _products(link, peer, jobs, scheme, mapper, first=first, step=step))
     ready = {}
     for names in _same(constants, count):
         constant, sizes = constants[names[0]], [count.columns[name] for name in names]
         products = shares.zeros(constant.rows, sum(sizes))
         if constant.knows(first=False):
-            products = shares.add(products, next(found).transpose(0, 2, 1))
+            products = shares.add(products, next(encrypted).transpose(0, 2, 1))
         if constant.knows(first=True):
-            products = shares.add(products, next(found))
+            products = shares.add(products, next(encrypted))
         parts = np.split(products, np.cumsum(sizes)[:-1], axis=2)
         for name, part in zip(names, parts, strict=True):
-            ready[name] = PreparedConstant(held.get(name), randoms[name], part)
-    read = {shape: _read_triples(shape, *both, found) for shape, both in triples.items()}
+            ready[name] = PreparedConstant(own.get(name), randoms[name], part)
+    read = {shape: _read_triples(shape, *both, encrypted) for shape, both in triples.items()}
     return Correlations(ready, read, first=first)
 
 
@@ -428,11 +428,11 @@ def _same(constants: Mapping[Name, Constant], count: Count) -> list[list[Name]]:
     They stand side by side, and their random columns in a block-diagonal matrix beside them. So the sum over
     all inner rows gives each matrix times its own columns, and ciphertexts are fuller.
     """
-    found: list[list[Name]] = []
+    groups: list[list[Name]] = []
     for constant, names in groupby(count.columns, key=lambda name: constants[name]):
         together = list(names)
-        found += [together] if constant.held == "both" else [[name] for name in together]
-    return found
+        groups += [together] if constant.known_to == "both" else [[name] for name in together]
+    return groups
 
 
 def _constant_products(constant: Constant, matrices: int, columns: int) -> list[Product]:
@@ -445,23 +445,23 @@ def _constant_products(constant: Constant, matrices: int, columns: int) -> list[
 def _constant_factors(
     constant: Constant,
     names: Sequence[Name],
-    held: Mapping[Name, Share],
+    own: Mapping[Name, Share],
     randoms: Mapping[Name, Share | None],
     *,
     first: bool,
 ) -> list[Share]:
     """This holder's factors of those: its shares of the matrices, or its random columns."""
-    found = []
+    factors = []
     for owner_first in (False, True):
         if not constant.knows(first=owner_first):
             continue
         if owner_first == first:
-            beside = np.concatenate([held[name] for name in names], axis=2)
-            found.append(beside.transpose(0, 2, 1))
+            beside = np.concatenate([own[name] for name in names], axis=2)
+            factors.append(beside.transpose(0, 2, 1))
         else:
             drawn = [random for name in names if (random := randoms[name]) is not None]
-            found.append(_block_diagonal(drawn))
-    return found
+            factors.append(_block_diagonal(drawn))
+    return factors
 
 
 def _block_diagonal(blocks: Sequence[Share]) -> Share:
@@ -491,24 +491,24 @@ def _triple_products(shape: Shape, count: int) -> list[Product]:
 
 def _triple_factors(shape: Shape, left: Share, right: Share, *, first: bool) -> list[Share]:
     """This holder's factors of those."""
-    found: list[Share] = []
+    factors: list[Share] = []
     for at in _groups(shape, left.shape[1]):
         rows = np.ascontiguousarray(left[:, at].transpose(0, 1, 3, 2))
         columns, inner = right[:, at], rows.shape[1] * shape.inner
         for part in (rows, columns) if first else (columns, rows):
             blocks = part.transpose(1, 0, 2, 3)
-            found.append(part.reshape(LIMBS, inner, -1) if first else _block_diagonal(list(blocks)))
-    return found
+            factors.append(part.reshape(LIMBS, inner, -1) if first else _block_diagonal(list(blocks)))
+    return factors
 
 
-def _read_triples(shape: Shape, left: Share, right: Share, found: Any) -> Pair3:
+def _read_triples(shape: Shape, left: Share, right: Share, encrypted: Any) -> Pair3:
     """This holder's shares of R T."""
     products = []
     for at in _groups(shape, left.shape[1]):
         some_left, some_right = left[:, at], right[:, at]
         count = some_left.shape[1]
-        forth = next(found).reshape(LIMBS, shape.rows, count, shape.columns).transpose(0, 2, 1, 3)
-        back = next(found).reshape(LIMBS, shape.columns, count, shape.rows).transpose(0, 2, 3, 1)
+        forth = next(encrypted).reshape(LIMBS, shape.rows, count, shape.columns).transpose(0, 2, 1, 3)
+        back = next(encrypted).reshape(LIMBS, shape.columns, count, shape.rows).transpose(0, 2, 3, 1)
         own = [shares.matmul(some_left[:, i], some_right[:, i]) for i in range(count)]
         products.append(shares.add(np.stack(own, axis=1), forth, back))
     return left, right, np.concatenate(products, axis=1)
@@ -522,12 +522,12 @@ async def _products(
         theirs = await Multiplier.begin(link, scheme, peer, mapper, step=step)
         return [await theirs.multiply(product, operand, step=step) for product, operand in jobs]
     own = await Encryptor.begin(link, scheme, [peer], mapper, step=step)
-    found: list[Share] = []
+    products: list[Share] = []
     waiting: list[Product] = []
 
     async def read(most: int) -> None:
         while len(waiting) > most:
-            found.append(await own.read(peer, waiting.pop(0), step=step))
+            products.append(await own.read(peer, waiting.pop(0), step=step))
 
     for product, operand in jobs:
         small = len(own.key.blocks(product)) <= SMALL_BLOCKS
@@ -538,4 +538,4 @@ async def _products(
         await read(AHEAD if small else 0)
     await read(0)
     own.end()
-    return found
+    return products

@@ -272,17 +272,17 @@ async def score_rows(
     """
     if rows is not None and len(rows) != count:
         raise SettingError(f"scores: {link.name} has {len(rows)} rows to score, {count} were agreed")
-    found = []
+    scores = []
     for chunk, start in enumerate(range(0, count, CHUNK)):
         some = slice(start, min(start + CHUNK, count))
         step, size = SCORE_STEP + chunk, some.stop - some.start
         if isinstance(keys, Encryptor):
-            found.append(await _ask(link, part, keys, _given(rows)[some], t, step))
+            scores.append(await _ask(link, part, keys, _given(rows)[some], t, step))
         elif rows is None:
             await _help(link, part, keys, size, t, step)
         else:
             await _answer(link, part, keys, rows[some], guard, t, step)
-    return np.concatenate(found) if found else None
+    return np.concatenate(scores) if scores else None
 
 
 async def _ask(link: Link, part: ModelPart, keys: Encryptor, rows: Array, t: int, step: int) -> Array:

@@ -252,16 +252,16 @@ async def run_pass(
     link: Link, plan: PassPlan, columns: Columns | None, scheme: CrossScheme, mapper: Mapper
 ) -> Statistics | None:
     """One party's part; holders get their statistics, everybody else None."""
-    found: dict[tuple[str, str], list[Share]] = {}
+    products: dict[tuple[str, str], list[Share]] = {}
     if columns is not None:
-        found = await pass_products(link, plan, columns, scheme, mapper)
+        products = await pass_products(link, plan, columns, scheme, mapper)
     if plan.helper is not None:
-        return await _gather(link, plan, columns, found)
+        return await _gather(link, plan, columns, products)
     if columns is None:
         raise SettingError("statistics: a holder without a helper has columns")
     (pair,) = plan.pairs()
     statistics = Statistics(plan, link.name == plan.label_party)
-    _keep_cross(statistics, pair, found[pair])
+    _keep_cross(statistics, pair, products[pair])
     _keep_own(statistics, link.name, columns)
     return statistics
 
@@ -290,7 +290,7 @@ async def pass_products(
     link: Link, plan: PassPlan, columns: Columns, scheme: CrossScheme, mapper: Mapper
 ) -> dict[tuple[str, str], list[Share]]:
     """This party's shares of every product that it takes part in, by fold. Keys end here."""
-    found: dict[tuple[str, str], list[Share]] = {}
+    products: dict[tuple[str, str], list[Share]] = {}
     for encryptor in dict.fromkeys(left for left, _ in plan.pairs()):
         multipliers = [right for left, right in plan.pairs() if left == encryptor]
         if link.name == encryptor:
@@ -302,34 +302,34 @@ async def pass_products(
                     await own.send(name, product, columns.left(fold), step=step)
                 for name in multipliers:
                     share = await own.read(name, plan.product(encryptor, name, fold), step=step)
-                    found.setdefault((encryptor, name), []).append(share)
+                    products.setdefault((encryptor, name), []).append(share)
             own.end()
         elif link.name in multipliers:
             theirs = await Multiplier.begin(link, scheme, encryptor, mapper, step=KEY_STEP)
-            found[encryptor, link.name] = [
+            products[encryptor, link.name] = [
                 await theirs.multiply(
                     plan.product(encryptor, link.name, fold), columns.right(fold), step=PART_STEP + 1 + fold
                 )
                 for fold in range(len(plan.folds))
             ]
-    return found
+    return products
 
 
 # With a helper: the parts of every share go to the two holders
 
 
 async def _gather(
-    link: Link, plan: PassPlan, columns: Columns | None, found: dict[tuple[str, str], list[Share]]
+    link: Link, plan: PassPlan, columns: Columns | None, products: dict[tuple[str, str], list[Share]]
 ) -> Statistics | None:
     label_party = plan.label_party
     statistics = Statistics(plan, link.name == label_party)
     if columns is not None:
         if link.name == label_party:
             _keep_own(statistics, link.name, columns)
-            for pair, folds in found.items():
+            for pair, folds in products.items():
                 _keep_cross(statistics, pair, folds)
         else:
-            _hand_out(link, plan, columns, found)
+            _hand_out(link, plan, columns, products)
     if link.name not in plan.holders:
         return None
     for name in plan.names[:-1]:
@@ -354,7 +354,7 @@ async def _gather(
 
 
 def _hand_out(
-    link: Link, plan: PassPlan, columns: Columns, found: dict[tuple[str, str], list[Share]]
+    link: Link, plan: PassPlan, columns: Columns, products: dict[tuple[str, str], list[Share]]
 ) -> None:
     """A party without a share of its own sends all that it has, split between the holders."""
     label_party, helper = plan.holders
@@ -366,9 +366,9 @@ def _hand_out(
         if link.name not in pair:
             continue
         if pair[0] == label_party:
-            send_parts(link, helper, found[pair])
+            send_parts(link, helper, products[pair])
         else:
-            split_parts(link, plan, found[pair])
+            split_parts(link, plan, products[pair])
 
 
 def split_parts(link: Link, plan: PassPlan, whole: list[Share]) -> None:

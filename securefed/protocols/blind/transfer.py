@@ -206,10 +206,10 @@ class TransferLoop(BlindLoop):
         try:
             wanted = next(move)
             while True:
-                found = await trip(link, peer, wanted, round=t, step=step)
+                products = await trip(link, peer, wanted, round=t, step=step)
                 step += 1
                 with link.activity("rounds"):
-                    wanted = move.send(found)
+                    wanted = move.send(products)
         except StopIteration as end:
             return end.value
 
@@ -277,7 +277,7 @@ class BlindTransferParty(TransferLoop):
         own = {rate: OwnMaps(self._rows, self._plan, rate) for rate in self._rates}
         helper = self._agreement.key_holder is not None
         fraction = MATRIX_BITS if self._is_a else b_fraction(helper=helper)
-        found: dict[Name, Share] = {}
+        matrices: dict[Name, Share] = {}
         for name, constant in self._constants.items():
             if name[0] not in kinds:
                 continue
@@ -290,8 +290,8 @@ class BlindTransferParty(TransferLoop):
                     f"learning_rate: steps with these columns have a factor of {largest:.3g}, less than"
                     f" {LARGEST:g} is allowed; standardise the columns or take a smaller learning rate"
                 )
-            found[name] = shares.from_floats(values, fraction)
-        return found
+            matrices[name] = shares.from_floats(values, fraction)
+        return matrices
 
     def _matrix(self, name: Name, own: Mapping[float, OwnMaps]) -> Array:
         kind, *rest = name

@@ -159,29 +159,29 @@ class TransferRows:
         """w y, of the shared rows."""
         if self.labels is None:
             raise DataError("no labels")
-        found: Array = np.nan_to_num(self.labels[self.overlap])
-        found[~self.labelled] = 0.0
-        return found
+        targets: Array = np.nan_to_num(self.labels[self.overlap])
+        targets[~self.labelled] = 0.0
+        return targets
 
     @cached_property
     def pull(self) -> Array:
         """q, a column for each output."""
         known, signs = self._told
-        found: Array = self.features[known].T @ signs / len(signs)
-        return found
+        pull: Array = self.features[known].T @ signs / len(signs)
+        return pull
 
     @cached_property
     def gram(self) -> Array:
         """H."""
-        found: Array = self.shared.T @ self.shared / len(self.overlap)
-        return found
+        gram: Array = self.shared.T @ self.shared / len(self.overlap)
+        return gram
 
     @cached_property
     def labelled_gram(self) -> Array:
         """G."""
         chosen = self.shared[self.labelled]
-        found: Array = chosen.T @ chosen / len(self.overlap)
-        return found
+        gram: Array = chosen.T @ chosen / len(self.overlap)
+        return gram
 
     @cached_property
     def inverse(self) -> Array:
@@ -191,14 +191,14 @@ class TransferRows:
             known = self.features[self._told[0]]
             total = total + known.T @ known / len(known)
         size = len(total)
-        found: Array = np.linalg.inv(total + DAMPING * np.trace(self.gram) / size * np.eye(size))
-        return found
+        inverse: Array = np.linalg.inv(total + DAMPING * np.trace(self.gram) / size * np.eye(size))
+        return inverse
 
     @cached_property
     def reaches(self) -> Array:
         """q'P q, of A, for each output: at most 1."""
-        found: Array = np.einsum("ik,ij,jk->k", self.pull, self.inverse, self.pull)
-        return found
+        reaches: Array = np.einsum("ik,ij,jk->k", self.pull, self.inverse, self.pull)
+        return reaches
 
     @cached_property
     def reach(self) -> float:
@@ -278,11 +278,11 @@ class OwnMaps:
         plan, size = self.plan, len(self.rows.gram)
         pull = 2.0 * plan.gamma * self.rows.gram + plan.l2 * np.eye(size)
         step = np.eye(size) - self.scaled @ pull - self.kept
-        found = [(np.eye(size), np.zeros((size, size)))]
+        powers = [(np.eye(size), np.zeros((size, size)))]
         for _ in range(plan.local_steps):
-            power, total = found[-1]
-            found.append((step @ power, total + power))
-        return found
+            power, total = powers[-1]
+            powers.append((step @ power, total + power))
+        return powers
 
     def base(self, steps: int) -> Array:
         """(d, 2d): what `steps` steps make of W, and of the peer's part of the alignment."""
@@ -312,10 +312,10 @@ class OwnMaps:
             z = [once @ part for part in z] + [np.zeros_like(z_in)] * (len(x) - len(z))
             z = [part + more for part, more in zip(z, x, strict=True)]
             v = moved
-        found = np.vstack(z if end else [*z, *v])
+        coefficients = np.vstack(z if end else [*z, *v])
         if not start:
-            return found
-        _, by_v, by_kept, *rest = np.split(found, 5, axis=1)
+            return coefficients
+        _, by_v, by_kept, *rest = np.split(coefficients, 5, axis=1)
         return np.hstack([by_v + by_kept, *rest])
 
     # A's
@@ -335,8 +335,8 @@ class OwnMaps:
     def weights(self) -> Array:
         """((Q - 1) outputs, outputs): w_i of every output, one output a column."""
         outputs = self.rows.pull.shape[1]
-        found = [
+        weights = [
             np.diag(np.einsum("dk,de,ek->k", self.rows.pull, power @ self.scaled, self.rows.pull))
             for power, _ in self.powers[: self.plan.local_steps - 1]
         ]
-        return np.vstack(found) if found else np.zeros((0, outputs))
+        return np.vstack(weights) if weights else np.zeros((0, outputs))

@@ -96,22 +96,22 @@ def constants_of(plan: TransferPlan, rates: Sequence[float], *, helper: bool) ->
     def by_b(rows: int, inner: int) -> Constant:
         return Constant(rows, inner, "both") if helper else Constant(rows, inner, "second", OWN_BITS)
 
-    found: dict[Name, Constant] = {
+    constants: dict[Name, Constant] = {
         ("K",): Constant(da + c, db, "both", SHARE_BITS),
         ("K'",): Constant(db, da, "both", SHARE_BITS),
         ("G",): by_b(db, db),
     }
     for rate in rates:
-        found["base", rate] = by_b(db, 2 * db)
+        constants["base", rate] = by_b(db, 2 * db)
         for place, size in enumerate(plan.chunks):
             start, end = place == 0, place == len(plan.chunks) - 1
             rows, inner = (size if end else 2 * size + 1), (3 if start else 5)
-            found["chunk", rate, place] = by_b(rows * db, inner * db)
-        found["bases", rate] = Constant(da + steps * c, 2 * da, "first", A_BITS)
-        found["pushes", rate] = Constant(da + c, steps * c, "first", A_BITS)
+            constants["chunk", rate, place] = by_b(rows * db, inner * db)
+        constants["bases", rate] = Constant(da + steps * c, 2 * da, "first", A_BITS)
+        constants["pushes", rate] = Constant(da + c, steps * c, "first", A_BITS)
         if steps > 1:
-            found["weights", rate] = Constant((steps - 1) * c, c, "first", A_BITS)
-    return found
+            constants["weights", rate] = Constant((steps - 1) * c, c, "first", A_BITS)
+    return constants
 
 
 def b_fraction(*, helper: bool) -> int:
@@ -269,17 +269,17 @@ class TransferRound:
     def _steps_of_a(self, maps: Maps) -> Move:
         plan, products, rate = self._plan, self._products, self._rate
         size, c, h, steps = plan.size_a, plan.outputs, plan.hidden, plan.local_steps
-        found, weighed = yield [products.times(("K",), maps.b), products.times(("G",), maps.b)]
-        found = self._cut(found)
-        aligned, told = found[:, :size], self._own_rows(found[:, size:])
+        product, weighed = yield [products.times(("K",), maps.b), products.times(("G",), maps.b)]
+        product = self._cut(product)
+        aligned, told = product[:, :size], self._own_rows(product[:, size:])
         square = products.pair(Shape(h, plan.size_b, h), c)
         w_b = self._by_output(maps.b)
-        found, _ = yield [
+        product, _ = yield [
             products.times(("bases", rate), np.concatenate([maps.a, aligned], axis=1)),
             square.open([(0, _transposed(w_b))], [(0, self._by_output(self._cut_by_b(weighed)))]),
         ]
-        found = self._cut(found)
-        base, later = found[:, :size], self._own_rows(found[:, size:])
+        product = self._cut(product)
+        base, later = product[:, :size], self._own_rows(product[:, size:])
         s = self._cut(square.product(), QUARTER)
         # Left: Phi_0 to Phi_(Q-1) without the g, then g_0 to g_(Q-2). Right: S/4, then w_i S/4.
         pair = products.pair(Shape(2 * steps - 1, h, steps * h), c)
@@ -303,10 +303,10 @@ class TransferRound:
                 for i in range(step)
             ]
             gs.append(self._cut(shares.subtract(pulled[:, :, step : step + 1], shares.add(*pushed))))
-        (found,) = yield [products.times(("pushes", rate), self._blocked(gs))]
-        found = self._cut(found)
-        phi = shares.subtract(later[:, :, -1:], self._own_rows(found[:, size:]))
-        return shares.subtract(base, found[:, :size]), phi
+        (product,) = yield [products.times(("pushes", rate), self._blocked(gs))]
+        product = self._cut(product)
+        phi = shares.subtract(later[:, :, -1:], self._own_rows(product[:, size:]))
+        return shares.subtract(base, product[:, :size]), phi
 
     def _blocked(self, rows: Sequence[Share]) -> Share:
         """(5, outputs, 1, h) each -> (5, count outputs, width), with 0 away from an output's own columns."""
