@@ -36,8 +36,8 @@ from securefed.api.keeping import (
     take_fitted,
     take_guards,
 )
-from securefed.api.party import Fitted, Party, align, label_party
-from securefed.api.result import RunResult
+from securefed.api.party import Fitted, Party, align, label_party, missing_elsewhere
+from securefed.api.result import RunResult, by_id
 from securefed.assembly import Assembly, Trained, assembly_of
 from securefed.assembly.base import Model, Part
 from securefed.assembly.build import Measured, PartyData, build, known_rows, label_targets
@@ -504,20 +504,31 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         """The rows to score, with prepared columns."""
         return self._match(parties, self.parties_)
 
-    def decision_function(self, parties: Any) -> Array:
-        """Scores of new rows, by an encrypted run; the label party learns them and nobody else anything.
+    def decision_function(self, parties: Any) -> Any:
+        """Return the scores of new rows, by an encrypted run. The label party alone learns them.
 
-        A column a class from three on. For the linear loss in the labels' own units.
+        There is one score a row, in the label party's order; rows and types are as for `predict`. From three
+        classes on there is one column a class. Scores of the linear loss are in the labels' own units.
         """
-        self._fitted()
-        return self._label_model.numbers(self._scores(parties))
+        rows = self._wanted(parties)
+        numbers = self._label_model.numbers(self._scores(rows))
+        return by_id(numbers, rows[-1], "score", self._label_model.classes)
 
-    def _scores(self, parties: Any) -> Array:
+    def _wanted(self, parties: Any) -> list[Party]:
+        """The rows to score. A warning names those that the others do not have."""
+        self._fitted()
+        rows = self._to_score(parties)
+        text = missing_elsewhere([parties] if isinstance(parties, Party) else parties, rows[-1])
+        if text:
+            warnings.warn(text, stacklevel=3)
+        return rows
+
+    def _scores(self, listed: Sequence[Party]) -> Array:
+        """The scores of rows with prepared columns."""
         if hasattr(self, "models_"):
-            return np.column_stack([model._scores(parties) for model in self.models_])
+            return np.column_stack([model._scores(listed) for model in self.models_])
         settings = self._settings(len(self.parties_))
         assembly, simulation = assembly_of(settings), self._local().simulation
-        listed = self._to_score(parties)
         features: dict[str, Array] = {}
         last = self.parties_[-1]
         for party in listed:
@@ -557,20 +568,34 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             return scores
         return self._label_model.total(scores, last, rows.features, rows.offset)
 
-    def predict_proba(self, parties: Any) -> Array:
-        """Probabilities of the classes."""
+    def predict_proba(self, parties: Any) -> Any:
+        """Return the probabilities of the classes: one column a class, in the order of `classes_`.
+
+        There is one row for each of the label party's rows, in its order. Where parties have ids, it is a
+        pandas DataFrame with the ids as index and the classes as columns, else an array. See `predict` for
+        rows that other parties do not have.
+        """
         self._fitted()
         if not self._label_model.loss.binary:
             raise SettingError(
                 f"predict_proba: a loss of classes has probabilities, {self._label_model.loss.name!r} given"
             )
-        likely = self._label_model.probabilities(self._scores(parties))
-        return likely if likely.ndim == 2 else np.column_stack([1.0 - likely, likely])
+        rows = self._wanted(parties)
+        likely = self._label_model.probabilities(self._scores(rows))
+        likely = likely if likely.ndim == 2 else np.column_stack([1.0 - likely, likely])
+        return by_id(likely, rows[-1], "probability", self.classes_)
 
-    def predict(self, parties: Any) -> NDArray[Any]:
-        """Classes, or numbers for the linear loss."""
-        self._fitted()
-        return self._label_model.answers(self._scores(parties), self._threshold())
+    def predict(self, parties: Any) -> Any:
+        """Return the class of each row, or its number for the linear loss.
+
+        Answers are for the label party's rows, in its order. Transfer learning answers for the rows of the
+        party without labels. Where parties have ids, answers are a pandas Series with the ids as index (a
+        DataFrame for several numbers a row). They are a numpy array where there are no ids, or where pandas
+        is not installed. A row that another party does not have gets no answer; one warning counts such
+        rows and names the first ones.
+        """
+        rows = self._wanted(parties)
+        return by_id(self._label_model.answers(self._scores(rows), self._threshold()), rows[-1], "prediction")
 
     def _to_compare(self, parties: Sequence[Party]) -> Party:
         """The label party, with its rows in the order of the scores."""
@@ -586,7 +611,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         self._fitted()
         rows, model = self._to_compare(parties), self._label_model
         answers = model.beside(
-            _labels(rows), self._scores(parties), rows.name, rows.offset, self._threshold()
+            _labels(rows), self._scores(self._to_score(parties)), rows.name, rows.offset, self._threshold()
         )
         return model.score(answers, metric)
 

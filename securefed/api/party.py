@@ -29,9 +29,11 @@ from securefed.data.rows import Rows, read_rows, rows_of
 from securefed.data.storage import new_table, row_blocks, take_rows
 from securefed.errors import DataError, Problems, SettingError
 
-__all__ = ["Fitted", "Party", "align", "label_party"]
+__all__ = ["Fitted", "Party", "align", "label_party", "missing_elsewhere"]
 
 Array = NDArray[np.float64]
+MOST_NAMED = 5
+"""Ids that a warning names."""
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
@@ -157,6 +159,7 @@ class Party:
                 table = table.iloc[:, places] if hasattr(table, "iloc") else table[:, places]
         self._row_numbers: NDArray[np.intp] = np.arange(1, len(table) + 1)
         self.features: Any = table if foreign else self._numeric(table)
+        self.id_name = named.get("ids")
         self.ids = self.labels = self.weights = self.offset = None
         with problems.gathered():
             self.ids = None if given["ids"] is None else self._ids(given["ids"])
@@ -421,3 +424,26 @@ def align(parties: Sequence[Party], first: str) -> list[Party]:
         party.take(np.array([places[party.name][value] for value in order], dtype=np.intp))
         for party in parties
     ]
+
+
+def missing_elsewhere(parties: Sequence[Party], kept: Party) -> str | None:
+    """Return a line about a party's rows that other parties do not have, or None.
+
+    `kept` is one of `parties` after the alignment.
+    """
+    given = next(party for party in parties if party.name == kept.name)
+    gone = ~np.isin(given._row_numbers, kept._row_numbers)
+    if given.ids is None or not gone.any():
+        return None
+    ids = given.ids[gone].tolist()
+    wanted = set(normalise_ids(ids, given.name, given.id_form))
+    others = [
+        party.name
+        for party in parties
+        if party.ids is not None and not wanted <= set(normalise_ids(party.ids, party.name, party.id_form))
+    ]
+    shown = ", ".join(str(each) for each in ids[:MOST_NAMED]) + (", ..." if len(ids) > MOST_NAMED else "")
+    return (
+        f"{given.name}: {len(ids)} of {given.rows} rows get no answer, since {' or '.join(others)} does not"
+        f" have them: {shown}"
+    )

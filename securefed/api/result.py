@@ -6,6 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from numpy.typing import NDArray
+
+from securefed.api.party import Party
 from securefed.labels.quality import Holdout
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Outcome
@@ -13,7 +16,7 @@ from securefed.protocols.messages import KINDS
 from securefed.report.summary import RunAccount, received_kinds, saw, seconds_of
 from securefed.transport import LocalRun, Path, Transcript
 
-__all__ = ["RunResult"]
+__all__ = ["RunResult", "by_id"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +129,25 @@ class RunResult(RunAccount):
             f"{metric}, {self.computation:.2f} s computation + {self.communication:.2f} s communication; "
             f"{quality}"
         )
+
+
+def by_id(values: NDArray[Any], rows: Party, name: str, columns: NDArray[Any] | None = None) -> Any:
+    """Return one answer a row as a pandas Series or DataFrame with the rows' ids as index.
+
+    It is the array as it is where rows have no ids, or where pandas is not installed.
+
+    Parameters
+    ----------
+    name : of the Series.
+    columns : of the DataFrame, for more than one number a row. None: 0, 1 and so on.
+    """
+    if rows.ids is None:
+        return values
+    try:
+        import pandas as pd
+    except ModuleNotFoundError:
+        return values
+    index = pd.Index(rows.ids, name=rows.id_name)
+    if values.ndim == 1:
+        return pd.Series(values, index=index, name=name)
+    return pd.DataFrame(values, index=index, columns=columns)

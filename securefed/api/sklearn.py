@@ -174,7 +174,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     def predict(self, X: Any) -> NDArray[Any]:
         """Return an array: the class, or the number, of every row of X."""
         check_is_fitted(self, "model_")
-        return self.model_.predict(self._parties(self._checked(X, reset=False)))
+        return np.asarray(self.model_.predict(self._parties(self._checked(X, reset=False))))
 
 
 class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
@@ -223,12 +223,12 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Array:
         """Return an array of scores: one for every row of X, or a column a class from three classes on."""
         check_is_fitted(self, "model_")
-        return self.model_.decision_function(self._parties(self._checked(X, reset=False)))
+        return np.asarray(self.model_.decision_function(self._parties(self._checked(X, reset=False))))
 
     def predict_proba(self, X: Any) -> Array:
         """Return an array of probabilities: a row for every row of X, a column for every class."""
         check_is_fitted(self, "model_")
-        return self.model_.predict_proba(self._parties(self._checked(X, reset=False)))
+        return np.asarray(self.model_.predict_proba(self._parties(self._checked(X, reset=False))))
 
 
 class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]

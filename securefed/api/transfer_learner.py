@@ -130,7 +130,7 @@ class TransferLearner(Federated):
         """Return a metric (accuracy if None) on people of B whose labels A knows."""
         self._fitted()
         a, b = _pair(parties)
-        return super().score(align([a, b], a.name))
+        return super().score(align([a, b], a.name), metric)
 
     def _to_compare(self, parties: Sequence[Party]) -> Party:
         return label_party(parties)
@@ -148,18 +148,6 @@ def _pair(parties: Sequence[Party]) -> tuple[Party, Party]:
 
 def _overlap(a: Party, b: Party) -> tuple[Places, Places]:
     """Row numbers of the shared people at A and at B, in A's order."""
-    if a.ids is None and b.ids is None:
-        if a.rows != b.rows:
-            raise DataError(
-                f"ids: {a.name} has {a.rows} rows and {b.name} {b.rows}; pass ids to say who is shared"
-            )
-        return np.arange(a.rows), np.arange(a.rows)
-    numbered = [
-        Party(party.name, np.arange(party.rows, dtype=np.float64), ids=party.ids)
-        if party.ids is not None
-        else party
-        for party in (a, b)
-    ]
-    both = align(numbered, a.name)
-    rows_a, rows_b = (party.features[:, 0].astype(np.intp) for party in both)
+    numbered = [party.with_features(np.arange(party.rows, dtype=np.float64)[:, None]) for party in (a, b)]
+    rows_a, rows_b = (party.features[:, 0].astype(np.intp) for party in align(numbered, a.name))
     return rows_a, rows_b

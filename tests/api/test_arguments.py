@@ -197,7 +197,7 @@ TRANSFER_FITS: dict[str, tuple[Callable[[], Any], str]] = {
     "three parties": (lambda: [SHOP, Party("x", BLOCKS[0]), labelled(LABELS)], "parties: 3 given, transfer"),
     "unequal rows": (
         lambda: [Party("shop", BLOCKS[0][1:]), labelled(LABELS)],
-        "pass ids to say who is shared",
+        "pass ids to align them",
     ),
     "all shared people unlabelled": (
         lambda: [

@@ -98,7 +98,7 @@ def test_predictions() -> None:
     scores = model.decision_function(shop)
     assert scores.shape == (25,)
     assert np.array_equal(model.predict(shop), (scores > 0).astype(int))
-    assert np.abs(model.predict_proba(shop)[:, 1] - 1 / (1 + np.exp(-scores))).max() < 1e-12
+    assert np.abs(model.predict_proba(shop)[1] - 1 / (1 + np.exp(-scores))).max() < 1e-12
     assert np.array_equal(model.predict([shop, bank]), model.predict(shop))
     known = dict(zip(bank.ids.tolist(), LABELS, strict=True))
     right = [known[i] == p for i, p in zip(shop.ids.tolist(), model.predict(shop), strict=True) if i in known]
