@@ -93,7 +93,7 @@ def score_attacks(seed: int) -> Iterator[Score]:
             def score(number: int, model: GeneralisedLinear = model) -> Array:
                 for name, part in _open(model).items():
                     part.parameters = trained[number][name]
-                return model.decision_function(data.parties(labelled=False))
+                return np.asarray(model.decision_function(data.parties(labelled=False)))
 
             given, note = _until_refused(score)
             yield data.attacked(variant, given, protection.score_precision, note)
@@ -104,7 +104,7 @@ def score_attacks(seed: int) -> Iterator[Score]:
             before = getattr(blind, "score_guards_", None)
             blind.fit(data.parties(labelled=True))
             blind.score_guards_ = before or blind.score_guards_  # a party's ledger outlives a model
-            return blind.decision_function(data.parties(labelled=False))
+            return np.asarray(blind.decision_function(data.parties(labelled=False)))
 
         given, note = _until_refused(retrained)
         yield data.attacked(BLIND, given, blind.protection.score_precision, note)
