@@ -55,7 +55,7 @@ from securefed.data import curve
 from securefed.data import psi_local as psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder
 from securefed.data.psi_local import cut
-from securefed.data.spool import Buckets, Repeated, Spool, bucket_count
+from securefed.data.spool import Buckets, RepeatCheck, Spool, bucket_count
 from securefed.errors import SettingError
 from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage
@@ -195,7 +195,7 @@ class _Points:
 
     def __init__(self, side: _Side, kind: str, sender: str, count: int) -> None:
         self._side, self._kind, self._sender, self._count = side, kind, sender, count
-        self._repeated = Repeated(count)
+        self._repeated = RepeatCheck(count)
 
     async def receive(self, step: int) -> bytes:
         count = min(BLOCK, self._count - BLOCK * step)

@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BUCKET", "Buckets", "Repeated", "Spool", "bucket_count", "bucket_of"]
+__all__ = ["BUCKET", "Buckets", "RepeatCheck", "Spool", "bucket_count", "bucket_of"]
 
 BUCKET = 1 << 16
 """Records in a bucket, on average at most."""
@@ -107,15 +107,15 @@ class Buckets:
         return map(self.read, range(self.count))
 
 
-class Repeated:
-    """Whether anything came twice among many; by a secret hash, so that nobody can fill one bucket."""
+class RepeatCheck:
+    """A test for repeated rows. A secret hash keeps a peer from filling one bucket."""
 
     def __init__(self, count: int) -> None:
         self._buckets = Buckets(2, bucket_count(count))
         self._factors = np.frombuffer(os.urandom(16), dtype=np.uint64) | np.uint64(1)
 
     def add(self, rows: Words) -> None:
-        """Rows of two words."""
+        """Add rows of two words."""
         mixed = (rows * self._factors).sum(axis=1, dtype=np.uint64)
         self._buckets.add(rows, bucket_of(mixed, self._buckets.count))
 

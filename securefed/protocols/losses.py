@@ -30,7 +30,7 @@ from securefed.checks import check_choice
 from securefed.errors import DataError, SettingError
 from securefed.models.activations import sigmoid
 
-__all__ = ["LOSSES", "LeastSquares", "Logistic", "Loss", "SquaredHinge", "get_loss", "register"]
+__all__ = ["LOSSES", "Logistic", "Loss", "SquaredError", "SquaredHinge", "get_loss", "register"]
 
 Array = NDArray[np.float64]
 
@@ -132,7 +132,7 @@ class Logistic(Loss):
         return np.full(y.shape, np.log(2.0))
 
 
-class LeastSquares(Loss):
+class SquaredError(Loss):
     """Linear regression: (H - y)^2 / 2. It equals its Taylor polynomial, so encryption approximates
     nothing.
     """
@@ -174,7 +174,7 @@ class SquaredHinge(Loss):
         return np.ones(y.shape)
 
 
-_LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), LeastSquares(), SquaredHinge())}
+_LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), SquaredHinge())}
 LOSSES: Mapping[str, Loss] = MappingProxyType(_LOSSES)
 
 

@@ -1,6 +1,4 @@
-"""Messages between parties: what a message is, a party's end of the line, the clock, and the in-process
-carrier.
-"""
+"""Messages between parties: the message, a party's link, the clock, and the in-process transport."""
 
 from __future__ import annotations
 

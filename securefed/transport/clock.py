@@ -1,10 +1,10 @@
-"""Where the time goes: a clock per party, and the network between them.
+"""A clock per party, and the network between them.
 
-A party's clock is a path: so many seconds of computation and so many of communication on the chain of
-events that led here. Work adds computation. A message leaves with its sender's path and arrives with
-latency and transfer added as communication; the receiver's path becomes the later of its own and the
-arrival's. The path that ends last is the critical path of the run, and every second on it is one or the
-other: computation + communication = total, exactly.
+A party's clock is a path: the seconds of computation and of communication on the chain of events up to now.
+Work adds computation. A message leaves with its sender's path and arrives with latency and transfer added as
+communication. The receiver's path becomes the later of its own and the arrival's. The path that ends last is
+the critical path of the run. Every second on it is one or the other: computation + communication = total,
+exactly.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ class Path:
 
 @dataclass(frozen=True)
 class Event:
-    """Something on a party's clock: `seconds` of its work, then what ended them: a message "sent" or
-    "received", or a "mark" of its program. All parties' events say what the run takes on any network.
+    """An event on a party's clock: `seconds` of work, and what ended them.
+
+    That is a message "sent" or "received", or a "mark" of its program. All parties' events together determine
+    the run's time on any network.
     """
 
     seconds: float
@@ -70,7 +72,7 @@ class Network:
         object.__setattr__(self, "latency", check_number("latency", self.latency, least=0.0))
 
     def transfer(self, size: int) -> float:
-        """Seconds that `size` bytes occupy the link."""
+        """Return the seconds that `size` bytes occupy the link."""
         return 8.0 * size / self.bandwidth
 
 
@@ -85,7 +87,7 @@ NETWORKS = {
 
 
 def get_network(value: str | Network) -> Network:
-    """A profile by its name, or "BANDWIDTH,LATENCY" in bit/s and seconds."""
+    """Return a profile by its name, or from "BANDWIDTH,LATENCY" in bit/s and seconds."""
     if isinstance(value, Network):
         return value
     if not isinstance(value, str):

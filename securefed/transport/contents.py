@@ -1,11 +1,11 @@
-"""What a payload consists of, read from its bytes: which frames, under which key, of which shape.
+"""The contents of a payload, read from its bytes: which frames, under which key, of which shape.
 
-A transcript says what a message *was*, not what its sender says of it. So sender and receiver each read the
-headers of the frames inside (securefed.crypto.wire) and look whether the rest looks like ciphertext at all:
-encryption that was left off by mistake shows there. Values are never looked at; a header holds none.
+A transcript records what a message *was*, not what its sender claims. So sender and receiver each read the
+headers of the frames inside (securefed.crypto.wire) and test whether the rest looks like ciphertext. That
+shows encryption that was left off by mistake. Headers contain no values, and values are never examined.
 
 Blind runs send bytes without frames: limbs of 21 bits, three in eight bytes, or ciphertexts. Their lengths
-follow from the agreement. Here they are judged by what their kind has to look like:
+follow from the agreement. Here they are tested by what their kind must look like:
 
     ciphertext    the lowest 15 bits of every limb are uniform; residues modulo a prime are not, above that
     numbers:n     numbers of five limbs; the lowest n bits of each are uniform
@@ -27,7 +27,7 @@ __all__ = ["Part", "looks_random", "looks_uniform", "parts_of"]
 
 NAMES = {int(kind): kind.name.lower().replace("_", "-") for kind in Kind}
 PREFIX = 8
-"""Bytes of a length field that may stand before a frame."""
+"""Bytes of an optional length field before a frame."""
 SAMPLE = 4096
 LEAST_WORDS = 64
 FALSE_ALARM = 1e-14
@@ -36,7 +36,7 @@ _X = -log(FALSE_ALARM)
 LIMIT = 15 + 2 * sqrt(15 * _X) + 2 * _X
 LIMB_BITS, LIMBS = 21, 5
 GROUP_BITS = 3
-"""Bits that are judged together, in limbs."""
+"""Bits of limbs that are tested together."""
 GROUP_LIMIT = 7 + 2 * sqrt(7 * _X) + 2 * _X
 RESIDUE_BITS = 15
 MOST_NUMBERS, LEAST_GROUPS = 512, 64
@@ -53,11 +53,11 @@ class Part:
     parameters: str = ""
     shape: tuple[int, ...] = ()
     random: bool | None = None
-    """Whether its bytes look random; None where there are too few to tell."""
+    """Whether its bytes look random; None if there are too few to tell."""
 
     @property
     def protection(self) -> str:
-        """What protects it: public-key, ciphertext, masked, opened, disclosure, clear, or bytes."""
+        """Its protection: public-key, ciphertext, masked, opened, disclosure, clear, or bytes."""
         if self.frame == "bytes" and self.random is False:
             return "clear"
         if self.frame in ("public-key", "bytes"):
@@ -86,26 +86,26 @@ class Part:
 
 
 def parts_of(payload: bytes, looks: str = "") -> list[Part]:
-    """The frames of a payload in order, and what lies between them.
+    """Return the frames of a payload in order, and the bytes between them.
 
-    `looks`: what a payload without frames has to look like ("ciphertext", "numbers:n"), if anything.
+    `looks` says what a payload without frames must look like ("ciphertext", "numbers:n"), if anything.
     """
     if looks:
         return [Part("bytes", len(payload), random=looks_uniform(payload, looks))]
-    found: list[Part] = []
+    parts: list[Part] = []
     place, end = 0, len(payload)
     while place < end:
         if payload[place : place + 4] == MAGIC and end - place >= HEADER.size:
             part = _frame(payload, place)
             if part is not None:
-                found.append(part)
+                parts.append(part)
                 place += part.size
                 continue
         prefixed = payload[place + PREFIX : place + PREFIX + 4] == MAGIC
         size = PREFIX if prefixed else end - place
-        found.append(Part("bytes", size))
+        parts.append(Part("bytes", size))
         place += size
-    return found
+    return parts
 
 
 def _frame(payload: bytes, place: int) -> Part | None:
@@ -121,10 +121,10 @@ def _frame(payload: bytes, place: int) -> Part | None:
 
 
 def looks_random(body: memoryview | bytes, scheme: str) -> bool | None:
-    """Pearson's chi-square on the high halves of bytes, for each place in a word of 8 bytes.
+    """Test the high halves of bytes by Pearson's chi-square, for each place in a word of 8 bytes.
 
-    Ciphertexts, masked values and masks are uniform there (CKKS: but for the last byte, residues have 60
-    bits). Floating-point numbers and fixed-point integers are not: their signs and exponents repeat.
+    Ciphertexts, masked values and masks are uniform there, except for CKKS's last byte: residues have 60
+    bits. Floating-point numbers and fixed-point integers are not: their signs and exponents repeat.
     """
     tail = np.frombuffer(body, dtype=np.uint8)[-SAMPLE:]
     words = len(tail) // 8
@@ -139,9 +139,9 @@ def looks_random(body: memoryview | bytes, scheme: str) -> bool | None:
 
 
 def looks_uniform(payload: bytes, looks: str) -> bool | None:
-    """Pearson's chi-square on groups of three bits of limbs, at each place and over all places together.
+    """Test groups of three bits of limbs by Pearson's chi-square, at each place and over all places together.
 
-    Few numbers are judged together only. None where there are too few for that.
+    Few numbers are only tested together. Returns None if there are too few for that.
     """
     words = np.frombuffer(payload[: len(payload) // 8 * 8], dtype="<u8")
     if looks == "ciphertext":
@@ -169,17 +169,17 @@ def _statistic(groups: NDArray[np.uint64]) -> float:
 
 
 def _slots(words: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
-    """The three limbs of each of the first words."""
+    """Return the three limbs of each of the first words."""
     some, mask = words[:MOST_NUMBERS], np.uint64((1 << LIMB_BITS) - 1)
     return [(some >> np.uint64(LIMB_BITS * slot)) & mask for slot in range(3)]
 
 
 def _numbers(words: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
-    """The five limbs of the first numbers; limb l of all numbers comes before limb l + 1 of any."""
+    """Return the five limbs of the first numbers. Limb l of all numbers comes before limb l + 1 of any."""
     count, mask = 3 * len(words) // LIMBS, np.uint64((1 << LIMB_BITS) - 1)
-    found = []
+    limbs = []
     for limb in range(LIMBS):
         place = limb * count + np.arange(min(count, MOST_NUMBERS))
         shift = (place // max(len(words), 1) * LIMB_BITS).astype(np.uint64)
-        found.append((words[place % max(len(words), 1)] >> shift) & mask)
-    return found
+        limbs.append((words[place % max(len(words), 1)] >> shift) & mask)
+    return limbs

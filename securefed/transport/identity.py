@@ -1,19 +1,18 @@
-"""Who a party is on the network: its TLS key, its certificate, and the certificates of its peers.
+"""A party's identity on the network: its TLS key, its certificate, and the certificates of its peers.
 
-A party makes its own key and a self-signed certificate (ECDSA on P-256, SHA-256). Its operator hands the
-certificate to the other operators by a way they trust, and each of them pins it: no other certificate speaks
-for that party. Parties that have a certificate authority can name that one for a peer instead; then every
-certificate that it issued directly for the peer's name is taken.
+A party makes its own key and a self-signed certificate (ECDSA on P-256, SHA-256). Its operator gives the
+certificate to the other operators over a trusted channel, and each of them pins it. No other certificate
+speaks for that party. Parties with a certificate authority can name it for a peer instead. Then every
+certificate that it issued directly for the peer's name is accepted.
 
     TransportError
     `-- IdentityError        a key or certificate cannot be used
         `-- ExpiredIdentity  this party's own certificate is past its last day, or not valid yet
 
-The private key is in no repr and in no error message, and its file has mode 0600. Under a passphrase it is a
-key file like the others (tls-key.skf, scrypt: securefed.crypto.keyfile), so that no file makes the passphrase
-cheaper to guess than another; without one it is a PEM text (tls-key.pem). A PEM text under a passphrase, of
-an older release or from an authority's tools, is read too: OpenSSL's derivation makes guessing a thousand
-times cheaper, which `guessed_cheaply` tells.
+No repr and no error message contains the private key, and its file has mode 0600. With a passphrase it is a
+key file like the others (tls-key.skf, scrypt: securefed.crypto.keyfile). Without one it is a PEM text
+(tls-key.pem). A PEM text under a passphrase, from an older release or an authority's tools, is read too.
+OpenSSL's derivation makes guessing its passphrase a thousand times cheaper; `guessed_cheaply` detects that.
 """
 
 from __future__ import annotations
@@ -78,11 +77,11 @@ class IdentityError(TransportError):
 
 
 class ExpiredIdentity(IdentityError):
-    """A certificate outside its days."""
+    """A certificate outside its period of validity."""
 
 
 def check_party_name(name: object) -> str:
-    """A name that fits into a certificate: letters, digits, - and _, at most 63."""
+    """Return a name that fits into a certificate: letters, digits, - and _, at most 63."""
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
         raise SettingError(
             f"name: {name!r} given, 1 to 63 letters, digits, '-' and '_' are allowed, "
@@ -92,7 +91,7 @@ def check_party_name(name: object) -> str:
 
 
 def parse_address(address: object) -> tuple[str, int]:
-    """HOST:PORT, with an IPv6 address in brackets. Port 0 asks for a free one where one listens."""
+    """Parse HOST:PORT, with an IPv6 address in brackets. A listener takes a free port for port 0."""
     host, colon, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     bracketed = host.startswith("[") and host.endswith("]")
     plain = bool(host) and not set(host) & set("[]/:% ")
@@ -109,7 +108,7 @@ class Certificate:
 
     @classmethod
     def from_pem(cls, pem: bytes | str) -> Certificate:
-        """The first certificate of a PEM text, which is the one of its holder."""
+        """Parse the first certificate of a PEM text, which is the holder's."""
         data = pem.encode() if isinstance(pem, str) else pem
         if len(data) > MOST_PEM:
             raise IdentityError(f"certificate: {len(data)} bytes given, at most {MOST_PEM} are allowed")
@@ -120,11 +119,16 @@ class Certificate:
             raise IdentityError("certificate: no PEM certificate in what was given")
         try:
             parsed = x509.load_pem_x509_certificate(block.group())
-            found = cls(parsed.public_bytes(serialization.Encoding.DER))
-            _ = found.name, found.names, found.is_authority, found.ends  # all of it readable, or refused here
+            certificate = cls(parsed.public_bytes(serialization.Encoding.DER))
+            _ = (
+                certificate.name,
+                certificate.names,
+                certificate.is_authority,
+                certificate.ends,
+            )  # all of it readable, or refused here
         except UNREADABLE:
             raise IdentityError("certificate: what was given is not a readable X.509 certificate") from None
-        return found
+        return certificate
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Certificate:
@@ -152,10 +156,10 @@ class Certificate:
     def names(self) -> tuple[str, ...]:
         """The DNS names that it is valid for."""
         try:
-            found = self._x509.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+            extension = self._x509.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         except x509.ExtensionNotFound:
             return ()
-        return tuple(found.value.get_values_for_type(x509.DNSName))
+        return tuple(extension.value.get_values_for_type(x509.DNSName))
 
     @property
     def fingerprint(self) -> str:
@@ -174,13 +178,13 @@ class Certificate:
     @property
     def is_authority(self) -> bool:
         try:
-            found = self._x509.extensions.get_extension_for_class(x509.BasicConstraints)
+            extension = self._x509.extensions.get_extension_for_class(x509.BasicConstraints)
         except x509.ExtensionNotFound:
             return False
-        return bool(found.value.ca)
+        return bool(extension.value.ca)
 
     def issued(self, other: Certificate) -> bool:
-        """Whether this one's key signed the other, directly."""
+        """Return whether this certificate's key signed the other, directly."""
         try:
             other._x509.verify_directly_issued_by(self._x509)
         except (*UNREADABLE, TypeError, InvalidSignature):
@@ -204,9 +208,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another party as its operator described it: where it listens, and its certificate (or the authority
-    whose certificates for that name are taken).
-    """
+    """Another party: its address, and its certificate or the authority for its name."""
 
     address: str
     certificate: Certificate | None = None
@@ -232,14 +234,14 @@ class Peer:
 
     @property
     def anchor(self) -> Certificate:
-        """What TLS trusts for this peer: the pinned certificate itself, or the authority."""
+        """TLS's trust anchor for this peer: the pinned certificate itself, or the authority."""
         anchor = self.certificate or self.authority
         if anchor is None:
             raise SettingError("peer: exactly one of certificate and authority has to be given")
         return anchor
 
     def speaks(self, name: str, shown: Certificate) -> bool:
-        """Whether who shows this certificate is the peer of that name."""
+        """Return whether this certificate belongs to the peer of that name."""
         if self.certificate is not None:
             return shown == self.certificate
         return self.anchor.issued(shown) and not shown.is_authority and name in shown.names
@@ -266,7 +268,7 @@ class Identity:
 
     @classmethod
     def generate(cls, name: str, *, days: int = 825, now: datetime | None = None) -> Identity:
-        """A new key and a self-signed certificate that is valid from yesterday on, for `days` days."""
+        """Make a new key and a self-signed certificate, valid for `days` days from yesterday on."""
         check_party_name(name)
         check_integer("days", days, least=1, most=3650)
         key = ec.generate_private_key(ec.SECP256R1())
@@ -293,7 +295,7 @@ class Identity:
     def from_pem(
         cls, certificate: bytes | str, key: bytes, passphrase: str | bytes | None = None
     ) -> Identity:
-        """From PEM texts, for a certificate that an authority issued; the key may be an ECDSA or RSA one."""
+        """Load a certificate that an authority issued, from PEM texts. The key may be ECDSA or RSA."""
         chain = certificate.encode() if isinstance(certificate, str) else certificate
         loaded = _open_key(key, passphrase)
         return cls(Certificate.from_pem(chain), loaded, chain)
@@ -305,11 +307,11 @@ class Identity:
         return self._key.sign(data, padding.PKCS1v15(), hashes.SHA256())
 
     def key_pem(self) -> bytes:
-        """The private key as PKCS#8, in the clear. Never to be sent to anybody."""
+        """Return the private key as PKCS#8, unencrypted. Never send it."""
         return _private_bytes(self._key, serialization.Encoding.PEM)
 
     def save(self, folder: str | os.PathLike[str], passphrase: str | bytes | None = None) -> None:
-        """Write the key and the certificate into a folder; files that are there are kept."""
+        """Write the key and the certificate into a folder. Existing files stay unchanged."""
         directory = Path(folder)
         if passphrase:
             secret = _private_bytes(self._key, serialization.Encoding.DER)
@@ -322,7 +324,7 @@ class Identity:
         _write_new(directory / CERTIFICATE_FILE, self.chain, 0o644)
 
     def replace(self, folder: str | os.PathLike[str], passphrase: str, stamp: str) -> None:
-        """Put this identity into the place of the one in `folder`, which stays beside it as *.old-STAMP.
+        """Replace the identity in `folder`, which stays beside it as *.old-STAMP.
 
         Both new files are on disk before the first old one is touched. A kill or a full disk leaves the old
         identity, or a new one that `load` finishes putting into place.
@@ -349,7 +351,7 @@ class Identity:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], passphrase: str | bytes | None = None) -> Identity:
-        """Read what `save` wrote, here or in an older release."""
+        """Read an identity that this or an older release saved."""
         directory = Path(folder)
         finish_renewal(directory)
         sealed, bare = directory / SEALED_KEY_FILE, directory / KEY_FILE
@@ -395,13 +397,13 @@ def _next(path: Path) -> Path:
 
 
 def guessed_cheaply(folder: str | os.PathLike[str]) -> bool:
-    """Whether a TLS key there is under the passphrase by OpenSSL's derivation and not by scrypt."""
+    """Return whether a TLS key there is encrypted by OpenSSL's derivation instead of scrypt."""
     path = Path(folder) / KEY_FILE
     return path.exists() and b"ENCRYPTED" in _read_bounded(path, private=True)
 
 
 def sealed_private_key(path: Path, passphrase: str | bytes) -> bytes:
-    """The private key in a PEM text under a passphrase, as the secret of a key file."""
+    """Return the private key of an encrypted PEM text, as the secret of a key file."""
     key = _open_key(_read_bounded(path, private=True), passphrase)
     return _private_bytes(key, serialization.Encoding.DER)
 
@@ -436,7 +438,7 @@ def _parsed(
 
 
 def _write_new(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that replaces nothing."""
+    """Write a new file. Raises if it exists."""
     try:
         write_atomically(path, data, mode=mode, overwrite=False)
     except FileExistsError:

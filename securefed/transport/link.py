@@ -1,15 +1,14 @@
 """A party's end of the transport: send, receive, and the party's clock and transcript.
 
-A party's program is a coroutine that knows nothing of how messages travel:
+A party's program is a coroutine that does not depend on the transport:
 
     async def program(link):
         link.send("shop", "contribution", payload, round=3)
         payload = await link.receive("contribution", "shop", round=3)
 
-`receive` names the one message that is due. Whatever else arrives from that sender is refused with a named
-error before its payload is looked at. A driver (in-process: `securefed.transport.local`) resumes the
-coroutine when the message is there, tells the clock how long the party has worked in between, and carries
-what it sent.
+`receive` names the one message that is due. Any other arrival from that sender raises a named error before
+its payload is read. A driver (in-process: `securefed.transport.local`) resumes the coroutine when the message
+is there, tells the clock how long the party has worked, and carries what it sent.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Timer(Protocol):
 
 
 class Needed:
-    """The awaitable behind `receive`: which sender's next message the program waits for."""
+    """The awaitable behind `receive`. It names the sender that the program waits for."""
 
     def __init__(self, sender: str, what: str) -> None:
         self.sender = sender
@@ -44,8 +43,10 @@ class Needed:
 
 
 class Link:
-    """One party's end. `kinds` are the kinds of message that the protocol names; no other is sent or
-    taken. A mapping may say by `looks` what bytes of a kind have to look like, for the transcript.
+    """One party's end of its connections.
+
+    It sends and accepts only `kinds`, the message kinds of the protocol. A mapping may say by `looks` what
+    bytes of a kind must look like, for the transcript.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Link:
         self.activities: dict[str, float] = {}
         """Seconds of this party's own work by activity."""
         self.events: list[Event] = []
-        """What happened on the clock, in order; not what was off it."""
+        """Events on the clock, in order."""
         self._kinds = frozenset(kinds)
         self._looks = {
             name: str(getattr(kind, "looks", ""))
@@ -93,8 +94,9 @@ class Link:
         step: int = 0,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        """Hand a message to the transport; it does not wait. `facts` go into this party's transcript: what it
-        did to protect the payload (securefed.protocols.channel).
+        """Hand a message to the transport without waiting.
+
+        `facts` for the transcript say how this party protected the payload (securefed.protocols.channel).
         """
         if receiver not in self.peers:
             raise WrongSender(f"{self.name} has no peer {receiver!r}; its peers are {', '.join(self.peers)}")
@@ -116,7 +118,7 @@ class Link:
         self.outbox.append(message)
 
     async def receive(self, kind: str, sender: str, *, round: int = 0, step: int = 0) -> bytes:
-        """The payload of the next message from `sender`, which has to be this one."""
+        """Return the payload of the next message from `sender`, which must be this one."""
         self._work()
         message = await Needed(sender, f"{kind} of round {round} step {step}")
         self._start()
@@ -165,13 +167,13 @@ class Link:
         self._worked = 0.0
 
     def mark(self, name: str, round: int = 0) -> None:
-        """The program has come to a point that its costs are told by: setup, exchange, round."""
+        """Mark a point of the program for cost reports: setup, exchange, round."""
         self._work()
         self._event("mark", name, round, 0)
 
     @contextmanager
     def activity(self, name: str) -> Iterator[None]:
-        """Book the party's own work inside the block under a name, for reports."""
+        """Count the party's own work inside the block under a name, for reports."""
         start = self._timer()
         try:
             yield
@@ -180,8 +182,9 @@ class Link:
 
     @contextmanager
     def off_the_clock(self, phase: str) -> Iterator[None]:
-        """Evaluation: its time and bytes are kept apart from the training's. Every party does so at the
-        same place.
+        """Keep the time and bytes of an evaluation apart from the training's.
+
+        Every party does so at the same place.
         """
         self._work()
         before, path, busy = self.phase, self.path, dict(self._busy)

@@ -1,9 +1,8 @@
 """All parties in this process, one at a time.
 
-Each party's program runs until it waits for a message that is not there yet. Only one computes at any
-moment, so a measurement is not inflated by a neighbour; the clocks (securefed.transport.clock) say how
-long it would have taken side by side. The order in which the programs are resumed is fixed, and the clocks
-do not depend on it.
+Each party's program runs until it waits for a message that is not there yet. Only one computes at a time, so
+others do not distort its measurement. The clocks (securefed.transport.clock) compute the time of a parallel
+run. The programs resume in a fixed order, and the clocks do not depend on it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Tap = Callable[[Message], Message]
 
 
 class LocalRun:
-    """What a run leaves behind: each party's outcome and link."""
+    """The result of a run: each party's outcome and link."""
 
     def __init__(self, links: dict[str, Link], outcomes: dict[str, Any]) -> None:
         self.links = links
@@ -48,9 +47,7 @@ def run_local(
     timer: Timer = time.perf_counter,
     tap: Tap | None = None,
 ) -> LocalRun:
-    """Run the parties' programs to their ends. `tap` sees, and may alter, each message under way (for
-    tests).
-    """
+    """Run the parties' programs to their ends. In tests `tap` sees each message and may alter it."""
     names = list(programs)
     links = {
         name: Link(name, [p for p in names if p != name], run=run, kinds=kinds, network=network, timer=timer)

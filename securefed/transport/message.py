@@ -1,7 +1,7 @@
 """A message between two parties: metadata and a payload of bytes.
 
-The metadata say which run, round and local step the message belongs to and what kind it is; the receiver
-asks for exactly one kind from exactly one sender at a time, and everything else is refused by name.
+The metadata say the run, round, local step and kind of the message. The receiver asks for exactly one kind
+from exactly one sender at a time, and refuses everything else by name.
 
     TransportError
     |-- IllegalMessage    not what the protocol expects here
@@ -49,11 +49,11 @@ class WrongRound(IllegalMessage):
 
 
 class WrongSender(IllegalMessage):
-    """The message is from, or for, somebody else."""
+    """The message is from, or for, another party."""
 
 
 class WrongRun(IllegalMessage):
-    """The message belongs to another run: `run`, where it is known."""
+    """The message belongs to another run, `run` if known."""
 
     def __init__(self, text: str, run: str = "") -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ class OutOfOrder(IllegalMessage):
 
 
 class Deadlock(TransportError):
-    """Nobody can go on."""
+    """No party can continue."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Bytes of payload; the envelope is the transport's."""
+        """Bytes of payload, without the transport's envelope."""
         return len(self.payload)
 
     @property

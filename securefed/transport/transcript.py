@@ -1,8 +1,9 @@
-"""What one party sent, received, opened and checked, in order. Digests and sizes; never a value.
+"""One party's record of what it sent, received, opened and checked, in order. It has digests and sizes, no
+values.
 
-Each entry is a line of JSON, and each line holds the hash of all lines before it and of itself (`chain`): an
-entry that is altered, dropped or slipped in later breaks every one that follows. A pair of parties compares
-`Roots` at the end: what one sent is what the other received, under the same agreement and keys.
+Each entry is a line of JSON with a hash of all lines before it and of itself (`chain`). Altering, dropping or
+inserting an entry later breaks every entry that follows. Two parties compare `Roots` at the end: what one
+sent is what the other received, under the same agreement and keys.
 
 Events:
 
@@ -15,8 +16,8 @@ Events:
     spent       a mask was used: removed or disclosed, and destroyed
     resumed     the run went on from a checkpoint
 
-A mask is known here by a fingerprint under a key that never leaves this process: equal masks show, and nobody
-can test a guess at one (an unkeyed hash would let the key-holder, who sees value + mask, try values).
+Masks appear as fingerprints under a key that never leaves this process. Equal masks show, but no reader can
+test a guess. With an unkeyed hash the key-holder, who sees value + mask, could try values.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ MOST_NUMBER = 1 << 62
 
 
 def canonical(value: Any) -> bytes:
-    """One form of a JSON value, to hash."""
+    """Return the one text of a JSON value, to hash."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One event; see the module for what events there are."""
+    """One event. The module lists the events."""
 
     event: str
     kind: str
@@ -65,11 +66,11 @@ class Entry:
 
     @property
     def parts(self) -> list[Part]:
-        """What the message consists of."""
+        """The parts of the message."""
         return [Part.from_dict(part) for part in self.detail.get("parts", ())]
 
     def linked(self, before: str) -> Entry:
-        """The entry with its place in a chain."""
+        """Return the entry with its place in a chain."""
         # Here and in _line `asdict` would copy the details in depth, for every message of a run.
         content = {name: value for name, value in vars(self).items() if name != "chain"}
         digest = hashlib.sha256(before.encode() + canonical(content)).hexdigest()
@@ -89,8 +90,9 @@ class MaskPrint:
 
 @dataclass(frozen=True)
 class Roots:
-    """What a party shows a peer to compare: one hash over what it sent there, one over what it got from
-    there, and under which agreement.
+    """A party's summary of a link, for a peer to compare.
+
+    It has one hash over what it sent, one over what it received, and the agreement.
     """
 
     party: str
@@ -108,7 +110,7 @@ class Transcript:
         self.run = run
         self.entries: list[Entry] = []
         self.ending: tuple[int, str] | None = None
-        """What the last line of its file says, if it was read from one: entries, and the end of the chain."""
+        """The last line of its file, if it was read from one: entries, and the end of the chain."""
         self._read = False
         self._secret = os.urandom(32)
         self._stream: IO[str] | None = None
@@ -119,12 +121,12 @@ class Transcript:
 
     @property
     def start(self) -> str:
-        """What the chain begins with."""
+        """The start of the chain."""
         return hashlib.sha256(canonical(self.header)).hexdigest()
 
     @property
     def head(self) -> str:
-        """The end of the chain: stands for everything before it."""
+        """The end of the chain, a hash of everything before."""
         return self.entries[-1].chain if self.entries else self.start
 
     def message(
@@ -135,8 +137,10 @@ class Transcript:
         facts: Mapping[str, Any] | None = None,
         looks: str = "",
     ) -> None:
-        """A message sent or received. `facts`: what the sender did to it (origin, mask fingerprints).
-        `looks`: what its bytes have to look like (securefed.transport.contents).
+        """Record a message that was sent or received.
+
+        `facts` say what the sender did to it (origin, mask fingerprints). `looks` says what its bytes must
+        look like (securefed.transport.contents).
         """
         peer = message.receiver if event == "sent" else message.sender
         detail: dict[str, Any] = {
@@ -151,7 +155,7 @@ class Transcript:
     def note(
         self, event: str, kind: str, peer: str, round_: int, step: int, phase: str, **detail: Any
     ) -> None:
-        """An event that is not a message."""
+        """Record an event that is not a message."""
         self._append(Entry(event, kind, peer, round_, step, 0, "", phase, detail))
 
     def _append(self, entry: Entry) -> None:
@@ -162,14 +166,14 @@ class Transcript:
             self._stream.flush()
 
     def mask_print(self, pieces: Iterable[bytes]) -> MaskPrint:
-        """The fingerprints of a mask."""
-        found, blank = [], 0
+        """Return the fingerprints of a mask."""
+        prints, blank = [], 0
         for piece in pieces:
             if any(piece):
-                found.append(hmac.digest(self._secret, piece, "sha256")[:PRINT_BYTES].hex())
+                prints.append(hmac.digest(self._secret, piece, "sha256")[:PRINT_BYTES].hex())
             else:
                 blank += 1
-        return MaskPrint(tuple(found), blank)
+        return MaskPrint(tuple(prints), blank)
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
@@ -181,11 +185,11 @@ class Transcript:
         return [entry for entry in self.entries if entry.event == event]
 
     def count(self, event: str = "sent", phase: str | None = None) -> Counter[str]:
-        """Messages by kind."""
+        """Count messages by kind."""
         return Counter(e.kind for e in self.entries if e.event == event and phase in (None, e.phase))
 
     def bytes(self, event: str = "sent", phase: str | None = None) -> Counter[str]:
-        """Bytes by kind."""
+        """Count bytes by kind."""
         sizes: Counter[str] = Counter()
         for entry in self.entries:
             if entry.event == event and phase in (None, entry.phase):
@@ -196,7 +200,7 @@ class Transcript:
         return [asdict(entry) for entry in self.entries]
 
     def fault(self) -> str:
-        """What is wrong with the chain, in words; empty if it is whole."""
+        """Return what is wrong with the chain, in words; empty if it is intact."""
         before = self.start
         for place, entry in enumerate(self.entries):
             if entry.linked(before).chain != entry.chain:
@@ -209,7 +213,7 @@ class Transcript:
         return ""
 
     def roots(self, peer: str) -> Roots:
-        """What to compare with that peer's `roots(self.party)`."""
+        """Return the summary to compare with that peer's `roots(self.party)`."""
         agreed = [str(entry.detail.get("digest", "")) for entry in self.of("agreed")]
         return Roots(
             self.party, peer, self._root("sent", peer), self._root("received", peer), ",".join(agreed)
@@ -226,7 +230,7 @@ class Transcript:
     # Files
 
     def stream_to(self, path: str | Path) -> None:
-        """Write the lines so far, and each further one as it happens."""
+        """Write the lines so far, and each further one at once."""
         self.close()
         self._stream = Path(path).open("w", encoding="utf-8")  # noqa: SIM115  # kept open
         self._stream.write(canonical(self.header).decode() + "\n")
@@ -235,9 +239,7 @@ class Transcript:
         self._stream.flush()
 
     def close(self) -> None:
-        """End a file that `stream_to` began: its last line says how many entries there are, so that a cut
-        shows.
-        """
+        """End a file that `stream_to` began. Its last line has the number of entries, so that a cut shows."""
         if self._stream is not None:
             end = {"end": len(self.entries), "chain": self.head}
             self._stream.write(canonical(end).decode() + "\n")
@@ -245,13 +247,13 @@ class Transcript:
             self._stream = None
 
     def save(self, path: str | Path) -> None:
-        """The whole transcript as JSON lines."""
+        """Write the whole transcript as JSON lines."""
         self.stream_to(path)
         self.close()
 
     @classmethod
     def read(cls, path: str | Path) -> Transcript:
-        """A transcript out of a file. Its form is checked here; `fault` says whether anybody touched it."""
+        """Parse a transcript file and check its form. `fault` detects changes."""
         where = Path(path)
         try:
             lines = [json.loads(line) for line in where.read_text(encoding="utf-8").splitlines() if line]

@@ -14,7 +14,7 @@ import pytest
 
 from securefed.data import curve, psi, spool
 from securefed.data import psi_local as psi_work
-from securefed.data.spool import Buckets, Repeated, Spool
+from securefed.data.spool import Buckets, RepeatCheck, Spool
 from securefed.errors import DataError
 from tests.data.test_psi import align
 
@@ -51,7 +51,7 @@ def test_buckets_hold_what_was_dealt_to_them() -> None:
 def test_what_came_twice_is_found_wherever_it_was(distance: int) -> None:
     rows = np.frombuffer(os.urandom(16 * 100), dtype=np.uint64).reshape(100, 2).copy()
     rows[distance] = rows[0]
-    seen = Repeated(100)
+    seen = RepeatCheck(100)
     for start in range(0, 100, 30):
         seen.add(rows[start : start + 30])
     assert seen.found() == (distance > 0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from securefed.errors import DataError, SettingError
-from securefed.protocols.losses import LOSSES, LeastSquares, Logistic, Loss, get_loss
+from securefed.protocols.losses import LOSSES, Logistic, Loss, SquaredError, get_loss
 
 STEP = 1e-4
 
@@ -119,8 +119,8 @@ def test_labels() -> None:
 
 
 def test_by_name_and_equality() -> None:
-    assert get_loss("linear") == LeastSquares() != Logistic()
-    assert hash(get_loss("linear")) == hash(LeastSquares()) and repr(Logistic()) == "Logistic()"
+    assert get_loss("linear") == SquaredError() != Logistic()
+    assert hash(get_loss("linear")) == hash(SquaredError()) and repr(Logistic()) == "Logistic()"
     with pytest.raises(SettingError) as caught:
         get_loss("hinge")
     assert str(caught.value) == "loss must be one of 'logistic', 'linear', 'squared_hinge', not 'hinge'"

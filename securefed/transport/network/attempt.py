@@ -1,20 +1,19 @@
-"""One attempt at a run: who takes part, how far each one is, and what ends it.
+"""One attempt at a run: its parties, their states, and what ends it.
 
 An attempt begins with greetings. Each party has a random *session*, new for every attempt, and tells all
-others which sessions it knows. It starts its program when every peer knows exactly the same sessions as it
-does: then all of them are in the same attempt, and its name is a digest over those sessions. Every message
-carries that name.
+others which sessions it knows. It starts its program when every peer knows exactly the same sessions. Then
+all are in the same attempt, and its name is a digest over those sessions. Every message carries that name.
 
-A party that is killed and started again comes with a new session. Parties that still greet take note of it;
-parties that already run stop their attempt with `PeerRestarted`, and the layer above goes back to the last
-round that all have and makes a new attempt. A running party answers a new session as one that is on its way
-out, so nobody can start with somebody who is about to stop.
+A party that was killed and started again has a new session. Parties that still greet take note of it. Parties
+that already run stop their attempt with `PeerRestarted`. The layer above returns to the last common round and
+makes a new attempt. A running party answers a new session as one that is leaving, so no party can start with
+one that is about to stop.
 
     GREETING --all know the same sessions--> RUNNING --program ended--> FINISHED --all finished--> over
         `------------- any failure, here or at a peer ------------------------> LEFT
 
-All methods may be called from any thread; `changed` is notified whenever something a waiting thread looks at
-has changed.
+All methods may be called from any thread. `changed` is notified whenever state that a thread waits for has
+changed.
 """
 
 from __future__ import annotations
@@ -52,32 +51,32 @@ SKEW_WARNED = 30.0
 SAMPLES = 64
 
 Arrivals = Callable[[str], tuple[int, float]]
-"""Of one peer: bytes seen on its connections for messages, and when the last of them came."""
+"""Bytes seen on a peer's connections for messages, and when the last of them came."""
 
 
 @dataclass
 class Other:
-    """A peer, as this party knows it now."""
+    """A peer's state as this party knows it."""
 
     name: str
     inbox: Inbox
     heard: float
-    """When it last gave any sign of life, on this machine's monotonic clock."""
+    """When the peer last gave a sign of life, on this machine's monotonic clock."""
     hello: Hello | None = None
     arrived: int = 0
-    """Bytes of our messages that it has seen, as it last said."""
+    """Bytes of our messages that the peer has seen, as it last reported."""
     holding: bool = False
-    """It said that it has no room for our next message."""
+    """The peer reported that it has no room for our next message."""
     trouble: str = ""
-    """What went wrong with the last call to it; empty if it was answered."""
+    """The last call's failure; empty if it was answered."""
     told_end: bool = False
-    """It has said that it heard that this party has finished."""
+    """The peer acknowledged our FINISHED."""
     trips: list[float] = field(default_factory=list)
     """Round trips of recent greetings, in seconds."""
     skew: float | None = None
     """Its wall clock minus ours, in seconds, at the fastest greeting so far."""
     skew_said: bool = False
-    """That its clock is off has been logged."""
+    """The difference of the clocks was logged."""
 
     @property
     def state(self) -> int:
@@ -89,12 +88,12 @@ class Other:
 
     @property
     def latency(self) -> float:
-        """Seconds one way, as half of the median of recent round trips."""
+        """Seconds one way: half of the median of recent round trips."""
         return median(self.trips) / 2 if self.trips else 0.0
 
 
 class Attempt:
-    """The state that the calls, the senders and the program share."""
+    """The shared state of calls, senders and program."""
 
     def __init__(
         self,
@@ -113,9 +112,11 @@ class Attempt:
         addresses: Mapping[str, str] = MappingProxyType({}),
         sizes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`sizes`: the most bytes of a message, for kinds whose size is known before the run.
+        """Begin an attempt.
 
-        `done`: the runs that this process has been through. Who still greets for one of them may come."""
+        `sizes` bounds the bytes of kinds whose size is known before the run. `done` names the runs that this
+        process has completed. A peer that still greets for one of them may join.
+        """
         self.name, self.run, self.kinds, self.limits = name, run, frozenset(kinds), limits
         self.settings = codec.to_json("settings", settings)
         self.settings_digest = hashlib.sha256(self.settings).digest()
@@ -123,7 +124,7 @@ class Attempt:
         self._arrivals, self._addresses, self._sizes = arrivals, addresses, sizes
         self.changed = self._host.condition()
         self.ended = [self.changed]
-        """Who is to be told when this is over: conditions beside `changed`."""
+        """Conditions besides `changed` to notify at the end."""
         self.others = {peer: Other(peer, Inbox(peer, limits), self._host.now()) for peer in peers}
         self.state = GREETING
         self.failure: TransportError | None = None
@@ -137,7 +138,7 @@ class Attempt:
     # Greetings.
 
     def hello(self, receiver: str) -> Hello:
-        """What this party says now."""
+        """Return this party's current hello."""
         with self.changed:
             other = self.others[receiver]
             current = other.inbox.current
@@ -161,14 +162,14 @@ class Attempt:
 
     @property
     def sessions(self) -> dict[str, bytes]:
-        """Whose session this party knows, its own included."""
+        """Return the sessions that this party knows, its own included."""
         with self.changed:
             others = self.others.values()
             known = {other.name: other.hello.session for other in others if other.hello is not None}
             return {self.name: self._session, **known}
 
     def agrees(self, peer: str) -> bool:
-        """Whether that peer knows the sessions that we know."""
+        """Return whether that peer knows the same sessions as this party."""
         with self.changed:
             hello = self.others[peer].hello
             return hello is not None and dict(hello.sessions) == self.sessions
@@ -183,10 +184,11 @@ class Attempt:
             return True
 
     def hear(self, hello: Hello, asked_when: bytes | None = None) -> None:
-        """Take note of a hello, from an incoming call or as the answer to ours. `asked_when` is the session
-        that we knew when we asked: an answer of a process that has been replaced since is too late. None: it
-        is no answer. A peer answers for the attempt that it is asked about, and greets for the one that it is
-        in: only an answer says what has become of this one.
+        """Process a hello, from an incoming call or as the answer to ours.
+
+        `asked_when` is the session that we knew when we asked, or None if this is no answer. An answer of a
+        process that was replaced since is too late. A peer answers for the attempt that it is asked about,
+        and greets for its own. So only an answer tells the fate of this attempt.
         """
         with self.changed:
             other = self.others[hello.sender]
@@ -243,7 +245,7 @@ class Attempt:
             other.trouble = "it is still in an earlier attempt"
 
     def is_late(self, hello: Hello) -> None:
-        """A peer that is alive and in another run."""
+        """Return whether the peer is alive and in another run."""
         with self.changed:
             self.sign_of_life(hello.sender)
             word = "still in" if hello.run in self._done else "in"
@@ -276,20 +278,21 @@ class Attempt:
         self.fail(PeerLeft(name, f"{name} left the run: {left_because(reason)}", reason))
 
     def knew(self, hello: Hello) -> bool:
-        """Whether that party took part in this attempt."""
+        """Return whether that party took part in this attempt."""
         with self.changed:
             return self.others[hello.sender].session == hello.session
 
     def answer(self, hello: Hello) -> Hello:
-        """Take note of an incoming hello, and say ours."""
+        """Process an incoming hello and return ours."""
         with self.changed:
             self.hear(hello)
             return self.hello(hello.sender)
 
     def measured(self, peer: str, trip: float, clock: float, now: float, *, warm: bool = True) -> None:
-        """A greeting took `trip` seconds there and back; `clock` was the peer's wall clock half-way. One that
-        is not warm made its connection first: it says nothing of the way, and enough of a clock that is far
-        off.
+        """Record a greeting's round trip of `trip` seconds and the peer's wall clock half-way.
+
+        A greeting that is not warm made its connection first. It does not measure latency, but it shows a
+        clock that is far off.
         """
         with self.changed:
             other = self.others[peer]
@@ -311,18 +314,18 @@ class Attempt:
             other.trouble = ""
 
     def arrived(self, peer: str) -> tuple[int, float]:
-        """Bytes of that peer's messages that have come so far, whole or not, and when the last did."""
+        """Return the bytes of that peer's messages so far, whole or not, and when the last came."""
         return self._arrivals(peer)
 
     def quiet_since(self, peer: str) -> float:
-        """When there last was a sign of life: an answer, or a byte of a message."""
+        """Return the time of the last sign of life: an answer, or a byte of a message."""
         with self.changed:
             return max(self.others[peer].heard, self._arrivals(peer)[1])
 
     # Messages.
 
     def admit(self, sender: str, envelope: Envelope) -> None:
-        """Refuse what does not belong to this attempt, before its payload is taken in."""
+        """Refuse a message that does not belong to this attempt, before its payload is read."""
         if envelope.receiver != self.name:
             raise WrongSender(f"{sender} sent {self.name} a message for {envelope.receiver!r}")
         if envelope.run != self.run:
@@ -342,22 +345,23 @@ class Attempt:
     # Ends.
 
     def fail(self, error: TransportError) -> None:
-        """End the attempt; the first reason is kept."""
+        """End the attempt. The first reason is kept."""
         with self.changed:
             if self.failure is None and self.state != LEFT:
                 self.failure = error
             self._tell()
 
     def refuse(self, peer: str, error: IllegalMessage) -> None:
-        """End the attempt over what `peer` sent. It hears the reason from the refusal of its call or from our
-        farewell, whichever comes first.
+        """End the attempt because of a message from `peer`.
+
+        The peer learns the reason from the refusal of its call or from our farewell, whichever comes first.
         """
         with self.changed:
             self._refusals.setdefault(peer, str(error))
             self.fail(error)
 
     def lose(self, seconds: float, *peers: str) -> None:
-        """End the attempt because of these peers; the text names each with its address and what was wrong."""
+        """End the attempt because of these peers. The text has each one's address and problem."""
         lost = []
         for peer in peers:
             place = f" at {self._addresses[peer]}" if peer in self._addresses else ""
@@ -376,13 +380,13 @@ class Attempt:
 
     @property
     def all_finished(self) -> bool:
-        """Everybody's program has ended well, as far as has been heard."""
+        """Return whether every program is known to have ended well."""
         with self.changed:
             return self.state == FINISHED and all(o.state == FINISHED for o in self.others.values())
 
     @property
     def may_part(self) -> bool:
-        """All have finished, and everybody has said that it knows so of us: nobody needs us any more."""
+        """Return whether all have finished and acknowledged that we have. Then no peer needs us."""
         with self.changed:
             return self.all_finished and all(other.told_end for other in self.others.values())
 
@@ -399,6 +403,6 @@ class Attempt:
         return self.failure is not None or self.state == LEFT
 
     def check(self) -> None:
-        """Raise what ended the attempt, if anything did."""
+        """Raise the error that ended the attempt, if any."""
         if self.failure is not None:
             raise self.failure

@@ -1,10 +1,9 @@
-"""Which attempt a greeting belongs to, and what is said to those who greet for one that is over.
+"""The attempt that a greeting belongs to, and the answers about attempts that are over.
 
-A party's process goes through one attempt after the other. A peer may still be in the one before: it has not
-heard yet how that ended, or its answer was lost. So an attempt that finished goes on answering those who took
-part in it, whatever this party does next; one that failed answers until there is a new one, whose hello says
-that everybody has to begin again. A process that knows nothing of an attempt answers with what it is in now:
-that is how a peer learns that it was replaced.
+A party's process makes one attempt after the other. A peer may still be in the one before: it has not heard
+how that ended, or its answer was lost. So a finished attempt continues to answer its participants. A failed
+one answers until there is a new one, whose hello says that all must begin again. A process that does not know
+an attempt answers with its current one. From that a peer learns that the process was replaced.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from securefed.transport.network.codec import ABSENT, FINISHED, Hello
 __all__ = ["Register"]
 
 REMEMBERED = 8
-"""Attempts that finished. Nobody can be more than one behind: the next one needs everybody."""
+"""Finished attempts that are kept. No party can be more than one behind: the next one needs all."""
 
 
 class Register:
-    """The attempts of one party's process: the one under way, and those that are over."""
+    """The attempts of one party's process: the current one and finished ones."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,12 +46,12 @@ class Register:
 
     @property
     def done(self) -> frozenset[str]:
-        """The runs that this process has been through."""
+        """The runs that this process has completed."""
         with self._lock:
             return frozenset(attempt.run for attempt in self._finished)
 
     def answer(self, hello: Hello) -> Hello:
-        """What is said to somebody who says this."""
+        """Return the answer to a hello."""
         with self._lock:
             attempt, last = self.attempt, self._last
             over = next((past for past in self._finished if past.knew(hello)), None)

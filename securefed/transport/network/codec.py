@@ -1,7 +1,7 @@
-"""Bytes to values and back. Whatever the bytes, decoding raises `Malformed` or gives a value within bounds.
+"""Encoding and decoding of messages. Decoding raises `Malformed` or returns a value within bounds.
 
-The schema is wire.proto; the values here are what the rest of the carrier works with, so that nothing that a
-peer sent is used before it was checked.
+The schema is wire.proto. The rest of the transport works with the values here, so all input from peers is
+checked before use.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ABSENT, GREETING, RUNNING, FINISHED, LEFT = range(5)
 
 @dataclass(frozen=True)
 class Hello:
-    """What a party says of itself."""
+    """A party's statement about itself."""
 
     run: str
     sender: str
@@ -74,23 +74,21 @@ class Hello:
     reason: str = ""
     refusal: str = ""
     heard: int = ABSENT
-    """The state that its receiver was in when the sender last heard of it: what has arrived, and not only
-    been said.
-    """
+    """The receiver's state as the sender last heard it, which confirms arrival."""
     arrived: int = 0
     """Bytes that its sender has seen on the receiver's connections for messages."""
     holding: bool = False
-    """It has no room for the receiver's next message at the moment."""
+    """The sender currently has no room for the receiver's next message."""
 
     @property
     def is_short(self) -> bool:
-        """Without settings and facts: said to one that runs in the same attempt, and has them."""
+        """Whether it lacks settings and facts. A peer in the same attempt already has them."""
         return not self.settings
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """A message without its payload. `departure`: the sender's clock when the link was free for it."""
+    """A message without its payload. `departure` is the sender's clock when the link was free for it."""
 
     run: str
     sender: str
@@ -119,12 +117,12 @@ class Envelope:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What a second try of the same message has in common with the first: all but the clock."""
+        """What all tries of one message have in common: everything but the clock."""
         return (self.sequence, self.kind, self.round, self.step, self.size)
 
 
 def to_json(name: str, value: Mapping[str, Any]) -> bytes:
-    """One text for equal values: sorted, no NaN."""
+    """Return one text for equal values: sorted, without NaN."""
     try:
         data = json.dumps(dict(value), sort_keys=True, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
@@ -145,29 +143,29 @@ def from_json(name: str, data: bytes) -> dict[str, Any]:
 
 
 def attempt_name(run: str, settings_digest: bytes, sessions: Mapping[str, bytes]) -> bytes:
-    """One name for an attempt, the same at all who take part: SHA-256 over the run, the settings and who."""
+    """Return the name of an attempt: SHA-256 over the run, the settings and the sessions."""
     taking_part = sorted([name, session.hex()] for name, session in sessions.items())
     return hashlib.sha256(json.dumps([run, settings_digest.hex(), taking_part]).encode()).digest()
 
 
 def differences(name: str, mine: bytes, peer: str, theirs: bytes) -> str | None:
-    """Which settings differ and how, or None. `shop runs local_steps=5, bank runs local_steps=10`."""
+    """Return which settings differ and how, or None: `shop runs local_steps=5, bank runs local_steps=10`."""
     if mine == theirs:
         return None
     own, others = from_json("settings", mine), from_json("settings", theirs)
-    found = []
+    parts = []
     sides = ((name, own), (peer, others))
     for key in sorted({*own, *others}):
         # As text, because the digests are over text: 1 and 1.0 are not the same setting.
         if len({json.dumps(values[key], sort_keys=True) if key in values else "" for _, values in sides}) > 1:
             shown = plain_text(key, 40)
-            found.append(
+            parts.append(
                 ", ".join(
                     f"{who} runs {shown}={_short(values[key])}" if key in values else f"{who} has no {shown}"
                     for who, values in sides
                 )
             )
-    return "; ".join(found[:MOST_DIFFERENCES]) or None
+    return "; ".join(parts[:MOST_DIFFERENCES]) or None
 
 
 def _short(value: object) -> str:
@@ -198,47 +196,47 @@ def encode_hello(hello: Hello) -> bytes:
 def decode_hello(data: bytes) -> Hello:
     if len(data) > HELLO_BYTES:
         raise Malformed(f"a hello of {len(data)} bytes, at most {HELLO_BYTES} are allowed")
-    found = wire_pb2.Hello()
-    _parse(found, data, "a hello")
-    if found.protocol == 0:
+    hello = wire_pb2.Hello()
+    _parse(hello, data, "a hello")
+    if hello.protocol == 0:
         raise Malformed("a hello without a protocol number")
-    if found.protocol != PROTOCOL:
+    if hello.protocol != PROTOCOL:
         raise OtherRelease(
-            f"a hello of protocol {found.protocol}, this release speaks {PROTOCOL}; "
+            f"a hello of protocol {hello.protocol}, this release speaks {PROTOCOL}; "
             "all parties need the same release of securefed"
         )
-    for state in (found.state, found.heard):
+    for state in (hello.state, hello.heard):
         if not ABSENT <= state <= LEFT:
             raise Malformed(f"a hello with the unknown state {state}")
-    if len(found.session) != SESSION_BYTES and found.state != ABSENT:
-        raise Malformed(f"a hello with a session of {len(found.session)} bytes, {SESSION_BYTES} are needed")
-    if len(found.sessions) > MOST_PARTIES:
-        raise Malformed(f"a hello with {len(found.sessions)} sessions, at most {MOST_PARTIES} are allowed")
-    if not math.isfinite(found.clock):
+    if len(hello.session) != SESSION_BYTES and hello.state != ABSENT:
+        raise Malformed(f"a hello with a session of {len(hello.session)} bytes, {SESSION_BYTES} are needed")
+    if len(hello.sessions) > MOST_PARTIES:
+        raise Malformed(f"a hello with {len(hello.sessions)} sessions, at most {MOST_PARTIES} are allowed")
+    if not math.isfinite(hello.clock):
         raise Malformed("a hello with a clock that is not a number")
-    if len(found.reason) > MOST_NAME or not found.reason.isprintable():
+    if len(hello.reason) > MOST_NAME or not hello.reason.isprintable():
         raise Malformed("a hello with a reason that is too long or not printable")
-    if len(found.refusal) > MOST_REFUSAL or not found.refusal.isprintable():
+    if len(hello.refusal) > MOST_REFUSAL or not hello.refusal.isprintable():
         raise Malformed("a hello with a refusal that is too long or not printable")
-    short = found.state in (RUNNING, FINISHED, LEFT) and not (found.settings or found.facts)
-    if found.state != ABSENT and not short:
-        from_json("the settings of a hello", found.settings)
-        from_json("the facts of a hello", found.facts)
+    short = hello.state in (RUNNING, FINISHED, LEFT) and not (hello.settings or hello.facts)
+    if hello.state != ABSENT and not short:
+        from_json("the settings of a hello", hello.settings)
+        from_json("the facts of a hello", hello.facts)
     return Hello(
-        run=_name("run", found.run),
-        sender=_name("sender", found.sender),
-        receiver=_name("receiver", found.receiver),
-        session=found.session,
-        state=int(found.state),
-        settings=found.settings,
-        facts=found.facts,
-        sessions=dict(found.sessions),
-        clock=found.clock,
-        reason=found.reason,
-        refusal=found.refusal,
-        heard=int(found.heard),
-        arrived=int(found.arrived),
-        holding=bool(found.holding),
+        run=_name("run", hello.run),
+        sender=_name("sender", hello.sender),
+        receiver=_name("receiver", hello.receiver),
+        session=hello.session,
+        state=int(hello.state),
+        settings=hello.settings,
+        facts=hello.facts,
+        sessions=dict(hello.sessions),
+        clock=hello.clock,
+        reason=hello.reason,
+        refusal=hello.refusal,
+        heard=int(hello.heard),
+        arrived=int(hello.arrived),
+        holding=bool(hello.holding),
     )
 
 
@@ -272,7 +270,7 @@ def encode_data(data: bytes) -> bytes:
 
 
 def decode_chunk(data: bytes) -> Envelope | bytes:
-    """The envelope that a message begins with, or a piece of its payload."""
+    """Parse the envelope that a message begins with, or a piece of its payload."""
     chunk = wire_pb2.Chunk()
     _parse(chunk, data, "a chunk")
     part = chunk.WhichOneof("part")
@@ -291,27 +289,27 @@ def decode_letter(data: bytes) -> tuple[Envelope, bytes]:
     return _checked(letter.envelope), bytes(letter.data)
 
 
-def _checked(found: wire_pb2.Envelope) -> Envelope:
+def _checked(envelope: wire_pb2.Envelope) -> Envelope:
     for name in ("attempt", "settings"):
-        if len(getattr(found, name)) != DIGEST_BYTES:
+        if len(getattr(envelope, name)) != DIGEST_BYTES:
             raise Malformed(f"an envelope whose {name} is not a digest of {DIGEST_BYTES} bytes")
-    if found.sequence >= MOST_SEQUENCE:
-        raise Malformed(f"an envelope with sequence number {found.sequence}")
+    if envelope.sequence >= MOST_SEQUENCE:
+        raise Malformed(f"an envelope with sequence number {envelope.sequence}")
     for name in ("computation", "communication"):
-        if not (math.isfinite(value := getattr(found, name)) and value >= 0):
+        if not (math.isfinite(value := getattr(envelope, name)) and value >= 0):
             raise Malformed(f"an envelope with a clock of {value} seconds of {name}")
     return Envelope(
-        run=_name("run", found.run),
-        sender=_name("sender", found.sender),
-        receiver=_name("receiver", found.receiver),
-        attempt=found.attempt,
-        settings=found.settings,
-        sequence=found.sequence,
-        kind=_name("kind", found.kind),
-        round=found.round,
-        step=found.step,
-        size=found.size,
-        departure=Path(found.computation, found.communication),
+        run=_name("run", envelope.run),
+        sender=_name("sender", envelope.sender),
+        receiver=_name("receiver", envelope.receiver),
+        attempt=envelope.attempt,
+        settings=envelope.settings,
+        sequence=envelope.sequence,
+        kind=_name("kind", envelope.kind),
+        round=envelope.round,
+        step=envelope.step,
+        size=envelope.size,
+        departure=Path(envelope.computation, envelope.communication),
     )
 
 

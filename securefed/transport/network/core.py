@@ -1,13 +1,13 @@
-"""The one place where the grpc package comes in: how it is set up, and what its errors mean here.
+"""The only module that imports grpc: its setup, and the translation of its errors.
 
-TLS 1.3 only: grpcio has no switch for the least TLS version. The cipher suites of GRPC_SSL_CIPHER_SUITES are
-those of TLS 1.2 and below (1.3 has its own, which are always on), so it gets one that needs a pre-shared key.
-There is none, so no handshake below 1.3 can succeed, at either end. grpc reads its environment once, when it
-is first imported: so the variables are set for that moment and put back after it, and nothing else in this
-process, nor any child of it, sees them. Where somebody imported grpc before, they come too late;
-`Endpoint` tries a TLS 1.2 handshake with its own server and does not start if that succeeds.
+TLS 1.3 only: grpcio has no switch for the least TLS version. GRPC_SSL_CIPHER_SUITES concerns TLS 1.2 and
+below; the suites of 1.3 are always on. So it gets a suite that needs a pre-shared key. There is none, so no
+handshake below 1.3 can succeed, at either end. grpc reads its environment once, at its first import. The
+variables are set for that moment and restored after it, so no other code and no child process sees them. If
+grpc was imported before, they come too late. `Endpoint` tries a TLS 1.2 handshake with its own server and
+does not start if that succeeds.
 
-grpc's own lines on stderr are off unless GRPC_VERBOSITY asks for them: who is refused is logged by us, once.
+grpc's own lines on stderr are off unless GRPC_VERBOSITY asks for them. We log each refused caller once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ GREET = f"/{SERVICE}/Greet"
 POST = f"/{SERVICE}/Post"
 DELIVER = f"/{SERVICE}/Deliver"
 ERROR_KEY = "securefed-error"
-"""Trailing metadata: the name of our error, which tells a refusal of ours from a failure of the network."""
+"""Trailing metadata: the name of our error. It tells our refusal from a failure of the network."""
 
 REASONS = {
     "Connection refused": "nobody listens there",
@@ -112,7 +112,7 @@ def channel_options(most_bytes: int, name: str) -> Options:
 
 
 def translate(error: grpc.RpcError, peer: str, address: str) -> TransportError | str:
-    """A named error that ends the attempt, or, for what a new try may mend, a few words on what was wrong."""
+    """Return an error that ends the attempt, or a short text for a problem that a retry may solve."""
     details = plain_text(error.details() or "", MOST_REFUSAL)
     named = dict(error.trailing_metadata() or ()).get(ERROR_KEY)
     if named == OtherRelease.__name__:

@@ -1,7 +1,7 @@
-"""One party's place on the network: the door, grpc's server behind it, and a line to each peer.
+"""One party's place on the network: the public port, grpc's server behind it, and a line to each peer.
 
-An endpoint stays open for as long as the party lives; one attempt at a run after the other takes place in it
-(`run`). Between attempts it answers greetings with how the last one ended, or with "in no run".
+An endpoint stays open for as long as the party lives. One attempt after the other uses it (`run`). Between
+attempts it answers greetings with the end of the last one, or with "in no run".
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ __all__ = ["Endpoint", "run_network"]
 LOG = logging.getLogger("securefed.transport")
 GRACE = 0.5
 CLOSING = 5.0
-"""Seconds for answers that are under way, and for connections to end."""
+"""Seconds for pending answers, and for connections to end."""
 HANDSHAKES = 4
-"""That one peer may be at, at a time, without anybody's being sent away for it."""
+"""Simultaneous handshakes of one peer that crowd out no caller."""
 
 
 class Endpoint:
-    """`listen` is HOST:PORT; port 0 takes a free one, and `address` says which."""
+    """A party's open port and its lines to peers.
+
+    `listen` is HOST:PORT. Port 0 takes a free one, and `address` says which.
+    """
 
     def __init__(
         self,
@@ -168,12 +171,12 @@ class Endpoint:
         on_wait: Callable[[Waiting], None] | None = None,
         timer: Timer = time.perf_counter,
     ) -> NetworkRun:
-        """One attempt: greet all peers, run the program, and wait until theirs have ended too.
+        """Make one attempt: greet all peers, run the program, and wait until theirs have ended too.
 
-        `settings` have to be equal at all parties; `facts` are told to them and are in their `link.hello`. A
-        `PeerGone` says that everybody has to begin a new attempt. `after` names runs that are over, whatever
-        process saw their end: a peer that still greets for one of them is shown on, and not taken for one in
-        another run. `sizes`: the most bytes of a message, for kinds whose size is known before the run.
+        `settings` must be equal at all parties. Peers get `facts` in their `link.hello`. `PeerGone` means
+        that all must begin a new attempt. `after` names completed runs, of any process: a peer that still
+        greets for one of them is directed to the new run. `sizes` bounds the bytes of kinds whose size is
+        known before the run.
         """
         attempt = Attempt(
             self.name,
@@ -207,9 +210,7 @@ class Endpoint:
 
 
 class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Which call is whose. grpc asks when a call begins, before its message is here: that is the moment from
-    which a message in one piece is on its way.
-    """
+    """The owner of each call. grpc asks when a call begins, before its message has arrived."""
 
     def __init__(self, reception: Reception, now: Timer) -> None:
         self._reception, self._now = reception, now
@@ -227,7 +228,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def _started_pool(workers: int) -> ThreadPoolExecutor:
-    """Return a pool whose threads run already: one that cannot be started later would stop the server."""
+    """Return a pool whose threads run already. A thread that fails to start later would stop the server."""
     pool, ready = ThreadPoolExecutor(workers, thread_name_prefix="securefed-call"), threading.Barrier(workers)
     try:
         waiting = [pool.submit(ready.wait) for _ in range(workers)]
@@ -241,7 +242,7 @@ def _started_pool(workers: int) -> ThreadPoolExecutor:
 
 
 def _speaks_tls_1_2(port: int) -> bool:
-    """Offer TLS 1.2 and nothing else: does the server answer with a handshake of its own?"""
+    """Return whether the server answers a handshake that offers only TLS 1.2."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing is sent but the offer

@@ -52,11 +52,11 @@ class PeerGone(TransportError):
 
 
 class PeerLost(PeerGone):
-    """No answer any more."""
+    """The peer no longer answers."""
 
 
 class PeerRestarted(PeerGone):
-    """It is in another attempt than we are."""
+    """The peer is in another attempt."""
 
 
 LEFT_BECAUSE = {
@@ -79,23 +79,23 @@ LEFT_BECAUSE = {
     "SystemExit": "its process was ended",
     "WorkerDied": "one of its worker processes died",
 }
-"""Why a party may leave, by the name of the error that ended it there."""
+"""Reasons of a leaving party, by the name of the error that ended it there."""
 
 
 def left_because(reason: str) -> str:
-    """Return the reason in words; a party that refused a message names an error that is not in the list."""
+    """Return the reason in words. A party that refused a message names an error outside of the list."""
     name, _, about = reason.partition(" ")
     words = LEFT_BECAUSE.get(name, "an error ended it")
     return f"{words} ({about})" if about else words
 
 
 class PeerLeft(PeerGone):
-    """Its program ended, and not well."""
+    """The peer's program ended with an error."""
 
     def __init__(self, peer: str, text: str, reason: str) -> None:
         super().__init__(peer, text)
         self.reason = reason
-        """The name of the error that ended it there, and the party that it is about, if any."""
+        """The name of the peer's error, and the party that it concerns, if any."""
 
 
 class SettingsDiffer(TransportError, SettingError):
@@ -108,15 +108,15 @@ class PeerRefused(TransportError):
     def __init__(self, text: str, reason: str) -> None:
         super().__init__(text)
         self.reason = reason
-        """The name of the error over there."""
+        """The name of the peer's error."""
 
 
 class WrongCertificate(TransportError):
-    """Somebody else answers at a peer's address."""
+    """Another machine answers at a peer's address."""
 
 
 class AddressError(TransportError, SettingError):
-    """Nothing can listen there."""
+    """No server can listen at the address."""
 
 
 class WeakTransport(TransportError):
@@ -124,7 +124,7 @@ class WeakTransport(TransportError):
 
 
 class Malformed(IllegalMessage):
-    """Bytes that are not what the schema says, or not within its bounds."""
+    """Bytes that do not fit the schema or its bounds."""
 
 
 class OtherRelease(Malformed, SettingError):
@@ -132,14 +132,14 @@ class OtherRelease(Malformed, SettingError):
 
 
 class LimitExceeded(IllegalMessage):
-    """More than this party takes."""
+    """More than this party accepts."""
 
 
 class OtherAttempt(IllegalMessage):
-    """Of an attempt at the run that is over."""
+    """A message of an attempt that is over."""
 
 
 class Repeated(OutOfOrder):
-    """A message that has been taken already. A connection that stood still can bring one late; it is refused,
-    and changes nothing.
+    """A message that was already taken. A stalled connection can bring one late; it is refused without
+    effect.
     """

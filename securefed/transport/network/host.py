@@ -1,7 +1,7 @@
-"""What a party's process takes from its machine: the time, something to wait on, and threads.
+"""A party's machine: time, conditions and threads.
 
-It is a parameter everywhere, so that tests run the same code on a machine of their own: there time passes
-when nobody has anything to do, and threads take turns in an order that the test chooses.
+It is a parameter everywhere. Tests run the same code on a simulated machine, where time passes only when all
+threads wait and the test chooses their order.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ class Host:
     """This machine."""
 
     def now(self) -> float:
-        """Seconds on a clock that is never set back."""
+        """Return seconds on a monotonic clock."""
         return time.monotonic()
 
     def chance(self) -> float:
-        """A number from 0 to 1, so that parties do not all do the same at the same moment."""
+        """Return a random number from 0 to 1, so that parties do not act in step."""
         return secrets.randbelow(1000) / 1000
 
     def condition(self, beside: threading.Condition | None = None) -> threading.Condition:
-        """A reentrant lock that can be waited on; `beside` another one, it has the same lock."""
+        """Return a condition with a reentrant lock, or with the lock of `beside`."""
         return threading.Condition(None if beside is None else beside._lock)  # type: ignore[attr-defined]
 
     def start(self, work: Callable[[], None], name: str) -> threading.Thread:
-        """Do that beside everything else; `join` waits for its end."""
+        """Start a thread. `join` waits for its end."""
         thread = threading.Thread(target=work, name=name, daemon=True)
         try:
             thread.start()

@@ -1,9 +1,9 @@
-"""What has arrived from one peer and was not yet taken: in order, each once, and no more than is allowed.
+"""Messages that arrived from one peer and wait for the program: in order, each once, within limits.
 
-A sender delivers one message at a time and repeats it until it has a receipt. So exactly two sequence
-numbers are legal: the one that is due, and the one before it if its receipt was lost on the way. Everything
-else is refused by name: an older one, which a connection that was given up can still bring, alone; a gap or
-reordering (a later one), or another content under a number that was taken, with the whole attempt.
+A sender delivers one message at a time and repeats it until it has a receipt. So exactly two sequence numbers
+are legal: the one that is due, and the one before it if its receipt was lost. Everything else is refused by
+name. An older one, which an abandoned connection can still bring, is refused alone. A gap, a reordering or
+other content under a taken number ends the whole attempt.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["Inbox", "Parcel"]
 
 
 class Parcel:
-    """A message on its way in."""
+    """An arriving message."""
 
     def __init__(self, sender: str, envelope: Envelope, cancel: Callable[[], None], before: int = 0) -> None:
-        """`before`: bytes that had come from this sender before."""
+        """Begin a message. `before` counts earlier bytes from this sender."""
         self.sender, self.envelope, self.cancel, self._before = sender, envelope, cancel, before
         self.parts: list[bytes] = []
         self.size = 0
@@ -31,7 +31,7 @@ class Parcel:
         """When the last piece came; None while it waits for room here."""
 
     def arrived(self, now: int) -> int:
-        """Bytes that are here, pieces that are not whole included, when `now` have come from this sender."""
+        """Return its bytes so far, partial pieces included, when `now` bytes have come from this sender."""
         return min(self.envelope.size, max(self.size, now - self._before))
 
     def add(self, part: Envelope | bytes) -> None:
@@ -57,7 +57,7 @@ class Parcel:
 
 
 class Inbox:
-    """One peer's messages. Not locked by itself: the attempt's condition guards it."""
+    """One peer's messages. The attempt's condition guards it."""
 
     def __init__(self, sender: str, limits: Limits) -> None:
         self.sender, self._limits = sender, limits
@@ -68,7 +68,7 @@ class Inbox:
         self.current: Parcel | None = None
 
     def expects(self, envelope: Envelope) -> bool:
-        """True for the message that is due, False for the one before it, sent again; else an error."""
+        """Return True for the due message, False for a repeat of the one before. Raises for others."""
         if envelope.sequence == self._due:
             return True
         if envelope.sequence == self._due - 1 and envelope.identity == self._last:
@@ -80,7 +80,7 @@ class Inbox:
         raise OutOfOrder(f"{self.sender} sent message {envelope.sequence} {word}; {due}")
 
     def begin(self, parcel: Parcel) -> None:
-        """A parcel is under way. A new try of the same message takes the place of the one before."""
+        """Begin a parcel. A new try of the same message replaces the one before."""
         self.drop()
         self.current = parcel
 
@@ -90,7 +90,7 @@ class Inbox:
             self.current = None
 
     def has_room(self, size: int) -> bool:
-        """Any message fits into an empty inbox, since none is larger than the limit."""
+        """Return whether the message fits. An empty inbox has room for any legal message."""
         if not self._messages:
             return True
         few = len(self._messages) < self._limits.queued_messages
@@ -104,7 +104,7 @@ class Inbox:
         self._last = envelope.identity
 
     def take(self) -> tuple[Message, float] | None:
-        """The next message, and when it was put here."""
+        """Return the next message and the time of its arrival."""
         if not self._messages:
             return None
         message, moment = self._messages.popleft()

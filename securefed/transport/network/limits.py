@@ -1,7 +1,7 @@
-"""How much and how long: bounds on everything that arrives and on every wait.
+"""Bounds on everything that arrives and on every wait.
 
 Bytes are per peer. A message that would overfill the queue waits outside: it is not read from the network
-until the program has taken what is there, so that a fast sender is slowed down and not stored.
+until the program has taken earlier ones. So a fast sender is slowed down instead of stored.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes and counts."""
+    """Limits on sizes and counts."""
 
     message_bytes: int = 1024 * MIB
-    """The largest message that is taken."""
+    """The largest accepted message."""
     queued_bytes: int = 2048 * MIB
-    """Arrived and not yet taken by the program, or sent by it and not yet delivered; for each peer."""
+    """Bytes per peer that have arrived but were not taken, or were sent but not delivered."""
     queued_messages: int = 4096
     chunk_bytes: int = MIB
-    """How a payload is cut. That it moves is seen by the byte, whatever its pieces."""
+    """Bytes of a piece of a payload. Progress is seen by the byte."""
     callers: int = 32
-    """Connections that have not yet shown who they are, beside the peers' own."""
+    """Connections without a certificate yet, besides the peers' own."""
     callers_per_address: int = 8
-    """The same from one address (or one IPv6 network of 64 bits)."""
+    """The same for one address, or one IPv6 network of 64 bits."""
     connections: int = 8
     """Connections for each peer."""
 
@@ -54,25 +54,25 @@ class Limits:
 
 HELLO_BYTES = MIB
 MOST_REFUSAL = 300
-"""Characters of what a peer says when it refuses."""
+"""Characters of a peer's refusal that are kept."""
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds."""
+    """Time limits in seconds."""
 
     join: float = 600.0
-    """Until all peers have to be there."""
+    """For all peers to appear."""
     patience: float = 120.0
-    """A peer that does not answer is lost after this."""
+    """For an answer before a peer counts as lost."""
     beat: float = 2.0
-    """How often a peer that is waited for is asked whether it is still there."""
+    """Between two questions to an awaited peer."""
     answer: float = 10.0
     """For one such question."""
     silence: float = 86400.0
-    """A peer that answers and whose message still does not come."""
+    """For a message of a peer that answers but does not send it."""
     handshake: float = 10.0
-    """A caller shows who it is within this, or is sent away."""
+    """For a caller to show its certificate."""
     farewell: float = 2.0
     """For telling the others that this party ends."""
 

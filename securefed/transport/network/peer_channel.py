@@ -1,7 +1,7 @@
-"""The ways out to one peer: two channels that trust that peer's certificate and nothing else.
+"""The outgoing channels to one peer. Both trust only that peer's certificate.
 
-Greetings have a connection of their own. On a slow line a large message fills its connection for minutes, and
-a question that waited behind it would say nothing about whether the peer is there.
+Greetings have a connection of their own. On a slow line a large message fills its connection for minutes. A
+question behind it would not show whether the peer is there.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from securefed.transport.network.limits import Limits, Timeouts
 __all__ = ["Connect", "Line", "connector"]
 
 SMALL = 1 << 16
-"""Bytes of a message that is sent in one piece: a line that takes a beat for it is slow."""
+"""Bytes of a message that is sent in one piece. A line that takes a beat for it is slow."""
 OVERDUE = 1.0
-"""Seconds after its deadline at which a question is given up that grpc has not given up itself."""
+"""Seconds after its deadline until a question is given up that grpc has not ended."""
 
 Connect = Callable[[], Any]
 """A new channel, with a connection of its own."""
 
 
 def connector(name: str, peer: Peer, identity: Identity, limits: Limits) -> Connect:
-    """Connections to that peer alone, whoever answers at its address."""
+    """Return a maker of connections to that peer alone, whatever answers at its address."""
     credentials = grpc.ssl_channel_credentials(peer.anchor.pem, identity.key_pem(), identity.chain)
     certificate = peer.certificate
     # A pinned certificate is trusted as it is, whatever name it has; one from an authority has to be for this
@@ -57,11 +57,11 @@ class Question:
 
 
 class Line:
-    """The channels to a peer; they outlive attempts.
+    """The channels to a peer. They outlive attempts.
 
-    A connection can be dead without either end being told (a router forgot it, a cable was pulled). So the
-    channel for greetings is given up for a new one when none was answered for half of the patience, and the
-    one for messages when the peer, asked on the other, has seen no byte on it for as long (`Sender`).
+    A connection can be dead without notice to either end, for example after a router forgot it. So the
+    greeting channel is replaced when no greeting was answered for half of the patience. The message channel
+    is replaced when the peer, asked on the other, has seen no byte on it for as long (`Sender`).
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Line:
     # Questions.
 
     def greet(self, attempt: Attempt, timeout: float | None = None) -> bool:
-        """Ask in the background; one question at a time. False if one is still open."""
+        """Greet in the background, once at a time. Return False if a greeting is still open."""
         now, seconds, old = self._host.now(), timeout or self._timeouts.answer, None
         with self._lock:
             before = self._question
@@ -144,46 +144,48 @@ class Line:
             with attempt.changed:
                 attempt.changed.notify_all()
 
-    def _failed(self, attempt: Attempt, found: TransportError | str) -> None:
+    def _failed(self, attempt: Attempt, problem: TransportError | str) -> None:
         self._warm = False
         with attempt.changed:
             # At the start a wrong certificate is a wrong setting; later it may pass, as a lost peer may.
-            if isinstance(found, PeerRefused | OtherRelease) or (
-                isinstance(found, WrongCertificate) and attempt.state == GREETING
+            if isinstance(problem, PeerRefused | OtherRelease) or (
+                isinstance(problem, WrongCertificate) and attempt.state == GREETING
             ):
-                attempt.fail(found)
+                attempt.fail(problem)
             else:
-                attempt.others[self.name].trouble = str(found)
+                attempt.others[self.name].trouble = str(problem)
                 attempt.changed.notify_all()
 
     # Messages.
 
     def takes_whole(self, size: int) -> bool:
-        """Whether a message of that size goes in one piece (`post`), because a stream costs several times as
-        much: threads that come and go at this end, and a turn for every piece at both. The first on a new
-        connection, the next after one that failed, and all on a slow line are streams all the same: a stream
-        shows who calls before its payload is there, and may take as long as it takes.
+        """Return whether a message of that size goes in one piece (`post`).
+
+        A stream costs several times as much in threads and turns. Streams remain for the first message of a
+        new connection, for one after a failure, and for slow lines: a stream shows its caller before its
+        payload, and has no time limit.
         """
         return self._proven and size <= min(SMALL, self._limits.chunk_bytes)
 
     def post(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> bytes:
-        """Send a message in one piece and wait for its receipt, for one beat and not longer. `waited` says
-        how long it has been waiting so far, which is communication too.
+        """Send a message in one piece and wait at most one beat for its receipt.
+
+        `waited` is its waiting time so far, which counts as communication.
         """
         letter = codec.encode_letter(_departing(envelope, waited), payload)
         return bytes(self._whole(letter, timeout=self._timeouts.beat))
 
     def deliver(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> Any:
-        """Begin to send a message in pieces; the call's result is its receipt."""
+        """Begin to send a message in pieces. The call's result is its receipt."""
         with self._lock:
             return self._carries.stream_unary(DELIVER).future(self._pieces(envelope, payload, waited))
 
     def delivered(self, trouble: str | None, seconds: float) -> None:
-        """The last try came to this."""
+        """Record the result of the last try."""
         self._proven = trouble is None and seconds < self._timeouts.beat / 2
 
     def renew(self) -> None:
-        """Give up the connection for messages; what was under way on it fails."""
+        """Replace the connection for messages. Its pending calls fail."""
         with self._lock:
             old, self._carries = self._carries, self._connect()
             self._whole = self._carries.unary_unary(POST)

@@ -1,11 +1,10 @@
-"""What a party does with the calls that it gets. Each runs in a thread of grpc's server.
+"""Handlers of incoming calls. Each runs in a thread of grpc's server.
 
-Who calls is decided by the certificate of the connection, never by what the call says: TLS lets in only
-certificates that are pinned here (or issued by a peer's authority); the first thing every call does is to
-look up whose it is; and a call that gives another name gets nothing but a refusal and leaves a line in the
-log. A message comes in one piece (`Post`) or in several (`Deliver`). What an admitted peer sends is checked
-against the attempt before its payload is taken in, the same way for both: of a small message grpc has the one
-piece in memory by then, of a large one only its envelope. What is illegal ends the attempt with the error
+The connection's certificate identifies the caller, never the call's contents. TLS admits only certificates
+that are pinned here or issued by a peer's authority. Every call first looks up its certificate's party. A
+call with another name is refused and logged. A message comes in one piece (`Post`) or in several (`Deliver`).
+Both are checked against the attempt before the payload is read. By then grpc has the one piece of a small
+message in memory, but only the envelope of a large one. An illegal message ends the attempt with the error
 that names it, here and, by the refusal, at the sender.
 """
 
@@ -40,22 +39,22 @@ from securefed.transport.network.tls_proxy import TlsProxy
 __all__ = ["Reception"]
 
 DELIVERIES = 2
-"""Calls with a message that one peer may have open: one, and a new try of it."""
+"""Open calls with a message of one peer: one, and a retry of it."""
 
 # Not part of this attempt, so no reason to end it; everything else that is illegal is.
 STRAY = (WrongRun, SettingsDiffer, OtherAttempt, Repeated)
 
 
 class CallerGone(Exception):
-    """The connection broke before there was anything to read."""
+    """The connection broke before any data arrived."""
 
 
 Opened = Callable[[], tuple[Envelope | bytes, Iterator[Envelope | bytes]]]
-"""The first part of a message, an envelope if it is legal, and the others as they come."""
+"""The first part of a message, an envelope if it is legal, and an iterator over the others."""
 
 
 class Reception:
-    """The calls of one party's server; `register` knows which attempt they belong to."""
+    """The calls of one party's server. `register` finds their attempt."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class Reception:
         return codec.encode_hello(self.register.answer(hello))
 
     def post(self, data: bytes, context: Any, *, since: float) -> bytes:
-        """A message in one piece; its call began at `since`, before it was all here."""
+        """Receive a message in one piece. Its call began at `since`, before all of it arrived."""
         lost = self._host.now() - since
 
         def opened() -> tuple[Envelope, Iterator[bytes]]:
@@ -101,7 +100,7 @@ class Reception:
         return self._receive(context, opened, lost)
 
     def deliver(self, stream: Iterator[bytes], context: Any) -> bytes:
-        """A message in pieces, the envelope first."""
+        """Receive a message in pieces, the envelope first."""
 
         def opened() -> tuple[Envelope | bytes, Iterator[Envelope | bytes]]:
             first = next(stream, None)
@@ -204,7 +203,7 @@ class Reception:
         return codec.encode_receipt(envelope.sequence, again=False)
 
     def _caller(self, context: Any) -> str:
-        """The party whose certificate this connection showed."""
+        """Return the party of this connection's certificate."""
         for pem in context.auth_context().get("x509_pem_cert", ()):
             if (known := self._shown.get(pem)) is not None:
                 self._door.admit(context.peer())
@@ -233,16 +232,16 @@ class Reception:
 
 
 def _is_gone(context: Any) -> bool:
-    """Whether a stream that ended early did so because the connection broke.
+    """Return whether a stream ended early because the connection broke.
 
-    grpc ends the stream either way and says so of a broken connection a moment later. A caller that is
-    still there after a second has ended its message early itself.
+    grpc ends the stream either way and reports a broken connection a moment later. A caller that is still
+    there after a second has ended its message early itself.
     """
     gone = threading.Event()
     return not context.add_callback(gone.set) or gone.wait(1.0)
 
 
 def _abort(context: Any, code: Any, text: str) -> NoReturn:
-    """End a call with a status. grpc does so by raising; the line after it is for whoever reads the types."""
+    """End a call with a status. grpc raises here; the line after it is for type checkers."""
     context.abort(code, text)
     raise TransportError(text)

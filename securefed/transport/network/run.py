@@ -1,14 +1,14 @@
 """Drive one party's program over the network.
 
-The program runs in the thread that calls `run`; what arrives and what is sent is handled by others. It is
-the same program, and the same `Link`, as in one process (securefed.transport.local).
+The program runs in the thread that calls `run`. Other threads send and receive. The program and its `Link`
+are the same as in one process (securefed.transport.local).
 
-The clock on a real link. Work is measured as in one process. A message departs at its sender's path (or when
-the message before it is through) and carries that path, with the time added that its sender lost until the
-envelope was out: with a peer that was away, say. Its receiver measures, on its own clock, how long the
-payload took from the beginning of its call to the last piece and to the program that waited for it, and adds
-half of the median round trip to that peer for the way. All of that is communication. So no two machines'
-clocks are ever compared, and computation + communication = total holds as it does in simulation.
+The clock on a real link. Work is measured as in one process. A message departs at its sender's path, or when
+the message before it is through. It carries that path, plus the time that its sender lost until the envelope
+was out, for example with an absent peer. Its receiver measures on its own clock how long the payload took
+from the beginning of its call to the last piece and to the waiting program. It adds half of the median round
+trip to that peer. All of that is communication. So clocks of two machines are never compared, and computation
++ communication = total holds as in simulation.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from securefed.transport.network.limits import Limits, Timeouts
 from securefed.transport.network.peer_channel import Line
 from securefed.transport.network.sender import Sender
 
-__all__ = ["Driver", "Measured", "NetworkLink", "NetworkRun", "Waiting"]
+__all__ = ["Driver", "MeasuredNetwork", "NetworkLink", "NetworkRun", "Waiting"]
 
 T = TypeVar("T")
 
 REFUSED = (FormatError, ShapeError, BadKey, BadCiphertext, WrongKey, MaskError)
-"""What the crypto layer raises for bytes that a peer sent."""
+"""Errors of the crypto layer about a peer's bytes."""
 GREET_OFTEN, GREET_RARELY = 0.05, 1.0
 SHOWN_EVERY = 1.0
 SOON = 0.01
@@ -56,20 +56,20 @@ TRIPS = 5
 
 @dataclass(frozen=True)
 class Waiting:
-    """For a countdown: a peer that does not answer, since when, and how long it will be waited for."""
+    """A wait to show as a countdown: the peer, its start and its limit."""
 
     peer: str
     seconds: float
     left: float
     trouble: str
     moved: tuple[int, int] | None = None
-    """Of a message that is on its way: bytes that have arrived, and all."""
+    """Bytes of a message in transit that have arrived, and all."""
     outgoing: bool = False
-    """It is one of ours."""
+    """The message is one of ours."""
 
 
-class Measured(Network):
-    """A link whose times are measured and not modelled: sending adds nothing by itself."""
+class MeasuredNetwork(Network):
+    """A link with measured times. Sending adds no modelled time."""
 
     def __init__(self) -> None:
         super().__init__("measured", 1.0, 0.0)
@@ -79,7 +79,7 @@ class Measured(Network):
 
 
 class NetworkLink(Link):
-    """A party's end on a real network. `hello` holds the facts that each peer told at the beginning."""
+    """A party's end on a real network. `hello` has each peer's facts from the beginning."""
 
     def __init__(self, driver: Driver, attempt: Attempt, timer: Timer) -> None:
         super().__init__(
@@ -87,7 +87,7 @@ class NetworkLink(Link):
             tuple(attempt.others),
             run=attempt.run,
             kinds=attempt.kinds,
-            network=Measured(),
+            network=MeasuredNetwork(),
             timer=timer,
         )
         self.hello: dict[str, dict[str, Any]] = {
@@ -104,7 +104,7 @@ class NetworkLink(Link):
         self._eras = 0
 
     def send(self, *arguments: Any, **named: Any) -> None:
-        """As in one process, and the message is on its way while the program goes on."""
+        """Send as in one process. The program continues while the message is sent."""
         super().send(*arguments, **named)
         for message in self.outbox:
             if self._driver.post(message, self._era):
@@ -115,7 +115,7 @@ class NetworkLink(Link):
 
     @contextmanager
     def off_the_clock(self, phase: str) -> Iterator[None]:
-        """As in one process; what is still on its way belongs to the era that it was sent in."""
+        """Work as in one process. A message in transit belongs to the era that it was sent in."""
         before = self._era
         self._eras += 1
         self._era = self._eras
@@ -129,7 +129,7 @@ class NetworkLink(Link):
 
 @dataclass(frozen=True)
 class NetworkRun:
-    """What a run leaves behind at this party."""
+    """The result of a run at this party."""
 
     outcome: Any
     link: NetworkLink
@@ -183,7 +183,7 @@ class Driver:
     # The three parts of an attempt.
 
     def _gather(self) -> None:
-        """Greet until all are here and know it of each other."""
+        """Greet until all peers are present and know it of each other."""
         attempt, begun, pause = self._attempt, self._host.now(), GREET_OFTEN
         while True:
             attempt.check()
@@ -203,7 +203,7 @@ class Driver:
             self._check_join(begun)
 
     def _measure(self) -> None:
-        """A few round trips to each peer, for the clock; no matter if they do not come."""
+        """Measure a few round trips to each peer for the clock. Failures do not matter."""
         attempt, deadline = self._attempt, self._host.now() + 1.0
         while self._host.now() < deadline:
             untried = [
@@ -263,14 +263,14 @@ class Driver:
             coroutine.close()
 
     def _refused(self, message: Message, error: Exception) -> IllegalMessage:
-        """Name who sent what the program could not use, and let that peer know."""
+        """Name the sender of a message that the program could not use, and tell that peer."""
         place = f"{message.kind!r} (round {message.round}, step {message.step})"
         refused = IllegalMessage(f"{message.sender} sent {place} that cannot be used: {plain_text(error)}")
         self._attempt.refuse(message.sender, refused)
         return refused
 
     def _part(self) -> None:
-        """Deliver what is left, say that we are done, and wait until all are."""
+        """Deliver the remaining messages, report the end, and wait for all peers."""
         attempt, others, begun = self._attempt, self._attempt.others, self._host.now()
         for sender in self._senders.values():
             sender.awaited = True
@@ -296,7 +296,7 @@ class Driver:
                 return
 
     def _say_farewell(self) -> None:
-        """Tell whoever can be told that we leave; it saves them a wait."""
+        """Tell all reachable peers that we leave, which saves them a wait."""
         deadline, changed = self._host.now() + self._timeouts.farewell, self._attempt.changed
         untold = dict(self._lines)
 
@@ -318,21 +318,21 @@ class Driver:
             raise WrongSender(f"{self._attempt.name} waits for {needed.sender!r}, who is not a peer")
 
         def next_message() -> tuple[Message, float] | None:
-            found = other.inbox.take()
-            if found is None and other.state == FINISHED:
+            arrival = other.inbox.take()
+            if arrival is None and other.state == FINISHED:
                 # It finished when all its messages were here.
                 raise Deadlock(
                     f"{self._attempt.name} waits for {needed.what} from {needed.sender}, which has finished"
                 )
-            return found
+            return arrival
 
         begun = self._host.now()
-        found = self._wait(next_message, [needed.sender], needed.what)
-        if found is None:
+        arrival = self._wait(next_message, [needed.sender], needed.what)
+        if arrival is None:
             raise PeerLost(needed.sender, f"{needed.what} of {needed.sender} did not come")
         with self._attempt.changed:
             self._attempt.changed.notify_all()  # there is room in the inbox now
-        message, moment = found
+        message, moment = arrival
         if moment < begun:
             return message
         # The program stood still until it was woken up for this.
@@ -347,17 +347,17 @@ class Driver:
         *,
         once: bool = False,
     ) -> T | None:
-        """What `ready` gives; with `once`, None after one pause without it."""
+        """Return what `ready` returns. With `once`, return None after one pause without it."""
         attempt, begun = self._attempt, self._host.now() if begun is None else begun
         while True:
             with attempt.changed:
                 attempt.check()
-                if (found := ready()) is not None:
-                    return found
+                if (result := ready()) is not None:
+                    return result
                 attempt.changed.wait(0.05 if once else min(self._timeouts.beat, SHOWN_EVERY))
                 attempt.check()
-                if (found := ready()) is not None:
-                    return found
+                if (result := ready()) is not None:
+                    return result
             now = self._host.now()
             for peer in peers:
                 self._watch(peer, begun, now)
@@ -391,7 +391,7 @@ class Driver:
             self._show(Waiting(peer, quiet, timeouts.patience - quiet, "", going, outgoing=True))
 
     def _ask(self, peer: str, pause: float) -> None:
-        """A greeting, if the last one is so long ago."""
+        """Greet if the last greeting is old enough."""
         now = self._host.now()
         if now - self._asked.get(peer, 0.0) > pause:
             self._asked[peer] = now
@@ -406,7 +406,7 @@ class Driver:
     # What the link hands over.
 
     def post(self, message: Message, era: int) -> bool:
-        """Queue a message; true if that had to wait for room."""
+        """Queue a message. Return True if that had to wait for room."""
         self._attempt.check()
         sender = self._senders[message.receiver]
         if message.size > self._limits.message_bytes:
@@ -430,7 +430,7 @@ class Driver:
 
 
 def _reason(error: BaseException | None) -> str:
-    """Return what the others are told: the name of the error, and the party that is missing."""
+    """Return the reason for the others: the name of the error, and the missing party."""
     if isinstance(error, PeerGone) and error.peer:
         return f"{type(error).__name__} {error.peer}"
     return "" if error is None else type(error).__name__

@@ -1,4 +1,4 @@
-"""What one attempt has to send to one peer: in order, each message again until there is a receipt for it."""
+"""The messages of one attempt to one peer: in order, each repeated until its receipt arrives."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Outgoing:
 
 
 class Sender:
-    """Messages to one peer, in a thread of their own.
+    """A thread that sends messages to one peer.
 
-    The clock: a message departs at its sender's path, or when the one before it was through, whichever is
-    later; the link is taken until the receipt is back. `busy` holds that path for each era (the training, or
-    an evaluation off the clock).
+    A message departs at its sender's path, or when the one before it was through, whichever is later. The
+    link is busy until the receipt is back. `busy` has that path for each era: the training, or an evaluation
+    off the clock.
     """
 
     def __init__(self, line: Line, attempt: Attempt, limits: Limits, timeouts: Timeouts, host: Host) -> None:
@@ -47,11 +47,11 @@ class Sender:
         self._busy: dict[int, Path] = {}
         self._free = 0.0
         self.awaited = False
-        """The program waits for room, or for the end of it all."""
+        """The program waits for room or for the end."""
         self._work = host.condition(attempt.changed)
         attempt.ended.append(self._work)
         self.under_way: tuple[int, int] | None = None
-        """Of the message that is being sent, as the peer last told it: bytes that have arrived, and all."""
+        """Bytes of the current message that the peer has seen, as it last reported, and all."""
         self._thread = host.start(self._run, f"securefed-to-{line.name}")
 
     def has_room(self, size: int) -> bool:
@@ -112,7 +112,7 @@ class Sender:
                     changed.notify_all()
 
     def _deliver(self, item: Outgoing) -> bool:
-        """Send one message, again and again if need be; False if the attempt is over."""
+        """Send one message with retries. Return False if the attempt is over."""
         message, attempt, other = item.message, self._attempt, self._attempt.others[self._line.name]
         start = message.arrival.later(self.busy(item.era))
         envelope = Envelope(
@@ -155,7 +155,7 @@ class Sender:
         return False
 
     def _try(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> str | None:
-        """One try: None if there is a receipt, else what was wrong. What no try can mend ends the attempt."""
+        """Try once. Return None with a receipt, else the problem. A permanent problem ends the attempt."""
         attempt, name = self._attempt, self._line.name
         try:
             if self._line.takes_whole(envelope.size):
@@ -171,12 +171,12 @@ class Sender:
         except grpc.FutureCancelledError:
             return "the call was cancelled"
         except grpc.RpcError as error:
-            found = translate(error, name, self._line.address)
-            if isinstance(found, PeerRefused) and found.reason == "OtherAttempt":
+            problem = translate(error, name, self._line.address)
+            if isinstance(problem, PeerRefused) and problem.reason == "OtherAttempt":
                 attempt.fail(PeerRestarted(name, f"{name} is in another attempt at the run"))
-            elif isinstance(found, PeerRefused):
-                attempt.fail(found)
-            return str(found)
+            elif isinstance(problem, PeerRefused):
+                attempt.fail(problem)
+            return str(problem)
         except Malformed as error:
             attempt.fail(Malformed(f"{name} answered with {error}"))
             return str(error)
@@ -188,11 +188,11 @@ class Sender:
         return None
 
     def _accompany(self, call: Any, size: int) -> str | None:
-        """Until the call has ended: None; or why it has to be given up.
+        """Wait for the call's end. Return None, or the reason to give it up.
 
         From time to time the peer is asked, on the other connection, how many bytes it has seen on this one.
-        A slow line is one on which that number grows; a dead one is one on which it does not, for half of the
-        patience, while the peer has room.
+        On a slow line that number grows. On a dead line it does not grow for half of the patience while the
+        peer has room.
         """
         attempt, other = self._attempt, self._attempt.others[self._line.name]
 

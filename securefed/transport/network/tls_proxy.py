@@ -1,8 +1,8 @@
-"""The public port: who connects, how many, for how long, and a line in the log for everybody who is refused.
+"""The public port: limits on callers, and a log line for every refused one.
 
-grpc does the TLS handshake itself and tells nobody when it fails. So the port that the world sees is this
-one: each connection is passed on, unopened, to grpc's own server on a loopback port, where TLS ends. What a
-caller has shown in its handshake is known when its first call arrives (`admit`).
+grpc does the TLS handshake itself and does not report failures. So the public port belongs to this proxy. It
+passes each connection on, unopened, to grpc's own server on a loopback port, where TLS ends. The first call
+of a connection shows what certificate its caller has (`admit`).
 
 One thread serves all connections, so callers cannot use up this process's threads. A connection that is not
 admitted ends in one of these ways:
@@ -12,13 +12,12 @@ admitted ends in one of these ways:
     the caller ends it                an information, not a refusal: a port scan, a health probe of a load
                                       balancer, or a peer that reconnects or is killed; it was shown nothing
 
-A newcomer never waits for callers that say nothing: where they are too many, from one address or in all, the
-one that has had the longest time goes, first of those from the address that has most. Who opens connections
-and leaves them idle so keeps out itself. Flooding from very many addresses still slows peers down, who try
-again.
+A newcomer never waits for silent callers. If there are too many, from one address or in all, the oldest one
+goes, first from the address that has most. So a caller that leaves connections idle crowds out only itself.
+Flooding from very many addresses still slows down peers, which retry.
 
-A fork (a pool of worker processes) closes the sockets in the child, so that a worker that outlives a killed
-party does not hold its port.
+A fork (a pool of worker processes) closes the sockets in the child. So a worker that outlives a killed party
+does not block its port.
 """
 
 from __future__ import annotations
@@ -58,14 +57,14 @@ class Connection:
         self.admitted = False
         self.greets = False
         self.carrier = ""
-        """The party that sends messages on it; greetings have connections of their own."""
+        """The party that sends messages on it. Greetings have connections of their own."""
         self.logged = False
         self.inward, self.outward = b"", b""
         """Bytes that were read at one end and that the other has not taken yet."""
 
 
 class TlsProxy:
-    """Listens at `host`:`port` (0: any free one) and passes on to 127.0.0.1:`inner_port`."""
+    """A listener at `host`:`port` (0: any free one) that passes on to 127.0.0.1:`inner_port`."""
 
     def __init__(
         self,
@@ -125,30 +124,30 @@ class TlsProxy:
     # What the calls tell us. `peer` is grpc's name of the inner connection, "ipv4:127.0.0.1:PORT".
 
     def admit(self, peer: str) -> None:
-        """Note that this caller has shown a certificate that is known here."""
+        """Record that this caller showed a known certificate."""
         if (connection := self._find(peer)) is not None:
             connection.admitted = True
 
     def carries(self, peer: str, name: str) -> None:
-        """Note that the party of that name sends messages on this connection, and nothing else."""
+        """Record that the party of that name sends only messages on this connection."""
         if (connection := self._find(peer)) is not None and not connection.greets:
             connection.carrier = name
 
     def greets(self, peer: str) -> None:
-        """Note that a greeting came on this connection: its bytes say nothing of messages."""
+        """Record that a greeting came on this connection: its bytes are no messages."""
         if (connection := self._find(peer)) is not None:
             connection.greets, connection.carrier = True, ""
 
     def arrived(self, name: str) -> tuple[int, float]:
-        """Return how many bytes of messages have come from a party, and when the last did.
+        """Return the bytes of messages from a party, and when the last came.
 
-        That a large message moves on a slow line is seen here first.
+        Progress of a large message on a slow line shows here first.
         """
         with self._lock:
             return self._arrived.get(name, (0, 0.0))
 
     def refuse(self, peer: str, why: str) -> None:
-        """Log that this caller gets nothing, once for each connection."""
+        """Log that this caller is refused, once for each connection."""
         connection = self._find(peer)
         if connection is None:
             self._say(f"refused {peer}: {why}")
@@ -170,7 +169,7 @@ class TlsProxy:
             self._say(f"refused {connection.remote}: {why}")
 
     def _say(self, line: str) -> None:
-        """Log a warning; a flood of callers must not become a flood of lines."""
+        """Log a warning. A flood of callers does not become a flood of lines."""
         now = time.monotonic()
         with self._lock:
             self._lines = [moment for moment in self._lines if now - moment < 60.0]
@@ -292,7 +291,7 @@ class TlsProxy:
             self._selector.modify(end, wanted, connection)
 
     def _over(self, connection: Connection, *, by_caller: bool) -> None:
-        """End a connection that one end has ended. HTTP/2 has no use for one that is closed on one side."""
+        """Close a connection that one end has closed. HTTP/2 does not use half-open ones."""
         if by_caller and _has_ended(connection.inner):
             by_caller = False  # both at once: the caller left because it was refused
         self._end(connection)
@@ -325,7 +324,7 @@ class TlsProxy:
 
 
 def _has_ended(end: socket.socket) -> bool:
-    """Whether the other side of this socket has closed it."""
+    """Return whether the other side of this socket has closed it."""
     try:
         return end.recv(1, socket.MSG_PEEK) == b""
     except BlockingIOError:
@@ -335,13 +334,13 @@ def _has_ended(end: socket.socket) -> bool:
 
 
 def _origin(remote: str) -> str:
-    """Who a HOST:PORT is counted as: an IPv4 address, or the 64 bits of an IPv6 network."""
+    """Return the origin of a HOST:PORT: an IPv4 address, or the 64 bits of an IPv6 network."""
     host = remote.rpartition(":")[0]
     return str(ip_network(f"{host.partition('%')[0]}/64", strict=False)) if ":" in host else host
 
 
 def _crowding(waiting: list[Connection], newcomer: str, callers: int, each: int) -> list[Connection]:
-    """Who has to go for one more from there, of those that have not shown who they are; at most one."""
+    """Return the unidentified callers, at most one, that must go for one more from there."""
     crowd = Counter(c.origin for c in waiting)
     if crowd[newcomer] >= each:
         return [min((c for c in waiting if c.origin == newcomer), key=lambda c: c.begun)]
