@@ -277,7 +277,7 @@ async def score_rows(
         some = slice(start, min(start + CHUNK, count))
         step, size = SCORE_STEP + chunk, some.stop - some.start
         if isinstance(keys, Encryptor):
-            scores.append(await _ask(link, part, keys, _given(rows)[some], t, step))
+            scores.append(await _ask(link, part, keys, _required(rows)[some], t, step))
         elif rows is None:
             await _help(link, part, keys, size, t, step)
         else:
@@ -416,7 +416,7 @@ def _hash(pieces: list[bytes]) -> bytes:
     return digest.digest()
 
 
-def _given(rows: Floats | None) -> Floats:
+def _required(rows: Floats | None) -> Floats:
     if rows is None:
         raise SettingError("scores: no rows to score")
     return rows
