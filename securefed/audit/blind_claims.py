@@ -53,7 +53,7 @@ def _skip(recorded: Recorded, findings: Findings) -> Schedule | None:
         findings.nothing(f"no list of messages: {error}")
         return None
     if schedule is None:
-        findings.looked_at = "not promised here: own gradients were agreed to be revealed"
+        findings.looked_at = "does not apply: the parties agreed to reveal own gradients"
     return schedule
 
 
@@ -186,17 +186,17 @@ def _outputs(recorded: Recorded, findings: Findings) -> None:
 BLIND = (
     Statement(
         "keys",
-        "In a blind run only parties that encrypt had a key: of two parties, the label party.",
+        "In a blind run only parties that encrypt had a key. With two parties only the label party had one.",
         _keys,
     ),
     Statement(
         "due",
-        "Every message of a blind run is one that the agreement asks for, in number, place and length.",
+        "Every message of a blind run has the number, place and length that the agreement asks for.",
         _all_due,
     ),
     Statement(
         "outputs",
-        "Every output of a blind run belongs to an evaluation, a prediction or a release that was agreed on.",
+        "Every output of a blind run belongs to an agreed evaluation, prediction or release.",
         _outputs,
     ),
 )

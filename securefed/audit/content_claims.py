@@ -166,7 +166,7 @@ CONTENT = (
     ),
     Statement(
         "encrypted",
-        "The run was encrypted, under keys of full strength that were exchanged at its start.",
+        "The run was encrypted, with keys of full strength that were exchanged at its start.",
         _encrypted,
     ),
     Statement(

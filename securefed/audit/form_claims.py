@@ -121,12 +121,12 @@ def _result(recorded: Recorded, findings: Findings) -> None:
 FORM = (
     Statement(
         "named",
-        "Nothing was sent that the protocol does not name, by or to anybody it does not name.",
+        "Every message is of a kind, sender and receiver that the protocol names.",
         _named,
     ),
     Statement("checked", "Everything that arrived was checked before it was used.", _checked),
     Statement("agreed", "All parties ran by the same agreement.", _agreed),
-    Statement("receipts", "Both ends of every link wrote down the same messages.", _receipts),
+    Statement("receipts", "Both ends of every link recorded the same messages.", _receipts),
     Statement("whole", "No transcript was altered after it was written.", _whole),
-    Statement("result", "The result says what the transcripts say.", _result),
+    Statement("result", "result.json agrees with the transcripts.", _result),
 )

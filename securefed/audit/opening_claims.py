@@ -126,7 +126,7 @@ def _ledger(recorded: Recorded, findings: Findings) -> None:
 def _nothing(recorded: Recorded, findings: Findings) -> None:
     """Check that only scores were opened, and own parameters if all agreed to release them."""
     if not recorded.blind:
-        findings.looked_at = "not promised here: own gradients were agreed to be revealed"
+        findings.looked_at = "does not apply: the parties agreed to reveal own gradients"
         return
     seen = 0
     for message in recorded.everything:
@@ -227,21 +227,19 @@ OPENINGS = (
         "Every opened gradient is a sum over the batch, of its owner's size, and was asked for by its owner.",
         _sums,
     ),
-    Statement("ledger", "Opened equations stayed below the unknowns in every exchange.", _ledger),
+    Statement("ledger", "In every exchange fewer equations were opened than there are unknowns.", _ledger),
     Statement(
         "nothing",
-        "Where nothing is to be revealed, nothing was opened but scores, and parameters if all had agreed.",
+        "A blind run opened only scores, and parameters if all parties had agreed.",
         _nothing,
     ),
     Statement(
         "scores", "Prediction and evaluation revealed scores only, and to the label party only.", _scores
     ),
-    Statement(
-        "blurred", "Every score was blurred below the agreed precision by the parties it is about.", _blurred
-    ),
+    Statement("blurred", "The scored parties blurred every score below the agreed precision.", _blurred),
     Statement(
         "score-ledger",
-        "The parties that scores are about counted them, in ledgers that refuse past the line.",
+        "The scored parties counted all scores, in ledgers that refuse past their limit.",
         _score_ledger,
     ),
 )

@@ -18,7 +18,7 @@ hash over itself and everything before it (`chain`). The checks, in order:
 What this cannot show: two parties that lie together, and events that a party never wrote down. Compare the
 printed fingerprints of certificates with those that the parties published.
 
-Exit code 0: every check that could be made passed. 1: one failed. 2: there was nothing to verify.
+Exit code 0: no check failed. 1: one failed. 2: there was nothing to verify.
 """
 
 from __future__ import annotations

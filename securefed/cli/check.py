@@ -15,16 +15,16 @@ from securefed.process.checking import NOTE, PROBLEM, check_party
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Look at everything that can be known before meeting anybody: settings, data, columns, ids, labels, keys and
-their permissions, certificates, the port, addresses, the disk, limits and the clock. All problems in one
-list. No peer is called, and nothing is left behind."""
+Check everything that this party can check alone: settings, data, columns, ids, labels, keys and their
+permissions, certificates, the port, addresses, the disk, limits and the clock. Print all problems in one
+list. The command calls no peer and leaves no files."""
 
 EPILOGUE = """\
 examples:
   securefed check bank/party.toml
   securefed check bank/party.toml --rows new-clients.csv --out scores.csv   before a prediction
 
-Exit code 0: nothing is wrong that can be seen from here; 2: the list has problems."""
+Exit code 0: no problem was found; 2: there are problems."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -40,7 +40,7 @@ EPILOGUE = """\
 A first look:           securefed demo
 Two organisations:      securefed init NAME at each, exchange certificates, edit party.toml,
                         securefed check NAME/party.toml, then securefed party NAME/party.toml at each.
-Exit codes:             0 good, 1 the run failed or was stopped, 2 something in what you gave is wrong."""
+Exit codes:             0 good, 1 the run failed or was stopped, 2 a setting, file or option is wrong."""
 
 OUT_OF_MEMORY = "this process ran out of memory (machine, container or ulimit -v); give it more"
 USER_ERRORS = (SettingError, DataError, MissingExtra)

@@ -48,17 +48,17 @@ FEW_CLASSES, NAME_WIDTH = 6, 10
 """What of classes fits into a terminal."""
 
 DESCRIPTION = """\
-Join a run as one party. Meets the other parties over mutual TLS, compares settings with them, finds the
-common people privately, trains under encryption, and writes the run directory: result.json, timing.json,
-report.html, this party's transcript and its part of the model. Every round is checkpointed; a run that was
-interrupted goes on with --resume."""
+Join a run as one party. Meet the other parties over mutual TLS, compare settings, find the common people
+privately, and train under encryption. Write the run directory: result.json, timing.json, report.html, this
+party's transcript and its part of the model. Every round is checkpointed. After an interruption continue with
+--resume."""
 
 EPILOGUE = """\
 examples:
   securefed party bank/party.toml            at the bank
-  securefed party bank/party.toml --resume   after an interruption; also where nothing has begun yet
-  securefed party bank/party.toml --restart  throw the run away and begin anew (all parties have to)
-  securefed party bank/party.toml --watch    says at which address of this machine a browser sees how it goes
+  securefed party bank/party.toml --resume   after an interruption, or for a first start
+  securefed party bank/party.toml --restart  delete the run and start again (all parties must)
+  securefed party bank/party.toml --watch    print a local address that shows progress in a browser
 
 The passphrase of the keys comes from --passphrase-file, SECUREFED_PASSPHRASE or a prompt."""
 

@@ -30,10 +30,10 @@ from securefed.transport import NETWORKS, Network, get_network
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
-What a run will take, without any peer: megabytes, memory, and minutes of computation and communication, a
-round and in all, for each scheme, from a few seconds of calibration on this machine and a network profile.
-Where own gradients are opened, it says which number of local steps (Q) is likely fastest, and where the
-solvability ledger would refuse to open. In blind training of linear models local steps cost nothing."""
+Forecast what a run will take: megabytes, memory, and minutes of computation and communication, for each
+scheme. The forecast needs no peer. It calibrates this machine for a few seconds and assumes a network. With
+own gradients it also says which number of local steps (Q) is likely fastest, and when the solvability ledger
+would refuse. In blind training of linear models local steps cost nothing."""
 
 EPILOGUE = """\
 examples:
@@ -41,8 +41,8 @@ examples:
   securefed plan --rows 30000 --columns shop=15,bank=18 --batch-size 512 --rounds 40
   securefed plan --objective transfer --rows 1000 --columns b=15,a=18 --network 100e6,0.02
 
-How many rounds Q local steps need depends on the data; the plan assumes R(Q) = max(R(1) / Q^alpha, floor
-R(1)), through the rounds that you give for the Q that you give. Sizes are exact; times are forecasts."""
+How many rounds Q local steps need depends on the data. The plan assumes R(Q) = max(R(1) / Q^alpha, floor
+R(1)), fitted to the rounds and the Q that you give. Sizes are exact. Times are forecasts."""
 
 LOCAL_STEPS = (1, 2, 5, 10, 20, 50)
 HEAD = (

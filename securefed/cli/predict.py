@@ -31,8 +31,8 @@ __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
 Score new rows with the model of a finished run. All parties of the run take part, each with its own part of
-the model and its own columns of the new people, found in common privately; the label party learns the scores
-and writes them to a CSV file, and nobody else learns anything."""
+the model and its own columns. They find the common people privately. Only the label party learns the scores,
+and it writes them to a CSV file. The other parties learn who is scored."""
 
 EPILOGUE = """\
 examples:
@@ -40,8 +40,8 @@ examples:
   securefed predict shop/party.toml --rows new-people.csv     at the same time at the other party
   securefed predict notary/party.toml                         at the helper or key-holder, if there is one
 
-A file of new rows has the columns of the training file; the label is not needed. In transfer learning the
-label party's file needs the id column alone: it says whom it wants scored."""
+A file of new rows has the columns of the training file, without the label. In transfer learning the label
+party's file needs only the id column of the people to score."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,15 +13,15 @@ from securefed.files import write_json
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Verify the transcripts of a run: chains of hashes, signatures, countersignatures of the other parties, and
-that what one party sent is what the other received. A third party can do the same without securefed: the
-file securefed/audit/verify.py stands alone (python verify.py FOLDER) and needs the package `cryptography`."""
+Verify the transcripts of a run: hash chains, signatures, countersignatures of the other parties, and that each
+message arrived as it was sent. A third party can do the same without securefed: the file
+securefed/audit/verify.py needs only the package `cryptography` (python verify.py FOLDER)."""
 
 EPILOGUE = """\
 examples:
   securefed verify together/        transcript-<party>.jsonl and signatures-<party>.json of several parties
 
-Exit code 0: every check that could be made passed; 1: one failed; 2: there is nothing to verify."""
+Exit code 0: no check failed; 1: one failed; 2: there is nothing to verify."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -50,7 +50,7 @@ def test_one_side_says_that_it_is_one_side() -> None:
         f"{len(CLAIMS) - 3} checks passed, 0 failed, 3 skipped "
         "(agreed, receipts: no transcript of p1 was given; result.json was not given)."
     )
-    assert "skip  Both ends of every link wrote down the same messages." in alone.to_text()
+    assert "skip  Both ends of every link recorded the same messages." in alone.to_text()
     assert alone.claim("receipts").word == "skip"
     assert 'class="part">skip' in alone.to_html()
     both = audit(transcripts, None)
