@@ -13,8 +13,8 @@ from securefed.files import write_json
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
 DESCRIPTION = """\
-Verify the transcripts of a run: hash chains, signatures, countersignatures of the other parties, and that each
-message arrived as it was sent. A third party can do the same without securefed: the file
+Verify the transcripts of a run: hash chains, signatures, countersignatures of the other parties, and that
+each message arrived as it was sent. A third party can do the same without securefed: the file
 securefed/audit/verify.py needs only the package `cryptography` (python verify.py FOLDER)."""
 
 EPILOGUE = """\
