@@ -176,7 +176,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         """Set parameters. Those of version 0.1 are translated; they change what is set, and no more."""
         old = parameters.keys() & self._flat().keys()
         words = {**self._flat(), **parameters} if old else parameters
-        super().set_params(**self._renamed(words, stacklevel=3))
+        values, names = grouped(self.assembly.settings_class, self.local, words)
+        if names:
+            warn_of_names(type(self).__name__, set(old) or names, values, stacklevel=3)
+        super().set_params(**values)
         return self
 
     def _flat(self) -> dict[str, Any]:

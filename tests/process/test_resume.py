@@ -22,8 +22,10 @@ def interrupted(fleet: Make, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """Two parties that were stopped in the middle: the bank by Ctrl-C, the shop by losing it."""
     monkeypatch.setenv("SECUREFED_PASSPHRASE", PASSPHRASE)
     made = fleet({"shop": 2, "bank": 2}, **SETTINGS)
-    made.settings("shop", {"wait": 2})
-    made.start_all()
+    made.settings("shop", {"wait": 5})
+    made.start("bank")
+    made.until("bank", bool)  # it listens, and the shop need not wait for it
+    made.start("shop")
     made.until("bank", reached(5))
     made.processes["bank"].send_signal(signal.SIGINT)
     assert made.finish() == {"shop": 1, "bank": 1}
@@ -94,7 +96,6 @@ def test_lost_checkpoints_are_not_passed_over_in_silence(interrupted: Fleet) -> 
 def test_a_full_disk_stops_the_run_and_loses_nothing(fleet: Make) -> None:
     """A limit on the size of files stands for the disk: the first checkpoint that is too large fails."""
     made = fleet({"shop": 2, "bank": 2}, **{**SETTINGS, "rounds": 200})
-    made.settings("shop", {"wait": 2})
     made.start("shop")
     bank = made.folder / "bank"
     script = made.folder / "limited.py"
@@ -111,6 +112,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(fleet: Make) -> None:
     assert done.returncode == 1
     last = done.stderr.strip().split("\n")[-1]
     assert "cannot write" in last and "--resume" in last and "Traceback" not in done.stderr
+    made.processes["shop"].terminate()  # it would wait for the bank
     made.processes["shop"].wait(60)
     for name in ("shop", "bank"):
         made.settings(name)

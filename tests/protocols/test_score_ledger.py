@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -343,9 +344,9 @@ def test_retrained_models_count_and_saved_ones_go_on_counting(keys: Keys, tmp_pa
     model.save(tmp_path)
     again = GeneralisedLinear.load(tmp_path, simulation=Simulation(engine="serial"))
     assert np.abs(again.decision_function(new) - scores).max() < 2.0**-16
-    kept = model.score_guards_
+    kept, batched = model.score_guards_, replace(model.protection, batch_size=32)
     for seed in (1, 2):
-        model.set_params(seed=seed, batch_size=32).fit(parties(64), keys=holders)
+        model.set_params(seed=seed, protection=batched).fit(parties(64), keys=holders)
         model.score_guards_ = kept
         if seed == 1:
             model.decision_function(new)

@@ -378,7 +378,7 @@ def test_what_is_damaged_under_way_is_sent_again_and_arrives_whole(
     assert result(found["shop"]).outcome == GOOD
     result(found["bank"])
     assert spoil.done
-    assert found["connections"] >= 3  # one for greetings, one for messages, and a new one
+    assert found["connections"] >= 2  # a new one after the damage; greetings may have one of their own
     assert [e.detail["sequence"] for e in result(found["shop"]).link.transcript if e.event == "received"] == [
         0,
         1,
