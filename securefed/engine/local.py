@@ -125,7 +125,12 @@ class Processes:
             if waiting:
                 place = waiting.popleft()
                 pool, parcel = self._started()[worker], Parcel(function, pieces[place])
-                running[self._submit(pool, work, parcel.path, parcel.packed)] = worker, place, parcel
+                try:
+                    future = self._submit(pool, work, parcel.path, parcel.packed)
+                except BaseException:
+                    parcel.close()
+                    raise
+                running[future] = worker, place, parcel
 
         def take(future: Future[bytes]) -> int:
             worker, place, parcel = running[future]
@@ -147,8 +152,9 @@ class Processes:
                     take(future)
             return False
         finally:
-            for future, (_, _, parcel) in running.items():
-                future.cancel()
+            # A worker that is still at a piece has its file open: the path must not name another one yet.
+            wait([future for future in running if not future.cancel()])
+            for _, _, parcel in running.values():
                 parcel.close()
         return True
 

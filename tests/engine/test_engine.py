@@ -194,15 +194,38 @@ def counted_files(_: int) -> int:
     return max(0, sum("memfd:securefed" in path for path in paths) - 1)
 
 
+def fails_or_goes_on(task: tuple[Path, bool]) -> None:
+    """One piece fails when the other has begun; the other ends after that."""
+    folder, failing = task
+    (folder / ("failing" if failing else "going on")).touch()
+    wait_for(folder / ("going on" if failing else "failing"))
+    if failing:
+        raise ValueError("this piece fails")
+    sum(range(3_000_000))
+    (folder / "ended").touch()
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 30.0
+    while not path.exists() and time.monotonic() < deadline:
+        pass
+    assert path.exists()
+
+
+def test_no_piece_is_under_way_after_a_failure(tmp_path: Path) -> None:
+    """Its file in memory would be another piece's by then."""
+    with Processes(2) as engine:
+        with pytest.raises(ValueError, match="this piece fails"):
+            engine.map(fails_or_goes_on, [(tmp_path, True), (tmp_path, False)])
+        assert (tmp_path / "ended").exists()
+
+
 def test_workers_begin_before_all_pieces_are_made(tmp_path: Path) -> None:
     """The last piece is made when a worker has done the first one."""
 
     def pieces() -> Iterator[Path]:
         yield tmp_path / "first"
-        deadline = time.monotonic() + 30.0
-        while not (tmp_path / "first").exists() and time.monotonic() < deadline:
-            pass
-        assert (tmp_path / "first").exists()
+        wait_for(tmp_path / "first")
         yield tmp_path / "last"
 
     with Processes(2) as engine:
