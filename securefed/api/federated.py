@@ -32,6 +32,7 @@ from securefed.api.keeping import (
     fitted_arrays,
     guard_arrays,
     held_bits,
+    make_room,
     read_shards,
     take_fitted,
     take_guards,
@@ -383,6 +384,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     def _collect(self, assembly: Assembly[Any], agreement: Agreement, trained: Mapping[str, Trained]) -> None:
         """Keep each party's part of the model."""
+        self._training = secrets.token_hex(8)  # tells this model from others in a folder
         self._parts: dict[str, Part] = {}
         self._released: dict[str, Model] = {}
         for name, each in trained.items():
@@ -624,17 +626,26 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
 
     # Files
 
-    def save(self, folder: str | PathLike[str]) -> None:
+    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write one file a party, with its own part of the model only, and what all know.
 
         How a party prepares its columns is in its file too, but for a transformer of the user's own, which
         goes to `load` again.
+
+        Parameters
+        ----------
+        overwrite : replace another model in the folder. The same model may always be saved again.
+
+        Raises
+        ------
+        SettingError
+            The folder has another model.
         """
         self._fitted()
         if hasattr(self, "models_"):
             raise SettingError("save: there is one run a class; models_[k].save writes each of these")
         assembly, classes = assembly_of(self._settings(len(self.parties_))), self._label_model.classes
-        FilePath(folder).mkdir(parents=True, exist_ok=True)
+        make_room(FilePath(folder), self._training, overwrite=overwrite)
         for name, part in self._parts.items():
             facts, arrays = assembly.save(part, self._released.get(name))
             public = {
@@ -642,6 +653,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
                 "parties": self.parties_,
                 "key_holder": self._key_holder,
                 "classes": None if classes is None else classes.tolist(),
+                "training": self._training,
                 **facts,
             }
             arrays |= guard_arrays(getattr(self, "score_guards_", {}).get(name))
@@ -682,6 +694,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         if keys and "blind" in public:
             raise SettingError("keys: a blind model has its own keys; leave them out")
         self.parties_, self._key_holder = public["parties"], public.get("key_holder")
+        self._training = str(public.get("training", secrets.token_hex(8)))
         self.transforms_ = take_fitted(shards, transforms)
         self.score_guards_ = take_guards(shards)
         if keys is not None:

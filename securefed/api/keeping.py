@@ -16,7 +16,15 @@ from securefed.data.entropy import column_bits
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.protocols.scoring.blur import ScoreGuard
 
-__all__ = ["fitted_arrays", "guard_arrays", "held_bits", "read_shards", "take_fitted", "take_guards"]
+__all__ = [
+    "fitted_arrays",
+    "guard_arrays",
+    "held_bits",
+    "make_room",
+    "read_shards",
+    "take_fitted",
+    "take_guards",
+]
 
 Shard = Arrays
 
@@ -96,6 +104,26 @@ def take_fitted(shards: Mapping[str, Shard], transforms: Mapping[str, Any] | Non
     return found
 
 
+def make_room(folder: FilePath, training: str, *, overwrite: bool) -> None:
+    """Make the folder for a model. SettingError where it has another one, unless that may be replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    others = []
+    for path in sorted(folder.glob(shard_file("*"))):
+        try:
+            same = read_part(path)[0].get("training") == training
+        except DataError:
+            same = False
+        if not same:
+            others.append(path)
+    if others and not overwrite:
+        raise SettingError(
+            f"save: {folder} has another model ({', '.join(path.name for path in others)}); choose another"
+            " folder, or save(folder, overwrite=True) replaces it"
+        )
+    for path in others:
+        path.unlink()
+
+
 def read_shards(folder: str | PathLike[str], estimator: str) -> tuple[dict[str, Any], dict[str, Shard]]:
     """Return what all know of a saved model, and every party's arrays."""
     shards: dict[str, Shard] = {}
@@ -103,8 +131,20 @@ def read_shards(folder: str | PathLike[str], estimator: str) -> tuple[dict[str, 
     start, end = shard_file("*").split("*")
     for path in sorted(FilePath(folder).glob(shard_file("*"))):
         note, arrays = read_part(path)
-        if note["estimator"] != estimator or (public and note != public):
-            raise DataError(f"{path}: not a shard of the same {estimator} model")
+        if note["estimator"] != estimator:
+            raise DataError(
+                f"{path}: a shard of a {note['estimator']} model, which this estimator does not load"
+                f" ({estimator} is expected)"
+            )
+        if public and note != public:
+            differing = sorted(name for name in {*note, *public} if note.get(name) != public.get(name))
+            why = (
+                "of another training" if differing == ["training"] else f"differing in {', '.join(differing)}"
+            )
+            raise DataError(
+                f"{folder}: shards of different models: {path.name} is not of the model of"
+                f" {shard_file(next(iter(shards)))} ({why}); load needs the shards of one model"
+            )
         public = note
         shards[path.name[len(start) : -len(end)]] = arrays
     if not shards:
@@ -112,6 +152,11 @@ def read_shards(folder: str | PathLike[str], estimator: str) -> tuple[dict[str, 
     blind = public.get("blind")
     helper = blind.get("helper") if isinstance(blind, dict) else None
     due = {*map(str, public["parties"]), *([] if helper is None else [str(helper)])}
-    if set(shards) != due:
-        raise DataError(f"{folder}: shards of {', '.join(shards)} there, {', '.join(sorted(due))} expected")
+    faults = [
+        f"{what} {', '.join(map(shard_file, sorted(names)))}"
+        for what, names in (("without", due - set(shards)), ("with the foreign", set(shards) - due))
+        if names
+    ]
+    if faults:
+        raise DataError(f"{folder}: a model of {', '.join(sorted(due))}, {' and '.join(faults)}")
     return public, shards

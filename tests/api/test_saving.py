@@ -92,13 +92,31 @@ def test_transforms_are_the_partys_own_and_come_along_again(tmp_path: Path) -> N
     assert np.array_equal(again.decision_function(new), model.decision_function(new))
 
 
-def test_saving_again_replaces(tmp_path: Path) -> None:
-    plain(rounds=1).fit(parties()).save(tmp_path)
+def test_another_model_is_replaced_only_if_told(tmp_path: Path) -> None:
+    plain(rounds=1).fit(parties(3)).save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     model = plain(rounds=5).fit(parties())
-    model.save(tmp_path)
+    with pytest.raises(SettingError, match=r"has another model \(shard-p0.npz, .*overwrite=True"):
+        model.save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    model.save(tmp_path, overwrite=True)
+    model.save(tmp_path)  # the same model again
+    GeneralisedLinear.load(tmp_path, protection=Plain()).save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shard-p0.npz", "shard-p1.npz"]
     new = parties(labels=False)
     loaded = GeneralisedLinear.load(tmp_path, protection=Plain())
     assert np.array_equal(loaded.decision_function(new), model.decision_function(new))
+
+
+def test_a_mixture_of_models_is_named(tmp_path: Path) -> None:
+    for name, rounds in (("a", 1), ("b", 5)):
+        plain(rounds=rounds).fit(parties()).save(tmp_path / name)
+    (tmp_path / "b" / "shard-p1.npz").replace(tmp_path / "a" / "shard-p1.npz")
+    said = r"different models: shard-p1.npz is not of the model of shard-p0.npz \(of another training\)"
+    with pytest.raises(DataError, match=said):
+        GeneralisedLinear.load(tmp_path / "a", protection=Plain())
+    with pytest.raises(DataError, match=r"a model of p0, p1, without shard-p1.npz"):
+        GeneralisedLinear.load(tmp_path / "b", protection=Plain())
 
 
 # What is in the files.
@@ -129,6 +147,7 @@ def test_what_all_know_is_the_same_in_every_shard_and_no_parameter(tmp_path: Pat
     plain().fit(parties(3)).save(tmp_path)
     notes = [json.loads(str(shard(tmp_path, f"p{k}")["public"])) for k in range(3)]
     assert notes[0] == notes[1] == notes[2]
+    assert len(notes[0].pop("training")) == 16  # random, and different in every fit
     assert notes[0] == {
         "estimator": "generalised-linear",
         "parties": ["p0", "p1", "p2"],
@@ -225,9 +244,9 @@ def test_damage_is_named_in_one_line(what: str, estimator: str, tmp_path: Path) 
 def test_a_model_of_the_other_estimator_is_refused(tmp_path: Path) -> None:
     plain(rounds=1).fit(parties()).save(tmp_path / "linear")
     transfer().save(tmp_path / "transfer")
-    with pytest.raises(DataError, match="not a shard of the same transfer model"):
+    with pytest.raises(DataError, match="a shard of a generalised-linear model, which this estimator"):
         TransferLearner.load(tmp_path / "linear")
-    with pytest.raises(DataError, match="not a shard of the same generalised-linear model"):
+    with pytest.raises(DataError, match="a shard of a transfer model, which this estimator"):
         GeneralisedLinear.load(tmp_path / "transfer")
     with pytest.raises(DataError, match="no model shards there"):
         GeneralisedLinear.load(tmp_path / "nowhere")
