@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,10 @@ from bench.scenes import Keys, linear_scene
 from research.attacks.linear import labels_over_rounds
 from research.attacks.scores import area
 from securefed.protocols.losses import get_loss
-from securefed.protocols.own_gradient.privacy import noise_for, participations
+from securefed.protocols.own_gradient.privacy import epsilon, participations
 from securefed.protocols.schedules import Batches
 
-__all__ = ["NoiseRow", "noise_rows", "noise_table"]
+__all__ = ["NoiseRow", "noise_for", "noise_rows", "noise_table"]
 
 EPSILONS = (None, 8.0, 4.0, 1.0)
 ROUNDS = 40
@@ -48,6 +49,15 @@ class NoiseRow:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def noise_for(wanted: float, mechanisms: int, delta: float) -> float:
+    """Return the smallest noise multiplier that keeps epsilon at or below `wanted`."""
+    low, high = 1e-3, 1e6
+    for _ in range(100):
+        middle = sqrt(low * high)
+        low, high = (middle, high) if epsilon(middle, mechanisms, delta) > wanted else (low, middle)
+    return high
 
 
 def noise_rows(keys: Keys, sizes: tuple[int, ...], seed: int) -> Iterator[NoiseRow]:

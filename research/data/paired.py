@@ -9,6 +9,7 @@ the host.
 
 from __future__ import annotations
 
+import hashlib
 from os import PathLike
 from pathlib import Path
 
@@ -16,11 +17,11 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 
 from research.data.vertical import VerticalData
-from securefed.data.sources import Source, check_sha256
+from securefed.data.sources import Source
 from securefed.data.tables import Table, as_integers, read_table
 from securefed.errors import DataError
 
-__all__ = ["load_breast", "load_breast_hetero", "load_vehicle"]
+__all__ = ["check_sha256", "load_breast", "load_breast_hetero", "load_vehicle"]
 
 _FATE = "https://github.com/FederatedAI/FATE/tree/v1.11.4/examples/data"
 _SUMS = {
@@ -90,6 +91,17 @@ def _load(
     rows = np.array([order[value] for value in ids], dtype=np.intp)
     parts = {"B": host.numbers(b)[rows], "A": guest.numbers(a)}
     return VerticalData(title, parts, {"B": tuple(b), "A": tuple(a)}, labels, "A", np.array(ids))
+
+
+def check_sha256(path: Path, expected: str) -> None:
+    """Raise DataError unless the file is the published one."""
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != expected:
+        raise DataError(
+            f"{path.name}: sha256 {digest}, the published file has {expected};"
+            " get it again, or pass verify=False to use this one"
+        )
 
 
 def _columns(count: int) -> list[str]:

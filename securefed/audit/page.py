@@ -203,10 +203,7 @@ def _in_order(recorded: Recorded) -> list[Sent]:
 
 
 def diagram(recorded: Recorded) -> str:
-    """Draw lifelines and arrows, coloured by a message's protection.
-
-    With three parties or more it is wider than a telephone and scrolls in a box of its own.
-    """
+    """Draw lifelines and arrows, coloured by a message's protection."""
     names = list(recorded.everybody)
     arrows = _arrows(recorded)
     found = {WORDS[_protection(message)]: COLOURS[_protection(message)] for message, _ in arrows}

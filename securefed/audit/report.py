@@ -88,11 +88,6 @@ class AuditReport:
         return {word: words.count(word) for word in ("pass", "FAIL", "skip")}
 
     @property
-    def unqualified(self) -> bool:
-        """Whether every check passed, with all transcripts, and the ledger stayed below its line."""
-        return self.passed and not (self.recorded.missing or self.not_checked or self.reservation)
-
-    @property
     def not_checked(self) -> list[str]:
         """Names of the checks that were skipped, because there was nothing to check."""
         return [claim.name for claim in self.claims if not claim.checked]

@@ -74,10 +74,7 @@ class OpeningMemory:
         self._bound()
 
     def count(self, block: str, equations: int) -> int:
-        """Return the equations of a block in all processes of the run, including these.
-
-        Returns 0 without a file: then the run has one process.
-        """
+        """Return the equations of a block in all processes of the run, including these; 0 without a file."""
         if self._path is None:
             return 0
         self._equations[block] = self._equations.get(block, 0) + equations

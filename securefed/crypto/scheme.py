@@ -345,10 +345,7 @@ class Masked(ABC):
         return 0
 
     def check_room(self, width: int) -> None:
-        """Raise ShapeError for more ciphertexts than the values take at `width` bits each.
-
-        Without packing that is one for each value.
-        """
+        """Raise ShapeError for more ciphertexts than the values take at `width` bits each."""
         if self.ciphertexts > prod(self.shape):
             raise ShapeError(f"{self.ciphertexts} ciphertexts to open for {prod(self.shape)} values")
 

@@ -7,7 +7,6 @@ with its source and checksum.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from securefed.errors import DataError
 
-__all__ = ["Source", "check_sha256", "data_folders"]
+__all__ = ["Source", "data_folders"]
 
 VARIABLE = "SECUREFED_DATA"
 
@@ -64,14 +63,3 @@ class Source:
         hint = "" if os.environ.get(VARIABLE) else f"; {VARIABLE} can name another folder"
         places = " or ".join(map(str, folders))
         return f"{self.title}: no {names} in {places}{hint}; get it from {self.where}{sums}"
-
-
-def check_sha256(path: Path, expected: str) -> None:
-    """Refuse a file that is not the published one."""
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != expected:
-        raise DataError(
-            f"{path.name}: sha256 {found}, the published file has {expected};"
-            " get it again, or pass verify=False to use this one"
-        )

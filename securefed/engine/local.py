@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Self, TypeVar
 
 from securefed.checks import check_integer
+from securefed.crypto.scheme import Serial
 from securefed.engine.placing import Parcel, work
 from securefed.errors import SecurefedError
 
@@ -40,10 +41,7 @@ class WorkerDied(SecurefedError):
 
 
 def _begin(parent: int) -> None:
-    """Prepare a worker: ignore stop signals, and end when the party's process is gone.
-
-    The party stops its workers itself. A killed party cannot tell them.
-    """
+    """Prepare a worker: ignore stop signals, and end when the party's process is gone."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
@@ -56,17 +54,8 @@ def _begin(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class SerialEngine:
+class SerialEngine(Serial):
     """An engine that works in this process, one piece after the other."""
-
-    workers = 1
-
-    @property
-    def local(self) -> Self:
-        return self
-
-    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        return [function(item) for item in items]
 
     def __enter__(self) -> Self:
         return self
@@ -160,10 +149,7 @@ class Processes:
 
     @staticmethod
     def _submit(pool: ProcessPoolExecutor, function: Callable[..., R], *arguments: Any) -> Future[R]:
-        """Submit work with stop signals blocked.
-
-        The first submission forks. A signal must not reach a worker before it can ignore it.
-        """
+        """Submit work with stop signals blocked, so that none reaches a worker before it can ignore it."""
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             return pool.submit(function, *arguments)

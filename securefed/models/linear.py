@@ -20,10 +20,7 @@ __all__ = ["LinearModel"]
 
 
 class LinearModel:
-    """The model x theta (+ bias), starting at zero.
-
-    A convex loss allows any start, and zero reveals nothing.
-    """
+    """The model x theta (+ bias), starting at zero, which reveals nothing."""
 
     kind = "linear"
 

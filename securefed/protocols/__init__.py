@@ -1,7 +1,4 @@
-"""Protocols for training and scoring over encrypted exchanges and masked openings.
-
-Schedules decide who updates when. Sides define what is optimised.
-"""
+"""Protocols for training and scoring: schedules say who updates when, sides what is optimised."""
 
 from __future__ import annotations
 

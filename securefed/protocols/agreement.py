@@ -43,10 +43,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The public settings of a run.
-
-    `members` lists the parties in the order of their turns. The label party is last.
-    """
+    """The public settings of a run. `members` are in the order of their turns, the label party last."""
 
     objective: str
     scheme: str
@@ -68,10 +65,7 @@ class Agreement:
     exact: bool = False
     allow_determined: bool = False
     value_bits: int = 0
-    """Bits of the largest encoded number that a party may contribute, or 0 for no bound.
-
-    The bound limits how much a key-holder opens at once.
-    """
+    """Bits of the largest encoded contribution; 0 for no bound. It limits what a key-holder opens."""
     dp_noise: float = 0.0
     """Noise multiplier of openings to parties without labels (own_gradient.privacy). 0: no noise."""
     label_change: float = 0.0

@@ -43,10 +43,7 @@ QUESTION = "question"
 
 @dataclass(frozen=True)
 class EvaluationRows:
-    """Rows that the label party scores during training.
-
-    Every party has their features. The label party also has the metric.
-    """
+    """Rows that the label party scores during training. Only the label party has the metric."""
 
     features: Array | None
     metric: Callable[[Array], float] | None = None
@@ -229,10 +226,7 @@ class PartyLoop(ABC):
         return metric if self._asked is None else float(self._asked.setdefault(METRIC, np.array(metric)))
 
     async def _verdict(self, link: Link, t: int, metric: float | None) -> tuple[Reason | None, bool]:
-        """Return the reason to stop, or None, and whether this model is the best so far.
-
-        The label party decides where the run may end early.
-        """
+        """Return the label party's reason to stop, or None, and whether this model is the best so far."""
         agreement = self._agreement
         if not agreement.watched:
             return self._tracker.update(t, metric), False
@@ -257,10 +251,7 @@ class PartyLoop(ABC):
         return {"round": np.array(rounds), **self._model_state(), **tracker, **best}
 
     def go_on_after(self, rounds: int, *, evaluates: bool, over: bool = False) -> None:
-        """Skip the first `rounds` rounds.
-
-        `evaluates` repeats the last round's evaluation. `over` ends the training.
-        """
+        """Skip `rounds` rounds. `evaluates` repeats the last evaluation, `over` ends the training."""
         self.first_round, self._repeats = rounds, evaluates
         if over:
             self.last_round = rounds

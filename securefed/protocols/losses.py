@@ -69,17 +69,8 @@ class Loss(ABC):
         """Return g(H_i, y_i) = df/dH_i (equation 4)."""
         return self._residual(*_pair(H, y))
 
-    def taylor_value(self, H: ArrayLike, y: ArrayLike) -> Array:
-        """Return the second-order Taylor polynomial of f around H = 0."""
-        margins, labels = _pair(H, y)
-        result: Array = (
-            self._at_zero(labels)
-            + (self.label_weight * labels + 0.5 * self.margin_weight * margins) * margins
-        )
-        return result
-
     def taylor_residual(self, H: ArrayLike, y: ArrayLike) -> Array:
-        """Return the derivative of `taylor_value` by H."""
+        """Return the residual of the second-order Taylor polynomial of f around H = 0."""
         margins, labels = _pair(H, y)
         result: Array = self.label_weight * labels + self.margin_weight * margins
         return result
@@ -104,9 +95,6 @@ class Loss(ABC):
     @abstractmethod
     def _residual(self, H: Array, y: Array) -> Array: ...
 
-    @abstractmethod
-    def _at_zero(self, y: Array) -> Array: ...
-
 
 class Logistic(Loss):
     """Logistic regression: log(1 + exp(-yH))."""
@@ -128,14 +116,9 @@ class Logistic(Loss):
         result: Array = -y * sigmoid(-y * H)
         return result
 
-    def _at_zero(self, y: Array) -> Array:
-        return np.full(y.shape, np.log(2.0))
-
 
 class SquaredError(Loss):
-    """Linear regression: (H - y)^2 / 2. It equals its Taylor polynomial, so encryption approximates
-    nothing.
-    """
+    """Linear regression: (H - y)^2 / 2. It equals its Taylor polynomial."""
 
     name = "linear"
     binary = False
@@ -148,10 +131,6 @@ class SquaredError(Loss):
 
     def _residual(self, H: Array, y: Array) -> Array:
         return H - y
-
-    def _at_zero(self, y: Array) -> Array:
-        result: Array = 0.5 * y**2
-        return result
 
 
 class SquaredHinge(Loss):
@@ -169,9 +148,6 @@ class SquaredHinge(Loss):
     def _residual(self, H: Array, y: Array) -> Array:
         result: Array = -2.0 * y * np.maximum(0.0, 1.0 - y * H)
         return result
-
-    def _at_zero(self, y: Array) -> Array:
-        return np.ones(y.shape)
 
 
 _LOSSES: dict[str, Loss] = {loss.name: loss for loss in (Logistic(), SquaredError(), SquaredHinge())}

@@ -372,10 +372,7 @@ class StoppingTracker:
         return self._stale == 0 and self._best > -math.inf
 
     def update(self, round: int, metric: float | None) -> Reason | None:
-        """Return the reason to stop after `round` (from 0), or None.
-
-        `metric` is None where the round was not evaluated.
-        """
+        """Return the reason to stop after `round`, or None. `metric` is None without an evaluation."""
         check_integer("round", round, least=0)
         rule = self._stopping
         if metric is not None:

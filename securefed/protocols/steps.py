@@ -94,29 +94,30 @@ class LocalProblem:
 
     def update_matrix(self, eta: float, steps: int) -> Array:
         """Return P, which maps the round's first gradient to the change of Q steps of size eta."""
-        size, within = self.vectors.shape
-        seen = _summed(self.overlap * self.values + self.pull, eta, steps)
-        if size == within:
-            matrix: Array = (self.vectors * seen) @ self.vectors.T
-            return matrix
-        unseen = float(_summed(np.array([self.pull]), eta, steps)[0])
-        matrix = (self.vectors * (seen - unseen)) @ self.vectors.T + unseen * np.eye(size)
-        return matrix
+        return self._matrix(self._weights(eta, steps))
 
     def update_root(self, eta: float, steps: int) -> Array:
         """Return the symmetric P^(1/2). Raises SettingError if P has a negative direction: such steps
         diverge.
         """
-        size, within = self.vectors.shape
-        weights = _summed(np.append(self.overlap * self.values, 0.0) + self.pull, eta, steps)
+        weights = self._weights(eta, steps)
         if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
             raise SettingError(f"learning_rate: {eta:g} given; with {steps} local steps it diverges")
-        seen, unseen = np.sqrt(weights[:-1]), float(np.sqrt(weights[-1]))
+        return self._matrix(np.sqrt(weights))
+
+    def _weights(self, eta: float, steps: int) -> Array:
+        """Return P's eigenvalue in each direction, and last in those without a vector."""
+        return _summed(np.append(self.overlap * self.values, 0.0) + self.pull, eta, steps)
+
+    def _matrix(self, weights: Array) -> Array:
+        """Return the symmetric matrix with these eigenvalues."""
+        size, within = self.vectors.shape
+        seen, unseen = weights[:-1], float(weights[-1])
         if size == within:
-            root: Array = (self.vectors * seen) @ self.vectors.T
-            return root
-        root = (self.vectors * (seen - unseen)) @ self.vectors.T + unseen * np.eye(size)
-        return root
+            matrix: Array = (self.vectors * seen) @ self.vectors.T
+            return matrix
+        matrix = (self.vectors * (seen - unseen)) @ self.vectors.T + unseen * np.eye(size)
+        return matrix
 
 
 def _summed(curvature: Array, eta: float, steps: int) -> Array:

@@ -182,10 +182,7 @@ class Link:
 
     @contextmanager
     def off_the_clock(self, phase: str) -> Iterator[None]:
-        """Keep the time and bytes of an evaluation apart from the training's.
-
-        Every party does so at the same place.
-        """
+        """Keep the time and bytes of an evaluation apart from the training's, at every party."""
         self._work()
         before, path, busy = self.phase, self.path, dict(self._busy)
         worked, count = self._worked, len(self.events)

@@ -7,8 +7,7 @@ from exactly one sender at a time, and refuses everything else by name.
     |-- IllegalMessage    not what the protocol expects here
     |   |-- WrongKind, WrongRound, WrongSender, WrongRun
     |   `-- OutOfOrder    repeated, skipped or reordered
-    |-- Deadlock          every party waits for a message that nobody will send
-    `-- PartyFailed       a party's program raised; the cause is chained
+    `-- Deadlock          every party waits for a message that nobody will send
 """
 
 from __future__ import annotations

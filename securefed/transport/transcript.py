@@ -90,10 +90,7 @@ class MaskPrint:
 
 @dataclass(frozen=True)
 class Roots:
-    """A party's summary of a link, for a peer to compare.
-
-    It has one hash over what it sent, one over what it received, and the agreement.
-    """
+    """Hashes over what a party sent to a peer and received from it, with the agreement, to compare."""
 
     party: str
     peer: str

@@ -34,17 +34,22 @@ class Run:
         return self._result
 
 
+def unqualified(found: AuditReport) -> bool:
+    """Whether every check passed, with all transcripts, and the ledger stayed below its line."""
+    return found.passed and not (found.recorded.missing or found.not_checked or found.reservation)
+
+
 def test_one_side_says_that_it_is_one_side() -> None:
     recorded = report("linear, two parties", "paillier").recorded
     transcripts, result = recorded.transcripts, recorded.result
     whole = audit(transcripts, result)
     assert (
-        whole.unqualified
+        unqualified(whole)
         and whole.verdict == f"{len(CLAIMS)} checks passed, 0 failed, 0 skipped."
         and whole.not_checked == []
     )
     alone = audit({"p0": transcripts["p0"]}, None)
-    assert alone.passed and not alone.unqualified
+    assert alone.passed and not unqualified(alone)
     assert alone.not_checked == ENDS
     assert alone.verdict == (
         f"{len(CLAIMS) - 3} checks passed, 0 failed, 3 skipped "
@@ -88,7 +93,7 @@ def test_what_nothing_was_looked_at_for_is_not_checked(protocol: str, side: str,
 
 def says_so(found: AuditReport, folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     """In every form, also in the one of few words, in which the verdict takes more than a line."""
-    assert found.passed and not found.unqualified and BUT in found.verdict
+    assert found.passed and not unqualified(found) and BUT in found.verdict
     assert BUT in found.to_dict()["verdict"]
     assert BUT in " ".join(found.to_text().split())
     page = " ".join(whole_page(found).split())

@@ -62,9 +62,6 @@ class Tempered(losses.Loss):
     def _residual(self, H: Array, y: Array) -> Array:
         return np.asarray(-y / 1.5 * sigmoid(-y * H / 1.5))
 
-    def _at_zero(self, y: Array) -> Array:
-        return np.full(y.shape, np.log(2.0))
-
 
 @pytest.fixture
 def tempered() -> Iterator[None]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from bench.noise_attacks import noise_for
 from securefed import GeneralisedLinear, OwnGradient, Party, Plain, SettingError
 from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.protocols.agreement import Agreement, Member
@@ -16,7 +17,6 @@ from securefed.protocols.own_gradient.openings import PUBLIC_SCALE, normalised, 
 from securefed.protocols.own_gradient.privacy import (
     epsilon,
     label_privacy,
-    noise_for,
     noise_units,
     participations,
 )

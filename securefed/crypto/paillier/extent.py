@@ -45,9 +45,8 @@ Numbers = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Extent:
-    """The scale and bounds of integers that stand for integer * 2**-fraction_bits.
-
-    `magnitude` bounds the integers, and `bound` the numbers.
+    """Scale and bounds of numbers integer * 2**-fraction_bits: `magnitude` of integers, `bound` of
+    numbers.
     """
 
     fraction_bits: int

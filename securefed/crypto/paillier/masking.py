@@ -99,10 +99,7 @@ class PackedLayout:
 
 
 def horner(item: tuple[mpz, int, list[mpz]]) -> mpz:
-    """Return one ciphertext of sum m_j * 2**(width * j), from (n**2, width, ciphertexts of the m_j).
-
-    It is a top-level function for other processes.
-    """
+    """Return one ciphertext of sum m_j * 2**(width * j), from (n**2, width, ciphertexts of the m_j)."""
     square, width, group = item
     shift = mpz(1) << width
     packed = group[-1]

@@ -103,10 +103,7 @@ def _common_twos(exponents: Integers) -> int:
 
 
 def choose_plan(shape: tuple[int, ...], terms: int, bits: int, width: int) -> Plan:
-    """Return the cheapest plan for exponents of that shape.
-
-    `terms` of them are not 0. Residues take `width` bytes.
-    """
+    """Return the cheapest plan for exponents with `terms` non-zeros and residues of `width` bytes."""
     outputs, rows = shape
     if bits == 1:
         return Plan("direct", 1, float(terms))

@@ -74,10 +74,7 @@ class Ledger:
         self._warned: set[tuple[str, str]] = set()
 
     def fix(self, party: str, block: str) -> None:
-        """Restart the count of a block whose secrets are new.
-
-        Linear algebra alone learns nothing about them from earlier openings.
-        """
+        """Restart the count of a block whose secrets are new."""
         self._current[party, block] = 0
 
     def count(
@@ -90,19 +87,11 @@ class Ledger:
         advisory: bool = False,
         over_attempts: int = 0,
     ) -> None:
-        """Count an opening before it is answered.
+        """Count an opening before it is answered. Raises LedgerRefusal if it would determine the block.
 
-        Parameters
-        ----------
-        over_attempts
-            Equations of this block in all attempts at the run, this opening included; 0 if unknown. A
-            repeated round may open other sums of the same secrets. Refusals and warnings consider all
-            attempts. The entries show this attempt only, as its transcript does.
-
-        Raises
-        ------
-        LedgerRefusal
-            The opening would determine the block.
+        `over_attempts` are the block's equations in all attempts at the run, this opening included; 0 if
+        unknown. A repeated round may open other sums of the same secrets. Refusals and warnings consider all
+        attempts. The entries show this attempt only, as its transcript does.
         """
         key = (party, block)
         total = self._current.get(key, 0) + equations

@@ -110,10 +110,7 @@ def ask(
     single: bool = False,
     width: int | None = None,
 ) -> Mask:
-    """Send an opening request and return the mask.
-
-    `single` records in the transcript that the values belong to single rows.
-    """
+    """Send an opening request and return the mask. `single`: values of single rows, for the transcript."""
     with link.activity("mask"):
         masked, mask = encrypted.mask() if width is None else encrypted.mask_slots(width)
     channel = Channel(link, keys.opener, round_, step)
@@ -139,10 +136,7 @@ async def serve(
     round_: int,
     step: int,
 ) -> None:
-    """Answer one opening request as the key-holder.
-
-    `ledger` is None where the opened values are the run's agreed result.
-    """
+    """Answer one opening request as the key-holder. An agreed result needs no `ledger`."""
     channel = Channel(link, requester, round_, step)
     blob = await channel.hear("opening-request")
     member = next(m for m in agreement.members if m.name == requester)

@@ -53,10 +53,7 @@ async def scores(
     round_: int,
     guard: ScoreGuard,
 ) -> Floats | None:
-    """Run one data party's part of scoring. Return the scores at the label party, else None.
-
-    `guard` gives a scored party's blur.
-    """
+    """Run one data party's part of scoring. Return the scores at the label party, else None."""
     if isinstance(scorer, TransferScorer):
         if keys.own is None:
             raise SettingError("scores: in transfer learning both parties hold keys")

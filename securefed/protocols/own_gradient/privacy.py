@@ -46,7 +46,6 @@ __all__ = [
     "LabelPrivacy",
     "epsilon",
     "label_privacy",
-    "noise_for",
     "noise_units",
     "own_noise",
     "participations",
@@ -105,15 +104,6 @@ def epsilon(noise: float, mechanisms: int, delta: float) -> float:
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if _delta(middle, mu) > delta else (low, middle)
-    return high
-
-
-def noise_for(wanted: float, mechanisms: int, delta: float) -> float:
-    """Return the smallest noise multiplier that keeps epsilon at or below `wanted`."""
-    low, high = 1e-3, 1e6
-    for _ in range(100):
-        middle = sqrt(low * high)
-        low, high = (middle, high) if epsilon(middle, mechanisms, delta) > wanted else (low, middle)
     return high
 
 

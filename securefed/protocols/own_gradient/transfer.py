@@ -55,10 +55,7 @@ class MultipliersOfB(Multipliers):
 
 
 class MultipliersOfA(Multipliers):
-    """A's multipliers of u_i^B and of the rows of S.
-
-    They are q_aj times the derivative of Phi's gradient, plus the alignment term for u_i^B.
-    """
+    """A's multipliers of u_i^B and S: q_aj times Phi's gradient terms, plus alignment for u_i^B."""
 
     def __init__(self, inputs: Array, slope: Array, pull: Array, pulled: Array) -> None:
         self._inputs, self._slope, self._pull, self._pulled = inputs, slope, pull, pulled
@@ -91,14 +88,8 @@ class TransferSide:
     ) -> None:
         """Prepare the side.
 
-        Parameters
-        ----------
-        overlap
-            This party's row numbers of the overlapping rows, in the agreed order.
-        labelled
-            w for the overlapping rows.
-        labels
-            A only: -1, +1 or NaN (unlabelled) for each of this party's rows.
+        `overlap` has this party's row numbers of the overlapping rows, in the agreed order, and `labelled`
+        their w. `labels` (A only) are -1, +1 or NaN (unlabelled) for each of this party's rows.
         """
         self.model = model
         self._features = features

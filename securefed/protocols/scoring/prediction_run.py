@@ -30,14 +30,9 @@ def predict_programs(
 ) -> dict[str, Program]:
     """Return a program for each party of a model whose owners know their parameters.
 
-    The label party's program returns the scores, the others' None.
-
-    Parameters
-    ----------
-    guards
-        Guards of the scored parties. A missing one is made new.
-    rows
-        Rows that a key-holder party opens scores of. None: as many as `features` has.
+    The label party's program returns the scores, the others' None. `guards` are those of the scored parties;
+    a missing one is made new. A key-holder party opens scores of `rows` rows, by default as many as
+    `features` has.
     """
     kept = guards or {}
     if rows is None and features:
@@ -75,10 +70,7 @@ def blind_program(
     mapper: Mapper,
     guard: ScoreGuard | None = None,
 ) -> Program:
-    """Return one party's program for a blind model.
-
-    `features` is None at a helper. `count` is the number of rows.
-    """
+    """Return one party's program for a blind model with `count` rows. A helper has no `features`."""
 
     async def program(link: Link) -> Floats | None:
         note_agreement(link, agreement)

@@ -352,10 +352,7 @@ class Attempt:
             self._tell()
 
     def refuse(self, peer: str, error: IllegalMessage) -> None:
-        """End the attempt because of a message from `peer`.
-
-        The peer learns the reason from the refusal of its call or from our farewell, whichever comes first.
-        """
+        """End the attempt because of a message from `peer`, which learns the reason."""
         with self.changed:
             self._refusals.setdefault(peer, str(error))
             self.fail(error)

@@ -45,10 +45,7 @@ HANDSHAKES = 4
 
 
 class Endpoint:
-    """A party's open port and its lines to peers.
-
-    `listen` is HOST:PORT. Port 0 takes a free one, and `address` says which.
-    """
+    """A party's open port and its lines to peers. `listen` is HOST:PORT; port 0 takes a free one."""
 
     def __init__(
         self,

@@ -168,10 +168,7 @@ class Line:
         return self._proven and size <= min(SMALL, self._limits.chunk_bytes)
 
     def post(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> bytes:
-        """Send a message in one piece and wait at most one beat for its receipt.
-
-        `waited` is its waiting time so far, which counts as communication.
-        """
+        """Send a message in one piece and wait at most one beat for its receipt. `waited`: so far."""
         letter = codec.encode_letter(_departing(envelope, waited), payload)
         return bytes(self._whole(letter, timeout=self._timeouts.beat))
 

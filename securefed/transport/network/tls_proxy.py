@@ -139,10 +139,7 @@ class TlsProxy:
             connection.greets, connection.carrier = True, ""
 
     def arrived(self, name: str) -> tuple[int, float]:
-        """Return the bytes of messages from a party, and when the last came.
-
-        Progress of a large message on a slow line shows here first.
-        """
+        """Return the bytes of messages from a party, partial ones included, and when the last came."""
         with self._lock:
             return self._arrived.get(name, (0, 0.0))
 
