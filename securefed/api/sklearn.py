@@ -63,6 +63,12 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             return GeneralisedLinear(self._loss)
         if self.estimator.warm_start:
             raise SettingError(f"warm_start: {type(self).__name__} begins every fit anew")
+        classes = self._loss == "logistic"
+        if self.estimator._settings().loss_function.binary != classes:
+            raise SettingError(
+                f"loss: {self.estimator.loss!r} given, {type(self).__name__} takes a loss of"
+                f" {'classes' if classes else 'numbers'}, such as {self._loss!r}"
+            )
         return clone(self.estimator)  # type: ignore[no-any-return]
 
     def _groups(self, X: Any) -> dict[str, list[int]]:

@@ -73,6 +73,17 @@ def test_a_grid_needs_no_estimator() -> None:
     assert VerticalRegressor().set_params(estimator__l2=0.2).estimator.loss == "linear"
 
 
+def test_a_loss_of_the_other_kind_is_refused() -> None:
+    with pytest.raises(
+        SettingError, match="loss: 'linear' given, VerticalClassifier takes a loss of classes"
+    ):
+        VerticalClassifier(COLUMNS, estimator=plain("linear")).fit(TABLE, LABELS)
+    with pytest.raises(
+        SettingError, match="loss: 'logistic' given, VerticalRegressor takes a loss of numbers"
+    ):
+        VerticalRegressor(COLUMNS, estimator=plain()).fit(TABLE, LABELS)
+
+
 def test_coefficients_come_in_the_order_of_the_table() -> None:
     table, target = load_diabetes(return_X_y=True)
     number = VerticalRegressor({"a": [9, 0], "b": [3, 4]}, estimator=plain("linear", rounds=3))
