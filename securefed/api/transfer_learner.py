@@ -130,7 +130,8 @@ class TransferLearner(Federated):
         """Return a metric (accuracy if None) on people of B whose labels A knows."""
         self._fitted()
         a, b = _pair(parties)
-        return super().score(align([a, b], a.name), metric)
+        # In B's order, as for `predict`, so that the score ledger counts the same question once.
+        return super().score(align([a, b], b.name), metric)
 
     def _to_compare(self, parties: Sequence[Party]) -> Party:
         return label_party(parties)
