@@ -14,7 +14,7 @@ from securefed import Blind, GeneralisedLinear, OwnGradient, TransferLearner
 from securefed.errors import SettingError
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrtParties
 from securefed.settings import LinearSettings, TransferSettings
-from securefed.settings.describe import party_toml, settings_tables
+from securefed.settings.describe import party_toml
 from securefed.settings.party import read_party_file
 from securefed.settings.run import RunSettings, run_settings
 from securefed.transport.identity import Identity
@@ -298,11 +298,3 @@ def test_the_template_shows_the_defaults() -> None:
     settings = {name: each for name, each in run_settings("linear").items() if each.default is not None}
     assert len(settings) > 15
     assert {name: shown[name] for name in settings} == {name: e.default for name, e in settings.items()}
-
-
-def test_the_tables_in_the_docs_are_those_of_the_declarations() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
-    start, end = "<!-- settings: generated -->\n", "<!-- end of settings -->"
-    assert page.split(start)[1].split(end)[0].strip() == settings_tables().strip(), (
-        "make docs/reference.md anew"
-    )
