@@ -1,4 +1,4 @@
-"""Credit-FTL with nothing revealed: parties as in TransferLearner(reveal="nothing"), ready for the bench.
+"""Credit-FTL with nothing revealed: parties as in TransferLearner(protection=Blind()), ready for the bench.
 
 Features are those that a party without `transform` gets: splines and one-hot, fitted on its own people, and
 random waves. A "plain" run makes the same steps on the same numbers in the clear, without parties: the rounds
