@@ -82,7 +82,7 @@ def test_torch_modules_train_in_plain_and_can_be_cloned() -> None:
     start = mine.parameters
     model = plain(local_model={"p0": mine}, rounds=20)
     copy = clone(model)
-    assert copy.local_model["p0"] is not mine
+    assert copy.protection.local_model["p0"] is not mine
     assert copy.fit(parties()).score(parties()) > 0.8
     assert np.array_equal(mine.parameters, start)
     with pytest.raises(ValueError, match="torch modules run only in scheme"):

@@ -22,7 +22,7 @@ def interrupted(fleet: Make, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """Two parties that were stopped in the middle: the bank by Ctrl-C, the shop by losing it."""
     monkeypatch.setenv("SECUREFED_PASSPHRASE", PASSPHRASE)
     made = fleet({"shop": 2, "bank": 2}, **SETTINGS)
-    made.settings("shop", {"wait": 5})
+    made.settings("shop", {"wait": 5, "patience": 30})
     made.start("bank")
     made.until("bank", bool)  # it listens, and the shop need not wait for it
     made.start("shop")
