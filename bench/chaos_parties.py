@@ -168,7 +168,9 @@ class Fleet:
             shutil.rmtree(self.folder / name / "runs", ignore_errors=True)
             (self.folder / f"{name}.log").unlink(missing_ok=True)
             # Every run is the first that these people are scored in; over its restarts the count goes on.
-            (self.folder / name / SCORE_LEDGER).unlink(missing_ok=True)
+            ledger = self.folder / name / SCORE_LEDGER
+            for path in (ledger, ledger.with_suffix(".mark")):
+                path.unlink(missing_ok=True)
         for wire in self.wires.values():
             wire.mend()
 
