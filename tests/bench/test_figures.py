@@ -84,7 +84,7 @@ def test_one_step_for_every_number_of_parties_is_one_step() -> None:
     for case in party_cases(quick=True):
         assembly = build(case.specs[0]).assembly
         assert isinstance(assembly, LinearAssembly)
-        rate = assembly.learning_rate
+        rate = assembly.settings.learning_rate
         assert callable(rate)
         rates.setdefault(case.panel.split(", ", 1)[1], []).append(rate(3))
     same, papers = rates.values()
