@@ -40,7 +40,9 @@ CREDIT_ROWS = 2000
 CLINIC = (1, 4, 8, 9)
 """Mean texture, smoothness, symmetry and fractal dimension: no measure of size, which says most.
 
-Chosen among four sets of columns, by unprotected models, so that the gain over the clinic alone is easy to see."""
+Chosen among four sets of columns, by unprotected models, so that the gain over the clinic alone is easy to
+see.
+"""
 
 
 @dataclass(frozen=True)
