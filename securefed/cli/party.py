@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from securefed.cli import passphrase as phrases
 from securefed.cli.entry import OUT_OF_MEMORY, Stopped, is_user_error
 from securefed.cli.foreground import in_foreground, waiting_note
 from securefed.cli.terminal import MOST_LINE, Progress, Terminal
-from securefed.crypto import Mapper
-from securefed.data.columns import Columns
 from securefed.engine import WorkerDied, started_engine
 from securefed.errors import SecurefedError, plain_text
 from securefed.files import StorageError, check_writable, only_process, write_json
@@ -28,19 +27,16 @@ from securefed.process.attempts import (
 from securefed.process.checkpoints import remove_folder
 from securefed.process.endpoint import check_certificates, load_keys, open_endpoint, why_it_ended
 from securefed.process.keys import PartyKeys
-from securefed.process.own_data import OwnData, load_data
+from securefed.process.own_data import load_data
 from securefed.process.party_run import DataSession, KeyHolderSession, Session
-from securefed.process.transcripts import Events
+from securefed.process.score_file import score_guard
+from securefed.process.transcripts import Events, Listener
 from securefed.protocols.objectives import trust_lines
 from securefed.report.page import REASONS, seconds, size
 from securefed.report.rundir import RunDirectory
 from securefed.report.summary import PartyAccount
-from securefed.report.timeline import RoundPoint
 from securefed.settings.party import PartyFile, read_party_file
-from securefed.transport.network import PeerGone, Waiting
-
-if TYPE_CHECKING:
-    from securefed.cli.watch import Board
+from securefed.transport.network import PeerGone
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
@@ -59,6 +55,7 @@ examples:
   securefed party bank/party.toml --resume   after an interruption, or for a first start
   securefed party bank/party.toml --restart  delete the run and start again (all parties must)
   securefed party bank/party.toml --watch    print a local address that shows progress in a browser
+  securefed party bank/party.toml --metrics 9464    serve figures for Prometheus on 127.0.0.1:9464
 
 The passphrase of the keys comes from --passphrase-file, SECUREFED_PASSPHRASE or a prompt."""
 
@@ -74,6 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show the report to a browser on this machine while the run goes on",
     )
+    parser.add_argument(
+        "--metrics",
+        metavar="ADDRESS",
+        help="serve /metrics (Prometheus), /health and /ready at HOST:PORT, or at this PORT of 127.0.0.1",
+    )
     phrases.add_argument(parser)
 
 
@@ -88,25 +90,20 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     data = None if party.is_key_holder else load_data(party)
     passphrase = phrases.read_passphrase(args.passphrase_file)
     keys = load_keys(party, passphrase)
-    with (
-        in_foreground(terminal),
-        only_process(RunDirectory(party.run_folder, party.own.name).lock),
-        started_engine(party.own.engine, party.shared.scheme) as mapper,
-        Events(args.events) as events,
-        ExitStack() as watching,
-    ):
-        board = None
-        if args.watch:
-            from securefed.cli.watch import Board, serve
-
-            board = Board(party)
-            address = watching.enter_context(serve(board.page))
-            terminal.result(f"watch       {address} (on this machine only, until the run is over)")
-        display = _Display(terminal, party, board)
-        session = _session(party, keys, mapper, data, display, events)
+    with ExitStack() as stack:
+        stack.enter_context(in_foreground(terminal))
+        stack.enter_context(only_process(RunDirectory(party.run_folder, party.own.name).lock))
+        mapper = stack.enter_context(started_engine(party.own.engine, party.shared.scheme))
+        display = _Display(terminal, party)
+        listeners = [display.on_event, *_served(args, party, keys, terminal, stack)]
+        events = stack.enter_context(Events(args.events, listeners))
+        if data is None:
+            session: Session = KeyHolderSession(party, keys, mapper, events)
+        else:
+            session = DataSession(party, keys, mapper, *data, events)
         check_folder(session, args.resume, args.restart)
         try:
-            account = _take_part(session, keys, terminal, display, events, restart=args.restart)
+            account = _take_part(session, keys, terminal, display, restart=args.restart)
         except (KeyboardInterrupt, MemoryError, PeerGone, StorageError, WorkerDied) as error:
             text = _how_to_go_on(args.file, session, error)
             events.tell("stopped" if isinstance(error, KeyboardInterrupt) else "failed", reason=text, exit=1)
@@ -128,65 +125,52 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def _session(
-    party: PartyFile,
-    keys: PartyKeys,
-    mapper: Mapper,
-    data: tuple[OwnData, Columns, str] | None,
-    display: _Display,
-    events: Events,
-) -> Session:
-    def follow(point: RoundPoint) -> None:
-        display.on_round(point)
-        events.tell(
-            "round",
-            round=point.number + 1,
-            rounds=party.shared.settings.rounds,
-            metric=point.metric,
-            computation=point.computation,
-            communication=point.communication,
-            sent=point.sent,
-            received=point.received,
-        )
-
-    if data is None:
-        session: Session = KeyHolderSession(party, keys, mapper, follow=follow, events=events)
-    else:
-        session = DataSession(party, keys, mapper, *data, follow=follow, events=events)
-    session.following, session.note = display.begin, display.note
-    return session
+def _served(
+    args: argparse.Namespace, party: PartyFile, keys: PartyKeys, terminal: Terminal, stack: ExitStack
+) -> list[Listener]:
+    """Serve what --watch and --metrics ask for; return who has to hear of events for that."""
+    listeners: list[Listener] = []
+    address = args.metrics or party.own.metrics
+    if args.watch or address:
+        from securefed.cli.watch import Board, Monitor, serve_metrics, serve_page
+    if args.watch:
+        board = Board(party)
+        listeners.append(board.on_event)
+        page = stack.enter_context(serve_page(board.page))
+        terminal.result(f"watch       {page} (on this machine only, until the run is over)")
+    if address:
+        scored = not party.is_label_party and not party.is_key_holder
+        ledger = score_guard(party, keys).ledger
+        monitor = Monitor(party, lambda: ledger.total_bits if scored else None)
+        listeners.append(monitor.on_event)
+        base = stack.enter_context(serve_metrics(monitor, address))
+        terminal.say(f"metrics at {base}/metrics, state at {base}/ready and {base}/health")
+    return listeners
 
 
 def _take_part(
-    session: Session,
-    keys: PartyKeys,
-    terminal: Terminal,
-    display: _Display,
-    events: Events,
-    *,
-    restart: bool,
+    session: Session, keys: PartyKeys, terminal: Terminal, display: _Display, *, restart: bool
 ) -> PartyAccount:
-    party = session.party
+    party, events = session.party, session.events
     with open_endpoint(party, keys) as endpoint:
-        if restart:
-            throw_away(session)
-        others = [name for name in party.shared.everybody if name != party.own.name]
-        terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting {', '.join(others)}")
-        events.tell("listening", address=endpoint.address)
-        account, over = run_session(
-            session,
-            endpoint,
-            tell=terminal.warn,
-            on_wait=display.waiting,
-            events=events,
-            check=lambda: check_certificates(party, keys.identity.certificate),
-        )
-        display.close()
-        write_run(session, account)
-        if over:
-            account = close_run(endpoint, session, account, others)
+        events.tell("opened", endpoint=endpoint)
+        try:
+            if restart:
+                throw_away(session)
+            others = list(party.peers)
+            terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting {', '.join(others)}")
+            events.tell("listening", address=endpoint.address)
+            account, over = run_session(
+                session, endpoint, check=lambda: check_certificates(party, keys.identity.certificate)
+            )
+            display.close()
             write_run(session, account)
-            remove_folder(session.directory.checkpoints)
+            if over:
+                account = close_run(endpoint, session, account, others)
+                write_run(session, account)
+                remove_folder(session.directory.checkpoints)
+        finally:
+            events.tell("closing")
     return account
 
 
@@ -267,9 +251,19 @@ def _how_to_go_on(file: Path, session: Session, error: BaseException) -> str:
 class _Display:
     """The progress of a run, for a person."""
 
-    def __init__(self, terminal: Terminal, party: PartyFile, board: Board | None) -> None:
-        self._terminal, self._party, self._board = terminal, party, board
+    def __init__(self, terminal: Terminal, party: PartyFile) -> None:
+        self._terminal, self._party = terminal, party
         self._progress: Progress | None = None
+
+    def on_event(self, event: str, facts: Mapping[str, Any]) -> None:
+        if event == "training":
+            self._begin(facts["start"], facts["rows"])
+        elif event == "round":
+            self._on_round(facts)
+        elif event == "note":
+            self._terminal.warn(facts["text"])
+        elif event == "waiting":
+            self._line().note(waiting_note(facts["waiting"]))
 
     def _line(self) -> Progress:
         if self._progress is None:
@@ -277,35 +271,22 @@ class _Display:
             self._progress = self._terminal.progress(total, f"{self._party.own.name}: round")
         return self._progress
 
-    def begin(self, done: int, rows: int) -> None:
+    def _begin(self, done: int, rows: int) -> None:
         settings = self._party.shared
-        if self._board is not None:
-            self._board.begin(done, rows)
         self._terminal.say(
             f"{'going on after round ' + str(done) if done else 'training'} on {rows:,} common rows, "
             f"{settings.scheme}, reveals {settings.reveal}"
         )
         self._line().begin(done)
 
-    def on_round(self, point: RoundPoint) -> None:
-        if self._board is not None:
-            self._board.on_round(point)
-        metric = (
-            "" if point.metric is None else f"{self._party.shared.settings.metric_name} {point.metric:.4f}  "
-        )
+    def _on_round(self, facts: Mapping[str, Any]) -> None:
+        name, metric = self._party.shared.settings.metric_name, facts["metric"]
+        quality = "" if metric is None else f"{name} {metric:.4f}  "
         self._line().step(
-            point.number + 1,
-            f"{metric}sent {size(point.sent)}  comp {seconds(point.computation)}  "
-            f"comm {seconds(point.communication)}",
+            facts["round"],
+            f"{quality}sent {size(facts['sent'])}  comp {seconds(facts['computation'])}  "
+            f"comm {seconds(facts['communication'])}",
         )
-
-    def note(self, text: str) -> None:
-        self._terminal.warn(text)
-
-    def waiting(self, waiting: Waiting) -> None:
-        if self._board is not None:
-            self._board.waiting(waiting)
-        self._line().note(waiting_note(waiting))
 
     def close(self) -> None:
         if self._progress is not None:

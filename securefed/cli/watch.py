@@ -1,33 +1,43 @@
-"""`securefed party --watch`: the report of a run while it goes on, for a browser on the same machine.
+"""What others may see of a run while it goes on, over HTTP: a page for people, and figures for monitoring.
 
-Served on the loopback address alone, under a name drawn at random, to be read only: there is nothing that a
-request can change. A page of another site that finds the port does not know the name, and one that makes its
-own name point here (DNS rebinding) is refused by the Host header. It shows what `report.html` shows, and
-nothing of data, parameters or keys.
+    securefed party --watch             the report, for a browser on the same machine, under a random name
+    securefed party --metrics ADDRESS   /metrics (Prometheus text format), /health and /ready
+
+There is nothing that a request can change, and nothing of data, people, parameters or keys in an answer. Both
+take GET alone, with at most 4 kB of request. On a loopback address a page of another site that makes its own
+name point here (DNS rebinding) is refused by the Host header.
 """
 
 from __future__ import annotations
 
 import hmac
+import io
+import json
 import secrets
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from html import escape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 
 from securefed.cli.foreground import waiting_note
 from securefed.cli.terminal import clock
 from securefed.crypto import protects
+from securefed.errors import SettingError
 from securefed.report.page import render
 from securefed.report.timeline import RoundPoint, Timeline
 from securefed.settings.party import PartyFile
+from securefed.transport.identity import parse_address
 from securefed.transport.network import Waiting
 from securefed.versions import versions
 
-__all__ = ["Board", "serve"]
+__all__ = ["Board", "Monitor", "serve", "serve_metrics", "serve_page"]
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
@@ -36,10 +46,26 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MOST_REQUEST = 4096
+REQUEST_SECONDS = 2.0
+"""For all of a request, so that a slow caller does not keep others out."""
+STATES = ("starting", "waiting", "aligning", "training", "finished", "failed")
+READY = ("aligning", "training", "finished")
+AFTER = {
+    "opened": "waiting",
+    "met": "aligning",
+    "training": "training",
+    "interrupted": "waiting",
+    "finished": "finished",
+    "stopped": "failed",
+    "failed": "failed",
+}
+"""The state of a party after an event (securefed.process.recording)."""
 
 
 class Board:
-    """What is known of a run so far; rounds come from one thread, requests from others."""
+    """The report of a run so far. Events come from one thread, requests from others."""
 
     def __init__(self, party: PartyFile, now: Callable[[], float] = time.monotonic) -> None:
         self._party, self._now = party, now
@@ -49,22 +75,20 @@ class Board:
         self._waiting: Waiting | None = None
         self._met = False
 
-    def begin(self, done: int, rows: int) -> None:
+    def on_event(self, event: str, facts: Mapping[str, Any]) -> None:
         with self._lock:
-            self._from, self._rows, self._began = done, rows, self._now()
-            self._met, self._waiting = True, None
-
-    def on_round(self, point: RoundPoint) -> None:
-        with self._lock:
-            self._points = [each for each in self._points if each.number < point.number] + [point]
-            self._met, self._waiting = True, None
-
-    def waiting(self, waiting: Waiting) -> None:
-        with self._lock:
-            self._waiting = waiting
+            if event == "training":
+                self._from, self._rows, self._began = facts["start"], facts["rows"], self._now()
+            elif event == "round":
+                point = point_of(facts)
+                self._points = [each for each in self._points if each.number < point.number] + [point]
+            if event in ("training", "round"):
+                self._met, self._waiting = True, None
+            elif event == "waiting":
+                self._waiting = facts["waiting"]
 
     def page(self) -> str:
-        """The report as of now."""
+        """Return the report as of now."""
         with self._lock:
             points, live = list(self._points), self._live()
         shared, own = self._party.shared, self._party.own.name
@@ -113,8 +137,10 @@ class Board:
             each = (self._now() - self._began) / fresh
             left = f", about {clock(each * (rounds - done))} left"
         away = self._waiting.peer if self._waiting is not None and self._waiting.moved is None else None
-        peers = [name for name in self._party.shared.everybody if name != self._party.own.name]
-        words = {name: "away" if name == away else "here" if self._met else "not met yet" for name in peers}
+        words = {
+            name: "away" if name == away else "here" if self._met else "not met yet"
+            for name in _peers(self._party)
+        }
         present = ", ".join(f"{name} {word}" for name, word in words.items())
         note = "" if self._waiting is None else f"<p>{escape(waiting_note(self._waiting))}</p>"
         return (
@@ -123,37 +149,267 @@ class Board:
         )
 
 
+def _peers(party: PartyFile) -> list[str]:
+    return [name for name in party.shared.everybody if name != party.own.name]
+
+
+def point_of(facts: Mapping[str, Any]) -> RoundPoint:
+    """Return what the event `round` tells."""
+    rest = {name: value for name, value in facts.items() if name not in ("round", "rounds")}
+    return RoundPoint(facts["round"] - 1, **rest)
+
+
+class Monitor:
+    """State and figures of a party's process. Events come from one thread, requests from another."""
+
+    def __init__(
+        self, party: PartyFile, ledger_bits: Callable[[], int | None], now: Callable[[], float] = time.time
+    ) -> None:
+        """`ledger_bits`: what scores have told of this party's people at most; None: it is not scored."""
+        self._party, self._ledger_bits, self._now = party, ledger_bits, now
+        self._state, self._started, self._moved = "starting", now(), 0.0
+        self._attempts = self._interruptions = self._start = self._rows = 0
+        self._point = RoundPoint(-1, 0.0, 0.0, 0, 0)
+        self._bits: int | None = None
+        self._messages: Counter[tuple[str, str]] = Counter()
+        self._bytes: Counter[tuple[str, str]] = Counter()
+        self._present: Callable[[], Collection[str]] = tuple
+        self._threads: tuple[threading.Thread, ...] = ()
+        self._lock = threading.Lock()
+
+    def on_event(self, event: str, facts: Mapping[str, Any]) -> None:
+        bits = self._ledger_bits() if event in ("training", "round", "finished") else self._bits
+        with self._lock:
+            self._state, self._bits = AFTER.get(event, self._state), bits
+            if event == "message" and facts["entry"].event in ("sent", "received"):
+                entry = facts["entry"]
+                self._messages[entry.event, entry.peer] += 1
+                self._bytes[entry.event, entry.peer] += entry.bytes
+            elif event == "round":
+                self._point, self._moved = point_of(facts), self._now()
+            elif event == "training":
+                self._start, self._rows = facts["start"], facts["rows"]
+            elif event == "attempt":
+                self._attempts += 1
+            elif event == "interrupted":
+                self._interruptions += 1
+            elif event == "opened":
+                self._present = facts["endpoint"].present
+                running = threading.enumerate()
+                self._threads = tuple(each for each in running if each.name.startswith("securefed"))
+            elif event == "closing":
+                self._present, self._threads = tuple, ()
+
+    def answer(self, path: str) -> Answer | None:
+        """Return the answer to a GET of this path."""
+        with self._lock:
+            if path == "/metrics":
+                text = "".join(self._families())
+                return Answer(200, "text/plain; version=0.0.4; charset=utf-8", text)
+            if path == "/health":
+                dead = sorted(each.name for each in self._threads if not each.is_alive())
+                return _json(503 if dead else 200, {"healthy": not dead, "dead_threads": dead})
+            if path == "/ready":
+                return self._ready()
+        return None
+
+    def _done(self) -> int:
+        return max(self._start, self._point.number + 1)
+
+    def _ready(self) -> Answer:
+        present, ready = self._present(), self._state in READY
+        facts = {
+            "ready": ready,
+            "state": self._state,
+            "round": self._done(),
+            "rounds": int(self._party.shared.settings.rounds),
+            "waiting_for": [name for name in _peers(self._party) if name not in present],
+        }
+        return _json(200 if ready else 503, facts)
+
+    def _families(self) -> Iterator[str]:
+        """Yield each metric with its help, type and samples."""
+        party, present, point = self._party, self._present(), self._point
+        peers = _peers(party)
+        packages = versions()
+        build = {"version": packages["securefed"], "python": packages["python"]}
+        build |= {"party": party.own.name, "run": party.shared.name}
+        yield _family("build_info", "gauge", "Release and run of this party.", [(build, 1)])
+        states = [({"state": each}, int(each == self._state)) for each in STATES]
+        yield _family("state", "gauge", "1 for the state that this party is in.", states)
+        up = [({"peer": name}, int(name in present)) for name in peers]
+        yield _family("peer_up", "gauge", "1 for a peer that answers.", up)
+        for name, kind, about, value in (
+            ("start_time_seconds", "gauge", "Unix time when this process began.", self._started),
+            ("last_round_time_seconds", "gauge", "Unix time of the last round; 0: none yet.", self._moved),
+            ("rounds", "gauge", "Rounds that are done.", self._done()),
+            ("rounds_planned", "gauge", "Rounds of the whole run.", int(party.shared.settings.rounds)),
+            ("rows", "gauge", "Rows that the run trains on.", self._rows),
+            ("attempts_total", "counter", "Meetings of all parties that were tried.", self._attempts),
+            ("interruptions_total", "counter", "Meetings that broke off.", self._interruptions),
+            ("computation_seconds", "gauge", "Computation of the run so far.", point.computation),
+            ("communication_seconds", "gauge", "Communication of the run so far.", point.communication),
+        ):
+            yield _family(name, kind, about, [({}, value)])
+        if self._bits is not None:
+            about = "Bits that scores have told of this party's people at most, over all its runs."
+            yield _family("score_ledger_bits", "gauge", about, [({}, self._bits)])
+        for event in ("sent", "received"):
+            for what, counts in (("messages", self._messages), ("bytes", self._bytes)):
+                samples = [({"peer": name}, counts[event, name]) for name in peers]
+                about = f"{what.capitalize()} {event}, alignment and repetitions included."
+                yield _family(f"{event}_{what}_total", "counter", about, samples)
+
+
+def _family(name: str, kind: str, about: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> str:
+    lines = [f"# HELP securefed_{name} {about}", f"# TYPE securefed_{name} {kind}"]
+    for labels, value in samples:
+        inner = ",".join(f'{key}="{_escaped(each)}"' for key, each in labels.items())
+        lines.append(f"securefed_{name}{{{inner}}} {value}" if inner else f"securefed_{name} {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+# HTTP
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer to a request."""
+
+    status: int
+    content_type: str
+    text: str
+
+
+def _json(status: int, facts: Mapping[str, Any]) -> Answer:
+    return Answer(status, "application/json", json.dumps(facts) + "\n")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Reads one bounded request and answers it."""
+
+    server_version, sys_version = "securefed", ""
+
+    def __init__(self, answer: Callable[[str], Answer | None], *arguments: Any) -> None:
+        self._answer = answer
+        super().__init__(*arguments)
+
+    def handle(self) -> None:
+        self.requestline, self.request_version, self.command = "", "HTTP/1.0", ""
+        head = _request_head(self.connection)
+        if head is None:
+            self.send_error(431)
+            return
+        self.rfile = io.BytesIO(head)
+        super().handle()
+
+    def do_GET(self) -> None:
+        answer = self._answer(self.path) if self._at_home() else None
+        if answer is None:
+            self.send_error(404)
+            return
+        body = answer.text.encode()
+        self.send_response(answer.status)
+        for key, value in {**HEADERS, "Content-Type": answer.content_type}.items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _at_home(self) -> bool:
+        """Whether the request came for a name of this machine; behind a public address every name will do."""
+        own, own_port = self.connection.getsockname()[:2]
+        if own not in LOOPBACK:
+            return True
+        host, _, port = self.headers.get("Host", "").rpartition(":")
+        return host.strip("[]") in LOOPBACK and port == str(own_port)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: addresses with a secret name in them are not for logs."""
+
+
+def _request_head(connection: socket.socket) -> bytes | None:
+    """Return a request up to its blank line; None if it is too large or too slow."""
+    head, deadline = b"", time.monotonic() + REQUEST_SECONDS
+    while b"\r\n\r\n" not in head:
+        left = deadline - time.monotonic()
+        if left <= 0 or len(head) > MOST_REQUEST:
+            return None
+        connection.settimeout(left)
+        try:
+            piece = connection.recv(MOST_REQUEST)
+        except TimeoutError:
+            return None
+        if not piece:
+            return head
+        head += piece
+    connection.settimeout(REQUEST_SECONDS)
+    return head if len(head) <= MOST_REQUEST else None
+
+
+class _OneThread(HTTPServer):
+    """A server that answers one request after the other; a caller who breaks off leaves no trace."""
+
+    allow_reuse_address = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing."""
+
+
+class _ManyThreads(ThreadingHTTPServer):
+    """A server for browsers, which open connections before they need them."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing."""
+
+
 @contextmanager
-def serve(page: Callable[[], str]) -> Iterator[str]:
-    """The address at which `page` is shown, until the block ends."""
-    name = secrets.token_urlsafe(18)
+def serve(
+    answer: Callable[[str], Answer | None], host: str = "127.0.0.1", port: int = 0, *, browsers: bool = False
+) -> Iterator[str]:
+    """Serve `answer` in a daemon thread until the block ends; yield the address."""
+    kind = _ManyThreads if browsers else _OneThread
 
-    class Handler(BaseHTTPRequestHandler):
-        server_version, sys_version = "securefed", ""
+    class Server(kind):  # type: ignore[misc,valid-type]
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
-        def do_GET(self) -> None:
-            port = server.server_port
-            at_home = self.headers.get("Host", "") in (f"127.0.0.1:{port}", f"localhost:{port}")
-            if not at_home or not hmac.compare_digest(self.path.encode(), f"/{name}/".encode()):
-                self.send_error(404)
-                return
-            body = page().encode()
-            self.send_response(200)
-            for key, value in {**HEADERS, "Content-Type": "text/html; charset=utf-8"}.items():
-                self.send_header(key, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Addresses with the name in them are not for logs."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, name="securefed-watch", daemon=True)
+    try:
+        server = Server((host, port), partial(Handler, answer))
+    except OSError as error:
+        raise SettingError(f"metrics: {host}:{port} cannot be used: {error.strerror or error}") from None
+    with server:
+        thread = threading.Thread(target=server.serve_forever, name="securefed-http", daemon=True)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/{name}/"
+            yield f"http://{f'[{host}]' if ':' in host else host}:{server.server_address[1]}"
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def serve_page(page: Callable[[], str]) -> Iterator[str]:
+    """Serve a page on the loopback address, under a name that nobody can guess; yield its address."""
+    name = secrets.token_urlsafe(18)
+
+    def answer(path: str) -> Answer | None:
+        if not hmac.compare_digest(path.encode(), f"/{name}/".encode()):
+            return None
+        return Answer(200, "text/html; charset=utf-8", page())
+
+    with serve(answer, browsers=True) as address:
+        yield f"{address}/{name}/"
+
+
+@contextmanager
+def serve_metrics(monitor: Monitor, address: str) -> Iterator[str]:
+    """Serve /metrics, /health and /ready at HOST:PORT, or at a port of the loopback address."""
+    host, port = parse_address(f"127.0.0.1:{address}" if address.isdecimal() else address)
+    with serve(monitor.answer, host, port) as base:
+        yield base

@@ -22,7 +22,6 @@ from securefed.process.alignment import ALIGNMENT_KINDS, COUNT_BYTES
 from securefed.process.endpoint import may_return, why_it_ended
 from securefed.process.party_run import DataSession, Session
 from securefed.process.signing import Signatures
-from securefed.process.transcripts import Events
 from securefed.protocols.messages import KINDS, fixed_sizes
 from securefed.report.page import render
 from securefed.report.summary import PartyAccount
@@ -75,7 +74,8 @@ def check_folder(session: Session, resume: bool, restart: bool) -> None:
     if store.aligned and isinstance(session, DataSession):
         session.check_unchanged()
     for path in store.set_aside_damaged():
-        session.note(f"{path} is damaged and was set aside; an older checkpoint is used")
+        text = f"{path} is damaged and was set aside; an older checkpoint is used"
+        session.events.tell("note", text=text)
     session.standing()  # a damaged checkpoint is found before anybody is called
 
 
@@ -111,20 +111,22 @@ def run_session(
     session: Session,
     endpoint: Endpoint,
     *,
-    tell: Callable[[str], None],
-    on_wait: Callable[[Waiting], None],
-    events: Events,
     check: Callable[[], None] = lambda: None,
 ) -> tuple[PartyAccount, bool]:
     """Make attempts until the run is over, or nothing moves for as long as this party waits for others.
 
-    `tell` gets a line for each interruption, and `check` may refuse to go on after one. The second value says
-    whether the run is known to be over for all. A party that is done itself stays until then, since others
-    may need it to repeat their last round, and is content after a while if nobody comes.
+    `check` may refuse to go on after an interruption. The second value says whether the run is known to be
+    over for all. A party that is done stays until then, since others may need it to repeat their last round.
+    It is content after a while if nobody comes.
     """
-    normal = endpoint.timeouts
+    normal, events = endpoint.timeouts, session.events
     attempts = Attempts(normal.join)
+
+    def on_wait(waiting: Waiting) -> None:
+        events.tell("waiting", waiting=waiting)
+
     while True:
+        events.tell("attempt")
         done = session.finished_before()
         endpoint.timeouts = normal if done is None else replace(normal, join=min(normal.join, DONE_SECONDS))
         try:
@@ -148,7 +150,8 @@ def run_session(
                 raise
             check()
             attempts.interrupted(gone, (session.store.aligned, session.last_round))
-            tell(f"{why_it_ended(gone)}; going back to round {session.last_round} and waiting for it")
+            again = f"going back to round {session.last_round} and waiting for it"
+            events.tell("note", text=f"{why_it_ended(gone)}; {again}")
             events.tell("interrupted", peer=gone.peer, reason=str(gone), last_round=session.last_round)
         else:
             if session.refused is not None:

@@ -51,7 +51,7 @@ from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.report.rundir import RunDirectory
 from securefed.report.summary import PartyAccount
-from securefed.report.timeline import RoundPoint, Timeline
+from securefed.report.timeline import Timeline
 from securefed.settings.party import PartyFile
 from securefed.transport import Link, Path, Transcript
 from securefed.transport.network import NetworkLink
@@ -63,7 +63,6 @@ LITTLE = 0.05
 """A smaller part of the own people in common is told, with what may be said of the ids."""
 
 T = TypeVar("T")
-Follow = Callable[[RoundPoint], None]
 
 
 class _AllRefuse(Exception):
@@ -77,9 +76,7 @@ class _AllRefuse(Exception):
 class Session(ABC):
     """What parties with and without data have in common."""
 
-    def __init__(
-        self, party: PartyFile, keys: PartyKeys, mapper: Mapper, *, follow: Follow, events: Events
-    ) -> None:
+    def __init__(self, party: PartyFile, keys: PartyKeys, mapper: Mapper, events: Events) -> None:
         self.party, self.shared, self.name = party, party.shared, party.own.name
         self.directory = RunDirectory(party.run_folder, self.name)
         self.store = CheckpointStore(
@@ -95,11 +92,7 @@ class Session(ABC):
         """Once the run is over here."""
         self.refused: SecurefedError | None = None
         """Why this run cannot be. All parties see it alike; each ends its program well and says it itself."""
-        self.note: Callable[[str], None] = lambda text: None
-        """Told what a person may want to know before the run is over."""
-        self.following: Callable[[int, int], None] | None = None
-        """Told (rounds done, rows) when the training of an attempt begins."""
-        self.keys, self._mapper, self._follow, self._events = keys, mapper, follow, events
+        self.keys, self._mapper, self.events = keys, mapper, events
         self._said, self._shapes = ResumeState(0), dict[str, str]()
         self._started = time.monotonic()
 
@@ -126,6 +119,7 @@ class Session(ABC):
     async def attempt(self, link: Link) -> None:
         """The program of one meeting."""
         self.begun = True
+        self.events.tell("met")
         if not isinstance(link, NetworkLink):
             raise SettingError("a session runs over the network; in one process the estimators do the same")
         standings = {
@@ -166,7 +160,7 @@ class Session(ABC):
     ) -> tuple[FileTranscript, RunTotals]:
         """The transcript goes on in its file, and the sums where they stood."""
         if decision.start is None:
-            made = start_transcript(self.directory.transcript, self.name, self.shared.name)
+            made = start_transcript(self.directory.transcript, self.name, self.shared.name, self.events)
             link.transcript = made
             return made, RunTotals(alignment=link.paused)
         tally, entries, start = RunTotals(), None, decision.start
@@ -180,10 +174,11 @@ class Session(ABC):
             start,
             entries,
             evaluates=start > 0 and agreement.evaluates_after(start - 1),
+            events=self.events,
         )
         link.transcript = made
         tally.timeline.resumed(made)
-        self._events.tell("resumed", start=decision.start)
+        self.events.tell("resumed", start=decision.start)
         return made, tally
 
     def _tally(self, rounds: int) -> RunTotals:
@@ -207,9 +202,7 @@ class Session(ABC):
 
     def _begin(self, decision: ResumePlan, agreement: Agreement) -> None:
         start = decision.start or 0
-        self._events.tell("training", rows=agreement.batches.rows, start=start)
-        if self.following is not None:
-            self.following(start, agreement.batches.rows)
+        self.events.tell("training", rows=agreement.batches.rows, start=start)
 
     def _settle(
         self, instance: str, agreement: Agreement, rounds: int, reason: Reason, tally: RunTotals, path: Path
@@ -318,11 +311,9 @@ class DataSession(Session):
         data: OwnData,
         preparation: Columns,
         digest: str,
-        *,
-        follow: Follow,
         events: Events,
     ) -> None:
-        super().__init__(party, keys, mapper, follow=follow, events=events)
+        super().__init__(party, keys, mapper, events)
         self._data, self._preparation, self._digest = data, preparation, digest
         self._columns = data.features.shape[1]
         model = make_model(self.shared, self.name, self._columns, 0)
@@ -395,7 +386,7 @@ class DataSession(Session):
             tally,
             link,
             judges=self.party.is_label_party,
-            follow=self._follow,
+            events=self.events,
         )
         measured: list[Measured | None] = []
         context = PartyContext(
@@ -424,7 +415,7 @@ class DataSession(Session):
     async def _align(self, link: NetworkLink, decision: ResumePlan) -> Alignment:
         self.directory.make()
         self.directory.preparation.unlink(missing_ok=True)  # of an earlier instance
-        link.transcript = start_transcript(self.directory.alignment, self.name, self.shared.name)
+        link.transcript = start_transcript(self.directory.alignment, self.name, self.shared.name, self.events)
         data = self._data
         most = self.party.data.peer_ids if self.party.data is not None else None
         alignment = await align(
@@ -442,11 +433,12 @@ class DataSession(Session):
         }
         arrays = {"rows": alignment.rows, "labelled": alignment.labelled}
         self.store.write_alignment(Checkpoint(arrays, meta))
-        self._events.tell("aligned", rows=len(alignment))
+        self.events.tell("aligned", rows=len(alignment))
         if data.ids is not None and len(alignment) < LITTLE * len(data.ids):
-            self.note(
-                f"only {len(alignment):,} of {len(data.ids):,} ids of {self.name} are in common: "
-                f"{id_hint(self._shapes, self.shared.id_form)}"
+            self.events.tell(
+                "note",
+                text=f"only {len(alignment):,} of {len(data.ids):,} ids of {self.name} are in common: "
+                f"{id_hint(self._shapes, self.shared.id_form)}",
             )
         return alignment
 
@@ -497,7 +489,9 @@ class KeyHolderSession(Session):
     ) -> None:
         if decision.start is None:
             self.directory.make()
-            link.transcript = start_transcript(self.directory.alignment, self.name, self.shared.name)
+            link.transcript = start_transcript(
+                self.directory.alignment, self.name, self.shared.name, self.events
+            )
             common = await hear_count(link, self.shared.label_party)
             link.transcript.close()
             meta = {"instance": decision.instance, "rows": common}
@@ -508,7 +502,7 @@ class KeyHolderSession(Session):
         _, tally = self._open(link, decision, agreement)
         self._begin(decision, agreement)
         keeper = RunRecorder(
-            self.store, agreement, decision.instance, tally, link, judges=False, follow=self._follow
+            self.store, agreement, decision.instance, tally, link, judges=False, events=self.events
         )
 
         def on_round(state: Round) -> None:

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError
 from securefed.process.checkpoints import Checkpoint, CheckpointStore
+from securefed.process.transcripts import Events
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.schedules import Reason
-from securefed.report.timeline import RoundPoint, Timeline
+from securefed.report.timeline import Timeline
 from securefed.transport import Link, Path
 
 __all__ = ["RunRecorder", "RunTotals"]
@@ -86,14 +87,14 @@ class RunRecorder:
         link: Link,
         *,
         judges: bool,
-        follow: Callable[[RoundPoint], None] | None = None,
+        events: Events,
     ) -> None:
         """`judges`: this party sees the metric, and so knows why the training ends."""
         self._store, self._agreement, self._instance = store, agreement, instance
         self._tally, self._link, self._paused = tally, link, link.paused
         self._tracker = agreement.stopping.tracker()
         self._judges = judges or not agreement.watched
-        self._follow = follow
+        self._events = events
         self._entries: int | None = None
         """Entries of the transcript when the question of the last evaluation was fixed."""
         self.state: Callable[[], Arrays] = dict
@@ -122,8 +123,9 @@ class RunRecorder:
                 self._entries = len(state.link.transcript)
             ended = self._tracker.update(state.number, state.metric)
             self.write(state.number + 1, ended if self._judges else None)
-        if self._follow is not None:
-            self._follow(point)
+        facts = asdict(point)
+        number = facts.pop("number") + 1
+        self._events.tell("round", round=number, rounds=self._agreement.stopping.rounds, **facts)
 
     def write(self, rounds: int, ended: Reason | None, *, done: bool = False) -> None:
         self._store.write(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,20 @@ __all__ = ["Events", "FileTranscript", "resume_transcript", "start_transcript"]
 
 ROUNDS = ("training", "evaluation")
 """Phases that belong to a round."""
+WRITTEN = frozenset(
+    ["listening", "aligned", "training", "round", "interrupted", "resumed", "finished", "stopped", "failed"]
+)
+"""Events in the file. Others are for listeners alone: attempt, message, waiting, note, closing."""
+
+Listener = Callable[[str, Mapping[str, Any]], None]
 
 
 class FileTranscript(Transcript):
     """A transcript in its file; a disk that does not take it any more is one named error."""
 
-    def __init__(self, party: str, run: str, path: Path) -> None:
+    def __init__(self, party: str, run: str, path: Path, events: Events | None = None) -> None:
         super().__init__(party, run)
-        self.path = path
+        self.path, self._events = path, events or Events(None)
 
     def begin(self) -> None:
         """Write what is there, and go on writing."""
@@ -51,6 +57,7 @@ class FileTranscript(Transcript):
     def _append(self, entry: Entry) -> None:
         with self._disk():
             super()._append(entry)
+        self._events.tell("message", entry=entry)
 
     @contextmanager
     def _disk(self) -> Iterator[None]:
@@ -64,15 +71,22 @@ class FileTranscript(Transcript):
             raise storage_error(self.path, error) from None
 
 
-def start_transcript(path: Path, party: str, run: str) -> FileTranscript:
+def start_transcript(path: Path, party: str, run: str, events: Events | None = None) -> FileTranscript:
     """A new one, written to its file as it grows."""
-    transcript = FileTranscript(party, run, path)
+    transcript = FileTranscript(party, run, path, events)
     transcript.begin()
     return transcript
 
 
 def resume_transcript(
-    path: Path, party: str, run: str, start: int, entries: int | None = None, *, evaluates: bool = False
+    path: Path,
+    party: str,
+    run: str,
+    start: int,
+    entries: int | None = None,
+    *,
+    evaluates: bool = False,
+    events: Events | None = None,
 ) -> FileTranscript:
     """Return the transcript in the file, cut before round `start` (counted from 0), and write on in the file.
 
@@ -82,13 +96,13 @@ def resume_transcript(
     before = path.with_name(f".{path.name}.before")
     if start == 0:  # nothing of it counts, and it may not even have been begun
         before.unlink(missing_ok=True)
-        transcript = start_transcript(path, party, run)
+        transcript = start_transcript(path, party, run, events)
         transcript.note("resumed", "checkpoint", "", start, 0, "setup")
         return transcript
     if not before.exists():
         write_atomically(before, _whole_lines(path))
     old = Transcript.read(before)
-    transcript = FileTranscript(party, run, path)
+    transcript = FileTranscript(party, run, path, events)
     if (old.party, old.run) != (party, run) or (old.entries and _broken(old)):
         raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}")
     # Keys and agreements of attempts that came to nothing go too: half of them may never have arrived.
@@ -127,10 +141,10 @@ def _whole_lines(path: Path) -> bytes:
 
 
 class Events:
-    """What happens, as lines of JSON in a file: for a supervisor, or for the demonstration."""
+    """What happens in a party's process: lines of JSON in a file, and listeners in the same process."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._file, self._path = None, path
+    def __init__(self, path: Path | None, listeners: Iterable[Listener] = ()) -> None:
+        self._file, self._path, self._listeners = None, path, tuple(listeners)
         if path is not None:
             try:
                 self._file = path.open("a", encoding="utf-8")
@@ -138,16 +152,20 @@ class Events:
                 raise storage_error(path, error) from None
 
     def tell(self, event: str, **facts: Any) -> None:
-        if self._file is not None:
-            line = json.dumps({"time": time.time(), "cpu": time.process_time(), "event": event, **facts})
-            try:
-                self._file.write(line + "\n")
-                self._file.flush()
-            except OSError as error:
-                file, self._file = self._file, None
-                with suppress(OSError):  # what could not be written is tried once more, in vain
-                    file.close()
-                raise storage_error(self._path or Path(), error) from None
+        """Tell the listeners; events of the table in docs/operations.md go into the file too."""
+        for listener in self._listeners:
+            listener(event, facts)
+        if self._file is None or event not in WRITTEN:
+            return
+        line = json.dumps({"time": time.time(), "cpu": time.process_time(), "event": event, **facts})
+        try:
+            self._file.write(line + "\n")
+            self._file.flush()
+        except OSError as error:
+            file, self._file = self._file, None
+            with suppress(OSError):  # what could not be written is tried once more, in vain
+                file.close()
+            raise storage_error(self._path or Path(), error) from None
 
     def close(self) -> None:
         if self._file is not None:

@@ -76,6 +76,12 @@ class OwnSettings(Declared):
         _address,
         "Where this party waits for the others: one TCP port, mutual TLS.",
     )
+    metrics: str | None = setting(
+        None,
+        optional(_address),
+        "Where to serve figures and state of a run over HTTP: /metrics (Prometheus), /health, /ready.",
+        example="127.0.0.1:9464",
+    )
     folder: str = setting("runs", _text, "Run directories: runs/<run name>/.")
     keys: str = setting(".", _text, "Where the keys are.")
     engine: Any = setting(

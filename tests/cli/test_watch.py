@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from securefed.cli.watch import Board, serve
-from securefed.report.timeline import RoundPoint
+from securefed.cli.watch import Board, serve_page
 from securefed.settings.party import OwnSettings, PartyFile
 from securefed.settings.run import RunSettings
 from securefed.transport.network import Waiting
@@ -25,9 +24,11 @@ def board() -> Board:
     """After four of ten rounds, of which two were made in this process, in eight seconds."""
     moments = iter([0.0, 100.0, *([108.0] * 20)])
     made = Board(PARTY, lambda: next(moments))
-    made.begin(2, 345)
+    made.on_event("training", {"start": 2, "rows": 345})
     for number in (2, 3):
-        made.on_round(RoundPoint(number, 1.0 + number, 0.5, 3000 * number, 4000, 0.8 + number / 100))
+        facts = {"round": number + 1, "rounds": 10, "computation": 1.0 + number, "communication": 0.5}
+        facts |= {"sent": 3000 * number, "received": 4000, "metric": 0.8 + number / 100}
+        made.on_event("round", facts)
     return made
 
 
@@ -49,13 +50,13 @@ def test_it_shows_progress_parties_bytes_and_time_left() -> None:
     assert "round 4 of 10" in text and "about 24 s left" in text and "notary here" in text
     assert "FedBCD-p" in text and "rounds of 10" in text and "not measured" not in text
     assert "9.0 kB" in text and "345 people whom all of them know" in text and 'http-equiv="refresh"' in text
-    made.waiting(Waiting("shop", 3.0, 57.0, ""))
+    made.on_event("waiting", {"waiting": Waiting("shop", 3.0, 57.0, "")})
     assert "shop away" in made.page() and "waiting for shop, 57 s left" in made.page()
     assert "not met yet" in Board(PARTY).page()
 
 
 def test_it_is_served_here_alone_under_its_name_and_only_to_be_read() -> None:
-    with serve(board().page) as address:
+    with serve_page(board().page) as address:
         assert address.startswith("http://127.0.0.1:") and len(urlsplit(address).path) > 24
         status, text, policy = ask(address)
         assert status == 200 and "round 4 of 10" in text and "default-src 'none'" in policy
@@ -63,7 +64,7 @@ def test_it_is_served_here_alone_under_its_name_and_only_to_be_read() -> None:
         assert ask(address, "/")[0] == ask(address, "/guess/")[0] == ask(address, name + "x")[0] == 404
         assert ask(address, host="evil.example")[0] == 404, "another site's name for this machine"
         assert {ask(address, method=method)[0] for method in ("POST", "PUT", "DELETE")} == {501}
-    with serve(board().page) as other:
+    with serve_page(board().page) as other:
         assert urlsplit(other).path != name
     with pytest.raises(OSError, match="refused"):
         ask(address)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from securefed.cli.entry import build_parser
+from securefed.cli.watch import serve_metrics
+from tests.cli.test_metrics import busy_monitor
+from tests.process.parties import free_ports
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "securefed-party@.service"
@@ -73,15 +75,21 @@ def test_the_container_runs_without_root_and_its_command_is_one_of_ours() -> Non
             assert (DEPLOY.parent / name).exists(), name
 
 
-def test_the_health_of_a_party_is_whether_it_listens(tmp_path: Path) -> None:
-    def healthy() -> int:
-        words = [sys.executable, str(DEPLOY / "healthy.py"), str(tmp_path / "party.toml")]
-        return subprocess.run(words, capture_output=True).returncode
+def test_the_container_asks_the_party_for_its_health() -> None:
+    """The command of HEALTHCHECK, at the address that the party serves, while it lives and after."""
+    text = CONTAINER.read_text()
+    check = re.search(r'^    CMD \["python", "-c", "(.*)"\]$', text, re.MULTILINE)
+    address = re.search(r'"--metrics", "([^"]+)"\]$', text, re.MULTILINE)
+    assert check is not None and address is not None and f"http://{address.group(1)}/health" in check.group(1)
+    (port,) = free_ports(1)
 
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        (tmp_path / "party.toml").write_text(f'[party]\nlisten = "0.0.0.0:{server.getsockname()[1]}"\n')
-        assert healthy() == 0
-    assert healthy() == 1
+    def healthy() -> bool:
+        command = check.group(1).replace("9464", str(port))
+        return subprocess.run([sys.executable, "-c", command], capture_output=True).returncode == 0
+
+    with serve_metrics(busy_monitor(), str(port)):
+        assert healthy()
+    assert not healthy()
 
 
 def test_the_compose_file_starts_two_parties_that_reach_each_other_and_nothing_else() -> None:

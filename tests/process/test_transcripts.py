@@ -118,11 +118,13 @@ def test_a_disk_that_is_full_is_one_named_error(tmp_path: Path) -> None:
 
 
 def test_events_are_lines_of_json_that_are_added(tmp_path: Path) -> None:
-    for name in ("first", "second"):
-        with Events(tmp_path / "events") as events:
+    heard: list[str] = []
+    for name in ("round", "message", "finished"):
+        with Events(tmp_path / "events", [lambda event, facts: heard.append(event)]) as events:
             events.tell(name, round=3)
     lines = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
-    assert [line["event"] for line in lines] == ["first", "second"] and lines[0]["round"] == 3
+    assert [line["event"] for line in lines] == ["round", "finished"] and lines[0]["round"] == 3
+    assert heard == ["round", "message", "finished"], "listeners hear what is not for the file, too"
     with Events(None) as nowhere:
         nowhere.tell("unheard")
 

@@ -152,6 +152,17 @@ class Endpoint:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def present(self) -> tuple[str, ...]:
+        """Return the peers that answer in the current attempt."""
+        attempt = self._register.attempt
+        others = {} if attempt is None else attempt.others
+        oldest = self._host.now() - self.timeouts.patience
+        return tuple(
+            name
+            for name, other in others.items()
+            if other.hello is not None and not other.trouble and other.heard > oldest
+        )
+
     def __repr__(self) -> str:
         return f"<endpoint of {self.name!r} at {self.address}, peers {', '.join(self._peers)}>"
 
