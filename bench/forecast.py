@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from bench import machine
 from research.assemblies import estimator, linear_assembly, transfer_assembly
 from securefed import FedBCD, GeneralisedLinear, Party, TransferLearner
-from securefed.api import federated
+from securefed.api import simulated
 from securefed.assembly import LinearAssembly, TransferAssembly
 from securefed.assembly.base import HELPER, KEY_HOLDER
 from securefed.crypto import generate
@@ -151,7 +151,7 @@ def measure(case: Case, *, rows: int, batch: int, key_bits: int, network: str, e
         kind, **settings, **more, key_bits=key_bits, network=network, engine=engine, progress=False
     )
     timer = time.thread_time if engine == "serial" else time.perf_counter
-    with warnings.catch_warnings(), patch.object(federated, "run_local", partial(run_local, timer=timer)):
+    with warnings.catch_warnings(), patch.object(simulated, "run_local", partial(run_local, timer=timer)):
         warnings.simplefilter("ignore", LedgerWarning)
         warnings.simplefilter("ignore", TrustWarning)
         model.fit(parties, **keys)

@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from research.assemblies import transfer_assembly
 from research.transfer_plain import PlainTransfer
 from securefed import Party, TransferLearner
-from securefed.labels.classes import ClassModels
+from securefed.labels.several import ClassModels
 from securefed.protocols.agreement import Member
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
 

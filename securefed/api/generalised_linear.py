@@ -7,22 +7,25 @@ model.predict_proba([Party("shop", X1_new), Party("bank", X2_new)])
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
-from securefed.api.coefficients import coefficients, intercept, log_odds
-from securefed.api.federated import Federated, Keys
-from securefed.api.party import Party, align, label_party
-from securefed.api.warm_start import Start
+from securefed.api.federated import Federated
+from securefed.api.party import Fitted, Party, align, label_party
+from securefed.api.simulated import Keys
 from securefed.assembly import Assembly, LinearAssembly, Trained
 from securefed.assembly.base import Model
 from securefed.assembly.build import PartyData
 from securefed.crypto import KeyHolder, protects
 from securefed.errors import SettingError
+from securefed.labels.label_model import LabelModel
+from securefed.models import LinearModel
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.loop import PartyLoop
@@ -30,9 +33,61 @@ from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.settings.estimator import Local, LocalLinear
 from securefed.settings.objectives import LinearSettings, ObjectiveSettings
 
-__all__ = ["GeneralisedLinear"]
+__all__ = ["GeneralisedLinear", "MultiClass"]
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """What a fit leaves to the next one (`warm_start`): where to begin, under which keys.
+
+    A blind model begins with the shares that the last one ended with: nobody learns more of them than of a
+    start at 0. Held-out rows have to stay unseen from fit to fit, or what is measured on them is worth
+    nothing. `held`: how many rows the fit held out, by `seed`.
+    """
+
+    agreement: Agreement
+    held: int
+    seed: int
+    holders: Mapping[str, KeyHolder]
+    states: Mapping[str, Mapping[str, NDArray[np.generic]]]
+    """Of blind parties: as in a checkpoint."""
+
+    def check(self, agreement: Agreement, held: int, seed: int) -> None:
+        """SettingError where another fit cannot begin here."""
+        before = _facts(self.agreement)
+        for word, given in _facts(agreement).items():
+            if given != before[word]:
+                raise SettingError(f"warm_start: {word} {given} given, the fit before had {before[word]}")
+        if self.agreement.release and protects(agreement.scheme):
+            raise SettingError(
+                "warm_start: the fit before released its parameters; the difference of two released models is"
+                " a gradient, and release=True is allowed in the last fit only"
+            )
+        if held and self.agreement.batches.holdout_rows:
+            raise SettingError(
+                "warm_start: the fit before learnt from the rows that it held out (refit);"
+                " warm_start=True from the first fit on, or holdout=0, is allowed"
+            )
+        rows, known = agreement.common_rows, self.agreement.common_rows
+        if held and (rows, held, seed) != (known, self.held, self.seed):
+            raise SettingError(
+                f"warm_start: {held} of {rows} rows would be held out by seed {seed}, {self.held} of {known}"
+                f" by seed {self.seed} were, and others learnt from; the same, or holdout=0, is allowed"
+            )
+
+
+def _facts(agreement: Agreement) -> dict[str, object]:
+    details = dict(agreement.details)
+    return {
+        "parties": ", ".join(agreement.names),
+        "parameters": ", ".join(str(member.parameters) for member in agreement.members),
+        "outputs": agreement.width,
+        "scheme": agreement.scheme,
+        "reveal": agreement.reveal,
+        "loss": details["loss"],
+    }
 
 
 class GeneralisedLinear(Federated):
@@ -145,3 +200,79 @@ class GeneralisedLinear(Federated):
 def _root(party: PartyLoop) -> dict[str, Array]:
     """The basis of a blind party's parameters, for a warm start."""
     return {"root": party.part.root} if isinstance(party, BlindParty) and party.part.root is not None else {}
+
+
+# Coefficients, where each party knows its own: Blind(release=True), OwnGradient() and Plain()
+
+
+def coefficients(
+    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel, asked: str = "coef_"
+) -> dict[str, dict[str, float]]:
+    """Return each party's own coefficients by column, in the columns' own units.
+
+    `asked`: the attribute that an error names.
+    """
+    found = {}
+    for name, model in known_models(shards, asked).items():
+        columns = fitted[name].columns
+        weights = _parameters(name, model, shards, labels)[: model.columns] / columns.scale * labels.scale
+        found[name] = dict(zip(columns.names, weights.tolist(), strict=True))
+    return found
+
+
+def intercept(
+    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel, asked: str = "intercept_"
+) -> float:
+    """Return the number to which all coefficients are added."""
+    total = labels.mean
+    for name, weights in coefficients(shards, fitted, labels, asked).items():
+        total -= float(np.dot(list(weights.values()), fitted[name].columns.mean))
+    for name, model in known_models(shards, asked).items():
+        total += labels.scale * float(_parameters(name, model, shards, labels)[model.columns :].sum())
+    return total
+
+
+def log_odds(
+    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel
+) -> tuple[float, dict[str, dict[str, float]]]:
+    """Return intercept and coefficients of the log odds of the second class, as a logistic regression has."""
+    weights = coefficients(shards, fitted, labels, "log_odds_")
+    slope, offset = labels.log_odds
+    scaled = {
+        name: {column: slope * weight for column, weight in each.items()} for name, each in weights.items()
+    }
+    return slope * intercept(shards, fitted, labels) + offset, scaled
+
+
+def _parameters(name: str, model: LinearModel, shards: Mapping[str, Any], labels: LabelModel) -> Array:
+    """Of the model; at the label party, the last, with those of its own fit where there is one."""
+    if labels.own is None:
+        return model.parameters
+    found = labels.own.step * model.parameters
+    if name == list(shards)[-1]:
+        if len(found) == model.columns:  # without an intercept of the joint fit
+            found = np.append(found, 0.0)
+        found = found + labels.own.coefficients
+    return found
+
+
+def known_models(shards: Mapping[str, Any], asked: str) -> dict[str, LinearModel]:
+    """Return every party's linear model. AttributeError, in the name of `asked`, where one is hidden."""
+    for name, shard in shards.items():
+        if not isinstance(shard, LinearModel):
+            raise AttributeError(
+                f"{asked}: {name} does not know its parameters;"
+                " protection=Blind(release=True) opens them to it"
+            )
+    return dict(shards)
+
+
+def MultiClass(estimator: Any = None) -> Any:  # the name of the class that it was
+    """Return the estimator; it takes labels of two classes or more. Deprecated."""
+    warnings.warn(
+        "MultiClass will go with the next version; GeneralisedLinear and TransferLearner take three classes"
+        " and more by themselves",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return GeneralisedLinear() if estimator is None else clone(estimator)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -29,7 +29,7 @@ from securefed.data.rows import Rows, read_rows, rows_of
 from securefed.data.storage import new_table, row_blocks, take_rows
 from securefed.errors import DataError, Problems, SettingError
 
-__all__ = ["Fitted", "Party", "align", "label_party", "missing_elsewhere"]
+__all__ = ["Fitted", "Party", "align", "check_parties", "label_party", "missing_elsewhere"]
 
 Array = NDArray[np.float64]
 MOST_NAMED = 5
@@ -259,6 +259,12 @@ class Party:
             raise DataError(f"{self.name}: {what}: {allowed} are allowed")
         return array
 
+    def known_labels(self) -> NDArray[Any]:
+        """The labels; DataError where there are none."""
+        if self.labels is None:
+            raise DataError(f"{self.name}: no labels")
+        return self.labels
+
     def relabelled(self, labels: ArrayLike) -> Party:
         """The party with these labels in place of its own."""
         party = copy(self)
@@ -379,6 +385,20 @@ def _as_array(rows: Rows, columns: Sequence[str]) -> NDArray[Any]:
 def _line(error: Exception) -> str:
     """The first line of what a foreign library says."""
     return str(error).strip().split("\n", 1)[0]
+
+
+def check_parties(parties: Iterable[Party]) -> list[Party]:
+    """The parties in a list; DataError unless they are parties, each with a name of its own."""
+    if isinstance(parties, Party) or not isinstance(parties, Iterable):
+        raise DataError(f"parties: a {type(parties).__name__} given, a list of Party(...) is allowed")
+    listed = list(parties)
+    for party in listed:
+        if not isinstance(party, Party):
+            raise DataError(f"parties: a {type(party).__name__} given, Party(...) is allowed")
+    names = [party.name for party in listed]
+    if len(set(names)) != len(names):
+        raise DataError(f"parties: names have to differ, {', '.join(names)} given")
+    return listed
 
 
 def label_party(parties: Sequence[Party]) -> Party:

@@ -240,15 +240,7 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
 class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
     """Numbers from one table whose columns belong to several parties.
 
-    Parameters
-    ----------
-    columns : for each party its columns, by name or by place. The last party has the labels. None: two
-        parties, called first and last, with half of the columns each.
-    party_transform : how every party prepares its columns, see Party(transform=...).
-    estimator : the settings of the run, as a GeneralisedLinear. None: a blind run with the
-        loss "linear". A grid reaches them as estimator__l2, estimator__rounds and so on.
-
-    Columns of words become one column for each category, by the same rules as Party.
+    Parameters are those of VerticalClassifier; without an `estimator` the loss is "linear".
 
     Examples
     --------

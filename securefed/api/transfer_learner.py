@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.api.federated import Federated, _check_columns, _labels, check_parties
-from securefed.api.party import Fitted, Party, align, label_party
+from securefed.api.federated import Federated
+from securefed.api.party import Party, align, check_parties, label_party
+from securefed.api.predictor import check_columns
 from securefed.assembly import Assembly, TransferAssembly
 from securefed.assembly.base import Model
 from securefed.assembly.build import PartyData
@@ -55,7 +56,7 @@ class TransferLearner(Federated):
         a, b = _pair(parties)
         if assembly.settings.blind:
             a, b = (party.with_transform("auto") if party.transform is None else party for party in (a, b))
-        self.transforms_: dict[str, Fitted] = {}
+        self.transforms_ = {}
         a, self.transforms_[a.name] = a.fitted(standardise=local.standardise)
         b, self.transforms_[b.name] = b.fitted(standardise=local.standardise)
         rows_a, rows_b = _overlap(a, b)
@@ -88,9 +89,9 @@ class TransferLearner(Federated):
             raise DataError(f"validation: {a.name} and {b.name} given, {names[1]} and {names[0]} expected")
         a, b = align([a, b], a.name)
         b = b.transformed(self.transforms_.get(b.name))
-        _check_columns(b, data[b.name].features.shape[1])
+        check_columns(b, data[b.name].features.shape[1])
         self._seen = [b]
-        labels = _labels(a)
+        labels = a.known_labels()
         if self._label_model.outputs == 1:
             targets, _ = binary_labels(labels, a.name, allow_missing=False, classes=self._label_model.classes)
         else:

@@ -19,6 +19,7 @@ from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import HeldOut
+from securefed.labels.several import ClassModels, TargetModels
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.objectives import get_objective
@@ -78,8 +79,6 @@ def label_targets(
 
     `classes`: how many were agreed on; None: as many as there are.
     """
-    from securefed.labels.classes import ClassModels
-
     loss, wishes = settings.loss_function, wishes or LabelOptions()
     several = loss.binary and labels.ndim == 1 and (classes or _count(labels)) > 2
     if settings.aims:
@@ -91,8 +90,6 @@ def label_targets(
         raise SettingError(f"weight, offset, class_weight, family and base: not for {settings.objective!r}")
     bound, same_people = settings.option("margin_bound"), get_objective(settings.objective).same_people
     if labels.ndim == 2:
-        from securefed.labels.targets import TargetModels
-
         if not settings.blind or settings.option("release"):
             raise SettingError(
                 f"labels: {labels.shape[1]} columns given; several targets take Blind() without a release"

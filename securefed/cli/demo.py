@@ -27,8 +27,8 @@ from securefed.cli.terminal import Terminal
 from securefed.crypto import DEFAULT_SCHEME, SCHEMES
 from securefed.errors import SettingError
 from securefed.files import make_folder, read_json, write_json
-from securefed.labels.curves import curves
 from securefed.labels.metrics import shown
+from securefed.labels.quality import curves
 from securefed.protocols.objectives import OBJECTIVES
 from securefed.report.page import render, seconds, size
 from securefed.report.rundir import RunDirectory

@@ -17,16 +17,31 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError
 from securefed.labels.calibration import Calibration, LeastSquares
-from securefed.labels.curves import curves
 from securefed.labels.metrics import Answers, better_by, main_metric, measure, shown
 
-__all__ = ["HeldOut", "HeldOutMeans", "Holdout", "QualityWarning", "compared"]
+__all__ = [
+    "HeldOut",
+    "HeldOutMeans",
+    "Holdout",
+    "QualityWarning",
+    "calibration_curve",
+    "compared",
+    "curves",
+    "roc_curve",
+    "stability",
+]
 
 Array = NDArray[np.float64]
 LARGEST_MARGIN = 30.0
 """Of a logarithm of a mean."""
 SURE = 1.0
 """Standard errors by which the joint model has to be better than the label party alone."""
+MOST_POINTS = 100
+GROUPS = 10
+LEAST_GROUP = 5
+"""People of a group; fewer say little."""
+LEAST_SHARE = 1e-4
+"""An empty group counts as this share; its logarithm would be infinite otherwise."""
 
 
 class QualityWarning(UserWarning):
@@ -55,7 +70,7 @@ class Holdout:
     gain_error: float | None = None
     """The standard error of value - alone, on the same rows."""
     curves: Mapping[str, Any] = field(default_factory=dict)
-    """Of two classes: "roc" and "calibration" (securefed.labels.curves)."""
+    """Of two classes: "roc" and "calibration" (`curves`)."""
 
     @property
     def low(self) -> float:
@@ -237,3 +252,62 @@ def _alone(columns: Array, labels: Array, seen: Array, *, binary: bool) -> Array
         else:
             scores = RidgeCV(np.logspace(-2, 4, 7)).fit(columns, labels).predict(seen)
     return scores
+
+
+# Curves of two classes, and stability of scores
+
+
+def roc_curve(truth: Array, scores: Array) -> list[tuple[float, float]]:
+    """Return points (share of the first class, share of the second class) with scores above each line.
+
+    Parameters
+    ----------
+    truth: 0 and 1, 1 for the second class.
+    scores: as many; the larger, the likelier.
+    """
+    order = np.argsort(-scores, kind="stable")
+    positive, ends = truth[order] > 0, np.append(np.diff(scores[order]) != 0, True)
+    found, false = np.cumsum(positive)[ends], np.cumsum(~positive)[ends]
+    points = [(0.0, 0.0), *zip(false / false[-1], found / found[-1], strict=True)]
+    if len(points) > MOST_POINTS:
+        chosen = np.unique(np.linspace(0, len(points) - 1, MOST_POINTS).round().astype(int))
+        points = [points[place] for place in chosen.tolist()]
+    return [(float(x), float(y)) for x, y in points]
+
+
+def calibration_curve(truth: Array, probabilities: Array) -> list[tuple[float, float, int]]:
+    """Return (mean probability, share of the second class, people) of equal groups, by probability."""
+    order = np.argsort(probabilities, kind="stable")
+    groups = max(1, min(GROUPS, len(order) // LEAST_GROUP))
+    return [
+        (float(probabilities[part].mean()), float(truth[part].mean()), len(part))
+        for part in np.array_split(order, groups)
+    ]
+
+
+def curves(answers: Answers) -> dict[str, Any]:
+    """Return the curves that these answers allow, ready for JSON."""
+    if answers.kind != "two classes" or answers.scores is None or not answers.both_classes:
+        return {}
+    found: dict[str, Any] = {"roc": [list(point) for point in roc_curve(answers.truth, answers.scores)]}
+    if answers.probabilities is not None:
+        groups = calibration_curve(answers.truth, answers.probabilities)
+        found["calibration"] = [list(group) for group in groups]
+    return found
+
+
+def stability(expected: Array, actual: Array, groups: int = GROUPS) -> float:
+    """Return the population stability index (PSI) of two sets of scores.
+
+    Below 0.1 the people are alike; above 0.25 the model should be looked at again.
+    """
+    if not len(expected) or not len(actual):
+        raise DataError("stability: scores of both groups of people are needed")
+    borders = np.unique(np.quantile(expected, np.linspace(0.0, 1.0, groups + 1)[1:-1]))
+
+    def shares(scores: Array) -> Array:
+        counts = np.bincount(np.searchsorted(borders, scores), minlength=len(borders) + 1)
+        return np.maximum(counts / len(scores), LEAST_SHARE)
+
+    first, second = shares(expected), shares(actual)
+    return float(np.sum((second - first) * np.log(second / first)))

@@ -22,6 +22,7 @@ from securefed.data.columns import Columns
 from securefed.errors import DataError
 from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import Holdout
+from securefed.labels.several import label_model_of
 from securefed.protocols.agreement import Agreement
 from securefed.settings.run import RunSettings
 
@@ -127,12 +128,7 @@ def take_labels(
     names: list[Any] | None = json.loads(str(arrays.pop("classes")))
     told: dict[str, Any] | None = json.loads(str(arrays.pop("holdout", np.array("null"))))
     loss = shared.settings.loss_function
-    classes = None if names is None else np.array(names)
-    if shared.outputs == 1:
-        return LabelModel.take(arrays, loss, classes), told
-    from securefed.labels.classes import ClassModels
-
-    return ClassModels.take(arrays, loss, classes), told
+    return label_model_of(arrays, loss, names), told
 
 
 def prediction_agreement(shared: RunSettings) -> Agreement:

@@ -12,7 +12,7 @@ from sklearn.datasets import load_wine
 
 from bench.transfer_quality import digits_by_halves
 from securefed import DataError, FedSGD, Monitoring, Party, TransferLearner
-from securefed.labels.classes import ClassModels
+from securefed.labels.several import ClassModels
 from securefed.protocols.losses import get_loss
 from tests.flat import estimator
 

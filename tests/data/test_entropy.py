@@ -7,8 +7,8 @@ from math import log2
 import numpy as np
 import pytest
 
-from securefed.api.keeping import held_bits
 from securefed.api.party import Party
+from securefed.api.simulated import held_bits
 from securefed.data.entropy import MOST_ROWS, column_bits
 
 RNG = np.random.default_rng(0)

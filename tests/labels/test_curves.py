@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import auc
 
-from securefed.labels.curves import MOST_POINTS, calibration_curve, curves, roc_curve
 from securefed.labels.metrics import Answers, get_metric, shown
+from securefed.labels.quality import MOST_POINTS, calibration_curve, curves, roc_curve
 
 
 def test_the_area_under_the_curve_is_the_metric() -> None:

@@ -15,8 +15,7 @@ from sklearn.model_selection import train_test_split
 from securefed import GeneralisedLinear, Party
 from securefed.data.columns import Columns, OutlierWarning
 from securefed.errors import DataError, SettingError
-from securefed.labels.calibration import Calibration, LeastSquares
-from securefed.labels.discriminant import Discriminant, least_rows, out_of_fold
+from securefed.labels.calibration import Calibration, Discriminant, LeastSquares, least_rows, out_of_fold
 from securefed.labels.quality import QualityWarning
 from tests.flat import estimator
 

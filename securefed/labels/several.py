@@ -1,30 +1,32 @@
-"""What the label party knows about labels of several classes: each against the rest, and all together.
+"""What the label party knows about labels of several columns: classes, each against the rest, or numbers.
 
-Targets and scores have a column for each class. From held-out scores the label party learns one calibration
-for all classes together: a score for another class says something about this one
-(securefed.labels.discriminant). Of too few rows it learns none.
+Targets and scores have a column for each. In a blind run they are outputs of one model: as many messages as
+for one. The score ledger counts a score for each.
+
+From held-out scores of classes the label party learns one calibration for all together: a score for another
+class says something about this one (securefed.labels.calibration.Discriminant). Of too few rows it learns
+none. Numbers are standardised and measured each by itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import confusion_matrix
 
 from securefed.data.labels import missing_labels
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
-from securefed.labels.discriminant import Discriminant, least_rows, out_of_fold, softmax
+from securefed.labels.calibration import Discriminant, least_rows, out_of_fold, softmax
 from securefed.labels.label_model import LabelModel
 from securefed.labels.metrics import Answers
-from securefed.labels.quality import HeldOut, Holdout, judged
+from securefed.labels.quality import HeldOut, Holdout, compared, judged
 from securefed.protocols.losses import Loss
 
-__all__ = ["ClassModels", "HeldOutClasses"]
+__all__ = ["ClassModels", "HeldOutColumns", "TargetModels", "label_model_of"]
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.generic]]
@@ -33,11 +35,11 @@ FEW = 10
 SLOPE = 2.0
 """From scores of least squares, which are to be -2 and +2, to log odds, where no held-out row says it: of 1
 to 4 this had the least log loss on wine and digits."""
-CURVE = "classes.curve"
+CURVE, COUNT = "classes.curve", "targets.count"
 
 
-class HeldOutClasses(HeldOut):
-    """The mean of what each class, against the rest, is measured by."""
+class HeldOutColumns(HeldOut):
+    """The mean of what each column is measured by."""
 
     def each(self) -> list[HeldOut]:
         return [HeldOut(column, binary=self.binary) for column in self.targets.T]
@@ -54,10 +56,42 @@ class HeldOutClasses(HeldOut):
 
 
 @dataclass
-class ClassModels(LabelModel):
-    """The label party's view of a fit of several classes: a side for each, and what all say together."""
+class SeveralModels(LabelModel):
+    """A label model for each column."""
 
     sides: list[LabelModel] = field(default_factory=list)
+
+    @property
+    def outputs(self) -> int:
+        return len(self.sides)
+
+    def held_out(self, targets: Array, columns: Array | None = None, offset: Array | None = None) -> HeldOut:
+        return HeldOutColumns(targets, binary=self.loss.binary)
+
+    def numbers(self, scores: Array) -> Array:
+        return np.column_stack([s.numbers(column) for s, column in zip(self.sides, scores.T, strict=True)])
+
+    def to_arrays(self) -> Arrays:
+        return {
+            f"{place}.{name}": array
+            for place, side in enumerate(self.sides)
+            for name, array in side.to_arrays().items()
+        }
+
+
+def _take_sides(arrays: Arrays, count: int, loss: Loss) -> list[LabelModel]:
+    """The label models of a shard; they are taken out of it."""
+    sides = []
+    for start in (f"{place}." for place in range(count)):
+        own = {n[len(start) :]: arrays.pop(n) for n in list(arrays) if n.startswith(start)}
+        sides.append(LabelModel.take(own, loss, np.array([0, 1]) if loss.binary else None))
+    return sides
+
+
+@dataclass
+class ClassModels(SeveralModels):
+    """The label party's view of a fit of several classes: each against the rest, and all together."""
+
     curve: Discriminant | None = None
     confusion: NDArray[np.intp] | None = None
     """Of the held-out rows, which class (row) was taken for which (column)."""
@@ -97,10 +131,6 @@ class ClassModels(LabelModel):
         targets[there] = side.targets(words, party, np.inf)
         return side, targets
 
-    @property
-    def outputs(self) -> int:
-        return len(self.sides)
-
     def _known(self) -> NDArray[Any]:
         if self.classes is None:
             raise DataError("the label party's classes are not known")
@@ -118,9 +148,6 @@ class ClassModels(LabelModel):
             ]
         )
 
-    def held_out(self, targets: Array, columns: Array | None = None, offset: Array | None = None) -> HeldOut:
-        return HeldOutClasses(targets, binary=self.loss.binary)
-
     def learn(
         self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
     ) -> Holdout:
@@ -128,6 +155,8 @@ class ClassModels(LabelModel):
 
     def compare(self, targets: Array, scores: Array, own: tuple[Array, Array, Array]) -> Holdout:
         """Accuracy on held-out rows, once the sides have learnt from them. `own` as for `learn`."""
+        from sklearn.linear_model import LogisticRegression
+
         columns, trained, seen = own
         truth, known, count = np.argmax(targets, axis=1), np.argmax(trained, axis=1), self.outputs
         chances = self._apart(scores)
@@ -138,7 +167,7 @@ class ClassModels(LabelModel):
             self.curve = Discriminant.of(scores, truth, shares, self.loss.reach)
         alone = LogisticRegression(max_iter=300).fit(columns, known).predict(seen)
         found = np.argmax(chances, axis=1)
-        self.confusion = confusion_matrix(truth, found, labels=list(range(count)))
+        self.confusion = np.bincount(truth * count + found, minlength=count**2).reshape(count, count)
         ours = Answers("classes", truth, probabilities=chances, predictions=found)
         chance = float(np.max(np.bincount(known)) / len(known))
         measured = judged(ours, Answers("classes", truth, predictions=alone), chance)
@@ -158,9 +187,6 @@ class ClassModels(LabelModel):
         """Whether scores are a least squares fit of indicators, around no fit of the label party's own."""
         return self.taylor and self.loss.binary and all(side.own is None for side in self.sides)
 
-    def numbers(self, scores: Array) -> Array:
-        return np.column_stack([s.numbers(column) for s, column in zip(self.sides, scores.T, strict=True)])
-
     def probabilities(self, scores: Array) -> Array:
         """Of every class, (rows, classes)."""
         return self._apart(scores) if self.curve is None else self.curve.probabilities(scores)
@@ -171,22 +197,87 @@ class ClassModels(LabelModel):
         return found
 
     def to_arrays(self) -> Arrays:
-        made: Arrays = {}
-        for place, side in enumerate(self.sides):
-            made |= {f"{place}.{name}": array for name, array in side.to_arrays().items()}
-        if self.curve is not None:
-            made[CURVE] = self.curve.to_array()
-        return made
+        curve: Arrays = {} if self.curve is None else {CURVE: self.curve.to_array()}
+        return {**super().to_arrays(), **curve}
 
     @classmethod
     def take(cls, arrays: Arrays, loss: Loss, classes: NDArray[Any] | None) -> Self:
         count = 0 if classes is None else len(classes)
-        sides = []
-        for place in range(count):
-            start = f"{place}."
-            own = {n[len(start) :]: arrays.pop(n) for n in list(arrays) if n.startswith(start)}
-            sides.append(LabelModel.take(own, loss, np.array([0, 1]) if loss.binary else None))
-        curve = None
+        sides, curve = _take_sides(arrays, count, loss), None
         if CURVE in arrays:
             curve = Discriminant.from_array(np.asarray(arrays.pop(CURVE), dtype=np.float64), count)
         return cls(loss, classes, taylor=all(side.taylor for side in sides), sides=sides, curve=curve)
+
+
+@dataclass
+class TargetModels(SeveralModels):
+    """The label party's view of a fit of several numbers."""
+
+    @classmethod
+    def of(
+        cls,
+        labels: NDArray[Any],
+        party: str,
+        loss: Loss,
+        *,
+        standardise: bool,
+        taylor: bool,
+        wishes: LabelOptions | None = None,
+    ) -> Self:
+        if loss.binary:
+            raise SettingError(f"labels: {labels.shape[1]} columns given, the loss {loss.name!r} takes one")
+        if wishes is not None and wishes.any:
+            raise SettingError("weights, an offset, a family or base='own' take one target")
+        sides = [
+            LabelModel.of(column, party, loss, standardise=standardise, taylor=taylor) for column in labels.T
+        ]
+        return cls(loss, taylor=taylor, sides=sides)
+
+    def targets(self, labels: NDArray[Any], party: str, margin_bound: float) -> Array:
+        if labels.ndim != 2 or labels.shape[1] != self.outputs:
+            raise DataError(f"{party}: labels of shape {labels.shape} given, {self.outputs} targets expected")
+        columns = zip(self.sides, labels.T, strict=True)
+        return np.column_stack([side.targets(each, party, margin_bound) for side, each in columns])
+
+    def learn(
+        self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
+    ) -> Holdout:
+        columns, known, seen = own
+        each = [
+            compared(HeldOut(truth, binary=False), found, (columns, trained, seen), unit=side.scale)
+            for side, truth, found, trained in zip(self.sides, held.targets.T, scores.T, known.T, strict=True)
+        ]
+        more = {f"R2 of target {place}": one.value for place, one in enumerate(each)}
+        value, alone = (float(np.mean([getattr(one, name) for one in each])) for name in ("value", "alone"))
+        intervals = [one.interval for one in each if one.interval is not None]
+        low, high = (float(np.mean([between[end] for between in intervals])) for end in (0, 1))
+        error = float(np.mean([one.gain_error or 0.0 for one in each]))
+        return Holdout("R2", value, alone, 0.0, len(scores), more, interval=(low, high), gain_error=error)
+
+    def beside(
+        self, labels: NDArray[Any], scores: Array, party: str, offset: Array | None, threshold: str | float
+    ) -> Answers:
+        """All targets in one column, each in units of its own spread."""
+        predictions = self.numbers(scores)
+        middle, spread = labels.mean(axis=0), labels.std(axis=0)
+        spread[spread == 0.0] = 1.0
+        truth, told = (((each - middle) / spread).T.ravel() for each in (labels, predictions))
+        return Answers("numbers", truth, predictions=told)
+
+    def to_arrays(self) -> Arrays:
+        return {COUNT: np.array(self.outputs), **super().to_arrays()}
+
+    @classmethod
+    def take(cls, arrays: Arrays, loss: Loss, classes: NDArray[Any] | None) -> Self:
+        sides = _take_sides(arrays, int(arrays.pop(COUNT)), loss)
+        return cls(loss, taylor=all(side.taylor for side in sides), sides=sides)
+
+
+def label_model_of(arrays: Arrays, loss: Loss, classes: Sequence[Any] | None) -> LabelModel:
+    """What the label party knew of its labels, from its shard."""
+    names = None if classes is None else np.array(classes)
+    if COUNT in arrays:
+        return TargetModels.take(arrays, loss, names)
+    if names is not None and len(names) > 2:
+        return ClassModels.take(arrays, loss, names)
+    return LabelModel.take(arrays, loss, names)

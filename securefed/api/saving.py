@@ -1,0 +1,274 @@
+"""A model's files: each party's part of the model, its score guard, and how it prepares its columns.
+
+`Saved` is the part of an estimator that writes and reads them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path as FilePath
+from typing import Any, Self
+
+import numpy as np
+
+from securefed.api.party import Fitted
+from securefed.api.predictor import Predictor
+from securefed.api.simulated import Keys
+from securefed.assembly import assembly_of
+from securefed.assembly.shards import Arrays, read_part, shard_file, write_part
+from securefed.data.columns import Columns
+from securefed.errors import DataError, SecurefedError, SettingError
+from securefed.labels.several import label_model_of
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.scorers import LinearScorer
+from securefed.settings.declare import declared
+from securefed.settings.flat import flat_names
+from securefed.settings.protection import Blind, ByGradient, OwnGradient, Protection
+
+__all__ = ["Saved"]
+
+FITTED = "fitted."
+
+
+class Saved(Predictor):
+    """What an estimator writes to a folder and reads from it."""
+
+    _training: str
+    """Tells this model from others in a folder."""
+
+    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write one file a party, with its own part of the model only, and what all know.
+
+        How a party prepares its columns is in its file too, but for a transformer of the user's own, which
+        goes to `load` again.
+
+        Parameters
+        ----------
+        overwrite : replace another model in the folder. The same model may always be saved again.
+
+        Raises
+        ------
+        SettingError
+            The folder has another model.
+        """
+        self._fitted()
+        if hasattr(self, "models_"):
+            raise SettingError("save: there is one run a class; models_[k].save writes each of these")
+        assembly, classes = assembly_of(self._settings(len(self.parties_))), self._label_model.classes
+        _make_room(FilePath(folder), self._training, overwrite=overwrite)
+        for name, part in self._parts.items():
+            facts, arrays = assembly.save(part, self._released.get(name))
+            public = {
+                "estimator": assembly.estimator,
+                "parties": self.parties_,
+                "key_holder": self._key_holder,
+                "classes": None if classes is None else classes.tolist(),
+                "training": self._training,
+                **facts,
+            }
+            arrays |= _guard_arrays(getattr(self, "score_guards_", {}).get(name))
+            arrays |= _fitted_arrays(self.transforms_.get(name))
+            arrays |= self._label_model.to_arrays() if name == self.parties_[-1] else {}
+            write_part(FilePath(folder) / shard_file(name), public, arrays)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | PathLike[str],
+        *,
+        keys: Keys | None = None,
+        transforms: Mapping[str, Any] | None = None,
+        **parameters: Any,
+    ) -> Self:
+        """Read the estimator from the shards that `save` wrote.
+
+        Parameters
+        ----------
+        keys : key-holders for predictions; fresh keys are made without. A blind model takes none.
+        transforms : the parties' own transformers, fitted, by party.
+        parameters : as for the constructor: `protection`, `simulation`.
+        """
+        public, shards = _read_shards(folder, cls.assembly.estimator)
+        if "blind" not in public and parameters.keys() & flat_names(cls.assembly.settings_class):
+            parameters = {"reveal": "own-gradient", **parameters}  # what version 0.1 took a scheme for
+        parameters = cls._renamed(parameters, stacklevel=3)
+        try:
+            settings = cls._fixed(public, parameters)
+            self = cls(**parameters | settings)
+            last = public["parties"][-1]
+            loss = self._settings().loss_function
+            self._label_model = label_model_of(shards[last], loss, public["classes"])
+        except SecurefedError:
+            raise
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{folder}: not the facts of a model ({error})") from None
+        if keys and "blind" in public:
+            raise SettingError("keys: a blind model has its own keys; leave them out")
+        self.parties_, self._key_holder = public["parties"], public.get("key_holder")
+        self._training = str(public.get("training", secrets.token_hex(8)))
+        self.transforms_ = _take_fitted(shards, transforms)
+        self.score_guards_ = _take_guards(shards)
+        if keys is not None:
+            self._holders = dict(keys)
+        assembly = assembly_of(self._settings())
+        self._parts, self._released = {}, {}
+        for name, arrays in shards.items():
+            try:
+                self._parts[name] = assembly.load(public, arrays)
+                if "blind" in public and "model" in arrays:  # released parameters, beside the shares
+                    released = assembly.load_scorer(public, arrays)
+                    self._released[name] = (
+                        released.model if isinstance(released, LinearScorer) else released.layer
+                    )
+            except DataError as error:
+                raise DataError(f"{folder}: the shard of {name}: {error}") from None
+        self._show_shards()
+        return self
+
+    @classmethod
+    def _fixed(cls, public: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters that a saved model has; SettingError where others are wanted."""
+        default: Protection = (
+            Blind(scheme=public.get("scheme", Blind().scheme)) if "blind" in public else OwnGradient()
+        )
+        protection = parameters.get("protection", default)
+        if ("blind" in public) != isinstance(protection, Blind):
+            raise SettingError(f"protection: {protection!r} given, the saved model takes {default!r}")
+        found: dict[str, Any] = {}
+        kind = declared(cls.assembly.settings_class)
+        for name in cls.assembly(cls.assembly.settings_class()).facts():
+            if name in kind:
+                if name in parameters and parameters[name] != public[name]:
+                    raise SettingError(
+                        f"{name}: {parameters[name]!r} given, the saved model's {public[name]!r} stands"
+                    )
+                found[name] = public[name]
+            elif isinstance(protection, ByGradient):
+                wanted, usual = getattr(protection, name), declared(type(protection))[name].default
+                if wanted not in (usual, public[name]):
+                    raise SettingError(f"{name}: {wanted!r} given, the saved model's {public[name]!r} stands")
+                protection = replace(protection, **{name: public[name]})
+        if isinstance(protection, Blind) and "helper" in declared(Blind) and len(public["parties"]) == 2:
+            protection = replace(protection, helper=public.get("key_holder"))
+        return {**found, "protection": protection}
+
+
+def _guard_arrays(guard: ScoreGuard | None) -> Arrays:
+    """What a party that is scored keeps with its shard: its secret, its ledger, what its columns hold."""
+    if guard is None:
+        return {}
+    return {
+        "score_key": np.frombuffer(guard.key, np.uint8),
+        "score_ledger": np.frombuffer(guard.ledger.to_bytes(), np.uint8),
+        "score_bits": np.array(np.nan if guard.column_bits is None else guard.column_bits),
+    }
+
+
+def _take_guards(shards: Mapping[str, Arrays]) -> dict[str, ScoreGuard]:
+    """The same from the shards that were read; it is taken out of them."""
+    guards = {}
+    for name, arrays in shards.items():
+        if "score_key" not in arrays:
+            continue
+        try:
+            bits = float(arrays.pop("score_bits"))
+            guards[name] = ScoreGuard(
+                arrays.pop("score_key").tobytes(), party=name, column_bits=None if np.isnan(bits) else bits
+            )
+            guards[name].ledger.restore(arrays.pop("score_ledger").tobytes())
+        except (KeyError, TypeError, ValueError, SecurefedError) as error:
+            raise DataError(f"shard of {name}: its score ledger cannot be read ({error})") from None
+    return guards
+
+
+def _fitted_arrays(fitted: Fitted | None) -> Arrays:
+    """How a party prepares its columns, but for a transformer of the user's own."""
+    if fitted is None:
+        return {}
+    made = {f"{FITTED}{name}": array for name, array in fitted.columns.to_arrays().items()}
+    own = np.array([fitted.named, fitted.transform is not None])
+    return {**made, f"{FITTED}kind": own}
+
+
+def _take_fitted(shards: Mapping[str, Arrays], transforms: Mapping[str, Any] | None) -> dict[str, Fitted]:
+    """The same from the shards that were read (it is taken out of them), with the transformers given."""
+    given = {
+        name: each.transform if isinstance(each, Fitted) else each
+        for name, each in (transforms or {}).items()
+    }
+    found = {}
+    for name, arrays in shards.items():
+        taken = {key: arrays.pop(key) for key in list(arrays) if key.startswith(FITTED)}
+        if not taken:
+            continue
+        named, foreign = (bool(flag) for flag in np.asarray(taken.pop(f"{FITTED}kind")).reshape(2))
+        if foreign and given.get(name) is None:
+            raise SettingError(f"transforms: {name} prepared its columns with one; load(..., transforms=...)")
+        plain = {key[len(FITTED) :]: array for key, array in taken.items()}
+        mine = given.pop(name, None) if foreign else None
+        found[name] = Fitted(mine, Columns.from_arrays(plain), named)
+    idle = [name for name, each in given.items() if each is not None]
+    if idle:
+        raise SettingError(f"transforms: {', '.join(idle)} given, which had none of its own in training")
+    return found
+
+
+def _make_room(folder: FilePath, training: str, *, overwrite: bool) -> None:
+    """Make the folder for a model. SettingError where it has another one, unless that may be replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    others = []
+    for path in sorted(folder.glob(shard_file("*"))):
+        try:
+            same = read_part(path)[0].get("training") == training
+        except DataError:
+            same = False
+        if not same:
+            others.append(path)
+    if others and not overwrite:
+        raise SettingError(
+            f"save: {folder} has another model ({', '.join(path.name for path in others)}); choose another"
+            " folder, or save(folder, overwrite=True) replaces it"
+        )
+    for path in others:
+        path.unlink()
+
+
+def _read_shards(folder: str | PathLike[str], estimator: str) -> tuple[dict[str, Any], dict[str, Arrays]]:
+    """Return what all know of a saved model, and every party's arrays."""
+    shards: dict[str, Arrays] = {}
+    public: dict[str, Any] = {}
+    start, end = shard_file("*").split("*")
+    for path in sorted(FilePath(folder).glob(shard_file("*"))):
+        note, arrays = read_part(path)
+        if note["estimator"] != estimator:
+            raise DataError(
+                f"{path}: a shard of a {note['estimator']} model, which this estimator does not load"
+                f" ({estimator} is expected)"
+            )
+        if public and note != public:
+            differing = sorted(name for name in {*note, *public} if note.get(name) != public.get(name))
+            why = (
+                "of another training" if differing == ["training"] else f"differing in {', '.join(differing)}"
+            )
+            raise DataError(
+                f"{folder}: shards of different models: {path.name} is not of the model of"
+                f" {shard_file(next(iter(shards)))} ({why}); load needs the shards of one model"
+            )
+        public = note
+        shards[path.name[len(start) : -len(end)]] = arrays
+    if not shards:
+        raise DataError(f"{folder}: no model shards there")
+    blind = public.get("blind")
+    helper = blind.get("helper") if isinstance(blind, dict) else None
+    due = {*map(str, public["parties"]), *([] if helper is None else [str(helper)])}
+    faults = [
+        f"{what} {', '.join(map(shard_file, sorted(names)))}"
+        for what, names in (("without", due - set(shards)), ("with the foreign", set(shards) - due))
+        if names
+    ]
+    if faults:
+        raise DataError(f"{folder}: a model of {', '.join(sorted(due))}, {' and '.join(faults)}")
+    return public, shards
