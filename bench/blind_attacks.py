@@ -17,9 +17,9 @@ import numpy as np
 from research.attacks.blind import crafted_key, large_operand
 from research.attacks.blind_cheats import ask_again, centred, people, rows_at, score_run
 from securefed.crypto.blind import evaluation
-from securefed.crypto.blind.rerandomise import Rerandomiser
+from securefed.crypto.blind.evaluation import Rerandomiser
 from securefed.crypto.blind.rlwe import RlweKey
-from securefed.crypto.lattice.sampling import SEED_BYTES
+from securefed.crypto.randomness import SEED_BYTES
 from securefed.errors import SettingError
 from securefed.protocols.blind.precision import ROW_BITS
 from securefed.protocols.scoring.blur import ScoreGuard

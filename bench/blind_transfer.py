@@ -25,8 +25,8 @@ from research.data.vertical import TransferData
 from research.transfer_plain import PlainTransfer
 from securefed import Party
 from securefed.assembly import TransferAssembly
-from securefed.crypto.blind import shares
-from securefed.crypto.blind.shares import Share
+from securefed.crypto import shares
+from securefed.crypto.shares import Share
 from securefed.protocols.agreement import Member
 from securefed.protocols.blind.precision import VALUE_BITS
 from securefed.protocols.blind.transfer import BlindTransferParty

@@ -25,7 +25,7 @@ from bench.rivals import Fate, Phe, TensealVector, fate_obstacle
 from bench.timing import Task, take_turns
 from securefed.crypto import KeyHolder, generate, load_public_key
 from securefed.crypto.paillier import PaillierSecretKey, generate_secret_key
-from securefed.crypto.paillier.proof import prove
+from securefed.crypto.paillier.keys import prove
 from securefed.errors import SettingError
 from securefed.extras import require
 

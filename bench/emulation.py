@@ -19,8 +19,7 @@ from bench.bars import Bar
 from research.assemblies import linear_assembly
 from securefed.assembly import LinearAssembly
 from securefed.assembly.base import HELPER
-from securefed.crypto.blind import shares
-from securefed.crypto.registry import cross_scheme
+from securefed.crypto import cross_scheme, shares
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.precision import VALUE_BITS

@@ -27,8 +27,8 @@ from research.attacks.linear import (
 from research.attacks.scores import Score, area, area_under_curve, proportion, r_squared
 from research.attacks.transcripts import matching_data_sets, without_rerandomisation
 from research.attacks.views import plain_values
-from securefed.crypto.blind import shares
-from securefed.crypto.blind.shares import size_in_bytes
+from securefed.crypto import shares
+from securefed.crypto.shares import size_in_bytes
 from securefed.protocols.blind.precision import PRODUCT_BITS
 from securefed.protocols.losses import get_loss
 

@@ -38,8 +38,7 @@ from bench.fleet import Table, train
 from research.assemblies import estimator
 from securefed import FedBCD, GeneralisedLinear, Party
 from securefed.assembly.base import KEY_HOLDER
-from securefed.crypto import KeyHolder, generate
-from securefed.crypto.registry import SCHEMES
+from securefed.crypto import SCHEMES, KeyHolder, generate
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.own_gradient.ledger import LedgerWarning

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from securefed.crypto import FixedPoint
 from securefed.crypto.errors import CapacityError
 from securefed.crypto.paillier import PaillierMask, PaillierMasked, PaillierSecretKey
-from securefed.crypto.paillier.extent import Extent, pack, slots_for
-from securefed.crypto.paillier.masking import PackedLayout, mask_packed
-from securefed.crypto.paillier.public import BLOCK
+from securefed.crypto.paillier.arrays import Extent
+from securefed.crypto.paillier.keys import BLOCK
+from securefed.crypto.paillier.masking import PackedLayout, mask_packed, pack, slots_for
 from securefed.crypto.randomness import uniform_many_below
 
 __all__ = ["FIXED", "Packed", "encrypt_packed", "slots_of"]

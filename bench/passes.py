@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.registry import cross_scheme
+from securefed.crypto import cross_scheme
 from securefed.crypto.scheme import Mapper, Serial
 from securefed.protocols.blind.statistics import Columns, PassPlan, run_pass
 from securefed.protocols.losses import get_loss

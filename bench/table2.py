@@ -27,7 +27,7 @@ from bench.table2_rows import Bar, Best, Cells, Row, best_steps
 from bench.table2_text import markdown, notes
 from bench.tasks import DEFAULTS, build
 from securefed.checks import check_integer
-from securefed.crypto.paillier.public import LEAST_BITS, MOST_BITS
+from securefed.crypto.paillier.keys import LEAST_BITS, MOST_BITS
 from securefed.engine.local import cores
 from securefed.errors import SettingError
 from securefed.extras import require

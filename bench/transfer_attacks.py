@@ -38,7 +38,7 @@ from research.attacks.transfer import (
 from research.attacks.views import plain_values
 from securefed.assembly import TransferAssembly
 from securefed.crypto.blind.interface import Product
-from securefed.crypto.blind.shares import size_in_bytes
+from securefed.crypto.shares import size_in_bytes
 from securefed.protocols.agreement import Member
 from securefed.protocols.blind.precision import PRODUCT_BITS
 from securefed.protocols.loop import PartyContext

@@ -1,7 +1,7 @@
 """Attacks on blind runs: what a party finds in messages without frames, and what crafted ones bring back.
 
 Passive: bytes are taken for the numbers that they would be without encryption and without masks. Active: a
-label party makes its public key or its operands up (securefed.crypto.blind.rerandomise has why ours hold).
+label party makes its public key or its operands up (docs/proofs.md has why ours hold).
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
+from securefed.crypto.blind.evaluation import PAIRS, Rerandomiser, nonce_polynomials
 from securefed.crypto.blind.interface import NONCE_BYTES, Operand, Product
 from securefed.crypto.blind.layout import FINE_BITS, bodies_from_bytes, body_bytes, kept_limbs, layout
-from securefed.crypto.blind.rerandomise import PAIRS, Rerandomiser, nonce_polynomials
 from securefed.crypto.blind.rlwe import RlweKey, RlwePublic
-from securefed.crypto.blind.shares import LIMBS, WIDTH, Floats, Share
-from securefed.crypto.lattice.convolution import DEGREE, multiply, spectrum
-from securefed.crypto.lattice.ring import PRIMES, RING, reduce
-from securefed.crypto.lattice.sampling import SEED_BYTES
+from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING, multiply, reduce, spectrum
+from securefed.crypto.randomness import SEED_BYTES
+from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 
 __all__ = [
     "NONCE",

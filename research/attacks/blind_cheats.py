@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from research.assemblies import linear_assembly
 from research.attacks.clear import CLEAR
 from securefed.assembly.base import HELPER
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
-from securefed.crypto.blind.shares import Share
+from securefed.crypto.shares import Share
 from securefed.protocols.agreement import Member
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.cross import Encryptor

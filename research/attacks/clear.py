@@ -19,7 +19,10 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
 )
-from securefed.crypto.blind.shares import (
+from securefed.crypto.errors import BadKey
+from securefed.crypto.randomness import key_stream
+from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.shares import (
     LIMBS,
     Floats,
     Share,
@@ -33,9 +36,6 @@ from securefed.crypto.blind.shares import (
     uniform_from,
     zeros,
 )
-from securefed.crypto.errors import BadKey
-from securefed.crypto.lattice.sampling import key_stream
-from securefed.crypto.scheme import SERIAL, Mapper
 
 __all__ = ["CLEAR", "limbs_of"]
 

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Masked
 from securefed.crypto.ckks import CkksMasked, CkksPublicKey
-from securefed.crypto.ckks.encrypted import CkksEncrypted
-from securefed.crypto.ckks.parameters import RING
-from securefed.crypto.lattice.seal_bridge import engine, read
+from securefed.crypto.ckks.arrays import CkksEncrypted
+from securefed.crypto.ckks.layout import RING
+from securefed.crypto.lattice.seal_ring import engine, read
 from securefed.crypto.paillier import PaillierMasked, PaillierPublicKey
-from securefed.crypto.paillier.encrypted import PaillierEncrypted
+from securefed.crypto.paillier.arrays import PaillierEncrypted
 from securefed.crypto.paillier.masking import PackedLayout, pack_ciphertexts
 from securefed.crypto.plain import PlainBlock, PlainEncrypted
 from securefed.crypto.scheme import Encrypted

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.multipliers import Multipliers
+from securefed.crypto.fixed import Multipliers
 from securefed.crypto.wire import Frame, Kind, Scheme
 from securefed.protocols.own_gradient.sides import Side
 from securefed.transport import Message

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
-from securefed.crypto.blind.shares import LIMBS, size_in_bytes, zeros
+from securefed.crypto.shares import LIMBS, size_in_bytes, zeros
 from securefed.errors import DataError
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW

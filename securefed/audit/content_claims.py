@@ -7,7 +7,6 @@ from collections import Counter
 from securefed.audit.claim import Findings, Statement
 from securefed.audit.recorded import Recorded
 from securefed.crypto import KEY_KINDS, key_kind, protects
-from securefed.crypto.registry import kind_protects
 from securefed.protocols.blind.scoring import SEAL_STEP
 from securefed.protocols.messages import SCORING
 from securefed.transport.contents import Part
@@ -26,7 +25,7 @@ def _clear(recorded: Recorded, findings: Findings) -> None:
         bare = [part for part in message.parts if part.protection == "clear"]
         if bare:
             framed = bare[0].frame != "bytes"
-            none = framed and not kind_protects(bare[0].scheme)
+            none = framed and not protects(bare[0].scheme)
             why = "no encryption" if none else "not what a ciphertext or a share looks like"
             findings.against(f"{message} is in the clear ({why})")
         elif due == ("bytes",) and len(contents) == 1 and contents[0].startswith("bytes:"):
@@ -56,7 +55,7 @@ def _encrypted(recorded: Recorded, findings: Findings) -> None:
         strengths.add(strength or actual)
         if actual != due:
             findings.against(f"key {key[:8]} of {recorded.owners[key]} is {actual}, {due} was agreed")
-        elif strength is None and kind_protects(actual):
+        elif strength is None and protects(actual):
             findings.against(f"key {key[:8]} of {recorded.owners[key]} is weaker than what is documented")
     used = {part.key for message in recorded.everything for part in message.parts if part.key}
     for key in sorted(used - recorded.owners.keys()):
@@ -113,7 +112,7 @@ def _foreign_key(recorded: Recorded, findings: Findings) -> None:
             if part.frame != "encrypted":
                 continue
             seen += 1
-            if not kind_protects(part.scheme):
+            if not protects(part.scheme):
                 findings.against(f"{message} is under no key")
             elif recorded.owners.get(part.key) == message.receiver:
                 findings.against(f"{message} is under {message.receiver}'s own key")

@@ -20,7 +20,7 @@ from securefed.cli.demo_settings import KEY_HOLDER, DemoSettings
 from securefed.cli.init import make_party_folder
 from securefed.cli.passphrase import VARIABLE
 from securefed.cli.terminal import Progress, Terminal
-from securefed.crypto.registry import kind_protects
+from securefed.crypto import protects
 from securefed.engine.local import cores
 from securefed.errors import SecurefedError
 from securefed.files import write_atomically
@@ -73,7 +73,7 @@ class DemoRun:
 
         def make(name: str) -> None:
             kind = self._settings.key_kind
-            schemes = (kind,) if kind is not None and name in holders and kind_protects(kind) else ()
+            schemes = (kind,) if kind is not None and name in holders and protects(kind) else ()
             make_party_folder(
                 self.folder / name,
                 name,

@@ -142,7 +142,7 @@ class Progress:
     """One line: how far, what it took, and how long it will take.
 
     At a terminal it is a bar at the lower edge, renewed twice a second so that a long round is seen to live.
-    Bars of long operations inside a round (securefed.crypto.progress) find their place below it.
+    Bars of long operations inside a round (securefed.crypto.scheme) find their place below it.
     """
 
     def __init__(self, terminal: Terminal, total: int, what: str) -> None:

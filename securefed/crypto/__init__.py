@@ -10,31 +10,31 @@
 Schemes: "ckks" (lattices, thousands of values a ciphertext), "paillier" (factoring, one value a ciphertext or
 packed) and "plain" (no protection; for experiments and as the oracle). Blind training encrypts one product
 between two parties instead (securefed.crypto.blind, `cross_scheme`), under keys that it makes itself.
+
+The registry of schemes and key kinds: one entry each, with every fact that other code needs.
+
+Users choose a scheme. A run takes keys of the kind that the scheme uses for the run's protection
+(`key_kind`). No code outside this package compares a scheme's name: it asks the entry. docs/extending.md adds
+a scheme.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
+from typing import TYPE_CHECKING, Any
 
+from securefed.crypto.errors import BadKey
 from securefed.crypto.fixed import FixedPoint
 from securefed.crypto.keyfile import read_key_file, write_key_file
 from securefed.crypto.keyholder import KeyHolder
-from securefed.crypto.registry import (
-    DEFAULT_SCHEME,
-    KEY_KINDS,
-    SCHEMES,
-    KeyKind,
-    SchemeEntry,
-    cross_lengths,
-    cross_scheme,
-    find_kind,
-    key_kind,
-    protects,
-    register,
-    schemes_that,
-)
 from securefed.crypto.scheme import Encrypted, Mapper, Mask, Masked, Opened, PublicKey, Serial
-from securefed.crypto.wire import Frame, Kind
+from securefed.crypto.wire import Frame, Kind, Scheme
+
+if TYPE_CHECKING:
+    from securefed.crypto.blind.interface import CrossScheme, Lengths
 
 __all__ = [
     "DEFAULT_SCHEME",
@@ -95,3 +95,157 @@ def load_key(path: str | PathLike[str], passphrase: str | bytes, *, allow_small:
     entry = find_kind(frame.scheme.name)
     options = {"allow_small": allow_small} if entry.sized else {}
     return KeyHolder(entry.load(entry.secret).from_frame(frame, **options))
+
+
+@dataclass(frozen=True)
+class KeyKind:
+    """A kind of keys. Its module is loaded on demand. Besides the two classes the module has
+
+    generate_secret_key()   a fresh secret key; (bits, *, allow_small) where keys come in sizes
+    strong_parameters()     descriptions of parameter sets of documented strength, by fingerprint
+    """
+
+    module: str
+    public: str
+    """The class of its public keys."""
+    secret: str
+    protects: bool = True
+    sized: bool = False
+    """Keys come in sizes, and in tests in small ones."""
+    counts: bool = False
+    """A key file must store how many openings its key has answered."""
+    proof: str = ""
+    """The statement that an arriving public key proves. The audit looks for it."""
+    mask_each: bool = False
+    """Every ciphertext of a masked block has its own mask."""
+    random_bytes: int = 8
+    """Random-looking bytes among every 8 bytes of a ciphertext."""
+
+    def load(self, name: str) -> Any:
+        return getattr(import_module(self.module), name)
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The checks of an arriving public key, for the audit."""
+        return ("key form and size", self.proof) if self.proof else ("key form and size",)
+
+
+@dataclass(frozen=True)
+class SchemeEntry:
+    """A scheme that users choose."""
+
+    opens: str
+    """The kind of keys where own gradients are opened."""
+    blind: str | None = None
+    """The module of the encrypted product for reveal='nothing'; None if there is none.
+
+    Its cross_scheme(key_bits) returns a securefed.crypto.blind.interface.CrossScheme. Its
+    cross_lengths(key_bits) returns the lengths of the messages.
+    """
+    parallel: bool = False
+    """Several processes are usually faster than one."""
+    costly: bool = False
+    """A round takes seconds instead of tenths, so demonstrations make fewer rounds."""
+    noise: bool = False
+    """Opened sums can have noise for differential privacy."""
+    trust: str = ""
+    """One line on the trust that opening own gradients needs beyond following the protocol."""
+
+    @property
+    def protects(self) -> bool:
+        return KEY_KINDS[self.opens].protects
+
+
+KEY_KINDS: dict[str, KeyKind] = {
+    "paillier": KeyKind(
+        "securefed.crypto.paillier",
+        "PaillierPublicKey",
+        "PaillierSecretKey",
+        sized=True,
+        proof="gcd(n, phi(n)) = 1",
+        mask_each=True,
+    ),
+    "ckks": KeyKind(
+        "securefed.crypto.ckks",
+        "CkksPublicKey",
+        "CkksSecretKey",
+        counts=True,
+        random_bytes=7,  # residues have 60 bits
+    ),
+    "plain": KeyKind("securefed.crypto.plain", "PlainPublicKey", "PlainSecretKey", protects=False),
+}
+
+DEFAULT_SCHEME = "ckks"
+SCHEMES: dict[str, SchemeEntry] = {
+    "ckks": SchemeEntry(
+        opens="ckks",
+        blind="securefed.crypto.blind.rlwe",
+        parallel=True,
+        trust="ckks with own gradients: the peers must be trusted not to cheat, since one crafted request "
+        "shows a peer the whole secret key (docs/threat-model.md); neither protection=Blind() "
+        "nor scheme='paillier' shows a key",
+    ),
+    "paillier": SchemeEntry(
+        opens="paillier", blind="securefed.crypto.blind.paillier", parallel=True, costly=True, noise=True
+    ),
+    "plain": SchemeEntry(opens="plain", noise=True),
+}
+"""The schemes that users choose from. The default is first."""
+
+
+def register(name: str, entry: SchemeEntry, kinds: dict[str, KeyKind], numbers: dict[str, int]) -> None:
+    """Add a scheme with its key kinds and their wire numbers. Numbers below 128 belong to the package."""
+    taken = [each for each in (name, *kinds) if each in SCHEMES or each in KEY_KINDS]
+    if taken or any(not 128 <= numbers.get(kind, 0) < 256 for kind in kinds):
+        raise BadKey(f"scheme: {name!r} given; names are new, and each kind has a number from 128 to 255")
+    for kind, entry_ in kinds.items():
+        Scheme.register(numbers[kind], kind)
+        KEY_KINDS[kind] = entry_
+    if entry.opens not in KEY_KINDS:
+        raise BadKey(f"scheme: {name!r} given, and its keys of kind {entry.opens} are not registered")
+    SCHEMES[name] = entry
+
+
+def key_kind(scheme: str, reveal: str) -> str | None:
+    """Return the key kind of a run. None where nothing is revealed: such a run makes its own keys."""
+    entry = SCHEMES.get(scheme)
+    if entry is None:
+        return scheme
+    return None if reveal == "nothing" and entry.blind is not None else entry.opens
+
+
+def cross_scheme(scheme: str, *, key_bits: int = 3072) -> CrossScheme:
+    """Return the encrypted product of blind runs. Only Paillier uses `key_bits`."""
+    product: CrossScheme = import_module(_product_module(scheme)).cross_scheme(key_bits)
+    return product
+
+
+def cross_lengths(scheme: str, key_bits: int) -> Lengths:
+    """Return the lengths of the product's messages. Only Paillier uses `key_bits`."""
+    lengths: Lengths = import_module(_product_module(scheme)).cross_lengths(key_bits)
+    return lengths
+
+
+def _product_module(scheme: str) -> str:
+    entry = SCHEMES.get(scheme)
+    if entry is None or entry.blind is None:
+        raise BadKey(f"scheme: {scheme!r} given, it has no encrypted product for protection=Blind()")
+    return entry.blind
+
+
+def find_kind(name: str) -> KeyKind:
+    entry = KEY_KINDS.get(name)
+    if entry is None:
+        raise BadKey(f"scheme: {name!r} given, one of {', '.join(KEY_KINDS)} is allowed")
+    return entry
+
+
+def protects(name: str) -> bool:
+    """Return whether the scheme, or the kind of keys, with this name encrypts; False for an unknown one."""
+    entry = SCHEMES.get(name) or KEY_KINDS.get(name)
+    return entry is not None and entry.protects
+
+
+def schemes_that(holds: Callable[[SchemeEntry], object]) -> str:
+    """Return the names of the matching schemes, for an error message."""
+    return " or ".join(repr(name) for name, entry in SCHEMES.items() if holds(entry))

@@ -1,4 +1,15 @@
-"""The key-holder: the only object that has a secret key.
+"""A key's memory: which ciphertexts it opened, and how many equations for which party.
+
+A key-holder opens no ciphertext twice, and counts what it opens (protocols.own_gradient.ledger). A new
+process would have no memory of either, so a peer that breaks a connection could ask again. Where a run
+continues over several processes, `keep` stores the memory in a file, which is written before an opening
+leaves. It contains hashes of ciphertexts and counts, nothing secret. Past `MOST` ciphertexts it drops the
+older half.
+
+    c <hex>                        a ciphertext, by the first 16 bytes of its SHA-256
+    e <equations> <JSON string>    equations of a block of secrets
+
+The key-holder: the only object that has a secret key.
 
 It opens only masked ciphertexts, never the same one twice, and counts openings. It sees uniform numbers and
 returns masked values.
@@ -7,18 +18,136 @@ returns masked values.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import OpeningRefused, WrongKey
 from securefed.crypto.fixed import FixedPoint, checked_array
-from securefed.crypto.memory import OpeningMemory
-from securefed.crypto.scheme import Encrypted, Floats, Masked, Opened, PublicKey, SecretKey
+from securefed.crypto.scheme import Encrypted, Floats, Masked, Opened, PublicKey
+from securefed.files import write_atomically
 
-__all__ = ["KeyHolder"]
+__all__ = ["KeyHolder", "OpeningMemory"]
+
+MOST = 1 << 20
+DIGEST = 16
+
+
+class OpeningMemory:
+    """A memory in this process and, after `keep`, in a file."""
+
+    def __init__(self) -> None:
+        self._ciphertexts: dict[bytes, None] = {}
+        self._equations: dict[str, int] = {}
+        self._path: Path | None = None
+
+    def keep(self, path: Path) -> None:
+        """Load the file, if there is one, and append to it from now on."""
+        if self._path == path:
+            return
+        self._path = path
+        for line in path.read_bytes().split(b"\n")[:-1] if path.exists() else ():
+            self._read(line)
+        self._bound()
+
+    def _read(self, line: bytes) -> None:
+        """Parse a line. A kill may cut a line short, but only before its ciphertext is opened."""
+        kind, _, rest = line.partition(b" ")
+        try:
+            if kind == b"c" and len(rest) == 2 * DIGEST:
+                self._ciphertexts[bytes.fromhex(rest.decode("ascii"))] = None
+            elif kind == b"e":
+                equations, _, block = rest.partition(b" ")
+                name = str(json.loads(block))
+                self._equations[name] = self._equations.get(name, 0) + int(equations)
+        except ValueError:
+            return
+
+    def check(self, digests: Sequence[bytes]) -> None:
+        """Raise OpeningRefused if a ciphertext, by its SHA-256, was opened before or occurs twice."""
+        short = [digest[:DIGEST] for digest in digests]
+        if len(set(short)) < len(short) or any(digest in self._ciphertexts for digest in short):
+            raise OpeningRefused(
+                "a ciphertext of this block was opened before; each opening takes a fresh mask"
+            )
+
+    def admit(self, digests: Sequence[bytes]) -> None:
+        """Check the ciphertexts and record them as opened, before the opening leaves this party."""
+        self.check(digests)
+        short = [digest[:DIGEST] for digest in digests]
+        self._ciphertexts.update(dict.fromkeys(short))
+        self._append("".join(f"c {digest.hex()}\n" for digest in short))
+        self._bound()
+
+    def count(self, block: str, equations: int) -> int:
+        """Return the equations of a block in all processes of the run, including these; 0 without a file."""
+        if self._path is None:
+            return 0
+        self._equations[block] = self._equations.get(block, 0) + equations
+        self._append(f"e {equations} {json.dumps(block)}\n")
+        return self._equations[block]
+
+    def _append(self, text: str) -> None:
+        if self._path is None:
+            return
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "ab") as file:
+                file.write(text.encode("ascii"))
+        except OSError as error:
+            # What cannot be remembered is not opened.
+            raise OpeningRefused(f"cannot write {self._path}: {error.strerror}") from None
+
+    def _bound(self) -> None:
+        if len(self._ciphertexts) <= MOST:
+            return
+        self._ciphertexts = dict.fromkeys(islice(self._ciphertexts, MOST // 2, None))
+        if self._path is not None:
+            lines = [f"e {count} {json.dumps(block)}\n" for block, count in self._equations.items()]
+            lines += [f"c {digest.hex()}\n" for digest in self._ciphertexts]
+            write_atomically(self._path, "".join(lines).encode("ascii"))
+
+    def __len__(self) -> int:
+        return len(self._ciphertexts)
+
+
+class SecretKey(ABC):
+    """A key pair. Only a `KeyHolder` has one."""
+
+    public: PublicKey
+
+    @cached_property
+    def memory(self) -> OpeningMemory:
+        """The memory of opened ciphertexts."""
+        return OpeningMemory()
+
+    @abstractmethod
+    def encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted:
+        """Encrypt as PublicKey.encrypt does, in the same distribution, but faster."""
+
+    @abstractmethod
+    def open(self, masked: Any) -> Opened:
+        """Decrypt a masked block. The result is still masked."""
+
+    @abstractmethod
+    def receive(self, masked: Any, disclosure: bytes) -> Floats:
+        """Decrypt a masked block whose mask its sender disclosed to the key-holder."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """Return a frame of kind SECRET_KEY, for a key file."""
+
+    def __repr__(self) -> str:
+        return f"<{self.public.scheme.name} secret key of {self.public.key_id.hex()[:8]}>"
 
 
 class KeyHolder:

@@ -14,9 +14,9 @@ from typing import ClassVar
 import numpy as np
 
 from securefed.crypto.errors import BadKey, FormatError, MaskError, RangeError
-from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.multipliers import Multipliers
-from securefed.crypto.scheme import Bare, Floats, Mask, Masked, Opened, PublicKey, SecretKey
+from securefed.crypto.fixed import FixedPoint, Multipliers
+from securefed.crypto.keyholder import SecretKey
+from securefed.crypto.scheme import Bare, Floats, Mask, Masked, Opened, PublicKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
 __all__ = ["PlainEncrypted", "PlainPublicKey", "PlainSecretKey", "generate_secret_key", "strong_parameters"]

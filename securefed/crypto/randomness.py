@@ -4,23 +4,55 @@ All protecting randomness is drawn here: masks uniform mod n, units mod n, expon
 Gaussian noise. The public uniform functions read `os.urandom`. Each wraps a function that takes the byte
 source as an argument, for known-answer tests. Candidates above the bound are rejected, never reduced, so
 draws are exactly uniform.
+
+Random numbers for the lattice schemes.
+
+Everything starts from `os.urandom`. A fresh 32-byte seed keys AES-256 in counter mode, and its key stream is
+cut into samples. Each function takes the byte source as an argument; `secret_bytes` makes the one for use,
+and known-answer tests give a fixed one.
+
+The same key stream expands public seeds, as FrodoKEM-AES does: the seed is then known to everybody, and
+AES-256 under distinct keys has to behave as a random function for whoever did not choose the output.
+
+| distribution | deviation | for |
+|---|---|---|
+| centred binomial of 42 bits | 3.24 | errors of ciphertexts and public keys |
+| uniform on -1, 0, 1 | 0.82 | the secret key |
+| rounded normal | 500,000 | re-randomisation of blind replies |
+| sum of rounded normals | up to 2**95 | flooding of CKKS openings |
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
+from math import sqrt
 from secrets import randbelow
 
 import gmpy2
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from gmpy2 import mpz
+from numpy.typing import NDArray
 
 from securefed.crypto.errors import RangeError
 from securefed.errors import SettingError
 
 __all__ = [
+    "ERROR_DEVIATION",
+    "MOST_DEVIATION_BITS",
+    "NORMAL_DEVIATION",
+    "SEED_BYTES",
     "ByteSource",
     "discrete_gaussian",
+    "errors",
+    "gaussian_integers",
+    "key_stream",
+    "normals",
+    "secret_bytes",
+    "standard_normals",
+    "ternary",
     "uniform_many_below",
     "uniform_units",
 ]
@@ -117,3 +149,175 @@ def _with_small_exp(numerator: int, denominator: int) -> bool:
     while randbelow(denominator * times) < numerator:
         times += 1
     return times % 2 == 1
+
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+SEED_BYTES = 32
+ERROR_BITS = 42
+ERROR_DEVIATION = (ERROR_BITS / 4) ** 0.5
+NORMAL_DEVIATION = 500_000
+PIECE = 1 << 13
+"""Residues that are reduced at a time: they stay in the processor's cache."""
+ANGLE_BITS = 12
+"""The highest bits of an angle, which a table has."""
+REST_BITS = 64 - ANGLE_BITS
+NORMAL_PIECE = 1 << 12
+"""Pairs of normals that are drawn at a time: they stay in the processor's cache."""
+# The parts of a wide Gaussian: see `gaussian_integers`. Each shift is the deviation below it less three bits.
+_LOWEST, _MIDDLE, _MIDDLE_SHIFT, _TOP_SHIFT = 2.0**10, 2.0**40, 7, 44
+MOST_DEVIATION_BITS = 95
+"""Above, the steps of the highest part would be wider than what blurs them."""
+NOTHING = memoryview(bytes(1 << 18))
+"""What key streams encrypt. Fresh memory for it would take longer than the cipher."""
+
+
+def key_stream(seed: bytes, label: bytes = b"") -> ByteSource:
+    """Return the key stream of AES-256-CTR under `seed`, as a source of bytes.
+
+    Parameters
+    ----------
+    seed: 32 bytes, the AES key.
+    label: up to 8 bytes that tell streams of one seed apart. They are the upper half of the counter.
+    """
+    start = label.ljust(8, b"\0") + bytes(8)
+    stream = Cipher(algorithms.AES(seed), modes.CTR(start)).encryptor()
+    return lambda count: stream.update(NOTHING[:count] if count <= len(NOTHING) else bytes(count))
+
+
+def secret_bytes() -> ByteSource:
+    """Return a source of secret bytes under a fresh seed from the operating system."""
+    return key_stream(os.urandom(SEED_BYTES))
+
+
+def errors(source: ByteSource, count: int) -> NDArray[np.int8]:
+    """Draw centred binomials: the number of ones among 42 bits, less 21."""
+    drawn = np.empty(count, dtype=np.int8)
+    for start in range(0, count, PIECE):
+        piece = drawn[start : start + PIECE]
+        words = np.frombuffer(source(8 * len(piece)), dtype="<u8") & np.uint64((1 << ERROR_BITS) - 1)
+        np.bitwise_count(words, out=piece.view(np.uint8))
+        piece -= ERROR_BITS // 2
+    return drawn
+
+
+def ternary(source: ByteSource, count: int) -> NDArray[np.int8]:
+    """Draw from -1, 0 and 1 uniformly. Two bits of each byte count; three of their four values are taken."""
+    drawn: list[NDArray[np.int8]] = []
+    while sum(map(len, drawn)) < count:
+        digits = np.frombuffer(source(count + count // 2), dtype=np.int8) & np.int8(3)
+        drawn.append(digits[digits < 3])
+    return np.concatenate(drawn)[:count] - np.int8(1)
+
+
+@cache
+def _circle() -> tuple[Floats, Floats]:
+    """The cosines and sines of 4,096 angles."""
+    angles = 2 * np.pi * np.arange(1 << ANGLE_BITS) / float(1 << ANGLE_BITS)
+    return np.cos(angles), np.sin(angles)
+
+
+def normals(source: ByteSource, count: int, out: Floats | None = None) -> Floats:
+    """Draw normals of deviation 500,000, rounded to whole numbers (Box and Muller). `count` is even.
+
+    A pair is r (cos a, sin a). Half of the normals are the cosines, and the other half are the sines.
+
+    - r is sqrt(-2 log u) deviations, for u = (k + 1/2) 2**-63 as a float64, k uniform on 63 bits. So nothing
+      lies beyond 9.42 deviations.
+    - a is uniform on 2**64 angles: one of 4,096 from a table, and a rest below 0.0008 in magnitude by its
+      series. The series and all roundings of float64 move a pair by less than 2**-23 of a unit.
+
+    `rerandomise` says how accurate pairs have to be, and why these are.
+
+    Parameters
+    ----------
+    source: secret bytes, 16 for a pair.
+    count: how many normals.
+    out: where to put them, contiguous.
+    """
+    pairs = count // 2
+    drawn = np.empty(count) if out is None else out.reshape(-1, copy=False)
+    cosines, sines = _circle()
+    size = min(pairs, NORMAL_PIECE)
+    scratch, whole_scratch = np.empty((5, size)), np.empty(size, dtype=np.int64)
+    for start in range(0, pairs, size):
+        many = min(size, pairs - start)
+        radii, rests, across, along, spare = scratch[:, :many]
+        whole = whole_scratch[:many]
+        words = np.frombuffer(source(16 * many), dtype="<u8").reshape(2, many)
+        np.right_shift(words[0], np.uint64(1), out=whole.view(np.uint64))
+        np.add(whole, 0.5, out=radii)
+        radii *= 2.0**-63
+        np.log(radii, out=radii)
+        radii *= -2.0 * NORMAL_DEVIATION**2
+        np.sqrt(radii, out=radii)
+        # The lower bits with a sign, so that the rest is small.
+        np.left_shift(words[1], np.uint64(ANGLE_BITS), out=whole.view(np.uint64))
+        np.multiply(whole, 2 * np.pi * 2.0 ** -(64 + ANGLE_BITS), out=rests)
+        np.right_shift(words[1], np.uint64(REST_BITS), out=whole.view(np.uint64))
+        np.take(cosines, whole, out=along, mode="clip")
+        np.take(sines, whole, out=across, mode="clip")
+        along *= radii
+        across *= radii
+        # The rest x turns by (1 - x**2 / 2, x (1 - x**2 / 6)).
+        np.multiply(rests, rests, out=spare)
+        np.multiply(spare, -1 / 6, out=radii)
+        radii += 1.0
+        rests *= radii
+        spare *= -0.5
+        spare += 1.0
+        first, second = drawn[start : start + many], drawn[pairs + start : pairs + start + many]
+        np.multiply(along, spare, out=first)
+        np.multiply(across, rests, out=radii)
+        first -= radii
+        np.multiply(across, spare, out=second)
+        np.multiply(along, rests, out=radii)
+        second += radii
+        np.rint(first, out=first)
+        np.rint(second, out=second)
+    return drawn
+
+
+def standard_normals(source: ByteSource, count: int) -> Floats:
+    """Draw standard normals by Box and Muller from 64-bit uniforms. The tail ends at 9.4."""
+    half = (count + 1) // 2
+    words = np.frombuffer(source(16 * half), dtype="<u8").astype(np.float64).reshape(2, half)
+    radius = np.sqrt(-2.0 * np.log((words[0] + 1.0) * 2.0**-64))
+    angle = words[1] * (2.0 * np.pi * 2.0**-64)
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+
+
+def gaussian_integers(source: ByteSource, count: int, deviation: float) -> tuple[Integers, int, Integers]:
+    """Draw rounded Gaussians of any deviation up to 2**95.
+
+    A float64 has 53 significant bits. One multiplied by 2**76 ends in zeros, and leaves what lies there bare.
+    Uniform bits in place of the zeros still show steps where the float was rounded: ties go to even numbers,
+    so every second step is a few percent lower. So a wide Gaussian is the sum of up to three independent
+    ones, each a rounded float times a power of two:
+
+        2**44 * N(0, ..) + 2**7 * N(0, 2**40) + N(0, 2**10)   (the second from 2**10 on, the first from 2**50)
+
+    The deviation of what lies below is eight steps of what lies above, which blurs the steps and whatever is
+    uneven about them. A pattern of period two steps is damped by exp(-pi**2 8**2 / 2) < 2**-450, and the
+    steps themselves by more. The lowest one has steps of 1, each made of 2**39 floats or more. So its
+    probabilities are off by 2**-39 of themselves at most, and a sample's divergence by the square of that:
+    2**-78, over 2**20 replies of 2**13 samples 2**-45.
+
+    Returns
+    -------
+    (high, shift, low): the samples are high * 2**shift + low.
+    """
+    if not 0 < deviation <= 2.0**MOST_DEVIATION_BITS:
+        raise RangeError(f"deviation: {deviation:.3g} given, up to 2^{MOST_DEVIATION_BITS} is allowed")
+
+    def rounded(part: float) -> Integers:
+        return np.rint(standard_normals(source, count) * part).astype(np.int64)
+
+    if deviation <= _LOWEST:
+        return rounded(deviation), 0, np.zeros(count, dtype=np.int64)
+    low = rounded(_LOWEST)
+    if deviation <= 8 * 2.0**_MIDDLE_SHIFT * _MIDDLE:
+        return rounded(sqrt(deviation**2 - _LOWEST**2) / 2.0**_MIDDLE_SHIFT), _MIDDLE_SHIFT, low
+    low += rounded(_MIDDLE) << _MIDDLE_SHIFT
+    below = _LOWEST**2 + (2.0**_MIDDLE_SHIFT * _MIDDLE) ** 2
+    return rounded(sqrt(deviation**2 - below) / 2.0**_TOP_SHIFT), _TOP_SHIFT, low

@@ -18,22 +18,22 @@ The schemes implement the methods with a leading underscore.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from tqdm import tqdm
 
 from securefed.crypto.errors import MaskError, RangeError, ShapeError, WrongKey
-from securefed.crypto.fixed import FixedPoint, checked_addend, checked_array
-from securefed.crypto.memory import OpeningMemory
-from securefed.crypto.multipliers import Multipliers, as_multipliers
+from securefed.crypto.fixed import FixedPoint, Multipliers, as_multipliers, checked_addend, checked_array
 from securefed.crypto.wire import Frame, Kind, Scheme
 
 __all__ = [
+    "PATIENCE",
     "SERIAL",
     "Bare",
     "Encrypted",
@@ -43,8 +43,8 @@ __all__ = [
     "Opened",
     "Origin",
     "PublicKey",
-    "SecretKey",
     "Serial",
+    "progress",
 ]
 
 Floats = NDArray[np.float64]
@@ -58,6 +58,8 @@ FLOAT_BITS = 52
 """Fraction bits of addends: floats represent all small multiples of 2**-52 exactly."""
 T = TypeVar("T")
 R = TypeVar("R")
+PATIENCE = 2.0
+"""Seconds before a progress bar appears."""
 
 
 class Mapper(Protocol):
@@ -88,6 +90,15 @@ class Serial:
 
 
 SERIAL = Serial()
+
+
+def progress(items: Iterable[T], what: str, total: int, unit: str = "block") -> Iterator[T]:
+    """Yield the items and show a bar on stderr. A file or a pipe gets no output."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    with tqdm(items, desc=what, total=total, unit=unit, delay=PATIENCE, leave=False, file=sys.stderr) as bar:
+        yield from bar
 
 
 class PublicKey(ABC):
@@ -449,33 +460,3 @@ class Mask(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {'spent' if self._spent else 'unspent'}>"
-
-
-class SecretKey(ABC):
-    """A key pair. Only a `KeyHolder` has one."""
-
-    public: PublicKey
-
-    @cached_property
-    def memory(self) -> OpeningMemory:
-        """The memory of opened ciphertexts."""
-        return OpeningMemory()
-
-    @abstractmethod
-    def encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted:
-        """Encrypt as PublicKey.encrypt does, in the same distribution, but faster."""
-
-    @abstractmethod
-    def open(self, masked: Any) -> Opened:
-        """Decrypt a masked block. The result is still masked."""
-
-    @abstractmethod
-    def receive(self, masked: Any, disclosure: bytes) -> Floats:
-        """Decrypt a masked block whose mask its sender disclosed to the key-holder."""
-
-    @abstractmethod
-    def to_bytes(self) -> bytes:
-        """Return a frame of kind SECRET_KEY, for a key file."""
-
-    def __repr__(self) -> str:
-        return f"<{self.public.scheme.name} secret key of {self.public.key_id.hex()[:8]}>"

@@ -49,8 +49,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_integer
-from securefed.crypto.progress import progress
-from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.scheme import SERIAL, Mapper, progress
 from securefed.data import curve
 from securefed.data import psi_local as psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder

@@ -28,7 +28,7 @@ from securefed.crypto.blind.paillier import (
 from securefed.crypto.fixed import PRIVATE_BITS
 from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey
 from securefed.crypto.paillier.masking import horner
-from securefed.crypto.paillier.multiexp import ExponentColumn, choose_plan, column_powers
+from securefed.crypto.paillier.powers import ExponentColumn, choose_plan, column_powers
 from securefed.engine.local import cores
 from securefed.errors import SettingError
 from securefed.plan.meter import EFFICIENCY, Costs, Operation, timed
@@ -38,7 +38,7 @@ __all__ = ["CkksCosts", "PaillierCosts", "PlainCosts", "calibrate"]
 
 FIXED = FixedPoint(1.0, 32)
 SHARED = 64
-"""Encryptions below this number are not spread over workers (securefed.crypto.paillier.secret)."""
+"""Encryptions below this number are not spread over workers (securefed.crypto.paillier.keys)."""
 
 
 class PlainCosts:

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from securefed.crypto.ckks.encrypted import encrypted_bytes
+from securefed.crypto.ckks.arrays import answer_bytes, encrypted_bytes, masked_bytes
 from securefed.crypto.ckks.form import ArrayForm, added, fresh_form, plain_added, product_form
 from securefed.crypto.ckks.layout import RowLayout
-from securefed.crypto.ckks.opening import answer_bytes, masked_bytes
 from securefed.crypto.errors import BadKey, CapacityError
-from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.multipliers import Multipliers
-from securefed.crypto.paillier.extent import Extent, multiplier_scale
+from securefed.crypto.fixed import FixedPoint, Multipliers
+from securefed.crypto.paillier.arrays import Extent, multiplier_scale
 from securefed.crypto.paillier.masking import PackedLayout
 from securefed.crypto.scheme import FLOAT_BITS, Encrypted, Floats, Mask, Masked, Opened
 from securefed.plan.meter import WORD

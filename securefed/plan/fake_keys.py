@@ -17,14 +17,14 @@ from typing import Any, Never
 
 import numpy as np
 
-from securefed.crypto import KeyHolder, generate, load_public_key
+from securefed.crypto import KEY_KINDS, KeyHolder, generate, load_public_key, protects
 from securefed.crypto.ckks.keys import PUBLIC_BYTES
 from securefed.crypto.errors import BadKey, ShapeError
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.paillier.extent import Extent
-from securefed.crypto.paillier.proof import roots_needed
-from securefed.crypto.registry import KEY_KINDS, kind_protects
-from securefed.crypto.scheme import Floats, PublicKey, SecretKey
+from securefed.crypto.keyholder import SecretKey
+from securefed.crypto.paillier.arrays import Extent
+from securefed.crypto.paillier.keys import roots_needed
+from securefed.crypto.scheme import Floats, PublicKey
 from securefed.crypto.wire import Scheme, fingerprint
 from securefed.errors import SettingError
 from securefed.plan.fake_arrays import (
@@ -150,7 +150,7 @@ class DryKeys:
     meter: Meter
 
     def __post_init__(self) -> None:
-        if self.kind not in MAKERS and (self.kind not in KEY_KINDS or kind_protects(self.kind)):
+        if self.kind not in MAKERS and (self.kind not in KEY_KINDS or protects(self.kind)):
             raise SettingError(f"plan: nobody has said what keys of kind {self.kind!r} take")
 
     def holder(self) -> KeyHolder:

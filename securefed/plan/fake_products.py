@@ -23,9 +23,9 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
 )
-from securefed.crypto.blind.shares import LIMBS, Share
 from securefed.crypto.errors import BadKey, FormatError
 from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.shares import LIMBS, Share
 from securefed.plan.meter import Meter, Operation
 
 __all__ = ["SAMPLE_ROWS", "counting_scheme"]

@@ -26,9 +26,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from securefed.crypto import cross_scheme
-from securefed.crypto.blind.shares import LIMBS
-from securefed.crypto.lattice.convolution import DEGREE
-from securefed.crypto.lattice.ring import PRIMES
+from securefed.crypto.lattice.ring import DEGREE, PRIMES
+from securefed.crypto.shares import LIMBS
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 

@@ -12,13 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from securefed.crypto.blind.encryption import encrypted, read
 from securefed.crypto.blind.evaluation import multiplied, responded
 from securefed.crypto.blind.interface import NONCE_BYTES, Product
 from securefed.crypto.blind.layout import Layout, Panel, layout
-from securefed.crypto.blind.rlwe import RLWE, RlweKey, RlwePublic
-from securefed.crypto.blind.shares import Floats, Share, from_integers
-from securefed.crypto.lattice.sampling import SEED_BYTES, secret_bytes
+from securefed.crypto.blind.rlwe import RLWE, RlweKey, RlwePublic, encrypted_block, read_reply
+from securefed.crypto.randomness import SEED_BYTES, secret_bytes
+from securefed.crypto.shares import Floats, Share, from_integers
 from securefed.engine.local import cores
 from securefed.errors import SettingError
 from securefed.plan.meter import EFFICIENCY, Operation, timed
@@ -85,11 +84,11 @@ class RlweCosts:
         """Return the real work on a small product."""
         product, secret = plan.product, self._secret
         if name == "read":
-            return lambda: read(secret, plan, bytes(plan.reply_bytes()))
+            return lambda: read_reply(secret, plan, bytes(plan.reply_bytes()))
         left, right = (_rows((product.inner, count), exact) for count in (product.left, product.right))
         if name == "encrypt":
-            return lambda: encrypted(secret_bytes(), secret, plan, left)
-        message = encrypted(secret_bytes(), secret, plan, left)
+            return lambda: encrypted_block(secret_bytes(), secret, plan, left)
+        message = encrypted_block(secret_bytes(), secret, plan, left)
         if name == "multiply":
             return lambda: multiplied(plan, message, right)
         sums = multiplied(plan, message, right)

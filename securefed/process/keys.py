@@ -19,10 +19,9 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from securefed.crypto import KEY_KINDS, KeyHolder, generate, load_key, save_key
+from securefed.crypto import KEY_KINDS, KeyHolder, generate, load_key, protects, save_key
 from securefed.crypto.errors import KeyFileError, WrongPassphrase
 from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
-from securefed.crypto.registry import kind_protects
 from securefed.errors import SettingError
 from securefed.protocols.scoring.blur import KEY_BYTES
 from securefed.transport.identity import (
@@ -169,7 +168,7 @@ class PartyKeys:
         return blake2b(b"", key=self.checkpoint_key, person=b"score key", digest_size=KEY_BYTES).digest()
 
     def _load_holder(self, kind: str) -> KeyHolder:
-        if not kind_protects(kind):
+        if not protects(kind):
             return generate(kind)
         path = self._folder / he_file(kind)
         if not path.exists():

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from securefed.crypto.blind.shares import WIDTH
+from securefed.crypto.shares import WIDTH
 from securefed.protocols.blind.precision import MODEL_BITS, RANGE_BITS, SCORE_BITS, VALUE_BITS
 
 __all__ = ["KINDS", "SCORING", "TRAFFIC", "MessageKind", "fixed_sizes"]

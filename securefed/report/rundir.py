@@ -77,7 +77,7 @@ class RunDirectory:
 
     @property
     def openings(self) -> Path:
-        """What this party's key has opened in this run (securefed.crypto.memory)."""
+        """What this party's key has opened in this run (securefed.crypto.keyholder)."""
         return self.folder / f"openings-{self.party}.log"
 
     @property

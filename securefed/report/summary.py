@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from securefed.crypto import protects
-from securefed.crypto.blind.shares import LIMBS
+from securefed.crypto.shares import LIMBS
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry

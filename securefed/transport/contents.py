@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.registry import KEY_KINDS, kind_protects
+from securefed.crypto import KEY_KINDS, protects
 from securefed.crypto.wire import HEADER, MAGIC, Kind, Scheme
 
 __all__ = ["Part", "looks_random", "looks_uniform", "parts_of"]
@@ -62,7 +62,7 @@ class Part:
             return "clear"
         if self.frame in ("public-key", "bytes"):
             return self.frame
-        if not kind_protects(self.scheme) or self.random is False:
+        if not protects(self.scheme) or self.random is False:
             return "clear"
         return "ciphertext" if self.frame == "encrypted" else self.frame
 
@@ -116,7 +116,7 @@ def _frame(payload: bytes, place: int) -> Part | None:
         return None
     name = Scheme.known[scheme].name
     body = memoryview(payload)[place + HEADER.size : place + size]
-    looks = None if kind == Kind.PUBLIC_KEY or not kind_protects(name) else looks_random(body, name)
+    looks = None if kind == Kind.PUBLIC_KEY or not protects(name) else looks_random(body, name)
     return Part(NAMES[kind], size, name, key.hex(), parameters.hex(), (rows, columns)[:ndim], looks)
 
 

@@ -13,10 +13,10 @@ import pytest
 from research.attacks.blind_cheats import BLUR_BITS, MUCH, centred, people, replayed_model, score_run
 from research.attacks.clear import CLEAR
 from securefed.assembly.base import HELPER
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.blind.shares import LIMBS
+from securefed.crypto.shares import LIMBS
 from securefed.protocols.blind.cross import Encryptor
 from securefed.protocols.blind.precision import ROW_BITS
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits

@@ -9,8 +9,8 @@ import pytest
 
 from research.attacks.blind_cheats import people, score_run
 from securefed.assembly.base import HELPER
-from securefed.crypto.blind import shares
-from securefed.crypto.blind.shares import LIMBS
+from securefed.crypto import shares
+from securefed.crypto.shares import LIMBS
 from securefed.protocols.blind.precision import MODEL_BITS
 from securefed.protocols.blind.scoring import SCORE_STEP, _hash
 from securefed.protocols.scoring.blur import ScoreGuard

@@ -17,13 +17,13 @@ from gmpy2 import mpz, next_prime
 
 from research.attacks.blind_cheats import BLUR_BITS, SHOWN_BITS, Scored, ask_again, centred, people, score_run
 from research.attacks.clear import CLEAR
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossPublic, CrossScheme, Product
 from securefed.crypto.blind.paillier import PaillierCrossKey, Slots, paillier_scheme
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.blind.shares import LIMBS, WIDTH, Share
+from securefed.crypto.paillier.keys import _Opener
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
-from securefed.crypto.paillier.secret import _Opener
+from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.cross import Encryptor, Multiplier
 from securefed.protocols.blind.precision import ROW_BITS, SCORE_BITS

@@ -25,16 +25,15 @@ from research.attacks.blind import (
     reply,
     rows_of,
 )
+from securefed.crypto import shares
 from securefed.crypto.blind import evaluation as evaluation_module
-from securefed.crypto.blind import shares
+from securefed.crypto.blind.evaluation import PAIRS, Rerandomiser, nonce_polynomials
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import FINE_BITS, kept_limbs
-from securefed.crypto.blind.rerandomise import PAIRS, Rerandomiser, nonce_polynomials
 from securefed.crypto.blind.rlwe import RLWE, RlweKey
-from securefed.crypto.blind.shares import LIMBS, Floats
-from securefed.crypto.lattice.convolution import DEGREE
-from securefed.crypto.lattice.ring import PRIMES, RING
-from securefed.crypto.lattice.sampling import SEED_BYTES
+from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING
+from securefed.crypto.randomness import SEED_BYTES
+from securefed.crypto.shares import LIMBS, Floats
 from tests.audit.chance import chi_square, chi_square_range
 from tests.audit.naive.blind import NoZero, OneZero, narrow_uniform
 

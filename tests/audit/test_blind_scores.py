@@ -18,7 +18,7 @@ from research.attacks.blind_cheats import (
     rows_at,
     score_run,
 )
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.protocols.blind import scoring
 from securefed.protocols.blind.precision import ROW_BITS, SCORE_BITS, VALUE_BITS
 from securefed.protocols.scoring.blur import ScoreGuard

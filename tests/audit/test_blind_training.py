@@ -15,15 +15,14 @@ import pytest
 from research.attacks import clear
 from research.attacks.blind_cheats import people, score_run
 from securefed.assembly.base import HELPER
-from securefed.crypto.blind import shares
-from securefed.crypto.blind.encryption import Secret
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import Evaluation
 from securefed.crypto.blind.layout import Layout, bodies_to_bytes, kept_limbs, layout
-from securefed.crypto.blind.rlwe import RLWE, RlweEvaluation, RlweKey
-from securefed.crypto.blind.shares import LIMBS, WIDTH, Share
+from securefed.crypto.blind.rlwe import RLWE, RlweEvaluation, RlweKey, Secret
 from securefed.crypto.errors import FormatError, MaskError
-from securefed.crypto.lattice.convolution import DEGREE
-from securefed.crypto.lattice.sampling import key_stream
+from securefed.crypto.lattice.ring import DEGREE
+from securefed.crypto.randomness import key_stream
+from securefed.crypto.shares import LIMBS, WIDTH, Share
 from securefed.errors import SettingError
 from securefed.protocols.blind import loop, statistics
 from securefed.protocols.blind.correlations import prepare_all

@@ -24,15 +24,13 @@ from research.attacks.blind_cheats import replayed_model
 from research.attacks.clear import CLEAR
 from securefed.audit import CLAIMS, audit
 from securefed.audit.blind_claims import BLIND
-from securefed.crypto import FixedPoint, generate, load_public_key
-from securefed.crypto.blind import shares
+from securefed.crypto import FixedPoint, find_kind, generate, load_public_key, shares
 from securefed.crypto.blind.paillier import paillier_scheme
-from securefed.crypto.ckks import encrypted as ckks_encrypted
-from securefed.crypto.ckks.encrypted import CkksEncrypted
-from securefed.crypto.paillier import encrypted as paillier_encrypted
-from securefed.crypto.paillier.public import PaillierPublicKey
-from securefed.crypto.paillier.residues import OwnerResidues
-from securefed.crypto.registry import find_kind
+from securefed.crypto.ckks import arrays as ckks_encrypted
+from securefed.crypto.ckks.arrays import CkksEncrypted
+from securefed.crypto.paillier import arrays as paillier_encrypted
+from securefed.crypto.paillier.keys import PaillierPublicKey
+from securefed.crypto.paillier.primes import OwnerResidues
 from securefed.crypto.scheme import Encrypted, Mask
 from securefed.crypto.wire import Kind
 from securefed.protocols import keyring as keyring_module

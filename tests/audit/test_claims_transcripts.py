@@ -17,8 +17,7 @@ import pytest
 
 from securefed.audit import audit, compare, read_run, write_transcripts
 from securefed.cli import main
-from securefed.crypto import KEY_KINDS, FixedPoint, generate
-from securefed.crypto.blind import shares
+from securefed.crypto import KEY_KINDS, FixedPoint, generate, shares
 from securefed.crypto.blind.interface import Product
 from securefed.errors import DataError
 from securefed.protocols.schedules import FedBCD

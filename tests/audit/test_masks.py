@@ -15,12 +15,11 @@ import pytest
 from bench.scenes import linear_scene
 from research.attacks.battery import Finding, dependent, different, found, uniform, words
 from research.attacks.blind import honest_keys, reply, rows_of
-from securefed.crypto import FixedPoint, KeyHolder, generate
-from securefed.crypto.blind import shares
+from securefed.crypto import FixedPoint, KeyHolder, generate, shares
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.rlwe import RlweKey
-from securefed.crypto.ckks.parameters import DATA_PRIMES
-from securefed.crypto.lattice.sampling import SEED_BYTES
+from securefed.crypto.ckks.layout import DATA_PRIMES
+from securefed.crypto.randomness import SEED_BYTES
 from tests.audit.naive.paillier import float_masked
 from tests.audit.views import masked_phase, paillier_factors, paillier_public
 from tests.protocols.federation import FULL_KEYS

@@ -14,10 +14,9 @@ from securefed.crypto.ckks import (
     CkksSecretKey,
     generate_secret_key,
 )
-from securefed.crypto.ckks.layout import RowLayout, SumLayout
-from securefed.crypto.ckks.noise import flood_deviation
-from securefed.crypto.ckks.parameters import DATA_BITS, RING
-from securefed.crypto.lattice.word_ring import Words, subtract
+from securefed.crypto.ckks.form import flood_deviation
+from securefed.crypto.ckks.layout import DATA_BITS, RING, RowLayout, SumLayout
+from securefed.crypto.lattice.seal_ring import Words, subtract
 
 __all__ = ["ONE", "Desk", "numbers", "tolerance"]
 

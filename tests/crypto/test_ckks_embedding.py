@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from securefed.crypto.ckks.embedding import coefficients, real_slots, seal_order, sum_coefficients, sums
-from securefed.crypto.ckks.parameters import RING, SLOTS
-from securefed.crypto.lattice.seal_bridge import engine, from_ntt, plaintext, read, to_ntt
-from securefed.crypto.lattice.word_ring import centred, from_floats
+from securefed.crypto.ckks.layout import (
+    RING,
+    SLOTS,
+    coefficients,
+    real_slots,
+    seal_order,
+    sum_coefficients,
+    sums,
+)
+from securefed.crypto.lattice.seal_ring import centred, engine, from_floats, from_ntt, plaintext, read, to_ntt
 
 ZETA = np.exp(1j * np.pi / RING)
 

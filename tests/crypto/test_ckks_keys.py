@@ -11,12 +11,20 @@ import tenseal.sealapi as seal
 
 from securefed.crypto import load_public_key
 from securefed.crypto.ckks import CkksEncrypted, CkksPublicKey, CkksSecretKey, generate_secret_key
-from securefed.crypto.ckks.embedding import seal_order
 from securefed.crypto.ckks.keys import ELEMENTS, PARTS, automorphism, public_parts
-from securefed.crypto.ckks.parameters import GALOIS_STRIDES, PRIMES, RING, SLOTS
-from securefed.crypto.lattice.sampling import secret_bytes, ternary
-from securefed.crypto.lattice.seal_bridge import _header, _identity, _load, engine, from_ntt, read, to_ntt
-from securefed.crypto.lattice.word_ring import centred, from_pieces
+from securefed.crypto.ckks.layout import GALOIS_STRIDES, PRIMES, RING, SLOTS, seal_order
+from securefed.crypto.lattice.seal_ring import (
+    _header,
+    _identity,
+    _load,
+    centred,
+    engine,
+    from_ntt,
+    from_pieces,
+    read,
+    to_ntt,
+)
+from securefed.crypto.randomness import secret_bytes, ternary
 from securefed.crypto.wire import Frame, Kind
 from tests.crypto.ckks_cases import ONE, Desk, numbers
 

@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securefed.crypto.ckks.embedding import coefficients
-from securefed.crypto.ckks.layout import RowLayout, SumLayout, layout_of
-from securefed.crypto.ckks.merging import merges_of
-from securefed.crypto.ckks.parameters import LEAST_STRIDE, RING, SLOTS
+from securefed.crypto.ckks.layout import (
+    LEAST_STRIDE,
+    RING,
+    SLOTS,
+    RowLayout,
+    SumLayout,
+    coefficients,
+    layout_of,
+    merges_of,
+)
 from securefed.crypto.errors import CapacityError, FormatError
 
 shapes = st.one_of(

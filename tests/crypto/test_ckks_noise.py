@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from securefed.crypto.ckks import CkksEncrypted
-from securefed.crypto.ckks.layout import RowLayout, SumLayout
-from securefed.crypto.ckks.merging import merge
-from securefed.crypto.ckks.noise import (
+from securefed.crypto.ckks.form import (
     FRESH_DEVIATION,
     SWITCH_DEVIATION,
     TAIL,
@@ -19,10 +17,9 @@ from securefed.crypto.ckks.noise import (
     flood_deviation,
     noise_bound,
 )
-from securefed.crypto.ckks.parameters import MOST_REPLIES, RING, SECURITY_BITS
+from securefed.crypto.ckks.layout import MOST_REPLIES, RING, SECURITY_BITS, RowLayout, SumLayout, merge
 from securefed.crypto.errors import CapacityError, FormatError
-from securefed.crypto.lattice.seal_bridge import from_ntt, read
-from securefed.crypto.lattice.word_ring import add, centred, multiply, subtract
+from securefed.crypto.lattice.seal_ring import add, centred, from_ntt, multiply, read, subtract
 from tests.crypto.ckks_cases import ONE, Desk, numbers
 
 TRIALS = 6

@@ -7,11 +7,10 @@ import pytest
 
 from securefed.crypto import FixedPoint
 from securefed.crypto.ckks import CkksEncrypted, CkksMasked, CkksOpened, CkksSecretKey
-from securefed.crypto.ckks.noise import flood_deviation
-from securefed.crypto.ckks.parameters import DATA_PRIMES, RING
+from securefed.crypto.ckks.form import flood_deviation
+from securefed.crypto.ckks.layout import DATA_PRIMES, RING
 from securefed.crypto.errors import CryptoError, MaskError, OpeningRefused, ShapeError
-from securefed.crypto.lattice.seal_bridge import from_ntt
-from securefed.crypto.lattice.word_ring import add, centred, multiply, subtract
+from securefed.crypto.lattice.seal_ring import add, centred, from_ntt, multiply, subtract
 from securefed.crypto.scheme import Encrypted
 from securefed.crypto.wire import HEADER, Frame, Kind
 from tests.crypto.ckks_cases import ONE, Desk, numbers, tolerance

@@ -7,7 +7,7 @@ import pytest
 
 from securefed.crypto import FixedPoint
 from securefed.crypto.ckks import CkksEncrypted
-from securefed.crypto.ckks.parameters import CAPACITY_BITS, MULTIPLIER_BITS
+from securefed.crypto.ckks.layout import CAPACITY_BITS, MULTIPLIER_BITS
 from securefed.crypto.errors import CapacityError, RangeError, ShapeError
 from tests.covering import all_pairs
 from tests.crypto.ckks_cases import ONE, Desk, numbers, tolerance

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from securefed.crypto import load_public_key
 from securefed.crypto.ckks import CkksPublicKey, CkksSecretKey
-from securefed.crypto.ckks.parameters import DATA_PRIMES, PARAMETERS, RING
+from securefed.crypto.ckks.layout import DATA_PRIMES, PARAMETERS, RING
 from securefed.crypto.errors import (
     BadCiphertext,
     BadKey,

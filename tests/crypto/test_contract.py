@@ -23,8 +23,8 @@ from securefed.crypto.errors import (
     ShapeError,
     WrongKey,
 )
-from securefed.crypto.multipliers import Multipliers
-from securefed.crypto.paillier.encrypted import PaillierEncrypted
+from securefed.crypto.fixed import Multipliers
+from securefed.crypto.paillier.arrays import PaillierEncrypted
 from securefed.crypto.scheme import Encrypted, Masked, Opened, PublicKey
 from securefed.crypto.wire import HEADER
 from tests.crypto.quantising import quantise

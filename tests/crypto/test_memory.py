@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from securefed.crypto import FixedPoint, KeyHolder, generate, memory
+from securefed.crypto import FixedPoint, KeyHolder, generate, keyholder
 from securefed.crypto.errors import OpeningRefused
-from securefed.crypto.memory import OpeningMemory
+from securefed.crypto.keyholder import OpeningMemory
 from securefed.crypto.paillier import PaillierMasked, PaillierSecretKey
 from securefed.crypto.wire import Frame, Kind
 
@@ -90,7 +90,7 @@ def test_a_ciphertext_twice_in_one_block() -> None:
 
 
 def test_it_is_bounded_and_forgets_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "MOST", 8)
+    monkeypatch.setattr(keyholder, "MOST", 8)
     file, found = tmp_path / "openings.log", OpeningMemory()
     found.keep(file)
     found.count("block", 3)

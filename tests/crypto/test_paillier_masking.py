@@ -31,8 +31,7 @@ from securefed.crypto.paillier import (
     PaillierSecretKey,
     generate_secret_key,
 )
-from securefed.crypto.paillier.extent import from_integers
-from securefed.crypto.paillier.masking import PackedLayout
+from securefed.crypto.paillier.masking import PackedLayout, from_integers
 from securefed.crypto.wire import Frame, Kind
 
 P = 0xC57665EF6AE364F4555607AB86494D25

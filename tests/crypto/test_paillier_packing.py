@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto.errors import CapacityError, RangeError, ShapeError
-from securefed.crypto.paillier.extent import pack, slots_for, unpack
+from securefed.crypto.paillier.masking import pack, slots_for, unpack
 
 
 def naive_pack(values: list[int], width: int) -> int:

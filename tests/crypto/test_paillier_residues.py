@@ -12,8 +12,13 @@ import pytest
 from gmpy2 import mpz
 
 from securefed.crypto.paillier import generate_secret_key
-from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
-from securefed.crypto.paillier.residues import OwnerResidues, PublicResidues, invert_all
+from securefed.crypto.paillier.primes import (
+    FactoredPrime,
+    OwnerResidues,
+    PrimePair,
+    PublicResidues,
+    invert_all,
+)
 
 P = 0xC57665EF6AE364F4555607AB86494D25
 Q = 0xC27125374415D6E0F4C8B66AD09ED491

@@ -9,7 +9,7 @@ from phe import paillier as phe
 
 from securefed.crypto import FixedPoint, KeyHolder, load_public_key
 from securefed.crypto.paillier import PaillierEncrypted, PaillierPublicKey, PaillierSecretKey
-from securefed.crypto.paillier.extent import Extent
+from securefed.crypto.paillier.arrays import Extent
 
 # Two 512-bit primes: agreement does not depend on the size, and the tests stay quick.
 P = int(gmpy2.next_prime(1 << 511))

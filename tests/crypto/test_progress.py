@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from securefed.crypto import progress as module
-from securefed.crypto.progress import progress
+from securefed.crypto import scheme as module
+from securefed.crypto.scheme import progress
 
 
 class Terminal(io.StringIO):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import NONCE_BYTES, Product
 from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.scheme import SERIAL

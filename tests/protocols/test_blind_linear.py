@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from research.attacks.clear import CLEAR
 from securefed.assembly import LinearAssembly
 from securefed.assembly.base import HELPER
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, Member

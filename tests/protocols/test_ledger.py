@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securefed.api.result import RunResult
-from securefed.crypto.memory import OpeningMemory
+from securefed.crypto.keyholder import OpeningMemory
 from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.own_gradient.ledger import NEAR, Ledger, LedgerEntry, LedgerRefusal, LedgerWarning
 from securefed.protocols.own_gradient.openings import book, fix_ledger

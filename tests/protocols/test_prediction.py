@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder
 from securefed.crypto.paillier import PaillierPublicKey
-from securefed.crypto.paillier.extent import unpack
-from securefed.crypto.paillier.masking import PaillierMasked, read_disclosure
+from securefed.crypto.paillier.masking import PaillierMasked, read_disclosure, unpack
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import DataError
 from securefed.protocols.scoring.blur import blur

@@ -18,7 +18,7 @@ from research.attacks import clear
 from research.attacks.clear import CLEAR
 from research.transfer_plain import PlainTransfer
 from securefed.assembly import TransferAssembly
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.errors import MaskError

@@ -9,10 +9,10 @@ import pytest
 
 from securefed import GeneralisedLinear, Party
 from securefed.crypto import FixedPoint, KeyHolder, generate
+from securefed.crypto.ckks.arrays import CkksMasked
 from securefed.crypto.ckks.keys import CkksSecretKey
-from securefed.crypto.ckks.opening import CkksMasked
-from securefed.crypto.ckks.parameters import DATA_PRIMES, RING
-from securefed.crypto.lattice.word_ring import centred
+from securefed.crypto.ckks.layout import DATA_PRIMES, RING
+from securefed.crypto.lattice.seal_ring import centred
 from securefed.protocols.objectives import TrustWarning, needed_trust
 from securefed.protocols.own_gradient.openings import check_sums
 from tests.audit.test_attack_opening_layout import COLUMNS, ROWS, agreed

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from securefed.checks import check_integer
-from securefed.crypto.blind.shares import WIDTH, Floats, Share
 from securefed.crypto.errors import FormatError
 from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.shares import WIDTH, Floats, Share
 
 __all__ = [
     "DIGIT_BITS",

@@ -33,11 +33,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.blind.interface import Product
-from securefed.crypto.blind.shares import LIMB_BITS, LIMB_MASK, Floats, size_in_bytes
 from securefed.crypto.errors import FormatError
-from securefed.crypto.lattice.convolution import DEGREE
-from securefed.crypto.lattice.ring import EXACT_TERMS, PRIMES
-from securefed.crypto.lattice.sampling import SEED_BYTES
+from securefed.crypto.lattice.ring import DEGREE, EXACT_TERMS, PRIMES
+from securefed.crypto.randomness import SEED_BYTES
+from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, Floats, size_in_bytes
 
 __all__ = [
     "COARSE_BITS",

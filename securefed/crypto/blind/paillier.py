@@ -59,8 +59,23 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
 )
-from securefed.crypto.blind.powers import Column, choose, column_products, digits_of
-from securefed.crypto.blind.shares import (
+from securefed.crypto.errors import BadKey, CapacityError, FormatError, RangeError, ShapeError, WrongKey
+from securefed.crypto.paillier.keys import (
+    PaillierPublicKey,
+    PaillierSecretKey,
+    _Opener,
+    check_size,
+    cut,
+    prove,
+    roots_needed,
+    unit_powers,
+)
+from securefed.crypto.paillier.masking import horner, join_integers
+from securefed.crypto.paillier.powers import DigitColumn, choose_cut, digit_powers, digits_of
+from securefed.crypto.paillier.primes import FactoredPrime, OwnerResidues, PrimePair
+from securefed.crypto.randomness import SEED_BYTES, ByteSource, _below_from, _unit_from, key_stream
+from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.shares import (
     LIMBS,
     WIDTH,
     Floats,
@@ -70,16 +85,6 @@ from securefed.crypto.blind.shares import (
     to_floats,
     to_integers,
 )
-from securefed.crypto.errors import BadKey, CapacityError, FormatError, RangeError, ShapeError, WrongKey
-from securefed.crypto.lattice.sampling import SEED_BYTES, key_stream
-from securefed.crypto.paillier.masking import horner, join_integers
-from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
-from securefed.crypto.paillier.proof import prove, roots_needed
-from securefed.crypto.paillier.public import PaillierPublicKey, check_size, cut, unit_powers
-from securefed.crypto.paillier.residues import OwnerResidues
-from securefed.crypto.paillier.secret import PaillierSecretKey, _Opener
-from securefed.crypto.randomness import ByteSource, _below_from, _unit_from
-from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.wire import HEADER, Frame, Kind
 
 __all__ = ["KEY_BITS", "PAILLIER", "Slots", "cross_lengths", "cross_scheme", "paillier_scheme"]
@@ -381,14 +386,14 @@ class PaillierEvaluation(Evaluation):
         rows, right = factors.shape[1:]
         parts = min(right, -(-mapper.workers // len(columns)))
         size = -(-right // parts)
-        chosen = choose(rows, size, exponent_bits(self._product), self._public.bits)
+        chosen = choose_cut(rows, size, exponent_bits(self._product), self._public.bits)
         digits = digits_of(factors, chosen)
         pieces = [
-            Column(self._public.n, column, digits[:, start : start + size], chosen)
+            DigitColumn(self._public.n, column, digits[:, start : start + size], chosen)
             for column in columns
             for start in range(0, right, size)
         ]
-        return [power for piece in mapper.map(column_products, pieces) for power in piece]
+        return [power for piece in mapper.map(digit_powers, pieces) for power in piece]
 
     def _pack(self, mapper: Mapper) -> None:
         """Horner's rule, and r**n for each packed ciphertext, while there is a mapper for it."""

@@ -1,4 +1,10 @@
-"""`cross` by ring learning with errors: N = 4096, log2 q = 104.4.
+"""The encryptor's arithmetic: blocks of U as ciphertexts, and the reading of replies.
+
+A message is a fresh seed of 32 bytes and then, for each chunk of `Layout.chunks`, the residues of c0,
+packed. c1 is expanded from the seed in the Y-domain, where the multiplier needs it, and interpolated here. A
+party cannot send any other c1.
+
+`cross` by ring learning with errors: N = 4096, log2 q = 104.4.
 
     encryptor    c1 = a, expanded from a seed;  c0 = e - a s + round(q U / 2**105);  sends the seed and c0
     multiplier   sums of ciphertexts times V, then in this order:
@@ -20,12 +26,21 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from math import prod
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from securefed.crypto.blind import encryption
-from securefed.crypto.blind.encryption import Secret, encrypted
-from securefed.crypto.blind.evaluation import Sums, add_sums, multiplied, responded
+from securefed.crypto.blind.evaluation import (
+    PAIRS,
+    Rerandomiser,
+    Sums,
+    add_sums,
+    multiplied,
+    nonce_polynomials,
+    responded,
+)
 from securefed.crypto.blind.interface import (
     NONCE_BYTES,
     CrossKey,
@@ -36,17 +51,139 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
 )
-from securefed.crypto.blind.layout import Layout, layout
-from securefed.crypto.blind.rerandomise import PAIRS, Rerandomiser
-from securefed.crypto.blind.shares import Floats, Share, size_in_bytes
-from securefed.crypto.errors import BadKey, FormatError, ShapeError
-from securefed.crypto.lattice.convolution import DEGREE
-from securefed.crypto.lattice.ring import RING
-from securefed.crypto.lattice.sampling import SEED_BYTES, key_stream, secret_bytes, ternary
-from securefed.crypto.randomness import ByteSource
+from securefed.crypto.blind.layout import Chunk, Layout, bodies_from_bytes, kept_limbs, layout
+from securefed.crypto.errors import BadKey, FormatError, RangeError, ShapeError
+from securefed.crypto.lattice.ring import BATCH, DEGREE, RING, Spectra, multiply, reduce, spectrum
+from securefed.crypto.randomness import SEED_BYTES, ByteSource, errors, key_stream, secret_bytes, ternary
 from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.shares import (
+    LIMBS,
+    WIDTH,
+    Floats,
+    Share,
+    carry,
+    from_bytes,
+    from_floats,
+    shift_left,
+    size_in_bytes,
+)
 
-__all__ = ["RLWE", "cross_lengths", "cross_scheme"]
+__all__ = [
+    "RLWE",
+    "Secret",
+    "cross_lengths",
+    "cross_scheme",
+    "encrypted_block",
+    "public_polynomials",
+    "read_reply",
+]
+
+Secret = NDArray[np.int8]
+"""s: 4096 coefficients in -1, 0, 1."""
+MOST_MESSAGE = 2.0**52
+RESPONSES = 4
+"""Responses that are read at a time: they stay in the processor's cache."""
+
+
+def public_polynomials(secret: Secret, nonce: bytes, source: ByteSource) -> bytes:
+    """Return b_i = -(a_i s + e_i) for the seven a_i of a nonce, packed as (5, 7, 4096)."""
+    noise = errors(source, PAIRS * DEGREE).reshape(PAIRS, DEGREE)
+    keys, factor = nonce_polynomials(nonce), spectrum(secret)
+    for index, prime in enumerate(RING.primes):
+        keys[index] = -multiply(keys[index], factor)
+        keys[index] -= noise
+        reduce(keys[index], prime)
+    return RING.to_bytes(keys)
+
+
+def _messages(rows: Floats | Share, chunk: Chunk, digits: int, size: int) -> list[Floats]:
+    """Return round(q m 2**(size digit) / 2**105) for each prime: (ciphertexts, t, columns), below 2**52."""
+    if rows.dtype != np.int64:
+        scaled = np.rint(rows * (RING.modulus / 2.0**WIDTH))
+        largest = float(np.abs(scaled).max())
+        if not largest < MOST_MESSAGE:
+            raise RangeError(f"left factor: {largest:.3g} after scaling, below 2**52 is allowed")
+        if digits == 1:
+            return [chunk.arranged(scaled)] * len(RING.primes)
+        rows = from_floats(cast(Floats, rows), 0)
+    digit_parts = []
+    for digit in range(digits):
+        lifted = RING.lifted(shift_left(cast(Share, rows), size * digit))
+        digit_parts.append([chunk.arranged(residues) for residues in lifted])
+    return [np.concatenate(parts) for parts in zip(*digit_parts, strict=True)]
+
+
+def encrypted_block(source: ByteSource, secret: Secret, plan: Layout, rows: Floats | Share) -> bytes:
+    """Encrypt one block of rows of U.
+
+    Parameters
+    ----------
+    source: secret bytes.
+    secret: the key.
+    plan: the layout of the product.
+    rows: the block's rows, floats (rows, left) or limbs (5, rows, left).
+
+    Returns
+    -------
+    The message.
+
+    Raises
+    ------
+    RangeError for floats that are not finite or too large.
+    """
+    seed = source(SEED_BYTES)
+    factor, parts, chunks = spectrum(secret), [seed], plan.chunks(rows.shape[-2])
+    largest = max(chunk.total for chunk in chunks)
+    expanded, residues = np.empty(largest * DEGREE), np.empty(largest * DEGREE)
+    for chunk in chunks:
+        panel, total = chunk.panel, chunk.total
+        own = rows[..., chunk.first : chunk.last, panel.first : panel.last]
+        messages = _messages(own, chunk, plan.product.digits, plan.product.digit_size)
+        shape = (total, panel.rows, panel.sent)
+        heads, words = residues[: prod(shape)].reshape(shape), np.zeros(chunk.size // 8, dtype="<i8")
+        noise = errors(source, heads.size).astype(np.float64).reshape(shape)
+        for index, prime in enumerate(RING.primes):
+            values = expanded[: total * DEGREE]
+            RING.expand(seed, chunk.label, index, total * DEGREE, values)
+            values = values.reshape(panel.rows, total, panel.span)
+            for start in range(0, total, BATCH):
+                batch = slice(start, start + BATCH)
+                products = _times_secret(factor, index, values[:, batch])[..., : panel.sent]
+                np.subtract(noise[batch], products, out=heads[batch])
+                heads[batch, :, : panel.width] += messages[index][batch]
+                reduce(heads[batch], prime)
+            RING.pack(words, index, heads)
+        parts.append(words.tobytes())
+    return b"".join(parts)
+
+
+def _times_secret(factor: Spectra, index: int, values: Floats) -> Floats:
+    """Return the coefficients of c1 s, (n, t, D), for c1 in the Y-domain, (t, n, D), modulo one prime."""
+    coefficients = RING.y_domain(index, len(values)).interpolate(np.ascontiguousarray(values))
+    arranged = reduce(coefficients, RING.primes[index]).transpose(1, 0, 2)
+    return multiply(arranged.reshape(-1, DEGREE), factor).reshape(arranged.shape)
+
+
+def read_reply(secret: Secret, plan: Layout, reply: bytes) -> Share:
+    """Return c0 + c1 s at the places of U'V, modulo 2**105: (5, left, right). The reply's length is right."""
+    product, factor, start = plan.product, spectrum(secret), 0
+    bits, kept = plan.body_bits, kept_limbs(plan.body_bits)
+    at = len(reply) - size_in_bytes(product.left * product.right)
+    share = from_bytes(reply[at:], (LIMBS, product.left, product.right))
+    for panel in plan.panels:
+        by_response = np.empty((kept, panel.responses, panel.sent), dtype=np.int64)
+        for first in range(0, panel.responses, RESPONSES):
+            last = min(first + RESPONSES, panel.responses)
+            end = start + (last - first) * plan.response_bytes
+            bodies = bodies_from_bytes(memoryview(reply)[start:end], (last - first, DEGREE), bits)
+            products = multiply(bodies.reshape(-1, DEGREE).astype(np.float64), factor, panel.sent)
+            by_response[:, first:last] = products.reshape(kept, last - first, panel.sent)
+            start = end
+        places, groups = panel.places()
+        for limb in range(kept):
+            share[limb + LIMBS - kept, panel.first : panel.last] += by_response[limb][groups, places]
+    return carry(share)
+
 
 PUBLIC_BYTES = size_in_bytes(DEGREE * PAIRS, len(RING.primes))
 
@@ -63,7 +200,7 @@ def _rows(operand: Operand, first: int, last: int, columns: int, side: str) -> F
 
 def _encrypt_block(task: tuple[Secret, Product, Floats | Share, bytes]) -> bytes:
     secret, product, rows, seed = task
-    return encrypted(key_stream(seed), secret, layout(product), rows)
+    return encrypted_block(key_stream(seed), secret, layout(product), rows)
 
 
 def _multiply_blocks(task: tuple[Product, list[tuple[bytes, Floats | Share]]]) -> list[Sums]:
@@ -99,7 +236,7 @@ class RlweKey(CrossKey):
             raise FormatError(f"nonce: {len(nonce)} bytes given, {NONCE_BYTES} are due")
         secret = self._held()
         seed = hashlib.sha256(self._error_seed + nonce).digest()
-        return encryption.public_key(secret, nonce, key_stream(seed))
+        return public_polynomials(secret, nonce, key_stream(seed))
 
     def blocks(self, product: Product) -> list[tuple[int, int]]:
         return layout(product).blocks()
@@ -133,7 +270,7 @@ class RlweKey(CrossKey):
         secret, plan = self._held(), layout(product)
         if len(reply) != plan.reply_bytes():
             raise FormatError(f"reply: {len(reply)} bytes given, {plan.reply_bytes()} are due")
-        return encryption.read(secret, plan, reply)
+        return read_reply(secret, plan, reply)
 
     def to_bytes(self) -> bytes:
         self._held()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from securefed.crypto.ckks.encrypted import CkksEncrypted
+from securefed.crypto.ckks.arrays import CkksEncrypted, CkksMask, CkksMasked, CkksOpened
 from securefed.crypto.ckks.keys import CkksPublicKey, CkksSecretKey, generate_secret_key
-from securefed.crypto.ckks.opening import CkksMask, CkksMasked, CkksOpened
-from securefed.crypto.ckks.parameters import PARAMETERS, RING
+from securefed.crypto.ckks.layout import PARAMETERS, RING
 
 __all__ = [
     "CkksEncrypted",

@@ -1,4 +1,16 @@
-"""CKKS keys.
+"""Merging many units into few ciphertexts before an opening (Chen, Dai, Kim and Song 2020).
+
+Two ciphertexts a and b with useful coefficients at multiples of s become one with useful coefficients at
+multiples of s/2:
+
+    merge(a, b) = (a + X^(s/2) b) + sigma(a - X^(s/2) b),   sigma: X -> X^(1 + 2N/s)
+
+sigma keeps X^(s k) and negates X^(s/2 + s k). So the useful coefficients are doubled and the others at their
+places cancel. Each merge is one key switch. The doubling is undone in advance: a unit with m merges is
+multiplied by the inverse of 2^m modulo q. That is exact where the coefficients double and harmless elsewhere.
+A unit without a partner moves up unchanged: the key-holder never returns the missing partner's places.
+
+CKKS keys.
 
 The public key encrypts, blinds and merges. A KeyHolder has the secret key. Nothing reachable from a public
 key can open anything. The secret key never becomes a SEAL object: opening is one multiplication in numpy.
@@ -19,48 +31,53 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from securefed.crypto.ckks.embedding import coefficients
-from securefed.crypto.ckks.encrypted import CkksEncrypted, Seeded
+from securefed.crypto.ckks.arrays import (
+    CkksEncrypted,
+    CkksMasked,
+    CkksOpened,
+    Seeded,
+    decode,
+    flood,
+    read_answer,
+)
 from securefed.crypto.ckks.form import MOST_SCALE, fresh_form
-from securefed.crypto.ckks.layout import RowLayout
-from securefed.crypto.ckks.opening import CkksMasked, CkksOpened, decode, flood, read_answer
-from securefed.crypto.ckks.parameters import (
+from securefed.crypto.ckks.layout import (
     DATA_PRIMES,
     GALOIS_STRIDES,
     MOST_REPLIES,
     PARAMETERS,
     PRIMES,
     RING,
+    RowLayout,
+    coefficients,
     galois_element,
 )
 from securefed.crypto.errors import BadCiphertext, BadKey, FormatError, MaskError, OpeningRefused, ShapeError
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.lattice.sampling import SEED_BYTES, errors, secret_bytes, ternary
-from securefed.crypto.lattice.seal_bridge import (
-    apply,
-    encrypt,
-    engine,
-    from_ntt,
-    galois_keys,
-    plaintext,
-    public_key,
-    read,
-    to_ntt,
-)
-from securefed.crypto.lattice.word_ring import (
+from securefed.crypto.keyholder import SecretKey
+from securefed.crypto.lattice.seal_ring import (
     Integers,
     Words,
     add,
+    apply,
     centred,
     check_residues,
+    encrypt,
+    engine,
     expand,
     from_floats,
+    from_ntt,
     from_pieces,
+    galois_keys,
     multiply,
+    plaintext,
+    public_key,
+    read,
     subtract,
+    to_ntt,
 )
-from securefed.crypto.progress import progress
-from securefed.crypto.scheme import Floats, PublicKey, SecretKey
+from securefed.crypto.randomness import SEED_BYTES, errors, secret_bytes, ternary
+from securefed.crypto.scheme import Floats, PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
 __all__ = [
@@ -71,6 +88,7 @@ __all__ = [
     "generate_secret_key",
     "public_parts",
 ]
+
 
 ELEMENTS = tuple(galois_element(stride) for stride in GALOIS_STRIDES)
 PARTS = 1 + len(DATA_PRIMES) * len(ELEMENTS)

@@ -1,4 +1,23 @@
-"""The places of an array's values in slots of ciphertexts and in coefficients of an opening.
+"""The one parameter set: ring, primes, scales, security margins. Both sides build it from this file.
+
+The ring is Z_q[X] / (X^N + 1) with N = 8192. The chain is three 60-bit primes, 180 bits of the 218 that the
+homomorphic encryption standard allows at this N for 128-bit security. The last prime serves key switching
+only, so data are modulo q = p0 * p1, just under 2^120. No part of a context is accepted from a peer. Frames
+have a hash of the name and the primes, and a mismatch is refused.
+
+Values are scaled to at most 1 and then by 2^76, multipliers by 2^32. Products are not rescaled, so they are
+at 2^108. The room below q/2 is for sums. The room between the noise and 2^76 is for flooding at openings.
+
+The canonical embedding: slots to coefficients and back, in an order made for sums.
+
+Slot t of a polynomial is its value at zeta^(4t + 1), zeta = exp(i pi / N), t = 0 .. N/2 - 1. The conjugates
+have the same values. SEAL orders its slots by powers of 3. Nothing here rotates slots, and in our order the
+sums over t = j, j + G, j + 2G, ... are again the slots of a polynomial: see `sums`.
+
+With w = FFT(slots) / (N/2) and w_k turned by zeta^-k, coefficient k is the real part and coefficient k + N/2
+the imaginary part of w_k.
+
+The places of an array's values in slots of ciphertexts and in coefficients of an opening.
 
 `RowLayout` has one value a slot. With F the columns rounded up to a power of two, a value is at slot (row *
 copies + copy) * F + column of its block. Arrays that do not fill a block are repeated (`copies`), so that one
@@ -16,17 +35,136 @@ gets sums over rows and nothing finer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.ckks.embedding import Complex, Floats, real_slots, sum_coefficients, sums
-from securefed.crypto.ckks.parameters import LEAST_STRIDE, RING, SLOTS
 from securefed.crypto.errors import CapacityError, FormatError
+from securefed.crypto.lattice.seal_ring import DATA_PRIMES, DEGREE, PRIMES, apply, engine, plaintext, to_ntt
+from securefed.crypto.randomness import ERROR_DEVIATION
+from securefed.crypto.wire import fingerprint
 
-__all__ = ["CkksLayout", "RowLayout", "SumLayout", "layout_of", "power_of_two"]
+__all__ = [
+    "ALIGNMENT_BITS",
+    "CAPACITY_BITS",
+    "DATA_BITS",
+    "DATA_PRIMES",
+    "ERROR_DEVIATION",
+    "GALOIS_STRIDES",
+    "LEAST_MULTIPLIER_BITS",
+    "LEAST_STRIDE",
+    "MOST_REPLIES",
+    "MULTIPLIER_BITS",
+    "NAME",
+    "PARAMETERS",
+    "PRIMES",
+    "RING",
+    "SECURITY_BITS",
+    "SLOTS",
+    "CkksLayout",
+    "Complex",
+    "Floats",
+    "RowLayout",
+    "SumLayout",
+    "coefficients",
+    "constant",
+    "galois_element",
+    "layout_of",
+    "merge",
+    "merges_of",
+    "power_of_two",
+    "real_slots",
+    "seal_order",
+    "sum_coefficients",
+    "sums",
+]
+
+NAME = "ckks-8192-60-60-60"
+RING = DEGREE
+SLOTS = RING // 2
+PARAMETERS = fingerprint(NAME.encode(), *(prime.to_bytes(8, "little") for prime in PRIMES))
+
+DATA_BITS = 76
+MULTIPLIER_BITS = 32
+LEAST_MULTIPLIER_BITS = 16
+CAPACITY_BITS = 118.0
+"""A coefficient of a result stays below 2^118. Flooding has the rest of q/2, which is above 2^118.99."""
+ALIGNMENT_BITS = 4
+"""The most bits between the private scales of two products in a sum (always declared)."""
+
+SECURITY_BITS = 40
+"""s: statistical security of the flooding."""
+MOST_REPLIES = 1 << 20
+"""tau: openings that one key answers before it must be replaced."""
+
+LEAST_STRIDE = 4
+GALOIS_STRIDES = tuple(1 << k for k in range(12, LEAST_STRIDE.bit_length() - 1, -1))
+"""A merge halves the stride of the useful coefficients, from one of these; each takes one Galois key."""
+
+
+def galois_element(stride: int) -> int:
+    """Return the exponent of the automorphism that keeps X^(stride * k) and negates X^(stride/2 + stride *
+    k).
+    """
+    return 1 + 2 * RING // stride
+
+
+Complex = NDArray[np.complex128]
+Floats = NDArray[np.float64]
+
+
+@cache
+def _turn(slots: int) -> Complex:
+    """Return exp(i pi k / (2 * slots)) for k < slots, powers of the root of a ring of 2 * slots
+    coefficients.
+    """
+    return np.asarray(np.exp(1j * np.pi * np.arange(slots) / (2 * slots)))
+
+
+@cache
+def seal_order() -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Return our slot for each of SEAL's, and whether it is conjugated. SEAL's slot s is at zeta^(3^s)."""
+    exponents = np.array([pow(3, s, 2 * RING) for s in range(SLOTS)], dtype=np.intp)
+    conjugated = exponents % 4 == 3
+    return (np.where(conjugated, 2 * RING - exponents, exponents) - 1) // 4, conjugated
+
+
+def coefficients(slots: NDArray[np.float64] | Complex) -> Floats:
+    """Return the (..., 2n) real coefficients of the polynomial with these (..., n) slots."""
+    count = slots.shape[-1]
+    turned = np.fft.fft(slots) * (np.conj(_turn(count)) / count)
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+def sum_coefficients(values: Complex, stride: int) -> Floats:
+    """Return the 2G useful coefficients of an array of sums (..., G): the inverse of `sums`."""
+    return coefficients(values / stride)
+
+
+def sums(useful: Floats, stride: int) -> Complex:
+    """Return the (..., G) sums over slots j, j + G, ... from (..., 2G) coefficients at multiples of `stride`.
+
+    The sum over x = 1 + 4j mod 4G of p(zeta^x) keeps the coefficients at multiples of (N/2)/G and multiplies
+    them by (N/2)/G: the others cancel over the roots of unity. The kept ones form a polynomial in a ring of
+    2G coefficients, and the sums are its slots.
+    """
+    groups = useful.shape[-1] // 2
+    joined = (useful[..., :groups] + 1j * useful[..., groups:]) * _turn(groups)
+    return np.asarray(np.fft.ifft(joined) * (groups * stride))
+
+
+def real_slots(lower: Floats) -> Floats:
+    """Return the slots of a polynomial with real slots, from its coefficients 0 .. N/2 - 1.
+
+    Real slots mean p(X) = p(1/X), so coefficient N - k is minus coefficient k and coefficient N/2 is zero.
+    """
+    upper = np.zeros_like(lower)
+    upper[..., 1:] = -lower[..., :0:-1]
+    return sums(np.concatenate([lower, upper], axis=-1), 1).real
 
 
 def power_of_two(number: int) -> int:
@@ -221,3 +359,55 @@ def layout_of(shape: tuple[int, ...], code: int) -> CkksLayout:
     if not width <= groups <= width * power_of_two((outputs + 1) // 2):
         raise FormatError(f"layout {code} is not one of an array of shape {shape}")
     return SumLayout(shape, groups)
+
+
+@cache
+def _monomial(exponent: int) -> Any:
+    polynomial = np.zeros((1, 2, RING), dtype=np.uint64)
+    polynomial[..., exponent] = 1
+    return plaintext(to_ntt(polynomial, structured=True)[0])
+
+
+def constant(number: int) -> Any:
+    """Return an integer as a SEAL plaintext: the same residue at every point."""
+    residues = np.array([number % prime for prime in DATA_PRIMES], dtype=np.uint64)
+    return plaintext(np.broadcast_to(residues[:, None], (2, RING)))
+
+
+@cache
+def _halving(times: int) -> Any:
+    q = DATA_PRIMES[0] * DATA_PRIMES[1]
+    return constant(pow(pow(2, times, q), -1, q))
+
+
+def merges_of(member: int, count: int) -> int:
+    """Return the number of merges of one of `count` units."""
+    merges = 0
+    while count > 1:
+        merges += (member ^ 1) < count
+        member, count = member >> 1, (count + 1) >> 1
+    return merges
+
+
+def merge(units: Sequence[Any], stride: int, galois_keys: Any) -> Any:
+    """Return one ciphertext with the useful coefficients of all units, at `SumLayout.places`."""
+    evaluator = engine().evaluator
+    if len(units) == 1:
+        return units[0]
+    nodes = [
+        apply("multiply_plain", unit, _halving(merges_of(member, len(units))))
+        for member, unit in enumerate(units)
+    ]
+    while len(nodes) > 1:
+        joined: list[Any] = []
+        for a, b in zip(nodes[::2], nodes[1::2], strict=False):
+            evaluator.multiply_plain_inplace(b, _monomial(stride // 2))
+            turned = apply("sub", a, b)
+            evaluator.add_inplace(a, b)
+            evaluator.apply_galois_inplace(turned, galois_element(stride), galois_keys)
+            evaluator.add_inplace(a, turned)
+            joined.append(a)
+        if len(nodes) % 2:
+            joined.append(nodes[-1])
+        nodes, stride = joined, stride // 2
+    return nodes[0]

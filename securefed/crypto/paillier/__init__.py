@@ -10,10 +10,14 @@ openings    masking.py
 
 from __future__ import annotations
 
-from securefed.crypto.paillier.encrypted import PaillierEncrypted
+from securefed.crypto.paillier.arrays import PaillierEncrypted
+from securefed.crypto.paillier.keys import (
+    PaillierPublicKey,
+    PaillierSecretKey,
+    generate_secret_key,
+    strong_parameters,
+)
 from securefed.crypto.paillier.masking import PaillierMask, PaillierMasked, PaillierOpened
-from securefed.crypto.paillier.public import PaillierPublicKey, strong_parameters
-from securefed.crypto.paillier.secret import PaillierSecretKey, generate_secret_key
 
 __all__ = [
     "PaillierEncrypted",

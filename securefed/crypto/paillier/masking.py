@@ -17,22 +17,16 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import gmpy2
+import numpy as np
 from gmpy2 import mpz
 
-from securefed.crypto.errors import FormatError, MaskError, RangeError, ShapeError, WrongKey
-from securefed.crypto.paillier.extent import (
-    MOST_FRACTION_BITS,
-    Extent,
-    from_integers,
-    pack,
-    slots_for,
-    unpack,
-)
+from securefed.crypto.errors import CapacityError, FormatError, MaskError, RangeError, ShapeError, WrongKey
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.crypto.wire import Frame, Kind
 
 if TYPE_CHECKING:
-    from securefed.crypto.paillier.public import PaillierPublicKey
+    from securefed.crypto.paillier.arrays import Extent
+    from securefed.crypto.paillier.keys import PaillierPublicKey
 
 __all__ = [
     "PackedLayout",
@@ -49,6 +43,64 @@ __all__ = [
 
 SHORT = 64
 """A mask uniform mod n is practically never this many bits shorter than n."""
+
+
+MOST_FRACTION_BITS = 8192
+
+
+def slots_for(modulus_bits: int, width: int) -> int:
+    """Return the number of slots of this width in a plaintext, sign included; at least one."""
+    return max(1, (modulus_bits - 2) // width)
+
+
+def pack(values: Sequence[int], width: int) -> mpz:
+    """Return the signed integer sum of values[j] * 2**(width * j).
+
+    Raises CapacityError unless every |value| is below 2**(width - 1). A larger one would silently change its
+    neighbour's slot.
+    """
+    if not values:
+        raise ShapeError("nothing to pack: the list of values is empty")
+    if width < 2:
+        raise RangeError(f"width: {width} given, at least 2 is allowed")
+    half = mpz(1) << (width - 1)
+    shifted = [value + half for value in values]
+    if min(shifted) <= 0 or max(shifted) >= 2 * half:
+        raise CapacityError(
+            f"a value reaches {max(abs(v) for v in values)}, a slot of {width} bits holds less than {half}"
+        )
+    return gmpy2.pack(shifted, width) - _offset(width, len(values))
+
+
+def unpack(packed: int, width: int, count: int) -> list[int]:
+    """Return the `count` values of a packed integer. Raises RangeError if it has a remainder."""
+    if count < 1:
+        raise ShapeError(f"count: {count} given, at least 1 is allowed")
+    if width < 2:
+        raise RangeError(f"width: {width} given, at least 2 is allowed")
+    # Half a slot added everywhere turns the centred digits with their borrows into plain digits at once.
+    lifted = mpz(packed) + _offset(width, count)
+    if lifted < 0 or lifted.bit_length() > width * count:
+        raise RangeError(
+            f"a remainder is left above the last of {count} slots of {width} bits: another plan's plaintext"
+        )
+    half = 1 << (width - 1)
+    digits = [int(digit) - half for digit in gmpy2.unpack(lifted, width)]
+    return digits + [-half] * (count - len(digits))
+
+
+def _offset(width: int, count: int) -> mpz:
+    """Return half a slot in each of `count` slots."""
+    return (mpz(1) << (width - 1)) * (((mpz(1) << (width * count)) - 1) // ((mpz(1) << width) - 1))
+
+
+def from_integers(integers: list[int], fraction_bits: int, shape: tuple[int, ...]) -> Floats:
+    """Return integer * 2**-fraction_bits of each, correctly rounded to float64."""
+    up, down = 1 << max(0, -fraction_bits), 1 << max(0, fraction_bits)
+    try:
+        return np.array([value * up / down for value in integers], dtype=np.float64).reshape(shape)
+    except OverflowError:
+        raise RangeError("an opened value is beyond float64") from None
 
 
 @dataclass(frozen=True)

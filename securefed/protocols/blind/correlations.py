@@ -29,11 +29,11 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme, Operand, Product
-from securefed.crypto.blind.shares import LIMBS, WIDTH, Floats, Share
 from securefed.crypto.errors import MaskError
 from securefed.crypto.scheme import Mapper
+from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 from securefed.protocols.blind.cross import Encryptor, Multiplier, operand_of
 from securefed.transport import Link
 

@@ -26,9 +26,9 @@ from securefed.crypto.blind.interface import (
     Operand,
     Product,
 )
-from securefed.crypto.blind.shares import Share
 from securefed.crypto.errors import FormatError
 from securefed.crypto.scheme import Mapper
+from securefed.crypto.shares import Share
 from securefed.transport import Link
 
 __all__ = ["Encryptor", "Multiplier", "operand_of"]

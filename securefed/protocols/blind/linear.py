@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
-from securefed.crypto.blind.shares import Share
+from securefed.crypto.shares import Share
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import Constant, Count, Name, trip

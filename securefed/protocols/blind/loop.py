@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
-from securefed.crypto.blind.shares import LIMBS, Share
 from securefed.crypto.errors import FormatError
+from securefed.crypto.shares import LIMBS, Share
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import Constant, Correlations, Count, Name, prepare_all

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import ceil, log2, sqrt
 
-from securefed.crypto.blind.shares import WIDTH
+from securefed.crypto.shares import WIDTH
 from securefed.errors import SettingError
 
 __all__ = [

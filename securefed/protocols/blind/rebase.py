@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme, Product
-from securefed.crypto.blind.shares import Share
 from securefed.crypto.scheme import Mapper
+from securefed.crypto.shares import Share
 from securefed.errors import SettingError
 from securefed.protocols.blind.cross import Encryptor, Multiplier, operand_of
 from securefed.protocols.blind.precision import MATRIX_BITS

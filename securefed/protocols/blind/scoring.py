@@ -32,12 +32,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import NONCE_BYTES, CrossScheme, Product
-from securefed.crypto.blind.shares import LIMBS, Floats, Share
 from securefed.crypto.errors import FormatError
-from securefed.crypto.lattice.sampling import SEED_BYTES
+from securefed.crypto.randomness import SEED_BYTES
 from securefed.crypto.scheme import Mapper
+from securefed.crypto.shares import LIMBS, Floats, Share
 from securefed.errors import DataError, SettingError
 from securefed.protocols.blind.cross import Encryptor, Multiplier, operand_of
 from securefed.protocols.blind.precision import (

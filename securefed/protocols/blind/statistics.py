@@ -29,10 +29,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme, Operand, Product
-from securefed.crypto.blind.shares import LIMBS, Share
 from securefed.crypto.scheme import Mapper
+from securefed.crypto.shares import LIMBS, Share
 from securefed.data.storage import BLOCK_ROWS
 from securefed.errors import SettingError
 from securefed.protocols.blind.cross import Encryptor, Multiplier

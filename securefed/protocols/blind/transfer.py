@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
-from securefed.crypto.blind.shares import WIDTH, Share
 from securefed.crypto.errors import FormatError
+from securefed.crypto.shares import WIDTH, Share
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import Move, Name, trip

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from securefed.crypto.blind import shares
-from securefed.crypto.blind.shares import LIMBS, Share
+from securefed.crypto import shares
+from securefed.crypto.shares import LIMBS, Share
 from securefed.protocols.blind.correlations import (
     Constant,
     Count,

@@ -21,9 +21,8 @@ import numpy as np
 
 from securefed.crypto import Encrypted, FixedPoint, KeyHolder
 from securefed.crypto.errors import ShapeError
-from securefed.crypto.fixed import PRIVATE_BITS
-from securefed.crypto.memory import OpeningMemory
-from securefed.crypto.multipliers import Multipliers, Scaled, as_multipliers
+from securefed.crypto.fixed import PRIVATE_BITS, Multipliers, Scaled, as_multipliers
+from securefed.crypto.keyholder import OpeningMemory
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member
 from securefed.protocols.channel import Channel

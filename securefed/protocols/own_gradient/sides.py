@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import FixedPoint
-from securefed.crypto.multipliers import Multipliers
+from securefed.crypto.fixed import Multipliers
 from securefed.errors import DataError
 from securefed.models import LocalModel
 from securefed.protocols.losses import Loss

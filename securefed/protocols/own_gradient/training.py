@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import FixedPoint
-from securefed.crypto.multipliers import Multipliers
+from securefed.crypto.fixed import Multipliers
 from securefed.crypto.scheme import Bare, Mask
 from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import FixedPoint
-from securefed.crypto.multipliers import Multipliers
+from securefed.crypto.fixed import Multipliers
 from securefed.errors import DataError
 from securefed.models import HiddenLayer
 from securefed.protocols.scoring.scorers import TransferScorer

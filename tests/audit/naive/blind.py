@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from securefed.crypto.blind import shares
-from securefed.crypto.blind.rerandomise import Rerandomiser, Zeros, nonce_polynomials
-from securefed.crypto.blind.shares import Floats, Share
-from securefed.crypto.lattice.convolution import DEGREE, multiply, spectrum
-from securefed.crypto.lattice.ring import RING, reduce
-from securefed.crypto.lattice.sampling import errors, ternary
-from securefed.crypto.randomness import ByteSource
+from securefed.crypto import shares
+from securefed.crypto.blind.evaluation import Rerandomiser, Zeros, nonce_polynomials
+from securefed.crypto.lattice.ring import DEGREE, RING, multiply, reduce, spectrum
+from securefed.crypto.randomness import ByteSource, errors, ternary
+from securefed.crypto.shares import Floats, Share
 
 __all__ = ["NoZero", "OneZero", "narrow_uniform"]
 

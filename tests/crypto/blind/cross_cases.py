@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from research.attacks import clear
 from research.attacks.clear import CLEAR
-from securefed.crypto.blind import layout, paillier, shares
+from securefed.crypto import shares
+from securefed.crypto.blind import layout, paillier
 from securefed.crypto.blind.interface import (
     NONCE_BYTES,
     CrossKey,
@@ -25,8 +26,8 @@ from securefed.crypto.blind.interface import (
     Product,
 )
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.blind.shares import Share
 from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.shares import Share
 from tests.crypto.blind.noise import error_bound
 from tests.crypto.blind.paillier_case import PAILLIER_SMALL
 

@@ -29,13 +29,12 @@ from __future__ import annotations
 
 from math import log2, sqrt
 
+from securefed.crypto.blind.evaluation import PAIRS
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import layout
-from securefed.crypto.blind.rerandomise import PAIRS
-from securefed.crypto.blind.shares import WIDTH
-from securefed.crypto.lattice.convolution import DEGREE, HALF
-from securefed.crypto.lattice.ring import RING
-from securefed.crypto.lattice.sampling import ERROR_DEVIATION, NORMAL_DEVIATION
+from securefed.crypto.lattice.ring import DEGREE, HALF, RING
+from securefed.crypto.randomness import ERROR_DEVIATION, NORMAL_DEVIATION
+from securefed.crypto.shares import WIDTH
 
 __all__ = ["convolution_error", "deviation", "error_bound"]
 

@@ -2,7 +2,7 @@
 
 SEAL keeps its last prime for key switching, so a sixth prime of 21 bits stands behind the five. Its CKKS
 scheme with scale 1 is plain RLWE: c0 + c1 s is the message plus a small error. SEAL objects are written and
-read in SEAL's serialised form (securefed.crypto.lattice.seal_bridge).
+read in SEAL's serialised form (securefed.crypto.lattice.seal_ring).
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import numpy as np
 import tenseal.sealapi as seal
 from numpy.typing import NDArray
 
-from securefed.crypto.lattice import seal_bridge
-from securefed.crypto.lattice.convolution import DEGREE
-from securefed.crypto.lattice.ring import PRIMES
+from securefed.crypto.lattice import seal_ring
+from securefed.crypto.lattice.ring import DEGREE, PRIMES
 
 __all__ = ["Peer", "Words"]
 
@@ -43,8 +42,8 @@ class _Context:
 def _array(fields: bytes, words: Words) -> list[bytes | memoryview]:
     """A saved object: its fields, then an array of words."""
     whole = np.ascontiguousarray(words)
-    front = fields + seal_bridge._header(8 + whole.nbytes) + struct.pack("<Q", whole.size)
-    return [seal_bridge._header(len(front) + whole.nbytes) + front, whole.data.cast("B")]
+    front = fields + seal_ring._header(8 + whole.nbytes) + struct.pack("<Q", whole.size)
+    return [seal_ring._header(len(front) + whole.nbytes) + front, whole.data.cast("B")]
 
 
 class Peer:
@@ -61,13 +60,13 @@ class Peer:
     def ciphertext(self, residues: Words, *, ntt: bool = True) -> Any:
         polynomials, primes, degree = residues.shape
         used = self._chain(primes)
-        fields = seal_bridge._identity(used.data_id)
+        fields = seal_ring._identity(used.data_id)
         fields += struct.pack("<BQQQdQ", ntt, polynomials, degree, primes, 1.0, 1)
-        return seal_bridge._load(seal.Ciphertext(), _array(fields, residues), used.context)
+        return seal_ring._load(seal.Ciphertext(), _array(fields, residues), used.context)
 
     def _plain(self, target: Any, parameters: tuple[int, ...], residues: Words) -> Any:
-        fields = seal_bridge._identity(parameters) + struct.pack("<Qd", residues.size, 1.0)
-        return seal_bridge._load(target, _array(fields, residues), self.context)
+        fields = seal_ring._identity(parameters) + struct.pack("<Qd", residues.size, 1.0)
+        return seal_ring._load(target, _array(fields, residues), self.context)
 
     def plaintext(self, residues: Words) -> Any:
         """A plaintext in NTT form, (5, 4096)."""
@@ -82,7 +81,7 @@ class Peer:
     def read(self, held: Any) -> Words:
         """The residues of a ciphertext, (polynomials, primes, 4096)."""
         shape = (held.size(), held.coeff_modulus_size(), held.poly_modulus_degree())
-        return seal_bridge.read(held, held.dyn_array()).reshape(shape)
+        return seal_ring.read(held, held.dyn_array()).reshape(shape)
 
     def to_ntt(self, polynomials: Words) -> Words:
         """Coefficients to values at the roots, in SEAL's order."""

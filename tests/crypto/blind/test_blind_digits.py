@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import DIGIT_BITS, Product
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.blind.shares import WIDTH, centred_digits
+from securefed.crypto.shares import WIDTH, centred_digits
 from securefed.errors import SettingError
 from tests.crypto.blind.cross_cases import cross, distance, limbs
 from tests.crypto.blind.noise import error_bound

@@ -11,7 +11,7 @@ from securefed.crypto.blind import layout as layouts
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import layout
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.lattice.convolution import DEGREE
+from securefed.crypto.lattice.ring import DEGREE
 
 PRODUCTS = [
     Product(1, 1, 1),

@@ -9,14 +9,13 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
+from securefed.crypto.blind.evaluation import BATCH, PAIRS, Rerandomiser, Zeros, nonce_polynomials
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import bodies_from_bytes, layout
-from securefed.crypto.blind.rerandomise import BATCH, PAIRS, Rerandomiser, Zeros, nonce_polynomials
 from securefed.crypto.blind.rlwe import RLWE
-from securefed.crypto.lattice.convolution import DEGREE, HALF, spectrum
-from securefed.crypto.lattice.ring import PRIMES, RING
-from securefed.crypto.lattice.sampling import NORMAL_DEVIATION, key_stream, normals, secret_bytes
+from securefed.crypto.lattice.ring import DEGREE, HALF, PRIMES, RING, spectrum
+from securefed.crypto.randomness import NORMAL_DEVIATION, key_stream, normals, secret_bytes
 from tests.crypto.blind import integer_ring
 from tests.crypto.blind.integer_ring import MODULUS, combined
 from tests.crypto.blind.noise import convolution_error

@@ -10,18 +10,17 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
+from securefed.crypto import shares
 from securefed.crypto.blind import layout as layouts
-from securefed.crypto.blind import shares
-from securefed.crypto.blind.encryption import encrypted, public_key
+from securefed.crypto.blind.evaluation import PAIRS
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import layout
-from securefed.crypto.blind.rerandomise import PAIRS
-from securefed.crypto.blind.rlwe import RLWE, RlweEvaluation, RlweKey
-from securefed.crypto.blind.shares import uniform_from
+from securefed.crypto.blind.rlwe import RLWE, RlweEvaluation, RlweKey, encrypted_block, public_polynomials
 from securefed.crypto.errors import BadKey, FormatError, RangeError, ShapeError
 from securefed.crypto.lattice.ring import PRIMES
-from securefed.crypto.lattice.sampling import SEED_BYTES, key_stream, normals, ternary
+from securefed.crypto.randomness import SEED_BYTES, key_stream, normals, ternary
 from securefed.crypto.scheme import Mapper, Serial
+from securefed.crypto.shares import uniform_from
 from securefed.engine import Processes
 from tests.crypto.blind.cross_cases import operand, whole
 from tests.crypto.blind.integer_ring import (
@@ -50,8 +49,8 @@ def answered() -> tuple[bytes, bytes, bytes, shares.Share]:
     """A public key, a block, the reply and the multiplier's share, all from fixed key streams."""
     u, v = example()
     secret = ternary(key_stream(SEED), DEGREE)
-    message = encrypted(key_stream(SEED, b"encrypt"), secret, layout(SMALL), u)
-    public = public_key(secret, NONCE, key_stream(SEED, b"public"))
+    message = encrypted_block(key_stream(SEED, b"encrypt"), secret, layout(SMALL), u)
+    public = public_polynomials(secret, NONCE, key_stream(SEED, b"public"))
     held = RLWE.load_public(public, NONCE).evaluate(SMALL)
     assert isinstance(held, RlweEvaluation)
     held._source = key_stream(SEED, b"finish")

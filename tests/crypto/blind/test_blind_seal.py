@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from securefed.crypto.blind.encryption import encrypted
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.blind.layout import layout
-from securefed.crypto.lattice import seal_bridge
-from securefed.crypto.lattice.convolution import DEGREE, multiply, spectrum
-from securefed.crypto.lattice.ring import PRIMES, RING, reduce
-from securefed.crypto.lattice.sampling import SEED_BYTES, key_stream, ternary
+from securefed.crypto.blind.rlwe import encrypted_block
+from securefed.crypto.lattice import seal_ring
+from securefed.crypto.lattice.ring import DEGREE, PRIMES, RING, multiply, reduce, spectrum
+from securefed.crypto.randomness import SEED_BYTES, key_stream, ternary
 from tests.crypto.blind.cross_cases import whole
 from tests.crypto.blind.integer_ring import MODULUS, WIDTH, centred, combined
 from tests.crypto.blind.seal_peer import Peer, Words
@@ -38,7 +37,7 @@ def test_seal_decrypts_what_ours_encrypts(peer: Peer) -> None:
     u = whole(np.random.default_rng(0), 50, 4, 1024)
     plan = layout(product)
     (panel,) = [each for each in plan.panels if each.first == 0]
-    message = encrypted(key_stream(SEED, b"encrypt"), secret, plan, u)
+    message = encrypted_block(key_stream(SEED, b"encrypt"), secret, plan, u)
     chunk = plan.chunks(4)[0]
     assert chunk.total == panel.ciphertexts(4)
     heads = RING.from_bytes(message[SEED_BYTES : SEED_BYTES + chunk.size], (chunk.total, DEGREE))
@@ -50,7 +49,7 @@ def test_seal_decrypts_what_ours_encrypts(peer: Peer) -> None:
     pair = np.stack([canonical(heads[:, 0]), canonical(np.stack(bodies))])
     plain = seal.Plaintext()
     seal.Decryptor(peer.context, peer.secret_key(secret)).decrypt(peer.ciphertext(peer.to_ntt(pair)), plain)
-    words = seal_bridge.read(plain, plain.dyn_array()).reshape(1, 5, DEGREE)
+    words = seal_ring.read(plain, plain.dyn_array()).reshape(1, 5, DEGREE)
     numbers = combined(peer.from_ntt(words)[0].astype(int).tolist())
     for row in range(panel.rows):
         for entry in range(panel.span):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from research.attacks.clear import CLEAR
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import NONCE_BYTES, Product
 
 

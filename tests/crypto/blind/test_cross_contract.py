@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import NONCE_BYTES, CrossKey, Product
 from securefed.crypto.errors import BadKey, FormatError
 from tests.crypto.blind.cross_cases import CASES, Case, begin, cross, distance, limbs, operand, whole

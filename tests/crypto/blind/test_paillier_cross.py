@@ -14,8 +14,8 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from research.attacks.clear import limbs_of
+from securefed.crypto import shares
 from securefed.crypto.blind import paillier as module
-from securefed.crypto.blind import powers, shares
 from securefed.crypto.blind.interface import (
     NONCE_BYTES,
     CrossKey,
@@ -25,15 +25,14 @@ from securefed.crypto.blind.interface import (
     Product,
 )
 from securefed.crypto.blind.paillier import KEY_BITS, PAILLIER, PaillierCrossKey, Slots, paillier_scheme
-from securefed.crypto.blind.powers import Column, Cut, choose, column_products, digits_of
-from securefed.crypto.blind.shares import Floats, Share
 from securefed.crypto.errors import BadCiphertext, BadKey, CapacityError, FormatError, RangeError, ShapeError
-from securefed.crypto.paillier.multiexp import _Halves
+from securefed.crypto.paillier import powers
+from securefed.crypto.paillier.keys import PaillierPublicKey, challenges, prove, roots_needed, verify
+from securefed.crypto.paillier.powers import Cut, DigitColumn, Halves, choose_cut, digit_powers, digits_of
 from securefed.crypto.paillier.primes import PrimePair
-from securefed.crypto.paillier.proof import challenges, prove, roots_needed, verify
-from securefed.crypto.paillier.public import PaillierPublicKey
 from securefed.crypto.randomness import uniform_many_below, uniform_units
 from securefed.crypto.scheme import SERIAL, Mapper
+from securefed.crypto.shares import Floats, Share
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 from tests.crypto.blind.paillier_case import PAILLIER_SMALL, SMALL_BITS
 
@@ -338,7 +337,7 @@ def test_digits_and_powers_are_those_of_plain_integers() -> None:
                 expected = [
                     e * gmpy2.powmod(base, x, n * n) % (n * n) for e, x in zip(expected, line, strict=True)
                 ]
-            assert column_products(Column(n, bases, digits, cut)) == expected
+            assert digit_powers(DigitColumn(n, bases, digits, cut)) == expected
 
 
 class Counted:
@@ -355,7 +354,7 @@ class Counted:
 @pytest.mark.parametrize("straus", [True, False])
 def test_zeros_take_as_many_steps_as_anything(straus: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     n, rows, cut = PrimePair.generate(128).n, 20, Cut(straus, 4, 22)
-    halves, tables = _Halves.of(uniform_units(int(n * n), rows), n), powers._tables
+    halves, tables = Halves.of(uniform_units(int(n * n), rows), n), powers._tables
     rng, steps = np.random.default_rng(5), []
     for exponents in (np.zeros((rows, 2)), np.ones((rows, 2)), whole(rng, 20, rows, 2)):
         tally = [0]
@@ -364,24 +363,29 @@ def test_zeros_take_as_many_steps_as_anything(straus: bool, monkeypatch: pytest.
             return [Counted(value, tally) for value in values]
 
         def counted_tables(
-            halves: _Halves, n: mpz, entries: int, wrap: Callable[[list[mpz]], list[Counted]] = wrap
+            halves: Halves,
+            n: mpz,
+            entries: int,
+            *,
+            odd: bool,
+            wrap: Callable[[list[mpz]], list[Counted]] = wrap,
         ) -> list[list[tuple[Counted, mpz]]]:
-            found = tables(halves, n, entries)
-            return [list(zip(wrap([r for r, _ in t]), [e for _, e in t], strict=True)) for t in found]
+            genuine = tables(halves, n, entries, odd=odd)
+            return [list(zip(wrap([r for r, _ in t]), [e for _, e in t], strict=True)) for t in genuine]
 
         digits = digits_of(shares.from_floats(exponents, 0), cut)
         if straus:
             monkeypatch.setattr(powers, "_tables", counted_tables)
-            powers._straus(halves, digits, n, cut)
+            powers._fixed(halves, digits, n, cut)
         else:
-            spied = _Halves(wrap(halves.r), halves.e, wrap(halves.s), halves.f)
-            powers._pippenger(spied, digits, n, cut)
+            spied = Halves(wrap(halves.r), halves.e, wrap(halves.s), halves.f)
+            powers._full_buckets(spied, digits, n, cut)
         steps.append(tally[0])
     assert steps == [2 * rows * cut.levels] * 3
 
 
 def test_many_rows_go_in_buckets_and_few_in_tables() -> None:
-    assert choose(21, 21, 105, 3072).straus and not choose(2000, 10, 28, 3072).straus
+    assert choose_cut(21, 21, 105, 3072).straus and not choose_cut(2000, 10, 28, 3072).straus
 
 
 # What is refused

@@ -7,10 +7,19 @@ import hashlib
 import numpy as np
 import pytest
 
-from securefed.crypto.blind import shares
+from securefed.crypto import shares
 from securefed.crypto.errors import FormatError
-from securefed.crypto.lattice.convolution import DEGREE, inverse, multiply, spectrum
-from securefed.crypto.lattice.ring import EXACT_TERMS, PRIMES, RING, YDomain, reduce
+from securefed.crypto.lattice.ring import (
+    DEGREE,
+    EXACT_TERMS,
+    PRIMES,
+    RING,
+    YDomain,
+    inverse,
+    multiply,
+    reduce,
+    spectrum,
+)
 from tests.crypto.blind import integer_ring
 from tests.crypto.blind.integer_ring import MODULUS, WIDTH, centred, combined
 from tests.crypto.blind.noise import convolution_error

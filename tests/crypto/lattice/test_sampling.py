@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from securefed.crypto.lattice.ring import uniform_residues
-from securefed.crypto.lattice.sampling import (
+from securefed.crypto.randomness import (
     ERROR_DEVIATION,
     NORMAL_DEVIATION,
     errors,

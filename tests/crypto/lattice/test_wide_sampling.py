@@ -10,10 +10,10 @@ from math import erf, sqrt
 import numpy as np
 import pytest
 
-from securefed.crypto.ckks.parameters import DATA_PRIMES, PRIMES
+from securefed.crypto.ckks.layout import DATA_PRIMES, PRIMES
 from securefed.crypto.errors import RangeError
-from securefed.crypto.lattice.sampling import gaussian_integers, secret_bytes, standard_normals
-from securefed.crypto.lattice.word_ring import centred, expand, from_pieces, gaussian, uniform
+from securefed.crypto.lattice.seal_ring import centred, expand, from_pieces, gaussian, uniform
+from securefed.crypto.randomness import gaussian_integers, secret_bytes, standard_normals
 
 SOURCE = secret_bytes()
 

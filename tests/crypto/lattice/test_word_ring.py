@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securefed.crypto.ckks.parameters import DATA_PRIMES, PRIMES
-from securefed.crypto.lattice.word_ring import (
+from securefed.crypto.ckks.layout import DATA_PRIMES, PRIMES
+from securefed.crypto.lattice.seal_ring import (
     Words,
     add,
     centred,

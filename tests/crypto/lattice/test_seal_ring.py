@@ -9,12 +9,22 @@ import numpy as np
 import pytest
 import tenseal.sealapi as seal
 
-from securefed.crypto.ckks.parameters import DATA_PRIMES, PRIMES, RING
+from securefed.crypto.ckks.layout import DATA_PRIMES, PRIMES, RING
 from securefed.crypto.errors import BadCiphertext
-from securefed.crypto.lattice import seal_bridge
-from securefed.crypto.lattice.sampling import secret_bytes
-from securefed.crypto.lattice.seal_bridge import ciphertext, engine, from_ntt, plaintext, read, to_ntt
-from securefed.crypto.lattice.word_ring import add, check_residues, multiply, uniform
+from securefed.crypto.lattice import seal_ring
+from securefed.crypto.lattice.seal_ring import (
+    add,
+    check_residues,
+    ciphertext,
+    engine,
+    from_ntt,
+    multiply,
+    plaintext,
+    read,
+    to_ntt,
+    uniform,
+)
+from securefed.crypto.randomness import secret_bytes
 
 
 def polynomials(count: int, primes: int = 2) -> np.ndarray:
@@ -36,7 +46,7 @@ def test_what_seal_compresses_is_read_all_the_same() -> None:
     words = np.zeros((2, 2, RING), dtype=np.uint64)
     words[..., :5] = 77
     held = ciphertext(words)
-    handle, path = seal_bridge._SCRATCH.file()
+    handle, path = seal_ring._SCRATCH.file()
     held.save(path)
     assert os.fstat(handle).st_size < words.nbytes / 2
     assert (read(held, held.dyn_array()).reshape(words.shape) == words).all()
@@ -72,7 +82,7 @@ def test_structured_polynomials_are_read_at_full_speed(monkeypatch: pytest.Monke
     sparse[0, :, ::1024] = 7
     expected = to_ntt(sparse)
     slow: list[int] = []
-    monkeypatch.setattr(seal_bridge.np, "fromiter", lambda *args, **kwargs: slow.append(1))
+    monkeypatch.setattr(seal_ring.np, "fromiter", lambda *args, **kwargs: slow.append(1))
     assert (to_ntt(sparse, structured=True) == expected).all()
     assert slow == []
 
@@ -95,16 +105,16 @@ def test_residues_are_checked_against_their_own_prime() -> None:
 
 def test_threads_have_files_of_their_own() -> None:
     paths: list[str] = []
-    thread = threading.Thread(target=lambda: paths.append(seal_bridge._SCRATCH.file()[1]))
+    thread = threading.Thread(target=lambda: paths.append(seal_ring._SCRATCH.file()[1]))
     thread.start()
     thread.join()
-    assert paths[0] != seal_bridge._SCRATCH.file()[1]
+    assert paths[0] != seal_ring._SCRATCH.file()[1]
 
 
 def test_nothing_is_left_in_the_file() -> None:
     words = polynomials(2)
     held = ciphertext(words)
-    handle, _ = seal_bridge._SCRATCH.file()
+    handle, _ = seal_ring._SCRATCH.file()
     assert os.fstat(handle).st_size == 0
     read(held, held.dyn_array())
     assert os.fstat(handle).st_size == 0
@@ -114,9 +124,9 @@ def test_nothing_is_left_in_the_file() -> None:
 
 def test_a_temporary_file_where_there_is_no_memfd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    scratch = seal_bridge._Scratch()
+    scratch = seal_ring._Scratch()
     handle, path = scratch.file()
-    monkeypatch.setattr(seal_bridge, "_SCRATCH", scratch)
+    monkeypatch.setattr(seal_ring, "_SCRATCH", scratch)
     try:
         assert os.stat(path).st_mode & 0o077 == 0
         words = polynomials(2)

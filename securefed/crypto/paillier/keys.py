@@ -1,0 +1,465 @@
+"""The proof that comes with every public key: gcd(n, phi(n)) = 1, and n has no small factor.
+
+Re-randomisation hides how a ciphertext was computed only if r -> r**n is a permutation of Z_n*. Whoever
+makes n can break that: with n = p_1 ... p_45 q and q = 1 modulo all p_i, the n-th powers modulo q are a tiny
+subgroup, and an "encryption" outside it carries multipliers past any mask
+(tests/audit/test_attack_paillier_key.py). From outside such an n looks like every other, so the owner proves
+that it is none (Goldberg, Reyzin, Sagga and Baldimtsi, "Efficient Noninteractive Certification of RSA Moduli
+and Beyond", 2019).
+
+The proof: challenges x_1, x_2, ... are hashed from n, uniform in Z_n*, and the owner shows the n-th root of
+each modulo n. The verifier divides n by all primes below 2**16 and raises each root to the n-th power.
+
+- Complete: n is prime to phi(n), so every x has a root, x**(1/n mod phi(n)).
+- Sound: if a prime p divides n and phi(n), the n-th powers are at most 1/p of Z_n*, and p > 2**16. Then k
+  challenges all have roots with probability 2**-16k. There are no commitments to grind on, only n itself: who
+  tries 2**128 moduli (the strength that a 3072-bit key is chosen for) succeeds with at most 2**(128 - 16k),
+  which is 2**-80 for k = 13. It follows that n has no square factor either (p**2 | n gives p | phi(n)).
+- Zero-knowledge: the roots of uniform challenges are what anybody gets who draws roots and raises them.
+
+It does not say that n has two prime factors and not more: more of them make the key weak, which harms what is
+encrypted under it and not those who compute on it; a key-holder can as well publish its key.
+
+A proof may be bound to a context, such as a nonce of the verifier. The challenges then depend on it too, so
+that nobody can look for a fitting n before the nonce is known, and a proof for one nonce fails for another.
+
+The roots are unique, so that the proof is a function of the key and the context. The owner makes it from the
+primes whenever the key is made or loaded, in less time than a check takes; key files hold the primes only,
+and a key of phe or of an older release gets its proof when its owner loads it.
+
+The public side of a Paillier key: it encrypts, computes and parses what arrives.
+
+Its owner's peers learn n and, of an encrypted array, its shape, scale and declared bound. Arrivals are
+validated before any arithmetic. Keys are checked for known weak forms and by their proof (proof.py),
+ciphertexts for being units mod n**2, and blocks for their announced length.
+
+A Paillier key pair: generation, its proof, the owner's encryption, opening.
+
+The owner opens only masked blocks and gets integers mod n that are uniform to it. Its own encryptions have
+exactly the distribution of all others (residues.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from math import ceil, isfinite, log2
+from typing import ClassVar
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+
+from securefed.crypto.errors import (
+    BadCiphertext,
+    BadKey,
+    CapacityError,
+    FormatError,
+    OpeningRefused,
+    WrongKey,
+)
+from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.keyholder import SecretKey
+from securefed.crypto.paillier.arrays import Extent, PaillierEncrypted
+from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure, split_integers
+from securefed.crypto.paillier.primes import (
+    FactoredPrime,
+    OwnerResidues,
+    PrimePair,
+    PublicResidues,
+    Residues,
+    is_prime,
+    small_factor,
+    small_primes_below,
+)
+from securefed.crypto.randomness import uniform_units
+from securefed.crypto.scheme import Floats, PublicKey, progress
+from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+
+__all__ = [
+    "LEAST_BITS",
+    "PaillierPublicKey",
+    "PaillierSecretKey",
+    "challenges",
+    "check_size",
+    "encrypt_array",
+    "generate_secret_key",
+    "prove",
+    "roots_needed",
+    "strong_parameters",
+    "verify",
+]
+
+DOMAIN = b"securefed: n-th roots for a Paillier modulus, version 1"
+CONTEXT = b" with context"
+TRIED_MODULI_BITS = 128
+FAILURE_BITS = 80
+
+
+def roots_needed(bits: int) -> int:
+    """How many roots a modulus takes: 13; more for toy keys, where trial division ends sooner."""
+    return ceil((TRIED_MODULI_BITS + FAILURE_BITS) / log2(small_primes_below(bits)))
+
+
+def challenges(n: mpz, context: bytes = b"") -> list[mpz]:
+    """Uniform in Z_n*, from n and the context alone: SHAKE-256, anew for what is not a unit below n."""
+    size, bits = (n.bit_length() + 7) // 8, n.bit_length()
+    candidates: list[mpz] = []
+    attempt = 0
+    while len(candidates) < roots_needed(bits):
+        hashed = hashlib.shake_256(DOMAIN)
+        if context:
+            hashed.update(CONTEXT + len(context).to_bytes(4, "big") + context)
+        hashed.update(size.to_bytes(4, "big") + n.to_bytes(size, "big") + attempt.to_bytes(4, "big"))
+        candidate = mpz.from_bytes(hashed.digest(size), "big") >> (8 * size - bits)
+        if 0 < candidate < n and gmpy2.gcd(candidate, n) == 1:
+            candidates.append(candidate)
+        attempt += 1
+    return candidates
+
+
+def prove(p: mpz, q: mpz, context: bytes = b"") -> tuple[mpz, ...]:
+    """The n-th roots of the challenges, by the Chinese remainder theorem. p, q: checked (primes.py)."""
+    n = p * q
+    listed = challenges(n, context)
+    mod_p, mod_q = (
+        gmpy2.powmod_base_list([x % prime for x in listed], gmpy2.invert(n, prime - 1), prime)
+        for prime in (p, q)
+    )
+    lift = gmpy2.invert(q, p)
+    return tuple(b + q * ((a - b) * lift % p) for a, b in zip(mod_p, mod_q, strict=True))
+
+
+def verify(n: mpz, roots: tuple[mpz, ...], context: bytes = b"") -> None:
+    """Raise BadKey unless n has no small factor and the roots are those of its challenges."""
+    if small_factor(n) != 1:
+        raise BadKey("n has a small factor; a product of two large primes is allowed")
+    needed = roots_needed(n.bit_length())
+    if len(roots) != needed:
+        raise BadKey(f"a proof of {len(roots)} roots given, {n.bit_length()} bits of modulus take {needed}")
+    if any(not 0 < root < n for root in roots):
+        raise BadKey("a root of the key's proof is not between 0 and n")
+    if gmpy2.powmod_base_list(list(roots), n, n) != challenges(n, context):
+        raise BadKey(
+            "the key's proof is wrong: n may have factors in common with phi(n), and then its maker could"
+            " read what it is sent under masks"
+        )
+
+
+LEAST_BITS = 2048
+"""About 112 bits of security; the default of 3072 gives about 128."""
+LEAST_TEST_BITS = 16
+MOST_BITS = 8192
+BLOCK = 512
+"""Ciphertexts between two ticks of a progress bar, and the unit of encoding long arrays."""
+
+
+def check_size(bits: int, allow_small: bool) -> None:
+    least = LEAST_TEST_BITS if allow_small else LEAST_BITS
+    if not isinstance(bits, int) or isinstance(bits, bool) or not least <= bits <= MOST_BITS:
+        raise BadKey(f"a modulus of {bits} bits given, {least} to {MOST_BITS} are allowed")
+
+
+class PaillierPublicKey(PublicKey):
+    """The modulus n and its owner's proof.
+
+    `from_frame` checks the proof where a key arrives. The constructor does not: the owner has just made it.
+    """
+
+    scheme: ClassVar[Scheme] = Scheme.PAILLIER
+
+    def __init__(self, n: int, proof: tuple[mpz, ...], *, allow_small: bool = False) -> None:
+        self.n = mpz(n)
+        self.bits: int = self.n.bit_length() if self.n > 0 else 0
+        check_size(self.bits, allow_small)
+        if self.n % 2 == 0 or small_factor(self.n) != 1:
+            raise BadKey("n has a small factor; a product of two large primes is allowed")
+        if gmpy2.is_power(self.n):
+            raise BadKey("n is a perfect power; a product of two different primes is allowed")
+        if is_prime(self.n):
+            raise BadKey("n is prime; a product of two primes is allowed")
+        self._proof = proof
+        self.square: mpz = self.n * self.n
+        self.parameters = _parameters(self.bits)
+        self.key_id = fingerprint(b"paillier", self._n_bytes())
+
+    @property
+    def plaintext_bytes(self) -> int:
+        return (self.bits + 7) // 8
+
+    @property
+    def ciphertext_bytes(self) -> int:
+        return 2 * self.plaintext_bytes
+
+    def _n_bytes(self) -> bytes:
+        return bytes(self.n.to_bytes(self.plaintext_bytes, "big"))
+
+    def to_bytes(self) -> bytes:
+        """Return a frame of n and the roots of its proof, each as long as n. Its first number is that
+        length.
+        """
+        size = self.plaintext_bytes
+        payload = self._n_bytes() + b"".join(root.to_bytes(size, "big") for root in self._proof)
+        return self.frame(Kind.PUBLIC_KEY, payload, numbers=(size, 0, 0, 0)).to_bytes()
+
+    @classmethod
+    def from_frame(
+        cls, frame: Frame, *, allow_small: bool = False, context: bytes = b""
+    ) -> PaillierPublicKey:
+        """Parse a key that arrived.
+
+        Raises BadKey if n is even, short, a power, prime or has small factors, or without a valid proof for
+        this context that n and phi(n) have no common factor.
+        """
+        size, *rest = frame.numbers
+        if frame.shape or any(rest) or size < 0:
+            raise FormatError("a public key with a shape or more than one number: neither belongs there")
+        if size == 0:
+            raise BadKey(
+                "the key comes without a proof that gcd(n, phi(n)) = 1: its owner's securefed is older than"
+                " this one"
+            )
+        if size > MOST_BITS // 8 or len(frame.payload) < size or frame.payload[0] == 0:
+            raise BadKey(f"a modulus in {size} bytes given: too long, cut short or with leading zeros")
+        n, roots = mpz.from_bytes(frame.payload[:size], "big"), frame.payload[size:]
+        needed = roots_needed(n.bit_length())
+        if len(roots) != needed * size:
+            raise BadKey(f"a proof of {len(roots)} bytes given, {needed} roots of {size} bytes are due")
+        key = cls(int(n), tuple(split_integers(roots, needed, size)), allow_small=allow_small)
+        frame.expect(cls.scheme, key.parameters, key.key_id)
+        verify(key.n, key._proof, context)
+        return key
+
+    # Encryption
+
+    def draw(self, count: int) -> list[mpz]:
+        """Draw `count` values r**n mod n**2, with r uniform in Z_n*."""
+        return self._powers(uniform_units(self.n, count)) if count else []
+
+    def _powers(self, units: Sequence[mpz]) -> list[mpz]:
+        pieces = cut(units, self.mapper.workers)
+        return [
+            p for piece in self.mapper.map(unit_powers, [(self.n, piece) for piece in pieces]) for p in piece
+        ]
+
+    def _encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
+        return encrypt_array(self, self, values, fixed)
+
+    def combine(self, plaintexts: Iterable[int], residues: Iterable[mpz]) -> list[mpz]:
+        """Return (1 + n m) * residue mod n**2 of each: encryption with drawn randomness. m is signed."""
+        n, square = self.n, self.square
+        return [(1 + n * m) * residue % square for m, residue in zip(plaintexts, residues, strict=True)]
+
+    def admit(self, extent: Extent) -> Extent:
+        """Return the extent. Raises CapacityError if its integers could leave the signed plaintext space."""
+        if 2 * extent.magnitude >= self.n or not isfinite(extent.bound):
+            raise CapacityError(
+                f"integers of {extent.magnitude.bit_length()} bits, signed, do not fit a key of {self.bits}"
+            )
+        return extent
+
+    # What arrives
+
+    def checked(self, ciphertexts: list[mpz]) -> list[mpz]:
+        """Return the ciphertexts. Raises BadCiphertext with the first index that is not a unit below n**2."""
+        n, product = self.n, mpz(1)
+        for index, c in enumerate(ciphertexts):
+            if not 0 < c < self.square:
+                raise BadCiphertext(f"ciphertext {index} of {len(ciphertexts)} is not between 0 and n**2")
+            product = product * (c % n) % n
+        if gmpy2.gcd(product, n) != 1:  # one of them; which one is worth n gcds only now
+            index = next(i for i, c in enumerate(ciphertexts) if gmpy2.gcd(c, n) != 1)
+            raise BadCiphertext(f"ciphertext {index} of {len(ciphertexts)} has a factor in common with n")
+        return ciphertexts
+
+    def read_ciphertexts(self, payload: bytes, count: int) -> list[mpz]:
+        return self.checked(split_integers(payload, count, self.ciphertext_bytes))
+
+    def _load(self, frame: Frame) -> PaillierEncrypted:
+        extent = Extent.from_numbers(frame.numbers)
+        if extent.magnitude.bit_length() > self.bits - 1:
+            raise FormatError(f"integers of {extent.magnitude.bit_length()} bits announced for {self!r}")
+        shape = frame.expect_array()
+        return PaillierEncrypted(
+            self, shape, self.read_ciphertexts(frame.payload, int(np.prod(shape))), extent
+        )
+
+    def _load_masked(self, frame: Frame) -> PaillierMasked:
+        return PaillierMasked.from_frame(self, frame)
+
+    def _load_opened(self, frame: Frame) -> PaillierOpened:
+        return PaillierOpened.from_frame(self, frame)
+
+
+def unit_powers(item: tuple[mpz, list[mpz]]) -> list[mpz]:
+    """Return r**n mod n**2 for the units r of (n, units). It is a top-level function for other processes."""
+    n, units = item
+    return PublicResidues(n)._powers(units)
+
+
+def cut(items: Sequence[mpz], workers: int) -> list[list[mpz]]:
+    """Split into one piece for one worker, else into about four for each."""
+    size = max(1, -(-len(items) // (4 * workers if workers > 1 else 1)))
+    return [list(items[i : i + size]) for i in range(0, len(items), size)]
+
+
+def encrypt_array(
+    public: PaillierPublicKey, residues: Residues, values: Floats, fixed: FixedPoint
+) -> PaillierEncrypted:
+    """Encrypt one value per ciphertext, under residues from the public side or from the owner."""
+    extent = public.admit(Extent.fresh(fixed))
+    integers = fixed.encode(values).ravel()
+    ciphertexts: list[mpz] = []
+    starts = range(0, integers.size, BLOCK * public.mapper.workers)
+    for start in progress(starts, "encrypting", len(starts)):
+        block = integers[start : start + starts.step].tolist()
+        ciphertexts += public.combine(block, residues.draw(len(block)))
+    return PaillierEncrypted(public, values.shape, ciphertexts, extent)
+
+
+def _parameters(bits: int) -> bytes:
+    return fingerprint(b"paillier", b"g = n + 1", bits.to_bytes(4, "little"))
+
+
+def strong_parameters() -> dict[str, str]:
+    """Return the parameter sets of documented strength (docs/security.md), by fingerprint."""
+    return {_parameters(bits).hex(): f"paillier {bits} bits" for bits in range(LEAST_BITS, MOST_BITS + 1)}
+
+
+HEAD = struct.Struct("<2H2I")
+WORTH_SHARING = 64
+"""Fewer residues than this do not justify building tables in other processes."""
+
+
+def generate_secret_key(bits: int = 3072, *, allow_small: bool = False) -> PaillierSecretKey:
+    """Return a new key with a modulus of exactly that many bits; below 2048 only with `allow_small`."""
+    check_size(bits, allow_small)
+    return PaillierSecretKey(PrimePair.generate(bits), allow_small=allow_small)
+
+
+class PaillierSecretKey(SecretKey):
+    """The primes of a key. Only a KeyHolder has them."""
+
+    public: PaillierPublicKey
+
+    def __init__(self, primes: PrimePair, *, allow_small: bool = False) -> None:
+        self._primes = primes
+        check_size(primes.n.bit_length(), allow_small)  # before any work on it
+        self.public = PaillierPublicKey(primes.n, prove(primes.p.p, primes.q.p), allow_small=allow_small)
+        self._residues = OwnerResidues(primes)
+        self._opener = _Opener(primes.p.p, primes.q.p)
+
+    @classmethod
+    def from_primes(cls, p: int, q: int, *, allow_small: bool = False) -> PaillierSecretKey:
+        """Return a key with these primes, for example phe's. Encryption is slower: p - 1 is not factored."""
+        if min(p, q) < 2:
+            raise BadKey("p, q: two different odd primes are allowed")
+        return cls(PrimePair(FactoredPrime(mpz(p)), FactoredPrime(mpz(q))), allow_small=allow_small)
+
+    def encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
+        return encrypt_array(self.public, self, values, fixed)
+
+    def draw(self, count: int) -> list[mpz]:
+        """Draw uniform n-th residues mod n**2 (residues.py)."""
+        mapper = self.public.mapper.local
+        if mapper.workers == 1 or count < WORTH_SHARING:
+            return self._residues.draw(count)
+        size = -(-count // mapper.workers)
+        pieces = [(self._factors(), min(size, count - done)) for done in range(0, count, size)]
+        return [residue for piece in mapper.map(owner_draw, pieces) for residue in piece]
+
+    def open(self, masked: PaillierMasked) -> PaillierOpened:
+        """Return whole integers mod n. The key-holder does not know the layout of the values in them."""
+        if not isinstance(masked, PaillierMasked):
+            raise OpeningRefused(f"a {type(masked).__name__} given, a block under a uniform mask is allowed")
+        if masked.public.key_id != self.public.key_id:
+            raise WrongKey(f"masked under {masked.public!r}, this is {self!r}")
+        # Once more, whatever way it came here: decrypting 0 or a multiple of p gives away the factors of n.
+        ciphertexts = self.public.checked(masked._ciphertexts)
+        self._admit(ciphertexts)
+        mapper = self.public.mapper.local
+        if mapper.workers == 1:
+            plaintexts = self._opener.decrypt(ciphertexts)
+        else:
+            pieces = [(self._factors(), piece) for piece in cut(ciphertexts, mapper.workers)]
+            plaintexts = [m for piece in mapper.map(owner_decrypt, pieces) for m in piece]
+        return PaillierOpened(self.public, masked.shape, plaintexts)
+
+    def _admit(self, ciphertexts: Sequence[mpz]) -> None:
+        """Admit every ciphertext only once, in whatever block it is. An honest one is fresh."""
+        width = self.public.ciphertext_bytes
+        self.memory.admit([hashlib.sha256(c.to_bytes(width, "big")).digest() for c in ciphertexts])
+
+    def receive(self, masked: PaillierMasked, disclosure: bytes) -> Floats:
+        return read_disclosure(masked, disclosure).remove(self.open(masked))
+
+    def to_bytes(self) -> bytes:
+        p, q = self._primes.p, self._primes.q
+        sizes = [(int(prime.p).bit_length() + 7) // 8 for prime in (p, q)]
+        head = HEAD.pack(*sizes, p.cofactor, q.cofactor)
+        payload = head + p.p.to_bytes(sizes[0], "big") + q.p.to_bytes(sizes[1], "big")
+        return self.public.frame(Kind.SECRET_KEY, payload).to_bytes()
+
+    @classmethod
+    def from_frame(cls, frame: Frame, *, allow_small: bool = False) -> PaillierSecretKey:
+        """Parse a key from a key file. The primes are tested again and must match the named key."""
+        payload = frame.payload
+        if len(payload) < HEAD.size:
+            raise FormatError(f"{len(payload)} bytes of secret key given, at least {HEAD.size} expected")
+        p_size, q_size, *cofactors = HEAD.unpack_from(payload)
+        if len(payload) != HEAD.size + p_size + q_size or not 0 < p_size + q_size <= MOST_BITS // 8 + 1:
+            raise FormatError(
+                f"{len(payload)} bytes of secret key given, {HEAD.size + p_size + q_size} announced"
+            )
+        p = mpz.from_bytes(payload[HEAD.size : HEAD.size + p_size], "big")
+        q = mpz.from_bytes(payload[HEAD.size + p_size :], "big")
+        key = cls(
+            PrimePair(FactoredPrime(p, cofactors[0]), FactoredPrime(q, cofactors[1])), allow_small=allow_small
+        )
+        frame.expect(key.public.scheme, key.public.parameters, key.public.key_id)
+        return key
+
+    def _factors(self) -> tuple[mpz, int, mpz, int]:
+        return self._primes.p.p, self._primes.p.cofactor, self._primes.q.p, self._primes.q.cofactor
+
+
+class _Opener:
+    """Decryption by the Chinese remainder theorem: m mod p from c**(p - 1) mod p**2, and the same mod q."""
+
+    def __init__(self, p: mpz, q: mpz) -> None:
+        self._p, self._q = p, q
+        self._p_square, self._q_square = p * p, q * q
+        # c**(p-1) = 1 + m n (p-1) = 1 - m q p mod p**2, hence m = -(that - 1)/p / q mod p.
+        self._p_factor = gmpy2.invert(-q, p)
+        self._q_factor = gmpy2.invert(-p, q)
+        self._lift = gmpy2.invert(q, p)
+
+    def decrypt(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+        p, q = self._p, self._q
+        mod_p = gmpy2.powmod_base_list([c % self._p_square for c in ciphertexts], p - 1, self._p_square)
+        mod_q = gmpy2.powmod_base_list([c % self._q_square for c in ciphertexts], q - 1, self._q_square)
+        plaintexts = []
+        for a, b in zip(mod_p, mod_q, strict=True):
+            m_p = (a - 1) // p * self._p_factor % p
+            m_q = (b - 1) // q * self._q_factor % q
+            plaintexts.append(m_q + q * ((m_p - m_q) * self._lift % p))
+        return plaintexts
+
+
+# Work for this party's other processes. They get the primes, and are as trusted as this one.
+
+
+@lru_cache(maxsize=4)
+def _owner(p: mpz, p_cofactor: int, q: mpz, q_cofactor: int) -> OwnerResidues:
+    return OwnerResidues(PrimePair(FactoredPrime(p, p_cofactor), FactoredPrime(q, q_cofactor)))
+
+
+def owner_draw(item: tuple[tuple[mpz, int, mpz, int], int]) -> list[mpz]:
+    return _owner(*item[0]).draw(item[1])
+
+
+def owner_decrypt(item: tuple[tuple[mpz, int, mpz, int], list[mpz]]) -> list[mpz]:
+    p, _, q, _ = item[0]
+    return _Opener(p, q).decrypt(item[1])
