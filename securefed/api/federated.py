@@ -39,8 +39,7 @@ from securefed.protocols.loop import Outcome, PartyContext
 from securefed.protocols.objectives import warn_of_trust
 from securefed.protocols.schedules import held_out
 from securefed.settings.declare import declared
-from securefed.settings.estimator import Labels, Local
-from securefed.settings.objectives import ObjectiveSettings
+from securefed.settings.objectives import Labels, ObjectiveSettings
 
 __all__ = ["Federated", "all_or_nothing"]
 
@@ -89,15 +88,15 @@ class Federated(Saved):
         keys : key-holders of an earlier run; fresh keys are made where none are given.
         """
         listed = check_parties(parties)
-        settings, local = self._settings(len(listed)), self._local()
-        if (classes := self._apart(settings, local, listed)) is not None:
+        settings = self._settings(len(listed))
+        if (classes := self._apart(settings, listed)) is not None:
             return self._fit_each(listed, classes, validation, keys)
         assembly = assembly_of(settings)
         self.__dict__.pop("models_", None)
         # Align
-        ordered, rows = self._align(assembly, listed, local)
+        ordered, rows = self._align(assembly, listed)
         names = [party.name for party in ordered]
-        data, labelled = self._data(settings, local, ordered, rows)
+        data, labelled = self._data(settings, ordered, rows)
         seen = None if validation is None else self._validation(settings, data, validation, names)
         division = held_out(len(labelled), 0.0 if seen else settings.holdout, settings.seed)
         # Assemble
@@ -135,7 +134,7 @@ class Federated(Saved):
                 trained[third] = Trained(helper, None)
             self._begin(trained)
             # Drive
-            run = self._run({name: each.program.run for name, each in trained.items()}, local.simulation)
+            run = self._run({name: each.program.run for name, each in trained.items()}, settings.simulation)
         # Collect
         judged = self._judge(run.outcomes[names[-1]], measured)
         self.result_ = RunResult.of(agreement, run, judged)
@@ -144,19 +143,19 @@ class Federated(Saved):
         return self
 
     def _align(
-        self, assembly: Assembly[Any], parties: Sequence[Party], local: Local
+        self, assembly: Assembly[Any], parties: Sequence[Party]
     ) -> tuple[list[Party], dict[str, Places]]:
         """The parties with prepared columns, the label party last, and each one's common rows."""
         last = label_party(parties).name
         ordered = sorted(align(parties, last), key=lambda party: party.name == last)
-        prepared = [party.fitted(standardise=local.standardise) for party in ordered]
+        prepared = [party.fitted(standardise=assembly.settings.standardise) for party in ordered]
         self.transforms_ = {party.name: fitted for party, fitted in prepared}
         return [party for party, _ in prepared], {
             party.name: np.arange(party.rows, dtype=np.intp) for party in ordered
         }
 
     def _data(
-        self, settings: ObjectiveSettings, local: Any, ordered: Sequence[Party], rows: Mapping[str, Places]
+        self, settings: ObjectiveSettings, ordered: Sequence[Party], rows: Mapping[str, Places]
     ) -> tuple[dict[str, PartyData], NDArray[np.bool_]]:
         """Every party's data, and which of the common rows have labels."""
         for party in ordered[:-1]:
@@ -167,8 +166,8 @@ class Federated(Saved):
             settings,
             last.known_labels(),
             last.name,
-            self._wishes(local, last),
-            standardise=local.standardise,
+            self._wishes(settings, last),
+            standardise=settings.standardise,
         )
         data = {
             party.name: PartyData(
@@ -183,9 +182,9 @@ class Federated(Saved):
         }
         return data, known_rows(targets)[rows[last.name]]
 
-    def _wishes(self, local: Any, party: Party) -> LabelOptions:
+    def _wishes(self, settings: ObjectiveSettings, party: Party) -> LabelOptions:
         """What the label party wants of its rows."""
-        options = getattr(local, "labels", Labels(class_weight=None))
+        options = getattr(settings, "labels", Labels(class_weight=None))
         return options.options(weighted=party.weights is not None, offset=party.offset is not None)
 
     def _validation(
@@ -251,9 +250,7 @@ class Federated(Saved):
 
     # Several classes
 
-    def _apart(
-        self, settings: ObjectiveSettings, local: Any, parties: Sequence[Party]
-    ) -> NDArray[Any] | None:
+    def _apart(self, settings: ObjectiveSettings, parties: Sequence[Party]) -> NDArray[Any] | None:
         """The classes, where they are more than two and take one run each."""
         party = label_party(parties)
         labels = party.known_labels()
@@ -262,7 +259,7 @@ class Federated(Saved):
         classes = np.unique(np.array(labels[~missing_labels(labels)].tolist()))
         if len(classes) <= 2:
             return None
-        if getattr(local, "warm_start", False):
+        if getattr(settings, "warm_start", False):
             raise SettingError("warm_start: a model of more than two classes begins every fit anew")
         # Numbers and ids are no classes: refused before anything is trained.
         try:
@@ -270,7 +267,7 @@ class Federated(Saved):
         except DataError as error:
             hint = "; numbers take loss = 'linear'" if "loss" in declared(type(settings)) else ""
             raise DataError(f"{error}{hint}") from None
-        if settings.many_classes and not self._wishes(local, party).any:
+        if settings.many_classes and not self._wishes(settings, party).any:
             return None
         return classes
 

@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 from securefed.api.federated import Federated
 from securefed.api.party import Fitted, Party, align, label_party
-from securefed.api.simulated import Keys
+from securefed.api.simulated import Keys, parameters
 from securefed.assembly import Assembly, LinearAssembly, Trained
 from securefed.assembly.base import Model
 from securefed.assembly.build import PartyData
@@ -30,7 +30,6 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.loop import PartyLoop
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.settings.estimator import Local, LocalLinear
 from securefed.settings.objectives import LinearSettings, ObjectiveSettings
 
 __all__ = ["GeneralisedLinear", "MultiClass"]
@@ -98,17 +97,19 @@ class GeneralisedLinear(Federated):
     """
 
     assembly: ClassVar[type[Assembly[Any]]] = LinearAssembly
-    local: ClassVar[type[Local]] = LocalLinear
-    positional = ("loss", "algorithm", "protection")
+
+    @parameters(LinearSettings)
+    def __init__(self, *first: Any, **named: Any) -> None:
+        super().__init__(*first, **named)
 
     def _settings(self, parties: int = 2) -> LinearSettings:
         settings: LinearSettings = super()._settings(parties)
-        return replace(settings, refit=False) if self._local().warm_start else settings
+        return replace(settings, refit=False) if settings.warm_start else settings
 
     def _earlier(self) -> Start | None:
         """Where a fit begins, if not at 0."""
-        settings, warm = self._settings(), self._local().warm_start
-        if not warm:
+        settings = self._settings()
+        if not settings.warm_start:
             return None
         if protects(settings.scheme) and not settings.blind:
             raise SettingError(
@@ -123,10 +124,10 @@ class GeneralisedLinear(Federated):
         return getattr(self, "_start", None)
 
     def _align(
-        self, assembly: Assembly[Any], parties: Sequence[Party], local: Local
+        self, assembly: Assembly[Any], parties: Sequence[Party]
     ) -> tuple[list[Party], dict[str, NDArray[np.intp]]]:
         if self._earlier() is None:
-            return super()._align(assembly, parties, local)
+            return super()._align(assembly, parties)
         # Columns are prepared as in the fit before.
         last = label_party(parties).name
         ordered = self._match(align(parties, last), self.parties_)

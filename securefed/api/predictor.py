@@ -137,7 +137,7 @@ class Predictor(Simulated):
         if hasattr(self, "models_"):
             return np.column_stack([model._scores(listed) for model in self.models_])
         settings = self._settings(len(self.parties_))
-        assembly, simulation = assembly_of(settings), self._local().simulation
+        assembly = assembly_of(settings)
         features: dict[str, Array] = {}
         last = self.parties_[-1]
         for party in listed:
@@ -170,7 +170,7 @@ class Predictor(Simulated):
                 )
                 for name in everybody
             }
-            run = self._run(programs, simulation)
+            run = self._run(programs, settings.simulation)
         scores: Array = run.outcomes[last]
         rows = next((party for party in listed if party.name == last), None)
         if rows is None:
@@ -224,8 +224,8 @@ class Predictor(Simulated):
         return model.score(answers, metric)
 
     def _threshold(self) -> Any:
-        local = self._local()
-        return local.labels.threshold if hasattr(local, "labels") else "half"
+        settings = self._settings()
+        return settings.labels.threshold if hasattr(settings, "labels") else "half"
 
 
 def _columns(part: Part) -> int | None:

@@ -25,7 +25,6 @@ from securefed.labels.several import label_model_of
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.scorers import LinearScorer
 from securefed.settings.declare import declared
-from securefed.settings.flat import flat_names
 from securefed.settings.protection import Blind, ByGradient, OwnGradient, Protection
 
 __all__ = ["Saved"]
@@ -92,9 +91,8 @@ class Saved(Predictor):
         parameters : as for the constructor: `protection`, `simulation`.
         """
         public, shards = _read_shards(folder, cls.assembly.estimator)
-        if "blind" not in public and parameters.keys() & flat_names(cls.assembly.settings_class):
-            parameters = {"reveal": "own-gradient", **parameters}  # what version 0.1 took a scheme for
-        parameters = cls._renamed(parameters, stacklevel=3)
+        now: Protection = Blind() if "blind" in public else OwnGradient()
+        parameters = cls._renamed(parameters, now, stacklevel=4)
         try:
             settings = cls._fixed(public, parameters)
             self = cls(**parameters | settings)

@@ -7,7 +7,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -25,50 +25,43 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.settings.declare import declared
 from securefed.settings.describe import parameters_text
-from securefed.settings.estimator import Local, Simulation
-from securefed.settings.flat import GROUPS, flat_names, grouped, warn_of_names
-from securefed.settings.objectives import ObjectiveSettings
+from securefed.settings.objectives import Labels, Monitoring, ObjectiveSettings, Simulation
+from securefed.settings.protection import (
+    OLD_WORDS,
+    PROTECTIONS,
+    Protection,
+    protection_from_words,
+    warn_of_words,
+)
 from securefed.transport import LocalRun, Program, get_network, run_local
 
-__all__ = ["Keys", "Simulated", "held_bits"]
+__all__ = ["Keys", "Simulated", "held_bits", "parameters"]
 
 Keys = Mapping[str, KeyHolder]
+P = ParamSpec("P")
+GROUPS = (Monitoring, Labels, Simulation)
+"""Settings that are parameters as a group."""
 
 
-def _constructor(cls: type[Simulated]) -> Callable[..., None]:
-    """The constructor of an estimator: its parameters are the declared settings."""
-    settings = {**declared(cls.assembly.settings_class), **declared(cls.local)}
-    names = [*cls.positional, *(name for name in settings if name not in cls.positional)]
+def parameters(
+    settings: Callable[P, ObjectiveSettings],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give a constructor the declared settings as parameters; type checkers and scikit-learn see them."""
 
-    def __init__(self: Simulated, *positional: Any, **named: Any) -> None:
-        if len(positional) > len(cls.positional):
-            raise TypeError(f"{cls.__name__} takes {len(cls.positional)} positional arguments")
-        words = {**dict(zip(cls.positional, positional, strict=False)), **named}
-        values = cls._renamed(words, stacklevel=4)
-        unknown = values.keys() - settings.keys()
-        if unknown:
-            raise TypeError(f"{cls.__name__}: {min(unknown)!r} is not a parameter")
-        for name in names:
-            setattr(self, name, values.get(name, settings[name].default))
+    def decorate(init: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        declared_ones = inspect.signature(settings).parameters.values()
+        init.__signature__ = inspect.Signature([own, *declared_ones])  # type: ignore[attr-defined]
+        return init
 
-    kind = inspect.Parameter
-    parameters = [kind("self", kind.POSITIONAL_OR_KEYWORD)]
-    for name in names:
-        place = kind.POSITIONAL_OR_KEYWORD if name in cls.positional else kind.KEYWORD_ONLY
-        parameters.append(kind(name, place, default=settings[name].default))
-    __init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # for scikit-learn
-    return __init__
+    return decorate
 
 
 class Simulated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Parameters are the declared settings (securefed.settings); `fit` checks them, as in scikit-learn."""
 
     assembly: ClassVar[type[Assembly[Any]]]
-    """What a run is assembled from."""
-    local: ClassVar[type[Local]] = Local
-    """Settings besides those of the objective."""
-    positional: ClassVar[tuple[str, ...]] = ("algorithm",)
-
+    """What a run is assembled from. The parameters are its settings."""
     score_guards_: dict[str, ScoreGuard]
     """What each party that is scored keeps about that. A fit begins anew; set those of an earlier model to
     go on counting, as parties in processes of their own do over all their runs.
@@ -80,53 +73,46 @@ class Simulated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         super().__init_subclass__(**options)
         if not hasattr(cls, "assembly"):
             return
-        cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
-        parameters = parameters_text(cls.assembly.settings_class, cls.local)
-        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{inspect.cleandoc(parameters)}\n"
+        text = inspect.cleandoc(parameters_text(cls.assembly.settings_class))
+        cls.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{text}\n"
+
+    def __init__(self, *first: Any, **named: Any) -> None:
+        kind = self.assembly.settings_class
+        settings, signature = declared(kind), inspect.signature(kind)
+        signature.bind_partial(*first)
+        named |= dict(zip(signature.parameters, first, strict=False))
+        values = self._renamed(named, settings["protection"].default, stacklevel=5)
+        for name in values.keys() - settings.keys():
+            homes = [each for each in (*PROTECTIONS.values(), *GROUPS) if name in declared(each)]
+            hint = " or ".join(f"{each.__name__}({name}=...)" for each in homes)
+            raise TypeError(
+                f"{type(self).__name__}: {name!r} is not a parameter{hint and f'; {hint} takes it'}"
+            )
+        for name, each in settings.items():
+            setattr(self, name, values.get(name, each.default))
 
     # Settings
 
     @classmethod
-    def _renamed(cls, words: Mapping[str, Any], *, stacklevel: int) -> dict[str, Any]:
-        """Parameters, from those of version 0.1 too: they keep working for one version."""
-        values, old = grouped(cls.assembly.settings_class, cls.local, words)
-        if old:
-            warn_of_names(cls.__name__, old, values, stacklevel=stacklevel)
-        return values
+    def _renamed(cls, values: Mapping[str, Any], now: Protection, *, stacklevel: int) -> dict[str, Any]:
+        """Parameters, with `scheme` and `reveal` of version 0.1 as a protection."""
+        named = dict(values)
+        words = {word: named.pop(word) for word in OLD_WORDS if word in named}
+        if words:
+            named["protection"] = protection_from_words(words, named.get("protection", now))
+            warn_of_words(cls.__name__, words, named["protection"], stacklevel=stacklevel)
+        return named
 
     def set_params(self, **parameters: Any) -> Self:
-        """Set parameters. Those of version 0.1 are translated; they change what is set, and no more."""
-        old = parameters.keys() & self._flat().keys()
-        words = {**self._flat(), **parameters} if old else parameters
-        values, names = grouped(self.assembly.settings_class, self.local, words)
-        if names:
-            warn_of_names(type(self).__name__, set(old) or names, values, stacklevel=3)
-        super().set_params(**values)
+        """Set parameters; `scheme` and `reveal` change the protection."""
+        super().set_params(**self._renamed(parameters, self.protection, stacklevel=4))
         return self
-
-    def _flat(self) -> dict[str, Any]:
-        """The present parameters by the names of version 0.1."""
-        protection, found = self.protection, dict[str, Any]()
-        like = getattr(protection, "like", None)
-        for group in (protection, self.monitoring):
-            found |= {name: getattr(group, name) for name in declared(type(group))}
-        for name in GROUPS.keys() & declared(self.local).keys():
-            found |= {word: getattr(getattr(self, name), word) for word in declared(GROUPS[name])}
-        found.pop("like", None)
-        found["reveal"] = "own-gradient" if "own-gradient" in (protection.kind, like) else "nothing"
-        if like is not None:
-            found["loss_form"] = "taylor"
-        known = flat_names(self.assembly.settings_class).union(*map(declared, GROUPS.values()))
-        return {name: value for name, value in found.items() if name in known - {"helper"}}
 
     def _settings(self, parties: int = 2) -> Any:
         """The settings of the run, checked."""
         kind = self.assembly.settings_class
         settings = kind(**{name: getattr(self, name) for name in declared(kind)})
         return settings.for_parties(parties)
-
-    def _local(self) -> Any:
-        return self.local(**{name: getattr(self, name) for name in declared(self.local)})
 
     # The run
 
@@ -155,7 +141,7 @@ class Simulated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return {name: holder for name, holder in holders.items() if holder.public.scheme.name == kind}
 
     def _mapper(self, settings: ObjectiveSettings) -> Engine:
-        return get_engine(self._local().simulation.engine, settings.scheme)
+        return get_engine(settings.simulation.engine, settings.scheme)
 
     def _run(self, programs: Mapping[str, Program], simulation: Simulation) -> LocalRun:
         network = get_network(simulation.network)
@@ -164,7 +150,7 @@ class Simulated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     @contextmanager
     def _bar(self, agreement: Agreement) -> Iterator[Callable[[Round], None] | None]:
         """A progress bar at the label party: round, metric, time left."""
-        progress = self._local().simulation.progress
+        progress = self._settings().simulation.progress
         show = sys.stderr.isatty() if progress is None else progress
         if not show:
             yield None

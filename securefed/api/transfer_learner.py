@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from securefed.api.federated import Federated
 from securefed.api.party import Party, align, check_parties, label_party
 from securefed.api.predictor import check_columns
+from securefed.api.simulated import parameters
 from securefed.assembly import Assembly, TransferAssembly
 from securefed.assembly.base import Model
 from securefed.assembly.build import PartyData
 from securefed.data.labels import binary_labels, check_known
 from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
-from securefed.settings.estimator import Local
-from securefed.settings.objectives import ObjectiveSettings
+from securefed.settings.objectives import ObjectiveSettings, TransferSettings
 
 __all__ = ["TransferLearner"]
 
@@ -47,25 +47,28 @@ class TransferLearner(Federated):
     """
 
     assembly: ClassVar[type[Assembly[Any]]] = TransferAssembly
-    positional = ("hidden", "algorithm", "protection")
+
+    @parameters(TransferSettings)
+    def __init__(self, *first: Any, **named: Any) -> None:
+        super().__init__(*first, **named)
 
     def _align(
-        self, assembly: Assembly[Any], parties: Sequence[Party], local: Local
+        self, assembly: Assembly[Any], parties: Sequence[Party]
     ) -> tuple[list[Party], dict[str, Places]]:
         """B and A with all their rows; common are those of the people they share."""
         a, b = _pair(parties)
         if assembly.settings.blind:
             a, b = (party.with_transform("auto") if party.transform is None else party for party in (a, b))
         self.transforms_ = {}
-        a, self.transforms_[a.name] = a.fitted(standardise=local.standardise)
-        b, self.transforms_[b.name] = b.fitted(standardise=local.standardise)
+        a, self.transforms_[a.name] = a.fitted(standardise=assembly.settings.standardise)
+        b, self.transforms_[b.name] = b.fitted(standardise=assembly.settings.standardise)
         rows_a, rows_b = _overlap(a, b)
         return [b, a], {b.name: rows_b, a.name: rows_a}
 
     def _data(
-        self, settings: ObjectiveSettings, local: Any, ordered: Sequence[Party], rows: Mapping[str, Places]
+        self, settings: ObjectiveSettings, ordered: Sequence[Party], rows: Mapping[str, Places]
     ) -> tuple[dict[str, PartyData], NDArray[np.bool_]]:
-        data, labelled = super()._data(settings, local, ordered, rows)
+        data, labelled = super()._data(settings, ordered, rows)
         b, a = (party.name for party in ordered)
         if not labelled.any():
             raise DataError(f"{a}: none of the {len(labelled)} people shared with {b} has a label")

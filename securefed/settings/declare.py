@@ -11,10 +11,9 @@ template, the table in docs/reference.md, what parties compare when they meet, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
-from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 from securefed.checks import check_choice, check_flag, check_integer, check_number
 from securefed.errors import SettingError
@@ -23,6 +22,8 @@ __all__ = [
     "Check",
     "Declared",
     "Setting",
+    "accepted",
+    "again",
     "anything",
     "check_keys",
     "check_names",
@@ -30,6 +31,7 @@ __all__ = [
     "choice",
     "declared",
     "flag",
+    "instance",
     "integer",
     "number",
     "optional",
@@ -39,51 +41,57 @@ __all__ = [
 
 Check = Callable[[str, Any], Any]
 """Takes a setting's name and value. Returns the value in its plain form, or raises SettingError."""
-KEY = "setting"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """What is declared about one setting."""
 
-    name: str
-    kind: str
+    name: str = ""
+    kind: str = ""
     """Its type, as the class says it."""
     default: Any
     check: Check
     doc: str
-    objectives: tuple[str, ...]
+    objectives: tuple[str, ...] = ()
     """The objectives that it belongs to; empty: all."""
-    in_file: bool
+    in_file: bool = True
     """Whether party.toml has it. Other settings are for runs in one process."""
-    example: Any
+    example: Any = None
     """What the template shows in place of a default that TOML cannot write."""
 
     def belongs_to(self, objective: str) -> bool:
         return not self.objectives or objective in self.objectives
 
 
-def setting(
-    default: Any,
-    check: Check,
-    doc: str,
-    *,
-    objectives: tuple[str, ...] = (),
-    in_file: bool = True,
-    example: Any = None,
-) -> Any:
-    """Declare one setting as a field of a dataclass. A default of MISSING makes it required."""
-    facts = {"check": check, "doc": doc, "objectives": objectives, "in_file": in_file, "example": example}
-    if default is MISSING:
-        return field(metadata={KEY: facts})
-    return field(default=default, metadata={KEY: facts})
+def setting(default: Any, check: Check, doc: str, **facts: Any) -> Any:
+    """Declare one setting as a field of a dataclass; `facts` are other fields of `Setting`.
+
+    A default of MISSING makes it required.
+    """
+    metadata = {"setting": {"check": check, "doc": doc, **facts}}
+    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+
+
+def again(cls: type[Any], name: str, **changes: Any) -> Any:
+    """Declare a setting of another class once more, with another default, check or documentation."""
+    known = vars(declared(cls)[name])
+    return setting(**{key: value for key, value in known.items() if key not in ("name", "kind")} | changes)
+
+
+def declared(cls: type[Any]) -> dict[str, Setting]:
+    """The settings of a class, by name."""
+    return {
+        each.name: Setting(
+            name=each.name, kind=str(each.type), default=each.default, **each.metadata["setting"]
+        )
+        for each in fields(cls)
+        if "setting" in each.metadata
+    }
 
 
 class Declared:
     """The base of classes whose fields are settings: every value is checked when it is made."""
-
-    title: ClassVar[str] = ""
-    """What the docs call the group."""
 
     def __post_init__(self) -> None:
         for name, each in declared(type(self)).items():
@@ -94,43 +102,26 @@ class Declared:
         """Raise SettingError where settings do not go together."""
 
     def __repr__(self) -> str:
-        told = [
+        changed = [
             f"{name}={getattr(self, name)!r}"
             for name, each in declared(type(self)).items()
             if getattr(self, name) != each.default
         ]
-        return f"{type(self).__name__}({', '.join(told)})"
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def to_table(self, objective: str) -> dict[str, Any]:
         """The values that party.toml has, as TOML writes them."""
-        found = {}
+        table = {}
         for name, each in declared(type(self)).items():
             value = getattr(self, name)
             if each.in_file and each.belongs_to(objective):
-                found[name] = list(value) if isinstance(value, tuple) else value
-        return found
-
-
-def declared(cls: type[Any]) -> Mapping[str, Setting]:
-    """The settings of a class, by name."""
-    kind: Any = cls
-    return _declared(kind)
-
-
-@cache
-def _declared(cls: Any) -> Mapping[str, Setting]:
-    return {each.name: _setting(each) for each in fields(cls) if KEY in each.metadata}
-
-
-def _setting(each: Field[Any]) -> Setting:
-    return Setting(name=each.name, kind=str(each.type), default=each.default, **each.metadata[KEY])
+                table[name] = list(value) if isinstance(value, tuple) else value
+        return table
 
 
 # Checks: functions of a setting's name and value.
 
-
-def flag(name: str, value: Any) -> bool:
-    return check_flag(name, value)
+flag = check_flag
 
 
 def anything(name: str, value: Any) -> Any:
@@ -159,6 +150,29 @@ def optional(check: Check) -> Check:
 def word_or(word: str, check: Check) -> Check:
     """One word, or what the check allows."""
     return lambda name, value: word if isinstance(value, str) and value == word else check(name, value)
+
+
+def instance(*kinds: type[Any]) -> Check:
+    """A value of one of some classes."""
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, kinds):
+            words = [f"{kind.__name__}(...)" for kind in kinds]
+            allowed = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+            raise SettingError(f"{name}: {value!r} given, {allowed} is allowed")
+        return value
+
+    return check
+
+
+def accepted(check: Callable[[Any], Any]) -> Check:
+    """A value that some other check takes; it stays as it is."""
+
+    def accept(name: str, value: Any) -> Any:
+        check(value)
+        return value
+
+    return accept
 
 
 # Checks of what a TOML table holds.

@@ -9,12 +9,14 @@ An objective from outside the package declares a class of its own and registers 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 from securefed.crypto import SCHEMES, cross_scheme, protects
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.errors import SettingError
+from securefed.labels.base_model import LabelOptions, check_class_weight, check_family
+from securefed.labels.calibration import check_threshold
 from securefed.protocols.losses import LOSSES, Loss, get_loss
 from securefed.protocols.optimisers import SGD, Optimiser, get_optimiser
 from securefed.protocols.schedules import (
@@ -30,9 +32,13 @@ from securefed.protocols.schedules import (
 )
 from securefed.settings.declare import (
     Declared,
+    accepted,
+    again,
+    anything,
     choice,
     declared,
     flag,
+    instance,
     integer,
     number,
     optional,
@@ -40,33 +46,21 @@ from securefed.settings.declare import (
     word_or,
 )
 from securefed.settings.protection import Blind, OwnGradient, Plain, Protection, check_protection, option
+from securefed.transport import get_network
 
 __all__ = [
     "OBJECTIVE_SETTINGS",
+    "Labels",
     "LinearSettings",
     "Monitoring",
     "ObjectiveSettings",
+    "Simulation",
     "TransferSettings",
     "register_settings",
 ]
 
 LEAST_PENALTY = 1e-4
 """Of l2="auto": with more rows a penalty changes no prediction, but without one parameters have no bound."""
-
-
-def _algorithm(name: str, value: Any) -> Algorithm:
-    if not isinstance(value, FedSGD | FedBCD):
-        raise SettingError(f"{name}: {value!r} given, FedSGD(...) or FedBCD(...) is allowed")
-    return value
-
-
-def _holdout(name: str, value: Any) -> float:
-    return check_holdout(value)
-
-
-def _rate(name: str, value: Any) -> Any:
-    as_learning_rate(value)
-    return value
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -99,10 +93,53 @@ class Monitoring(Declared):
             raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
 
 
-def _monitoring(name: str, value: Any) -> Monitoring:
-    if not isinstance(value, Monitoring):
-        raise SettingError(f"{name}: {value!r} given, Monitoring(...) is allowed")
-    return value
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Labels(Declared):
+    """What the label party wants of its rows and answers. Nobody else learns of it."""
+
+    class_weight: Any = setting(
+        "auto",
+        accepted(check_class_weight),
+        'How much classes count: "balanced", a weight for each class, or None. "auto": half way to balanced '
+        "where one of two classes has less than a tenth of the rows and the run is blind.",
+        example="auto",
+    )
+    family: Any = setting(
+        None,
+        accepted(check_family),
+        'Counts and amounts by their logarithm, with loss "linear": "poisson", "gamma", or a power of the '
+        "variance from 1 to 2 (Tweedie). The offset is the logarithm of the exposure.",
+        example="poisson",
+    )
+    base: str = setting(
+        "zero",
+        choice(("zero", "own")),
+        '"own": the label party fits its own columns first, and the joint training fits what is left.',
+    )
+    threshold: Any = setting(
+        "half",
+        lambda name, value: check_threshold(value),
+        'Where `predict` draws the line: "half", a probability, or the best on held-out rows by "accuracy", '
+        '"f1" or "balanced".',
+    )
+
+    def options(self, *, weighted: bool, offset: bool) -> LabelOptions:
+        """What training has to know of it."""
+        family = check_family(self.family)
+        return LabelOptions(self.base == "own", self.class_weight, family, weighted, offset)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Simulation(Declared):
+    """How all parties run in this process."""
+
+    network: Any = setting(
+        "lan", accepted(get_network), "Network profile of the clock, see securefed.transport.get_network."
+    )
+    engine: Any = setting(
+        None, anything, 'Parallel work inside a party: "serial", "processes", a number, or "ray".'
+    )
+    progress: bool | None = setting(None, optional(flag), "Show a progress bar; None shows it at a terminal.")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -121,7 +158,7 @@ class ObjectiveSettings(Declared):
 
     algorithm: Algorithm = setting(
         FedBCD(local_steps=5),
-        _algorithm,
+        instance(FedSGD, FedBCD),
         "FedSGD() or FedBCD(local_steps, order, proximal): who makes how many local steps.",
         in_file=False,
     )
@@ -130,7 +167,7 @@ class ObjectiveSettings(Declared):
     )
     learning_rate: str | float | LearningRate = setting(
         "auto",
-        _rate,
+        accepted(as_learning_rate),
         '"auto": every party\'s own step, from its own columns, with which the Taylor loss of linear models '
         "cannot rise. Or a number, or in Python a schedule such as InverseSqrt(0.3).",
     )
@@ -138,14 +175,28 @@ class ObjectiveSettings(Declared):
     l2: Any = setting(0.0, number(least=0.0), "Weight of the penalty l2/2 |theta|^2.")
     holdout: float = setting(
         0.0,
-        _holdout,
+        lambda name, value: check_holdout(value),
         "Share of the common rows that is held out. At the end the label party sees their scores once, and "
         "says how good the model is. 0: quality is not measured.",
     )
     monitoring: Monitoring = setting(
-        Monitoring(), _monitoring, "Monitoring(evaluate_every, target, patience): evaluations, early stop."
+        Monitoring(),
+        instance(Monitoring),
+        "Monitoring(evaluate_every, target, patience): evaluations, early stop.",
     )
     seed: int = setting(0, integer(least=0), "Seed of batches and held-out rows. It is public.")
+    standardise: bool = setting(
+        True,
+        flag,
+        "Whether every party gives its columns mean 0 and variance 1 by its own rows, cut at 16 from 0.",
+        in_file=False,
+    )
+    simulation: Simulation = setting(
+        Simulation(),
+        instance(Simulation),
+        "Simulation(network, engine, progress): the run in this process.",
+        in_file=False,
+    )
 
     def check(self) -> None:
         for name, each in declared(type(self.protection)).items():
@@ -252,7 +303,7 @@ class ObjectiveSettings(Declared):
         return False
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class LinearSettings(ObjectiveSettings):
     """The generalised linear objective (equation 2)."""
 
@@ -261,12 +312,8 @@ class LinearSettings(ObjectiveSettings):
     free_steps = True
 
     loss: str = setting("logistic", choice(LOSSES), 'The loss: "logistic", "linear" or "squared_hinge".')
-    algorithm: Algorithm = setting(
-        FedBCD(local_steps=20),
-        _algorithm,
-        "FedSGD() or FedBCD(local_steps, order, proximal): who makes how many local steps.",
-        in_file=False,
-    )
+    _: KW_ONLY
+    algorithm: Algorithm = again(ObjectiveSettings, "algorithm", default=FedBCD(local_steps=20))
     l2: Any = setting(
         "auto",
         word_or("auto", number(least=0.0)),
@@ -277,12 +324,7 @@ class LinearSettings(ObjectiveSettings):
         word_or("auto", integer(least=1)),
         'Rounds: exchanges of messages. "auto": 24 for two parties, more for more of them.',
     )
-    holdout: float = setting(
-        0.2,
-        _holdout,
-        "Share of the common rows that is held out. At the end the label party sees their scores once, and "
-        "says how good the model is. 0: quality is not measured.",
-    )
+    holdout: float = again(ObjectiveSettings, "holdout", default=0.2)
     fit_intercept: bool = setting(True, flag, "Whether the label party's model has an intercept.")
     refit: bool = setting(
         True,
@@ -292,6 +334,19 @@ class LinearSettings(ObjectiveSettings):
     )
     allow_unstable: bool = setting(
         False, flag, "Accept a learning rate that a party's own columns show to be unstable."
+    )
+    labels: Labels = setting(
+        Labels(),
+        instance(Labels),
+        "Labels(class_weight, family, base, threshold): what the label party wants of its rows and answers.",
+        in_file=False,
+    )
+    warm_start: bool = setting(
+        False,
+        flag,
+        "A further `fit` begins where the last one ended: blind, or in the clear. Columns are prepared as "
+        "they were then, and nothing is learnt from held-out rows.",
+        in_file=False,
     )
 
     def check(self) -> None:
@@ -348,7 +403,7 @@ class LinearSettings(ObjectiveSettings):
         return max(LEAST_PENALTY, 1.0 / rows) if self.l2 == "auto" else float(self.l2)
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class TransferSettings(ObjectiveSettings):
     """Federated transfer learning between two parties."""
 
@@ -369,6 +424,7 @@ class TransferSettings(ObjectiveSettings):
         "Width of the representation. Left out: 1 in a blind run, where more gains nothing; else 32.",
         example=1,
     )
+    _: KW_ONLY
     rounds: Any = setting(
         None,
         optional(integer(least=1)),

@@ -38,7 +38,7 @@ from securefed.settings.declare import (
     optional,
     setting,
 )
-from securefed.settings.estimator import Labels
+from securefed.settings.objectives import Labels
 from securefed.settings.run import RunSettings
 from securefed.transport.identity import Certificate, Peer, check_party_name, parse_address
 

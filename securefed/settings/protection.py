@@ -9,22 +9,26 @@ Each has its own settings only, so that combinations without a meaning cannot be
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from securefed.checks import check_choice, check_flag
 from securefed.crypto import DEFAULT_SCHEME, SCHEMES, protects
-from securefed.errors import SettingError
 from securefed.models import ACTIVATIONS
 from securefed.protocols.optimisers import get_optimiser
 from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
 from securefed.protocols.scoring.score_ledger import MODES
 from securefed.settings.declare import (
     Declared,
+    accepted,
+    again,
+    anything,
     choice,
     declared,
     flag,
+    instance,
     integer,
     number,
     optional,
@@ -33,6 +37,8 @@ from securefed.settings.declare import (
 from securefed.transport.identity import check_party_name
 
 __all__ = [
+    "DEFAULTS",
+    "OLD_WORDS",
     "PROTECTIONS",
     "Blind",
     "ByGradient",
@@ -41,27 +47,16 @@ __all__ = [
     "Protection",
     "check_protection",
     "option",
+    "protection_from_words",
+    "warn_of_words",
 ]
 
-KEY_BITS = integer(least=2048, most=8192)
-
-
-def _schemes(fits: Callable[[str], Any]) -> Callable[[str, Any], str]:
-    """One of the schemes that fit; schemes that are registered later count too."""
-    return lambda name, value: check_choice(name, value, [each for each in SCHEMES if fits(each)])
+OLD_WORDS = ("scheme", "reveal")
+"""What version 0.1 had in place of a protection. They keep working for one version."""
 
 
 def _release(name: str, value: Any) -> bool | str:
     return "trusted" if value == "trusted" else check_flag(name, value)
-
-
-def _optimiser(name: str, value: Any) -> Any:
-    get_optimiser(value)
-    return value
-
-
-def _layers(name: str, value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _batch_size(name: str, value: Any) -> int | None:
@@ -80,9 +75,7 @@ class Protection(Declared):
     summary: ClassVar[str]
     """The kind in a line."""
 
-    scheme: str = setting(
-        DEFAULT_SCHEME, choice(SCHEMES), '"ckks" (lattices, fast) or "paillier" (factoring).'
-    )
+    scheme: str = setting(DEFAULT_SCHEME, anything, '"ckks" (lattices, fast) or "paillier" (factoring).')
     score_ledger: str = setting(
         "refuse",
         choice(MODES),
@@ -90,6 +83,14 @@ class Protection(Declared):
         '"refuse", "warn" or "off".',
         in_file=False,
     )
+
+    @classmethod
+    def fits(cls, scheme: str) -> bool:
+        """Whether a scheme can protect in this way."""
+        return protects(scheme)
+
+    def check(self) -> None:
+        check_choice("scheme", self.scheme, [each for each in SCHEMES if self.fits(each)])
 
     def as_kind(self, kind: type[Protection], **changes: Any) -> Protection:
         """Another protection with the same settings, as far as it has them."""
@@ -109,11 +110,6 @@ class Blind(Protection):
     summary = "no party sees gradients or parameters"
     reveal = "nothing"
 
-    scheme: str = setting(
-        DEFAULT_SCHEME,
-        _schemes(lambda name: SCHEMES[name].blind),
-        '"ckks" (lattices, fast) or "paillier" (factoring).',
-    )
     release: bool | str = setting(
         False,
         _release,
@@ -126,7 +122,9 @@ class Blind(Protection):
         integer(least=0, most=MOST_PRECISION),
         "Bits after the point that a score shows; the parties that are scored blur the rest.",
     )
-    key_bits: int = setting(3072, KEY_BITS, "Size of the Paillier keys that the run makes.")
+    key_bits: int = setting(
+        3072, integer(least=2048, most=8192), "Size of the Paillier keys that the run makes."
+    )
     helper: str | None = setting(
         None,
         optional(lambda name, value: check_party_name(value)),
@@ -134,6 +132,10 @@ class Blind(Protection):
         objectives=("transfer",),
         in_file=False,
     )
+
+    @classmethod
+    def fits(cls, scheme: str) -> bool:
+        return SCHEMES[scheme].blind is not None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -148,7 +150,11 @@ class ByGradient(Protection):
         objectives=("linear",),
     )
     hidden: Any = setting(
-        (16,), _layers, "Widths of a network's hidden layers.", objectives=("linear",), example=[16]
+        (16,),
+        lambda name, value: tuple(value) if isinstance(value, list) else value,
+        "Widths of a network's hidden layers.",
+        objectives=("linear",),
+        example=[16],
     )
     activation: str | None = setting(
         None,
@@ -159,7 +165,7 @@ class ByGradient(Protection):
     )
     optimiser: Any = setting(
         None,
-        optional(_optimiser),
+        optional(accepted(get_optimiser)),
         '"sgd" or "adam". Left out: "sgd" for linear models and networks, "adam" for transfer learning.',
         example="sgd",
     )
@@ -208,15 +214,8 @@ class OwnGradient(ByGradient):
     summary = "each party sees its own gradients; needs keys (securefed init NAME --renew ckks)"
     reveal = "own-gradient"
 
-    scheme: str = setting(
-        DEFAULT_SCHEME, _schemes(protects), '"ckks" (lattices, fast) or "paillier" (factoring).'
-    )
-    score_precision: int = setting(
-        PRECISION,
-        integer(least=0, most=MOST_PRECISION),
-        "Bits after the point that a score shows; the parties that are scored blur the rest.",
-    )
-    key_bits: int = setting(3072, KEY_BITS, "Size of the Paillier keys.", in_file=False)
+    score_precision: int = again(Blind, "score_precision")
+    key_bits: int = again(Blind, "key_bits", doc="Size of the Paillier keys.", in_file=False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -232,9 +231,7 @@ class Plain(ByGradient):
     summary = "NO protection"
     reveal = "own-gradient"
 
-    scheme: str = setting(
-        "plain", _schemes(lambda name: not protects(name)), 'The scheme without encryption, "plain".'
-    )
+    scheme: str = again(Protection, "scheme", default="plain", doc='The scheme without encryption, "plain".')
     like: str | None = setting(
         None,
         optional(choice(("blind", "own-gradient"))),
@@ -242,10 +239,15 @@ class Plain(ByGradient):
         example="blind",
     )
 
+    @classmethod
+    def fits(cls, scheme: str) -> bool:
+        return not protects(scheme)
+
 
 PROTECTIONS: dict[str, type[Protection]] = {each.kind: each for each in (Blind, OwnGradient, Plain)}
 """By the word in party.toml, the default first."""
 DEFAULTS = {name: each.default for kind in PROTECTIONS.values() for name, each in declared(kind).items()}
+check_protection = instance(*PROTECTIONS.values())
 
 
 def option(protection: Protection, name: str) -> Any:
@@ -253,7 +255,19 @@ def option(protection: Protection, name: str) -> Any:
     return getattr(protection, name, DEFAULTS[name])
 
 
-def check_protection(name: str, value: Any) -> Protection:
-    if not isinstance(value, Protection) or not hasattr(value, "kind"):
-        raise SettingError(f"{name}: {value!r} given, Blind(...), OwnGradient(...) or Plain(...) is allowed")
-    return value
+def protection_from_words(words: Mapping[str, Any], now: Protection) -> Protection:
+    """The protection that `scheme` and `reveal` of version 0.1 stand for; other settings are as now."""
+    known: dict[str, type[Protection]] = {"nothing": Blind, "own-gradient": OwnGradient}
+    usual = "own-gradient" if isinstance(now, OwnGradient) else "nothing"
+    kind = known[check_choice("reveal", words.get("reveal", usual), known)]
+    scheme = check_choice("scheme", words.get("scheme", now.scheme), SCHEMES)
+    return now.as_kind(kind if protects(scheme) else Plain, scheme=scheme)
+
+
+def warn_of_words(where: str, words: Iterable[str], protection: Protection, *, stacklevel: int) -> None:
+    """Say the new form of `scheme` and `reveal`."""
+    warnings.warn(
+        f"{where}: {', '.join(sorted(words))} will go with the next version; write protection={protection!r}",
+        DeprecationWarning,
+        stacklevel=stacklevel,
+    )

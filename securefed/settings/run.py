@@ -26,9 +26,15 @@ from securefed.settings.declare import (
     number,
     setting,
 )
-from securefed.settings.flat import flat_names, structured, warn_of_names
 from securefed.settings.objectives import OBJECTIVE_SETTINGS, Monitoring, ObjectiveSettings
-from securefed.settings.protection import PROTECTIONS, Protection
+from securefed.settings.protection import (
+    DEFAULTS,
+    OLD_WORDS,
+    PROTECTIONS,
+    Protection,
+    protection_from_words,
+    warn_of_words,
+)
 from securefed.transport.identity import check_party_name
 
 __all__ = ["Meeting", "RunSettings", "Steps", "run_settings"]
@@ -111,32 +117,33 @@ class RunSettings:
         objective = check_choice(
             "objective", table.get("objective", next(iter(OBJECTIVE_SETTINGS))), OBJECTIVE_SETTINGS
         )
-        kind = OBJECTIVE_SETTINGS[objective]
-        known = run_settings(objective)
-        old = flat_names(kind) & table.keys() - declared(Monitoring).keys() - {"score_ledger", "helper"}
-        check_keys("[run]", table, (*IDENTITY, "protection", *known, *sorted(old)))
-        parties = check_names("parties", table["parties"])
+        kind, known = OBJECTIVE_SETTINGS[objective], run_settings(objective)
         values = {key: value for key, value in table.items() if key not in IDENTITY}
-        protection = values.pop("protection", None)
+        words = {word: values.pop(word) for word in OLD_WORDS if word in values}
+        protection = values.pop("protection", {})
+        misplaced = values.keys() & DEFAULTS.keys() - known.keys()
+        if misplaced or (words and protection):
+            raise SettingError(f"[run]: {min(misplaced or words)} belongs into the table [run.protection]")
+        check_keys("[run]", values, (*IDENTITY, "protection", *known))
+        parties = check_names("parties", table["parties"])
         steps = Steps(**{name: values.pop(name, known[name].default) for name in declared(Steps)})
         meeting = Meeting(**{name: values.pop(name) for name in declared(Meeting) if name in values})
-        made = structured(kind, values)
-        if protection is not None:
-            if old:
-                raise SettingError(f"[run]: {min(old)} belongs into the table [run.protection]")
-            made["protection"] = _protection(protection, objective)
-        elif old:
-            warn_of_names("[run] of party.toml", old, made, stacklevel=3)
-        rate = made.get("learning_rate", known["learning_rate"].default)
+        watched = {name: values.pop(name) for name in declared(Monitoring) if name in values}
+        values["monitoring"] = Monitoring(**watched)
+        values["protection"] = _protection(protection, objective)
+        if words:
+            values["protection"] = protection_from_words(words, values["protection"])
+            warn_of_words("[run] of party.toml", words, values["protection"], stacklevel=3)
+        rate = values.get("learning_rate", known["learning_rate"].default)
         if isinstance(rate, str) and rate != "auto":
             raise SettingError(f"learning_rate: {rate!r} given, 'auto' or a number is allowed")
         if isinstance(rate, int) and not isinstance(rate, bool):
             rate = float(rate)  # 1 and 1.0 are the same to a peer
-        made |= {"algorithm": steps.algorithm, "learning_rate": steps.rate(rate, len(parties))}
-        settings = kind(**made).for_parties(len(parties))
-        found = cls(check_run_name(table["name"]), parties, table.get("key_holder"), settings, steps, meeting)
-        found._check()
-        return found
+        values |= {"algorithm": steps.algorithm, "learning_rate": steps.rate(rate, len(parties))}
+        settings = kind(**values).for_parties(len(parties))
+        run = cls(check_run_name(table["name"]), parties, table.get("key_holder"), settings, steps, meeting)
+        run._check()
+        return run
 
     def _check(self) -> None:
         for name in self.parties:

@@ -79,14 +79,13 @@ LINEAR: list[tuple[dict[str, Any], str]] = [
     ({"local_model": "network", "activation": "gelu"}, "activation must be one of"),
     ({"fit_intercept": "no"}, "fit_intercept"),
     ({"exchange": "ring"}, "exchange must be one of 'star', 'pairwise', not 'ring'"),
-    ({"loss_form": "cubic"}, "loss_form"),
     (
         {"scheme": "ckks", "reveal": "own-gradient", "loss_form": "exact"},
         "loss_form: 'exact' given, which takes Plain()",
     ),
     (
         {"scheme": "paillier", "local_model": "network"},
-        "local_model: 'network' given, Blind(...) has none; OwnGradient or Plain takes it",
+        "local_model: 'network' given, Blind(...) has none",
     ),
     ({"scheme": "paillier", "optimiser": "adam"}, "optimiser: 'adam' given, Blind(...) has none"),
     ({"margin_bound": 0}, "margin_bound"),
@@ -99,9 +98,8 @@ TRANSFER: list[tuple[dict[str, Any], str]] = [
     ({"activation": "gelu"}, "activation must be one of"),
     ({"gamma": -1}, "gamma"),
     ({"activation_bound": 0}, "activation_bound"),
-    ({"key_holder": "notary"}, "key_holder: 'notary' given; transfer learning has one in a blind run"),
-    ({"scheme": "ckks", "key_holder": "a notary"}, "'a notary'"),
-    ({"scheme": "ckks", "key_holder": "p1"}, "names have to differ"),
+    ({"scheme": "ckks", "helper": "a notary"}, "'a notary'"),
+    ({"scheme": "ckks", "helper": "p1"}, "names have to differ"),
 ]
 
 

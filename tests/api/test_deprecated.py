@@ -1,72 +1,59 @@
-"""Names of version 0.1 keep working for one version, and say the new form."""
+"""`scheme` and `reveal` of version 0.1 keep working for one version, and say the new form."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from sklearn.base import clone
 
-from securefed import (
-    Blind,
-    GeneralisedLinear,
-    Labels,
-    Monitoring,
-    MultiClass,
-    OwnGradient,
-    Plain,
-    SettingError,
-    Simulation,
-    TransferLearner,
-)
+from securefed import Blind, FedSGD, GeneralisedLinear, MultiClass, OwnGradient, Plain
 from tests.api.cases import parties
 
-OLD: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"scheme": "paillier"}, {"protection": Blind(scheme="paillier")}),
-    ({"reveal": "own-gradient", "batch_size": 9}, {"protection": OwnGradient(batch_size=9)}),
-    ({"scheme": "plain"}, {"protection": Plain()}),
-    ({"scheme": "plain", "loss_form": "taylor"}, {"protection": Plain(like="blind")}),
-    (
-        {"scheme": "plain", "reveal": "own-gradient", "loss_form": "taylor"},
-        {"protection": Plain(like="own-gradient"), "refit": False},
-    ),
-    ({"release": True, "key_bits": 2048}, {"protection": Blind(release=True, key_bits=2048)}),
-    ({"evaluate_every": 2, "target": 0.9}, {"monitoring": Monitoring(evaluate_every=2, target=0.9)}),
-    (
-        {"class_weight": "balanced", "threshold": "f1"},
-        {"labels": Labels(class_weight="balanced", threshold="f1")},
-    ),
-    ({"network": "wan", "engine": "serial"}, {"simulation": Simulation(network="wan", engine="serial")}),
+OLD: list[tuple[dict[str, Any], Any]] = [
+    ({"scheme": "paillier"}, Blind(scheme="paillier")),
+    ({"reveal": "own-gradient"}, OwnGradient()),
+    ({"reveal": "own-gradient", "scheme": "paillier"}, OwnGradient(scheme="paillier")),
+    ({"scheme": "plain"}, Plain()),
+    ({"scheme": "plain", "reveal": "own-gradient"}, Plain()),
 ]
 
 
 @pytest.mark.parametrize(("old", "new"), OLD)
-def test_old_names_become_values(old: dict[str, Any], new: dict[str, Any]) -> None:
-    with pytest.warns(DeprecationWarning, match="will go with the next version; write ") as told:
+def test_scheme_and_reveal_become_a_protection(old: dict[str, Any], new: Any) -> None:
+    with pytest.warns(DeprecationWarning, match="will go with the next version; write ") as warned:
         model = GeneralisedLinear(**old)
-    assert model.get_params() == GeneralisedLinear(**new).get_params()
-    group = next(name for name in new if name != "refit")
-    assert f"{group}={new[group]!r}" in str(told[0].message)
-    assert told[0].filename == __file__
-    with pytest.warns(DeprecationWarning, match="will go"):
+    assert model.get_params() == GeneralisedLinear(protection=new).get_params()
+    assert f"protection={new!r}" in str(warned[0].message)
+    assert warned[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="will go") as warned:
         later = GeneralisedLinear().set_params(**old)
+    assert warned[0].filename == __file__
     assert later.get_params() == model.get_params() and clone(later).get_params() == model.get_params()
 
 
-def test_a_scheme_in_third_place_and_a_key_holder() -> None:
-    third: Any = "plain"
+def test_set_params_keeps_the_other_settings_of_a_protection() -> None:
+    model = GeneralisedLinear(protection=OwnGradient(batch_size=9))
     with pytest.warns(DeprecationWarning, match="scheme"):
-        assert GeneralisedLinear("linear", GeneralisedLinear().algorithm, third).protection == Plain()
-    words: dict[str, Any] = {"key_holder": "notary"}
-    with pytest.warns(DeprecationWarning, match="key_holder"):
-        assert TransferLearner(**words).protection == Blind(helper="notary")
+        model.set_params(scheme="paillier")
+    assert model.protection == OwnGradient(scheme="paillier", batch_size=9)
 
 
-def test_what_a_protection_does_not_have_is_refused_by_name() -> None:
-    with pytest.raises(SettingError, match=r"batch_size: 9 given, Blind\(\.\.\.\) has none"):
-        GeneralisedLinear(batch_size=9)
-    with pytest.raises(TypeError, match="'roundz' is not a parameter"):
-        GeneralisedLinear(roundz=3)
+def test_what_is_no_parameter_is_refused_and_its_place_is_named() -> None:
+    for name, place in {
+        "batch_size": "OwnGradient(batch_size=...) or Plain(batch_size=...) takes it",
+        "release": "Blind(release=...) takes it",
+        "target": "Monitoring(target=...) takes it",
+        "class_weight": "Labels(class_weight=...) takes it",
+        "network": "Simulation(network=...) takes it",
+    }.items():
+        with pytest.raises(TypeError, match=re.escape(f"{name!r} is not a parameter; {place}")):
+            GeneralisedLinear(**{name: 9})
+    with pytest.raises(TypeError, match=r"'roundz' is not a parameter$"):
+        GeneralisedLinear(roundz=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        GeneralisedLinear("linear", FedSGD())  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="batch_size"):
         Blind(batch_size=9)  # type: ignore[call-arg]
 

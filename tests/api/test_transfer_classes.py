@@ -88,7 +88,7 @@ def test_ten_digits_by_halves_are_learnt_as_well_as_by_who_has_the_labels() -> N
 def test_in_the_open_there_is_one_run_a_class() -> None:
     settings: dict[str, Any] = {"scheme": "plain", "rounds": 20, "allow_determined": True, "holdout": 0.4}
     given, others = wine(with_gaps())
-    model = estimator(TransferLearner, 4, FedSGD(), learning_rate=0.1, **settings).fit(given)
+    model = estimator(TransferLearner, 4, algorithm=FedSGD(), learning_rate=0.1, **settings).fit(given)
     assert len(model.models_) == 3 and set(model.results_) == set(NAMES)
     assert model.score(others) > 0.85 and model.predict_proba(others).shape == (48, 3)
     assert model.result_.holdout is not None and model.confusion_.sum() == model.result_.holdout.rows

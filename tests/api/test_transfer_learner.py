@@ -51,7 +51,7 @@ def people(labels: Any = LABELS) -> list[Party]:
 
 
 def test_parameters_can_be_read_set_and_cloned() -> None:
-    model = TransferLearner(8, FedBCD(3), gamma=0.1)
+    model = TransferLearner(8, algorithm=FedBCD(3), gamma=0.1)
     assert clone(model).get_params() == model.get_params()
     assert model.set_params(hidden=4).hidden == 4
     assert not hasattr(clone(learner().fit(people())), "shards_")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from securefed import FedBCD, GeneralisedLinear, Party, SettingError, VerticalClassifier
+from securefed import Blind, FedBCD, GeneralisedLinear, OwnGradient, Party, SettingError, VerticalClassifier
 from securefed.protocols.scoring.score_ledger import ScoreRefusal
 from tests.api.cases import parties
 from tests.flat import estimator
@@ -38,7 +38,7 @@ def test_two_fits_are_one_of_as_many_rounds() -> None:
 @pytest.mark.parametrize("count", [2, 3])
 def test_so_are_two_blind_ones_whose_parameters_nobody_knows_in_between(count: int) -> None:
     model = estimator(GeneralisedLinear, rounds=2, warm_start=True, **STEPS).fit(parties(count))
-    model.set_params(release=True).fit(parties(count))
+    model.set_params(protection=Blind(release=True)).fit(parties(count))
     twin = plain(rounds=4).fit(parties(count))
     assert np.abs(weights(model) - weights(twin)).max() < 1e-3
     assert np.abs(weights(model) - weights(plain(rounds=2).fit(parties(count)))).max() > 1e-2
@@ -48,7 +48,7 @@ def test_a_blind_one_goes_on_with_more_rows_and_automatic_steps() -> None:
     """Steps follow from the rows; the parameters are the same in the new basis."""
     settings: dict[str, Any] = {**STEPS, "learning_rate": "auto"}
     model = estimator(GeneralisedLinear, rounds=3, warm_start=True, **settings).fit(parties(rows=30))
-    model.set_params(rounds=2, release=True).fit(parties(rows=45))
+    model.set_params(rounds=2, protection=Blind(release=True)).fit(parties(rows=45))
     twin = plain(rounds=3, warm_start=True, learning_rate="auto").fit(parties(rows=30))
     twin.set_params(rounds=2).fit(parties(rows=45))
     assert np.abs(weights(model) - weights(twin)).max() < 1e-3
@@ -99,8 +99,8 @@ def test_a_fit_that_fails_leaves_the_model_that_was_there(warm: bool) -> None:
 CANNOT: dict[str, tuple[dict[str, Any], str]] = {
     "loss": ({"loss": "linear"}, "loss linear given, the fit before had logistic"),
     "intercept": ({"fit_intercept": False}, "parameters 3, 3 given, the fit before had 3, 4"),
-    "scheme": ({"scheme": "ckks", "loss_form": "auto"}, "scheme ckks given, the fit before had plain"),
-    "gradients": ({"scheme": "paillier", "reveal": "own-gradient"}, "openings of gradients are counted"),
+    "scheme": ({"protection": Blind()}, "scheme ckks given, the fit before had plain"),
+    "gradients": ({"protection": OwnGradient(scheme="paillier")}, "openings of gradients are counted"),
     "word": ({"warm_start": "yes"}, "warm_start must be True or False, not 'yes'"),
 }
 
@@ -116,7 +116,7 @@ def test_what_cannot_begin_there_is_named(case: str) -> None:
     model = plain(rounds=1, warm_start=True).fit(parties())
     settings, said = CANNOT[case]
     with pytest.raises(SettingError, match=said):
-        model.set_params(**{"loss_form": "auto", **settings}).fit(parties())
+        model.set_params(**settings).fit(parties())
 
 
 def test_nor_can_loaded_models_and_what_clones_its_estimator(tmp_path: Path) -> None:

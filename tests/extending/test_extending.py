@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from securefed import FedSGD, GeneralisedLinear, Party, Plain
+from securefed.api.simulated import parameters
 from securefed.assembly import ASSEMBLIES
 from securefed.assembly import register as register_assembly
 from securefed.audit import audit
@@ -238,6 +240,10 @@ def test_a_setting_is_a_declaration_and_its_use() -> None:
 
         class Colder(weighted.Federated):
             assembly = ColderAssembly
+
+            @parameters(Settings)
+            def __init__(self, *first: Any, **named: Any) -> None:
+                super().__init__(*first, **named)
 
         assert Colder(cold=4.0).get_params()["cold"] == 4.0 and "How cold it is." in str(Colder.__doc__)
         with pytest.raises(SettingError, match="cold must be a finite number greater than 0, not -1"):

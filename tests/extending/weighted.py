@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from securefed import OwnGradient
 from securefed.api.federated import Federated
+from securefed.api.simulated import parameters
 from securefed.assembly import Assembly, Trained
 from securefed.assembly.base import Model
 from securefed.crypto import FixedPoint
@@ -170,3 +171,7 @@ class WeightedLeastSquares(Federated):
     """Least squares in which rows weigh less the later they come."""
 
     assembly = WeightedAssembly
+
+    @parameters(WeightedSettings)
+    def __init__(self, *first: Any, **named: Any) -> None:
+        super().__init__(*first, **named)

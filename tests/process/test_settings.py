@@ -181,19 +181,15 @@ def test_a_table_becomes_settings() -> None:
 
 
 def test_keys_of_version_0_1_keep_working_and_say_the_new_form() -> None:
-    old = {
-        "name": "r",
-        "parties": ["a", "b"],
-        "scheme": "paillier",
-        "reveal": "own-gradient",
-        "batch_size": 0,
-    }
+    old = {"name": "r", "parties": ["a", "b"], "scheme": "paillier", "reveal": "own-gradient"}
     with pytest.warns(DeprecationWarning, match=r"write protection=OwnGradient\(scheme='paillier'\)"):
         found = RunSettings.of(old)
     table = {"kind": "own-gradient", "scheme": "paillier"}
     assert found == RunSettings.of({"name": "r", "parties": ["a", "b"], "protection": table})
     with pytest.raises(SettingError, match=r"reveal belongs into the table \[run.protection\]"):
         RunSettings.of({"name": "r", "parties": ["a", "b"], "reveal": "nothing", "protection": table})
+    with pytest.raises(SettingError, match=r"batch_size belongs into the table \[run.protection\]"):
+        RunSettings.of({"name": "r", "parties": ["a", "b"], "batch_size": 9})
 
 
 def test_who_needs_which_keys_and_whose_checkpoints_count() -> None:
