@@ -16,13 +16,16 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from securefed.errors import DataError
+from securefed.errors import DataError, plain_text
 from securefed.files import UNREADABLE, write_atomically
+from securefed.versions import release
 
 __all__ = ["Arrays", "read_arrays", "read_part", "shard_file", "write_arrays", "write_part"]
 
 Arrays = dict[str, NDArray[np.generic]]
 PUBLIC = "public"
+FORMAT = 1
+"""Of the files; raised when an older release could not read a part rightly."""
 
 
 def shard_file(party: str) -> str:
@@ -54,7 +57,7 @@ def read_arrays(path: Path, what: str) -> Arrays:
 
 def write_part(path: Path, public: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> None:
     """Write a party's part of a model. `public` has the parties and the estimator's word."""
-    note = np.array(json.dumps(public, sort_keys=True))
+    note = np.array(json.dumps({**public, "format": FORMAT, "release": release()}, sort_keys=True))
     write_arrays(path, {**arrays, PUBLIC: note})
 
 
@@ -67,4 +70,10 @@ def read_part(path: Path) -> tuple[dict[str, Any], Arrays]:
             raise ValueError("no parties")
     except (KeyError, ValueError, TypeError):
         raise DataError(f"{path}: not a model shard") from None
+    if public.get("format") != FORMAT:
+        wrote = plain_text(public.get("release", "of an earlier release"), 30)
+        raise DataError(
+            f"{path}: a model shard of format {plain_text(public.get('format'), 10)}, written by securefed "
+            f"{wrote}; securefed {release()} reads format {FORMAT}: use that release, or train again"
+        )
     return public, arrays

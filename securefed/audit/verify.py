@@ -38,7 +38,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 __all__ = ["COUNTERSIGNATURE", "KEY", "STATEMENT", "canonical", "verify"]
 
-HEADER, FIELDS = {"transcript", "party", "run"}, {
+HEADER, FIELDS = {"transcript", "release", "party", "run"}, {
     "event", "kind", "peer", "round", "step", "bytes", "digest", "phase", "detail", "chain",
 }  # fmt: skip
 KEY, STATEMENT, COUNTERSIGNATURE = (
@@ -75,8 +75,8 @@ def read_transcript(path: Path) -> Party:
     if len(lines) < 2 or not all(isinstance(line, dict) for line in lines):
         raise Wrong("not a transcript")
     header, *events, end = lines
-    if header.keys() != HEADER or header["transcript"] != 1:
-        raise Wrong("the first line is not the header of a transcript of version 1")
+    if header.keys() != HEADER or header["transcript"] != 2:
+        raise Wrong("the first line is not the header of a transcript of format 2")
     if path.name != f"transcript-{header['party']}.jsonl":
         raise Wrong(f"the file holds the transcript of {str(header['party'])[:60]!r}")
     chain = hashlib.sha256(canonical(header)).hexdigest()

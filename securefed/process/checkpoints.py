@@ -8,9 +8,9 @@ The last few rounds are kept, since parties may be a round apart when one of the
 last one that every party has. Where parties may be further apart, older rounds are kept too, the fewer the
 older they are (`kept_rounds`). A file appears whole or not at all. Each is AES-256-GCM under a random key
 that lies beside the party's other keys, under its passphrase; the header is authenticated, so that a file
-of another party, run or round is refused, and the instance inside is compared with the alignment's.
+of another party, run, round or minor release is refused. So is one of another instance than the alignment's.
 
-    magic 4 b"SFCP" | version 1 | header length 2 | header JSON | nonce 12 | ciphertext and tag
+    magic 4 b"SFCP" | format 1 | header length 2 | header JSON | nonce 12 | ciphertext and tag
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError
 from securefed.files import UNREADABLE, make_folder, storage_error, write_atomically
+from securefed.versions import check_release, minor_version
 
 __all__ = ["KEPT", "Checkpoint", "CheckpointStore", "kept_rounds", "remove_folder"]
 
 MAGIC = b"SFCP"
-VERSION = 1
+FORMAT = 2
 PREFIX = struct.Struct(">4sBH")
 NONCE = 12
 KEPT = 3
@@ -187,14 +188,15 @@ class CheckpointStore:
         return found
 
     def _header(self, round_: int) -> bytes:
-        return json.dumps({"party": self._party, "run": self._run, "round": round_}, sort_keys=True).encode()
+        place = {"party": self._party, "run": self._run, "round": round_}
+        return json.dumps({**place, "release": minor_version()}, sort_keys=True).encode()
 
     def _write(self, name: str, round_: int, checkpoint: Checkpoint) -> None:
         buffer = io.BytesIO()
         meta = np.array(json.dumps(dict(checkpoint.meta), allow_nan=False))
         np.savez(buffer, allow_pickle=False, **{META: meta}, **checkpoint.arrays)
         header, nonce = self._header(round_), secrets.token_bytes(NONCE)
-        front = PREFIX.pack(MAGIC, VERSION, len(header)) + header
+        front = PREFIX.pack(MAGIC, FORMAT, len(header)) + header
         sealed = self._cipher.encrypt(nonce, buffer.getvalue(), front)
         make_folder(self._folder, private=True)
         write_atomically(self._folder / name, front + nonce + sealed)
@@ -206,8 +208,9 @@ class CheckpointStore:
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from None
         header = self._header(round_)
-        front = PREFIX.pack(MAGIC, VERSION, len(header)) + header
+        front = PREFIX.pack(MAGIC, FORMAT, len(header)) + header
         if blob[: len(front)] != front:
+            _check_writer(path, blob)
             raise DataError(f"{path}: not a checkpoint of {self._party} in run {self._run!r}")
         nonce, sealed = blob[len(front) : len(front) + NONCE], blob[len(front) + NONCE :]
         try:
@@ -221,6 +224,21 @@ class CheckpointStore:
         except UNREADABLE as error:
             raise DataError(f"{path}: not a checkpoint ({error})") from None
         return Checkpoint(arrays, meta)
+
+
+def _check_writer(path: Path, blob: bytes) -> None:
+    """Refuse a checkpoint of another format or minor release, by what its first bytes say."""
+    remedy = "finish the run with that release, or start all parties with --restart"
+    if len(blob) < PREFIX.size or blob[: len(MAGIC)] != MAGIC:
+        return
+    _, number, size = PREFIX.unpack_from(blob)
+    if number != FORMAT:
+        raise DataError(f"{path}: a checkpoint of format {number}, this release reads {FORMAT}; {remedy}")
+    try:
+        wrote = json.loads(blob[PREFIX.size : PREFIX.size + size])["release"]
+    except (ValueError, KeyError, TypeError):
+        return
+    check_release(f"{path}: the checkpoint", wrote, remedy)
 
 
 def _sealed_records(blob: bytes) -> Iterator[bytes]:

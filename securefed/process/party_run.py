@@ -55,7 +55,6 @@ from securefed.report.timeline import Timeline
 from securefed.settings.party import PartyFile
 from securefed.transport import Link, Path, Transcript
 from securefed.transport.network import NetworkLink
-from securefed.versions import minor_version
 
 __all__ = ["DataSession", "KeyHolderSession", "Session"]
 
@@ -357,7 +356,7 @@ class DataSession(Session):
                 )
 
     def _settings(self) -> dict[str, Any]:
-        made = {**self.shared.to_dict(), "columns": self._preparation.names, "release": minor_version()}
+        made = {**self.shared.to_dict(), "columns": self._preparation.names}
         compared: dict[str, Any] = json.loads(json.dumps(made))
         return compared
 

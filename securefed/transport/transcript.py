@@ -35,10 +35,11 @@ from typing import IO, Any
 from securefed.errors import DataError, plain_text
 from securefed.transport.contents import Part, parts_of
 from securefed.transport.message import Message
+from securefed.versions import check_release, release
 
 __all__ = ["Entry", "MaskPrint", "Roots", "Transcript", "canonical"]
 
-VERSION = 1
+FORMAT = 2
 PRINT_BYTES = 12
 MOST_NUMBER = 1 << 62
 
@@ -105,6 +106,7 @@ class Transcript:
     def __init__(self, party: str, run: str = "") -> None:
         self.party = party
         self.run = run
+        self.release = release()
         self.entries: list[Entry] = []
         self.ending: tuple[int, str] | None = None
         """The last line of its file, if it was read from one: entries, and the end of the chain."""
@@ -114,7 +116,7 @@ class Transcript:
 
     @property
     def header(self) -> dict[str, Any]:
-        return {"transcript": VERSION, "party": self.party, "run": self.run}
+        return {"transcript": FORMAT, "release": self.release, "party": self.party, "run": self.run}
 
     @property
     def start(self) -> str:
@@ -259,10 +261,12 @@ class Transcript:
         if not lines or not all(isinstance(line, dict) for line in lines):
             raise DataError(f"{where}: not a transcript: empty, or a line is not an object")
         head, *rest = lines
-        if head.get("transcript") != VERSION or not isinstance(head.get("party"), str):
-            raise DataError(f"{where}: not a transcript of version {VERSION}: its first line is another")
+        if head.get("transcript") != FORMAT or not isinstance(head.get("party"), str):
+            raise DataError(f"{where}: not a transcript of format {FORMAT}: its first line is another")
+        check_release(f"{where}: the transcript", head.get("release", ""), "read it with that release")
         end = rest.pop() if rest and "end" in rest[-1] else None
         transcript = cls(head["party"], str(head.get("run", "")))
+        transcript.release = str(head["release"])
         try:
             transcript.entries = [_entry(line) for line in rest]
         except (TypeError, ValueError) as error:

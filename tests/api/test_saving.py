@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from securefed import DataError, GeneralisedLinear, OwnGradient, Party, Plain, SettingError, TransferLearner
 from securefed.models import LinearModel, NetworkModel
+from securefed.versions import release
 from tests.api.cases import columns, parties, plain
 
 
@@ -148,7 +149,9 @@ def test_what_all_know_is_the_same_in_every_shard_and_no_parameter(tmp_path: Pat
     notes = [json.loads(str(shard(tmp_path, f"p{k}")["public"])) for k in range(3)]
     assert notes[0] == notes[1] == notes[2]
     assert len(notes[0].pop("training")) == 16  # random, and different in every fit
+    assert notes[0].pop("release") == release()
     assert notes[0] == {
+        "format": 1,
         "estimator": "generalised-linear",
         "parties": ["p0", "p1", "p2"],
         "loss": "logistic",

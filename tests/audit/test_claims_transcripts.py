@@ -327,7 +327,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
             "no transcript-<party>.jsonl",
         ),
         (lambda folder: (folder / "transcript-p0.jsonl").write_text("nonsense\n"), "not a transcript"),
-        (lambda folder: (folder / "transcript-p0.jsonl").write_text('{"party":"p0"}\n'), "of version 1"),
+        (lambda folder: (folder / "transcript-p0.jsonl").write_text('{"party":"p0"}\n'), "of format 2"),
         (lambda folder: (folder / "result.json").write_text("[]"), "not a result"),
         (
             lambda folder: (folder / "transcript-p0.jsonl").rename(folder / "transcript-x.jsonl"),
