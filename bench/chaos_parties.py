@@ -1,5 +1,6 @@
-"""Parties for the chaos: their folders are made once for a scene, their processes are killed, and started
-again as a supervisor would do it, always with --resume.
+"""Parties for the chaos. Their folders are made once for a scene.
+
+Their processes are killed, and started again with --resume, as a supervisor does it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import resource
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,20 +24,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.chaos_wires import Wire
-from bench.fleet import HOLDER, ROOT, Table, free_ports, opens_gradients
+from bench.fleet import HOLDER, ROOT, Table, opens_gradients
 from research.assemblies import run_table
-from securefed.process.score_file import SCORE_LEDGER
+from securefed.process.score_file import MAGIC, PRINT, SCORE_LEDGER
+from securefed.protocols.scoring.score_ledger import read_records
 from securefed.settings.describe import toml_lines
 
 __all__ = ["Fleet", "Scene"]
 
 COMMAND = [sys.executable, "-m", "securefed"]
+VERDICT = "securefed party: "
+LAUNCH = [sys.executable, "-m", "bench.chaos_launch"]
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Who trains what. `tolerance`: how far a weight may be from an unbroken run's; None: the run itself has
-    fresh randomness in its result, and only its end is looked at.
+    """Who trains what.
+
+    `tolerance`: how far a weight may be from an unbroken run's. None: the result has fresh randomness, and
+    only the end of the run is looked at.
     """
 
     name: str
@@ -63,12 +70,16 @@ class Fleet:
     seed: int
     relay: Callable[[tuple[str, str], int], int] | None = None
     """Other lines than wires: who asks whom, the port there, and the port to ask at instead."""
+    trapped: bool = False
+    """Start parties with the traps of bench.chaos_launch."""
     wires: dict[tuple[str, str], Wire] = field(default_factory=dict)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = self.scene.names
         self._ways: dict[tuple[str, str], int] = {}
+        self._begun: dict[str, int] = {}
+        """Where the log of each party's current process begins."""
         self.everybody = [*names, *([HOLDER] if len(names) > 2 else [])]
         self.environment = os.environ | {
             "SECUREFED_PASSPHRASE": secrets.token_urlsafe(24),
@@ -85,17 +96,25 @@ class Fleet:
             )
             if done.returncode:
                 raise OSError(f"securefed init {name} failed: {done.stderr.strip()}")
-        ports = dict(zip(self.everybody, free_ports(len(self.everybody)), strict=True))
+            self.traps(name).mkdir()
+        self.ports = ports = dict(zip(self.everybody, _ports(len(self.everybody)), strict=True))
         for one in self.everybody:
             for other in self.everybody:
                 if one != other:
                     self._connect(one, other, ports[other])
-                    pem = self.folder / other / "certificate.pem"
-                    shutil.copy(pem, self.folder / one / "peers" / f"{other}.pem")
+        self.exchange()
         for name, table in self._tables().items():
             table.write(self.folder / name / "data.csv")
         for name in self.everybody:
             (self.folder / name / "party.toml").write_text(self._settings(name, ports[name]))
+
+    def exchange(self) -> None:
+        """Give everybody the current certificates of the others."""
+        for one in self.everybody:
+            for other in self.everybody:
+                if one != other:
+                    pem = self.folder / other / "certificate.pem"
+                    shutil.copy(pem, self.folder / one / "peers" / f"{other}.pem")
 
     def _tables(self) -> dict[str, Table]:
         rng = np.random.default_rng(self.seed)
@@ -145,6 +164,8 @@ class Fleet:
             "start_seed": self.seed,
             "engine": self.scene.engine,
         }
+        if name != HOLDER:
+            own["score_ledger"] = "warn"  # few columns, evaluated several times
         lines = ["[party]", *pairs(own)]
         if name != HOLDER:
             label = {"label": "label"} if name == self.scene.names[-1] else {}
@@ -163,27 +184,42 @@ class Fleet:
     # Processes.
 
     def clean(self) -> None:
-        """Nothing is left of the run before, and the lines are whole."""
+        """Remove what the run before left, and mend the lines."""
         for name in self.everybody:
             shutil.rmtree(self.folder / name / "runs", ignore_errors=True)
-            (self.folder / f"{name}.log").unlink(missing_ok=True)
+            for suffix in ("log", "events"):
+                (self.folder / f"{name}.{suffix}").unlink(missing_ok=True)
+            for path in self.traps(name).iterdir():
+                path.unlink()
             # Every run is the first that these people are scored in; over its restarts the count goes on.
-            ledger = self.folder / name / SCORE_LEDGER
+            ledger = self.ledger(name)
             for path in (ledger, ledger.with_suffix(".mark")):
                 path.unlink(missing_ok=True)
         for wire in self.wires.values():
             wire.mend()
 
-    def start(self, name: str) -> None:
+    def command(self, name: str, *options: str) -> list[str]:
+        """The command line of a party."""
+        begin = [*LAUNCH, str(self.traps(name))] if self.trapped else COMMAND
+        return [*begin, "party", str(self.folder / name / "party.toml"), *options]
+
+    def start(self, name: str, *, head: bool = False) -> None:
+        """Start a party. `head`: its results go to a reader that closes the pipe at once."""
+        events = str(self.folder / f"{name}.events")
+        self._begun[name] = len(self.log(name))
         with (self.folder / f"{name}.log").open("ab") as log:
+            reader, writer = os.pipe() if head else (None, log.fileno())
             self.processes[name] = subprocess.Popen(
-                [*COMMAND, "party", str(self.folder / name / "party.toml"), "--resume"],
+                self.command(name, "--resume", "--events", events),
                 cwd=ROOT,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=writer,
                 stderr=log,
             )
+            if reader is not None:
+                os.close(reader)
+                os.close(writer)
 
     def signal(self, name: str, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -215,9 +251,45 @@ class Fleet:
 
     # What they leave.
 
+    def traps(self, name: str) -> Path:
+        return self.folder / f"{name}.traps"
+
+    def ledger(self, name: str) -> Path:
+        return self.folder / name / SCORE_LEDGER
+
+    def bookings(self, name: str) -> list[tuple[bytes, int]]:
+        """The question of each record of a party's score ledger, and how many people it names."""
+        path = self.ledger(name)
+        blob = path.read_bytes()[len(MAGIC) + PRINT :] if path.exists() else b""
+        return [(question, len(people)) for question, _, people in read_records(blob)]
+
+    def checkpoints(self, name: str) -> list[Path]:
+        """The checkpoints of rounds, the newest last."""
+        found = (self.folder / name / "runs" / "chaos" / "checkpoints").glob("round-*.sfc")
+        return sorted(found, key=lambda path: int(path.stem.partition("-")[2]))
+
+    def round(self, name: str) -> int:
+        """The last round that a party reported, 0 before the first."""
+        path = self.folder / f"{name}.events"
+        lines = path.read_bytes().splitlines()[-3:] if path.exists() else []
+        for line in reversed(lines):
+            with suppress(ValueError):
+                event = json.loads(line)
+                if event["event"] == "round":
+                    return int(event["round"])
+        return 0
+
     def log(self, name: str) -> str:
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
+
+    def lines(self, name: str) -> list[str]:
+        """What a party's current process has said."""
+        return self.log(name)[self._begun[name] :].splitlines()
+
+    def verdict(self, name: str) -> str:
+        """The line in which a party's process said how it ended, or "" if there is none."""
+        return next((line for line in reversed(self.lines(name)) if line.startswith(VERDICT)), "")
 
     def result(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(
@@ -233,6 +305,16 @@ class Fleet:
                 kept = [held[key] for key in sorted(held.files) if held[key].dtype == np.float64]
             found.append(np.concatenate([np.ravel(array) for array in kept] or [np.zeros(0)]))
         return found
+
+
+def _ports(count: int) -> list[int]:
+    """Free ports below those of outgoing connections, which could take one while its party is down."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = 20_000 + secrets.randbelow(12_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.add(port)
+    return sorted(ports)
 
 
 def distance(one: Sequence[NDArray[np.float64]], other: Sequence[NDArray[np.float64]]) -> float:

@@ -101,8 +101,6 @@ def write_key_file(
         write_atomically(Path(path), blob, overwrite=overwrite)
     except FileExistsError:
         raise UnsafeKeyFile(f"{path} exists already and is kept; overwrite=True replaces it") from None
-    except StorageError as error:
-        raise KeyFileError(str(error)) from None
 
 
 def read_key_file(

@@ -24,6 +24,7 @@ from securefed.crypto.errors import (
     WrongPassphrase,
 )
 from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
+from securefed.files import StorageError
 
 SECRET = bytes(range(200))
 PASSPHRASE = "correct horse"
@@ -273,7 +274,7 @@ def test_a_failed_write_leaves_nothing_behind(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(keyfile.os, "fsync", full)
-    with pytest.raises(KeyFileError, match="No space left"):
+    with pytest.raises(StorageError, match="No space left"):
         write_key_file(path, SECRET, PASSPHRASE, label="bank", overwrite=overwrite, weak_for_tests=True)
     assert [file.read_bytes() for file in tmp_path.iterdir()] == ([b"before"] if overwrite else [])
 
@@ -281,7 +282,7 @@ def test_a_failed_write_leaves_nothing_behind(
 def test_what_is_not_there_or_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match="No such file"):
         read_key_file(tmp_path / "missing.skf", PASSPHRASE)
-    with pytest.raises(KeyFileError, match="No such file"):
+    with pytest.raises(StorageError, match="No such file"):
         write_key_file(tmp_path / "no" / "key.skf", SECRET, PASSPHRASE, label="bank", weak_for_tests=True)
     with pytest.raises(KeyFileError):
         read_key_file(tmp_path, PASSPHRASE)

@@ -161,6 +161,23 @@ def test_a_kill_during_a_renewal_leaves_an_identity_and_the_next_one_succeeds(
     assert main(["init", "clinic", "--folder", str(folder), "--show"]) == 0
 
 
+def test_a_full_disk_during_a_renewal_is_exit_code_1_and_the_identity_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cheap_keys: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 is for what a person got wrong; a supervisor does not start such a party again."""
+    folder = tmp_path / "clinic"
+    make_party_folder(folder, "clinic", PASSPHRASE)
+    before = Certificate.read(folder / "certificate.pem")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["init", "clinic", "--folder", str(folder), "--renew", "tls", "-q"]) == 1
+    assert "No space left on device; free some space" in capsys.readouterr().err
+    assert Identity.load(folder, PASSPHRASE).certificate == before
+
+
 def test_an_init_that_was_killed_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cheap_keys: None
 ) -> None:
