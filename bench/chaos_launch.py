@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import runpy
 import signal
 import sys
 import threading
@@ -22,7 +23,6 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from securefed.cli import main
 from securefed.transport.network import codec, wire_pb2
 
 __all__ = ["ESCAPES", "PLACES", "resolve"]
@@ -125,4 +125,5 @@ class Traps:
 
 if __name__ == "__main__":
     Traps(Path(sys.argv[1])).install()
-    sys.exit(main(sys.argv[2:]))
+    sys.argv[1:2] = []
+    runpy.run_module("securefed", run_name="__main__")
