@@ -71,6 +71,7 @@ code{{background:var(--card);padding:1px 4px;border-radius:4px}}
 dt{{font-weight:600;margin-top:8px}}dd{{margin:0 0 4px;color:var(--soft)}}
 a.term{{color:inherit;text-decoration:underline dotted;text-underline-offset:3px}}
 @media(max-width:600px){{body{{padding:18px 14px 40px}}
+table.narrow th,table.narrow td{{white-space:normal;padding-right:8px}}
 table.cells thead{{display:none}}
 table.cells tr{{display:block;border-bottom:1px solid var(--line);padding:6px 0}}
 table.cells td{{display:flex;gap:10px;justify-content:space-between;border:0;padding:2px 0;text-align:left;
@@ -100,6 +101,10 @@ GLOSSARY: dict[str, str] = {
     "local steps": "Updates that a party makes by itself between two exchanges (Q in the paper).",
     "masked": "With a secret random number added. Whoever decrypts it sees noise.",
     "opened": "Decrypted for its owner by the key-holder, masked on the way.",
+    "points": "A probability on the scale of a scorecard. 600 points are odds of 50 to 1 for the first "
+    "class; 20 points more double the odds.",
+    "PSI": "Population stability index: how far the scores of new people are from those of held-out people. "
+    "Below 0.1 they are alike, above 0.25 they are not.",
     "receipt": "Two parties compare fingerprints of all messages between them: both saw the same run.",
     "ROC curve": "For every possible line between the classes: the share of the second class that is found, "
     "against the share of the first class that is flagged by mistake.",
@@ -134,8 +139,10 @@ def fold(title: str, inner: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{inner}</details>"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int] = ()) -> str:
-    """Cells are text; on a phone each row is a list of names and values."""
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int] = (), *, narrow: bool = False
+) -> str:
+    """Cells are text. On a phone each row is a list of names and values, unless the table is narrow."""
 
     def kind(place: int) -> str:
         return ' class="n"' if place in numbers else ""
@@ -146,7 +153,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[
 
     top = "".join(f"<th{kind(place)}>{escape(name)}</th>" for place, name in enumerate(head))
     body = "".join(f"<tr>{''.join(cell(*each) for each in enumerate(row))}</tr>" for row in rows)
-    cells = f'<table class="cells"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    form = "narrow" if narrow else "cells"
+    cells = f'<table class="{form}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="wide">{cells}</div>'
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import secrets
 import tempfile
 from pathlib import Path
 from shutil import copyfile
@@ -19,19 +18,20 @@ from securefed.audit.page import whole_page
 from securefed.audit.report import audit
 from securefed.checks import check_integer
 from securefed.cli.demo_data import DATA, Baselines, DemoData, demo_data
-from securefed.cli.demo_parties import DemoFailed, DemoRun
-from securefed.cli.demo_settings import choose
+from securefed.cli.demo_parties import HELPER, DemoFailed, DemoRun
 from securefed.cli.entry import Stopped
 from securefed.cli.foreground import interruptible
 from securefed.cli.terminal import Terminal
-from securefed.crypto import DEFAULT_SCHEME, SCHEMES
+from securefed.crypto import DEFAULT_SCHEME, KEY_KINDS, SCHEMES, protects
 from securefed.errors import SettingError
 from securefed.files import make_folder, read_json, write_json
-from securefed.labels.metrics import shown
+from securefed.labels.metrics import get_metric, shown
 from securefed.labels.quality import curves
-from securefed.protocols.objectives import OBJECTIVES
+from securefed.protocols.objectives import OBJECTIVES, given_away
 from securefed.report.page import render, seconds, size
 from securefed.report.rundir import RunDirectory
+from securefed.settings.protection import PROTECTIONS, Protection
+from securefed.settings.run import RunSettings
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
 
@@ -45,7 +45,7 @@ EPILOGUE = """\
 examples:
   securefed demo                                   two parties; no party sees parameters, not even its own
   securefed demo --parties 4                       four parties and a helper
-  securefed demo --reveal own-gradient             the paper's protocol: each party sees its own gradients
+  securefed demo --protection own-gradient         the paper's protocol: each party sees its own gradients
   securefed demo --objective transfer              two parties that share only some people
   securefed demo --objective transfer --helper     the same, with a helper"""
 
@@ -68,10 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", choices=DATA, default="breast", help="which data set; default %(default)s")
     parser.add_argument(
-        "--reveal",
-        choices=("nothing", "own-gradient"),
-        help="what training shows each party; default nothing where possible",
+        "--protection",
+        choices=PROTECTIONS,
+        help="blind (the default): training shows the parties nothing; own-gradient: each party sees its own "
+        "gradients; plain: no protection",
     )
+    # The old name, for one version.
+    parser.add_argument("--reveal", choices=("nothing", "own-gradient"), help=argparse.SUPPRESS)
     parser.add_argument(
         "--helper",
         "--key-holder",
@@ -80,7 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="add a helper to two parties of --objective transfer; more parties always have one",
     )
     parser.add_argument("--rounds", type=int, metavar="R", help="rounds of training")
-    parser.add_argument("--key-bits", type=int, help="size of Paillier keys")
+    parser.add_argument(
+        "--key-bits", type=int, default=3072, help="size of Paillier keys; default %(default)s"
+    )
     parser.add_argument(
         "--evaluate-every",
         type=int,
@@ -97,15 +102,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
     check_integer("parties", args.parties, least=2)
     check_integer("seed", args.seed, least=0)
-    settings = choose(args)
+    if args.reveal is not None:
+        terminal.warn("--reveal is called --protection now, and 'nothing' is 'blind'")
     data = demo_data(args.data, args.parties, args.objective, args.seed)
-    settings.run(data.parties)  # what cannot be run is refused before anything is made
+    table = run_table(args, data.parties)
+    run = RunSettings.of(table)  # what cannot be run is refused before anything is made
     baselines = data.baselines(args.objective)
     folder = _folder(args.folder)
     terminal.say(f"securefed demo: {data.title}", colour="bold")
-    for line in settings.lines(data):
+    for line in _announcement(run, data, args.key_bits):
         terminal.say(f"  {line}")
-    made = DemoRun(folder, data, settings, secrets.token_urlsafe(24), terminal)
+    made = DemoRun(folder, data, table, args.key_bits, terminal)
     with interruptible():
         try:
             with made:
@@ -122,6 +129,65 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     if args.json:
         write_json(args.json, facts)
     return 0
+
+
+def run_table(args: argparse.Namespace, parties: list[str]) -> dict[str, Any]:
+    """Return [run] of a demonstration that is short and good."""
+    for name in ("local_steps", "rounds"):
+        if getattr(args, name) is not None:
+            check_integer(name, getattr(args, name), least=1)
+    check_integer("key_bits", args.key_bits, least=2048, most=8192)
+    transfer, protection = args.objective == "transfer", _protection(args)
+    if transfer and args.parties != 2:
+        raise SettingError(f"parties: {args.parties} given, the transfer objective takes exactly 2")
+    steps, rounds = (5, 12) if transfer else (20, 8 if SCHEMES[protection.scheme].costly else 24)
+    values: dict[str, Any] = {} if transfer else {"l2": 0.01}
+    if transfer and protection.kind == "blind":
+        rounds = 3
+    elif transfer:
+        protection = protection.as_kind(type(protection), activation="tanh")
+        values = {"hidden": 8, "gamma": 0.05 / 8, "learning_rate": 0.03}
+    settings = {key: each for key, each in protection.to_table(args.objective).items() if each is not None}
+    return {
+        "name": "demo",
+        "parties": parties,
+        **({"key_holder": HELPER} if len(parties) > 2 or args.key_holder else {}),
+        "objective": args.objective,
+        "seed": args.seed,
+        "evaluate_every": args.evaluate_every,
+        **values,
+        "local_steps": args.local_steps or steps,
+        "rounds": args.rounds or rounds,
+        "protection": {"kind": protection.kind, **settings},
+    }
+
+
+def _protection(args: argparse.Namespace) -> Protection:
+    kind = args.protection or {None: "blind", "nothing": "blind"}.get(args.reveal, args.reveal)
+    scheme = args.scheme or ("plain" if kind == "plain" else DEFAULT_SCHEME)
+    if not protects(scheme):
+        kind = "plain"
+    more = {"key_bits": args.key_bits} if kind == "blind" else {}
+    return PROTECTIONS[kind](scheme=scheme, **more)
+
+
+def _announcement(run: RunSettings, data: DemoData, key_bits: int) -> list[str]:
+    """Say what is about to happen."""
+    columns = ", ".join(f"{name} has {len(own)} columns" for name, own in data.columns.items())
+    keys = f" with {key_bits}-bit keys" if KEY_KINDS[SCHEMES[run.scheme].opens].sized else ""
+    lines = [f"{columns} and the labels"]
+    if run.key_holder is not None:
+        lines.append(f"{HELPER} has no data; it {'helps' if run.blind else 'holds the key'}")
+    if not protects(run.scheme):
+        lines.append(f"NO encryption ({run.scheme}): everybody sees everything")
+    elif run.blind:
+        lines.append(f"Training is encrypted ({run.scheme}{keys}). No party sees another party's data,")
+        lines.append(f"or any model parameter. Only {data.label_party} sees predictions.")
+    else:
+        lines.append(f"Training is encrypted ({run.scheme}{keys}). Each party sees its own gradients.")
+        warning = given_away(run.scheme, run.reveal, run.objective)
+        lines += [warning] if warning else []
+    return lines
 
 
 def _folder(given: Path | None) -> Path:
@@ -141,6 +207,7 @@ def _facts(made: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any
         rows = list(csv.DictReader(file))
     scores = {row["id"]: float(row["score"]) for row in rows}
     likely = {row["id"]: float(row["probability"]) for row in rows if row.get("probability")}
+    predicted = read_json(made.folder / data.label_party / "predict.json", "prediction")
     last = results[data.label_party]
     slowest = max(timings.values(), key=lambda timing: float(timing["total_seconds"]))
     kinds: dict[str, int] = {}
@@ -154,8 +221,9 @@ def _facts(made: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any
         "settings": last["settings"],
         "protected": last["protected"],
         "auc": data.auc(scores),
-        "auc_interval": list(data.interval(scores)),
+        "auc_interval": list(get_metric("AUC").between(data.answers(scores))),
         "curves": curves(data.answers(scores, likely)),
+        "psi": predicted.get("psi"),
         "auc_central": baselines.central,
         "auc_alone": baselines.alone,
         "holdout": last["holdout"],
@@ -205,6 +273,7 @@ def _add_joined(made: DemoRun, facts: dict[str, Any]) -> None:
         "value": facts["auc"],
         "interval": facts["auc_interval"],
         "curves": facts["curves"],
+        "psi": facts["psi"],
         "central": facts["auc_central"],
         "alone": facts["auc_alone"],
     }

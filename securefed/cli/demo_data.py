@@ -2,8 +2,6 @@
 
     breast      569 patients (scikit-learn's bundled Wisconsin data): a clinic has the diagnosis and four
                 measurements that say little alone, one or more laboratories have the rest
-    credit      the Default-Credit table, if it is there (SECUREFED_DATA): a bank has the defaults and the
-                payments, others the profiles
     generated   people that do not exist, for any number of parties
 
 Every party has some people that another one lacks, so that there is something to align.
@@ -31,12 +29,11 @@ from securefed.labels.metrics import Answers, get_metric
 __all__ = ["DATA", "Baselines", "DemoData", "demo_data"]
 
 Array = NDArray[np.float64]
-DATA = ("breast", "credit", "generated")
-LABEL_PARTY = {"breast": "clinic", "credit": "bank", "generated": "bank"}
-OTHERS = {"breast": "lab", "credit": "registry", "generated": "shop"}
+DATA = ("breast", "generated")
+LABEL_PARTY = {"breast": "clinic", "generated": "bank"}
+OTHERS = {"breast": "lab", "generated": "shop"}
 ABSENT = 0.06
 """Part of the people that each party does not know."""
-CREDIT_ROWS = 2000
 CLINIC = (1, 4, 8, 9)
 """Mean texture, smoothness, symmetry and fractal dimension: no measure of size, which says most.
 
@@ -94,12 +91,8 @@ class DemoData:
                 writer.writerow([*fields, int(self.labels[row])] if labels else fields)
 
     def auc(self, scores: Mapping[str, float]) -> float:
-        """The AUC of scores by id, on the new people."""
+        """Return the AUC of scores by id, on the new people."""
         return float(get_metric("AUC").function(self.answers(scores)))
-
-    def interval(self, scores: Mapping[str, float]) -> tuple[float, float]:
-        """The 95% interval of that AUC."""
-        return get_metric("AUC").between(self.answers(scores))
 
     def answers(self, scores: Mapping[str, float], likely: Mapping[str, float] | None = None) -> Answers:
         """True labels beside scores, and beside probabilities where all have one."""
@@ -133,9 +126,6 @@ def demo_data(name: str, parties: int, objective: str, seed: int) -> DemoData:
         table, labels = found.data, found.target.astype(np.int64)
         names = [word.replace(" ", "_") for word in found.feature_names]
         own, title = list(CLINIC), "breast cancer (Wisconsin, 569 patients)"
-    elif name == "credit":
-        table, labels, names, own = _credit(seed)
-        title = f"Default-Credit ({len(table):,} of 30,000 clients)"
     else:
         table, labels = make_classification(
             1200, 24, n_informative=14, n_redundant=6, class_sep=1.1, flip_y=0.02, random_state=seed
@@ -161,13 +151,3 @@ def demo_data(name: str, parties: int, objective: str, seed: int) -> DemoData:
     # The measurements of cells rank patients as well as splines of them do.
     transform = "none" if name == "breast" or objective == "transfer" else "auto"
     return DemoData(title, ids, table, names, columns, labels, train, new.astype(np.intp), transform)
-
-
-def _credit(seed: int) -> tuple[Array, NDArray[np.int64], list[str], list[int]]:
-    from securefed.data.credit import read_credit
-
-    data = read_credit()
-    chosen = np.random.default_rng(seed).permutation(len(data.labels))[:CREDIT_ROWS]
-    table = np.hstack([data.payments, data.profile])[chosen]
-    names = [*data.payment_names, *data.profile_names]
-    return table, data.labels[chosen], names, list(range(len(data.payment_names)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from shutil import copyfile
 from typing import IO, Any, Self
 
 from securefed.cli.demo_data import DemoData
-from securefed.cli.demo_settings import KEY_HOLDER, DemoSettings
 from securefed.cli.init import make_party_folder
 from securefed.cli.passphrase import VARIABLE
 from securefed.cli.terminal import Progress, Terminal
@@ -26,9 +26,12 @@ from securefed.errors import SecurefedError
 from securefed.files import write_atomically
 from securefed.report.page import seconds, size
 from securefed.settings.describe import toml_lines
+from securefed.settings.run import RunSettings
 
-__all__ = ["DemoFailed", "DemoRun"]
+__all__ = ["HELPER", "DemoFailed", "DemoRun"]
 
+HELPER = "notary"
+"""The party without data."""
 POLL = 0.05
 LAST_WORD_SECONDS = 20
 
@@ -41,11 +44,12 @@ class DemoRun:
     """All parties of one demonstration. Use it in a with statement: no process outlives it."""
 
     def __init__(
-        self, folder: Path, data: DemoData, settings: DemoSettings, passphrase: str, terminal: Terminal
+        self, folder: Path, data: DemoData, table: dict[str, Any], key_bits: int, terminal: Terminal
     ) -> None:
-        self.folder, self._data, self._settings, self._terminal = folder, data, settings, terminal
-        self._passphrase = passphrase
-        self.everybody = settings.everybody(data.parties)
+        self.folder, self._data, self._table, self._terminal = folder, data, table, terminal
+        self._key_bits, self._passphrase = key_bits, secrets.token_urlsafe(24)
+        self._run = RunSettings.of(table)
+        self.everybody = list(self._run.everybody)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._open = ExitStack()
         self._began = time.monotonic()
@@ -69,18 +73,18 @@ class DemoRun:
         """Keys, certificates handed over, data files and settings."""
         self._terminal.say(f"making keys for {', '.join(self.everybody)}")
         ports = dict(zip(self.everybody, _free_ports(len(self.everybody)), strict=True))
-        holders = self._data.parties if len(self.everybody) == 2 else [KEY_HOLDER]
+        holders = self._data.parties if len(self.everybody) == 2 else [HELPER]
 
         def make(name: str) -> None:
-            kind = self._settings.key_kind
+            kind = self._run.key_kind
             schemes = (kind,) if kind is not None and name in holders and protects(kind) else ()
             make_party_folder(
                 self.folder / name,
                 name,
                 self._passphrase,
-                key_holder=name == KEY_HOLDER,
+                key_holder=name == HELPER,
                 schemes=schemes,
-                key_bits=self._settings.key_bits,
+                key_bits=self._key_bits,
             )
 
         # Deriving keys from a passphrase takes a third of a second each, on one core.
@@ -91,7 +95,7 @@ class DemoRun:
                 if peer != name:
                     source = self.folder / peer / "certificate.pem"
                     copyfile(source, self.folder / name / "peers" / f"{peer}.pem")
-            if name != KEY_HOLDER:
+            if name != HELPER:
                 self._data.write(self.folder / name, name)
             write_atomically(self.folder / name / "party.toml", self._toml(name, ports).encode())
 
@@ -100,13 +104,13 @@ class DemoRun:
         lines = [
             "[party]",
             f'name = "{name}"',
-            f'role = "{"key-holder" if name == KEY_HOLDER else "data"}"',
+            f'role = "{"key-holder" if name == HELPER else "data"}"',
             f'listen = "127.0.0.1:{ports[name]}"',
             f"engine = {json.dumps(engine)}",
             "wait = 120",
             "patience = 60",
         ]
-        if name != KEY_HOLDER:
+        if name != HELPER:
             lines += ["[data]", 'file = "train.csv"', 'id = "id"', f'transform = "{self._data.transform}"']
             if name == self._data.label_party:
                 lines.append(f'label = "{self._data.label}"')
@@ -115,11 +119,8 @@ class DemoRun:
                 lines += [f"[peers.{peer}]", f'address = "127.0.0.1:{ports[peer]}"']
                 lines.append(f'certificate = "peers/{peer}.pem"')
         lines.append("[run]")
-        lines += toml_lines(self._table(), "run")
+        lines += toml_lines(self._table, "run")
         return "\n".join(lines) + "\n"
-
-    def _table(self) -> dict[str, Any]:
-        return self._settings.table(self._data.parties)
 
     def train(self) -> None:
         self._terminal.say(
@@ -146,9 +147,7 @@ class DemoRun:
                 f"private set intersection: {event['rows']} people in common; no party knows more than {most}"
             )
         elif event["event"] == "training":
-            progress = self._terminal.progress(
-                int(self._settings.run(self._data.parties).settings.rounds), "training, round"
-            )
+            progress = self._terminal.progress(int(self._run.settings.rounds), "training, round")
             progress.begin(int(event["start"]))
         elif event["event"] == "round" and progress is not None:
             metric = "" if event["metric"] is None else f"AUC {event['metric']:.3f}, "
@@ -162,8 +161,8 @@ class DemoRun:
     def predict(self) -> None:
         self._terminal.say(f"predicting for {len(self._data.new)} new people")
         for name in self.everybody:
-            rows = [] if name == KEY_HOLDER else ["--rows", str(self.folder / name / "new.csv")]
-            self._start(name, "predict", *rows)
+            rows = [] if name == HELPER else ["--rows", str(self.folder / name / "new.csv")]
+            self._start(name, "predict", *rows, "--json", str(self.folder / name / "predict.json"))
         while self._running():
             time.sleep(POLL)
 
@@ -182,14 +181,8 @@ class DemoRun:
 
     def _start(self, name: str, command: str, *more: str) -> None:
         log: IO[bytes] = self._open.enter_context((self.folder / name / f"{command}.log").open("wb"))
-        words = [
-            sys.executable,
-            "-m",
-            "securefed",
-            command,
-            str(self.folder / name / "party.toml"),
-            *more,
-        ]
+        settings = str(self.folder / name / "party.toml")
+        words = [sys.executable, "-m", "securefed", command, settings, *more]
         # One thread of BLAS in each, so that the parties do not fight over the cores.
         environment = os.environ | {VARIABLE: self._passphrase, "OMP_NUM_THREADS": "1"}
         environment["OPENBLAS_NUM_THREADS"] = "1"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from securefed.errors import DataError
 from securefed.labels.calibration import Calibration, LeastSquares
 from securefed.labels.metrics import Answers, better_by, main_metric, measure, shown
+from securefed.labels.scorecard import gains
 
 __all__ = [
     "HeldOut",
@@ -70,7 +71,7 @@ class Holdout:
     gain_error: float | None = None
     """The standard error of value - alone, on the same rows."""
     curves: Mapping[str, Any] = field(default_factory=dict)
-    """Of two classes: "roc" and "calibration" (`curves`)."""
+    """Of two classes: "roc", "calibration" and "gain" (`curves`)."""
 
     @property
     def low(self) -> float:
@@ -286,10 +287,12 @@ def calibration_curve(truth: Array, probabilities: Array) -> list[tuple[float, f
 
 
 def curves(answers: Answers) -> dict[str, Any]:
-    """Return the curves that these answers allow, ready for JSON."""
+    """Return the curves and the gain table that these answers allow, ready for JSON."""
     if answers.kind != "two classes" or answers.scores is None or not answers.both_classes:
         return {}
     found: dict[str, Any] = {"roc": [list(point) for point in roc_curve(answers.truth, answers.scores)]}
+    table = gains(answers.truth, answers.scores, probabilities=answers.probabilities)
+    found["gain"] = [asdict(group) for group in table]
     if answers.probabilities is not None:
         groups = calibration_curve(answers.truth, answers.probabilities)
         found["calibration"] = [list(group) for group in groups]

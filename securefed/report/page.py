@@ -24,6 +24,13 @@ REASONS = {
 }
 """Why a training was over, in words."""
 
+STABILITY = (
+    (0.1, "these people are like those of the training"),
+    (0.25, "these people differ a little from those of the training; watch the quality"),
+    (float("inf"), "these people differ from those of the training; measure the model again"),
+)
+"""What a population stability index below each limit says."""
+
 MOST_CLASSES = 20
 """Of a table of which was taken for which."""
 
@@ -140,12 +147,13 @@ def _quality(result: dict[str, Any]) -> str:
     if new is not None:
         rows = [("together", new["value"]), ("all data in one place, no protection", new["central"])]
         rows += [(f"{last} alone", new["alone"])] if new["alone"] is not None else []
-        parts.append(_bars(new, rows, "new people", 0.5) + _curves(new))
+        parts.append(_bars(new, rows, "new people", 0.5) + _stability(new) + _curves(new))
     rows = [("together", held["value"]), (f"{last} alone", held["alone"])]
     parts.append(_bars(held, rows, term("held-out rows"), held["chance"]))
     if new is None:
         parts.append(_curves(held))
     parts.append(_confusion(held.get("confusion")))
+    parts.append(_gain(held if new is None else new))
     parts.append(_more_metrics(held))
     return f'<section id="quality">{"".join(parts)}</section>'
 
@@ -195,6 +203,41 @@ def _curves(held: dict[str, Any]) -> str:
     return f'<div class="pair" id="curves">{"".join(plots)}</div>' if plots else ""
 
 
+def _stability(scored: dict[str, Any]) -> str:
+    """Whether the people who were scored are like those of the training."""
+    index = scored.get("psi")
+    if index is None:
+        return ""
+    verdict = next(words for limit, words in STABILITY if index < limit)
+    return f"<p>{term('PSI')} {index:.2f}: {verdict}.</p>"
+
+
+def _gain(measured: dict[str, Any]) -> str:
+    """The gain table: whom a campaign or a cut-off reaches, best scores first."""
+    groups = (measured.get("curves") or {}).get("gain")
+    if not groups:
+        return ""
+    head = ["people, best first", "found", "rate in this group", "lift"]
+    head += ["points up to"] if groups[0]["points"] is not None else []
+    rows = [
+        (
+            f"{g['people']:,}",
+            f"{g['found']:.0%}",
+            f"{g['rate']:.0%}",
+            f"{g['lift']:.2f}",
+            f"{g['points'] or 0:.0f}",
+        )
+        for g in groups
+    ]
+    about = (
+        "<p>People with the highest scores come first. <i>Found</i>: the part of the second class that is "
+        "among them. <i>Lift</i>: how many times as frequent the second class is among them as among all. "
+        f"{term('points', 'Points')}: the scorecard's cut-off.</p>"
+    )
+    cells = table(head, [row[: len(head)] for row in rows], numbers=range(len(head)), narrow=True)
+    return fold("Gain, lift and scorecard points", about + cells)
+
+
 def _more_metrics(held: dict[str, Any]) -> str:
     """Every other metric, with what it means."""
     rows = [
@@ -216,7 +259,8 @@ def _confusion(found: dict[str, Any] | None) -> str:
         for place, (name, row) in enumerate(zip(names, counts, strict=True))
     ]
     head = ("true class", *(f"predicted {name}" for name in names), "right")
-    return f'<h3 id="confusion">Confusion matrix</h3>{table(head, rows, numbers=range(1, len(head)))}'
+    cells = table(head, rows, numbers=range(1, len(head)), narrow=True)
+    return f'<h3 id="confusion">Confusion matrix</h3>{cells}'
 
 
 def _cards(result: dict[str, Any], timing: dict[str, Any]) -> str:

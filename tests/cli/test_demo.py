@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from securefed import GeneralisedLinear, Party, Plain
 from securefed.audit import CLAIMS
-from securefed.cli.demo import add_arguments
+from securefed.cli.demo import add_arguments, run_table
 from securefed.cli.demo_data import demo_data
-from securefed.cli.demo_settings import choose
+from securefed.settings.run import RunSettings
 from tests.flat import estimator
 from tests.process.parties import PATIENT, ROOT
 
@@ -52,9 +52,29 @@ def demo(tmp_path: Path, *words: str) -> tuple[str, dict[str, object]]:
     return done.stdout, json.loads((tmp_path / "demo.json").read_text())
 
 
+@pytest.mark.parametrize(
+    ("words", "kind", "scheme"),
+    [
+        ((), "blind", "ckks"),
+        (("--protection", "own-gradient", "--scheme", "paillier"), "own-gradient", "paillier"),
+        (("--reveal", "own-gradient"), "own-gradient", "ckks"),
+        (("--reveal", "nothing"), "blind", "ckks"),
+        (("--protection", "plain"), "plain", "plain"),
+        (("--scheme", "plain"), "plain", "plain"),
+    ],
+)
+def test_protection_is_chosen_by_its_name(words: tuple[str, ...], kind: str, scheme: str) -> None:
+    """`--reveal` is the old name; --help does not have it."""
+    protection = run_table(arguments(*words), ["lab", "clinic"])["protection"]
+    assert (protection["kind"], protection["scheme"]) == (kind, scheme)
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert "--reveal" not in parser.format_help() and "--protection" in parser.format_help()
+
+
 @pytest.mark.slow
 def test_it_shows_the_whole_way_in_plain(tmp_path: Path) -> None:
-    text, facts = demo(tmp_path, "--scheme", "plain", "--rounds", "6")
+    text, facts = demo(tmp_path, "--protection", "plain", "--rounds", "6")
     assert "NOT PROTECTED" in text
     assert facts["auc"] > facts["auc_alone"] - 0.02 and facts["auc_central"] > 0.98  # type: ignore[operator]
     assert facts["rounds"] == 6 and facts["new_people"] == 171
@@ -90,8 +110,8 @@ def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: in
     process, beside a model of the joined table.
     """
     made = demo_data(data, parties, "linear", 0)
-    chosen = choose(arguments("--data", data, "--parties", str(parties)))
-    chosen_settings = chosen.run(made.parties).settings
+    table = run_table(arguments("--data", data, "--parties", str(parties)), made.parties)
+    chosen_settings = RunSettings.of(table).settings
     settings = {each.name: getattr(chosen_settings, each.name) for each in fields(chosen_settings)}
     model = estimator(GeneralisedLinear, **{**settings, "protection": Plain(like="blind")})
 
@@ -122,7 +142,7 @@ def test_its_settings_are_right_for_any_number_of_parties(data: str, parties: in
             marks=pytest.mark.nightly,
         ),
         pytest.param(
-            ("--reveal", "own-gradient", "--local-steps", "1", "--key-bits", "2048"),
+            ("--protection", "own-gradient", "--local-steps", "1", "--key-bits", "2048"),
             marks=pytest.mark.nightly,
         ),
     ],

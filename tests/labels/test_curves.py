@@ -38,8 +38,8 @@ def test_groups_of_a_calibration_have_equal_size_and_their_own_share() -> None:
 def test_only_two_classes_have_curves() -> None:
     truth = np.array([0.0, 1.0])
     assert curves(Answers("numbers", truth, predictions=truth)) == {}
-    assert set(curves(Answers("two classes", truth, truth))) == {"roc"}
-    assert set(curves(Answers("two classes", truth, truth, truth))) == {"roc", "calibration"}
+    assert set(curves(Answers("two classes", truth, truth))) == {"roc", "gain"}
+    assert set(curves(Answers("two classes", truth, truth, truth))) == {"roc", "gain", "calibration"}
 
 
 @pytest.mark.parametrize(

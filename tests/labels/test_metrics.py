@@ -13,6 +13,7 @@ from securefed.errors import DataError, SettingError
 from securefed.labels.metrics import METRICS, Answers, Metric, better_by, get_metric, main_metric, measure
 from securefed.labels.metrics import register as register_metric
 from securefed.labels.quality import stability
+from securefed.labels.scorecard import gains, points
 
 Array = NDArray[np.float64]
 RNG = np.random.default_rng(0)
@@ -117,7 +118,27 @@ def test_a_metric_that_cannot_be_is_refused(change: dict[str, Any], message: str
         get_metric("MCC")
 
 
-class TestStability:
+class TestScorecard:
+    def test_gains_add_up_and_ties_do_not_depend_on_the_order(self) -> None:
+        table = gains(TRUTH, SCORES)
+        assert [row.people for row in table] == list(range(30, 301, 30))
+        assert table[-1].found == pytest.approx(1.0) and table[-1].lift == pytest.approx(1.0)
+        assert table[0].lift == pytest.approx(METRICS["lift"].function(TWO), rel=0.05)
+        assert (np.diff([row.found for row in table]) > -1e-12).all()
+        shuffled = RNG.permutation(300)
+        again = gains(TRUTH[shuffled], SCORES[shuffled])
+        assert [row.found for row in again] == pytest.approx([row.found for row in table])
+        with pytest.raises(DataError, match="both classes"):
+            gains(np.ones(4), np.ones(4))
+
+    def test_points_of_a_gain_table_are_cut_offs(self) -> None:
+        likely = RNG.permutation(300) / 301
+        table = gains(TRUTH, likely, probabilities=likely)
+        for row in table:
+            assert row.points is not None
+            assert int(np.sum(points(likely) <= row.points)) == row.people
+        assert gains(TRUTH, SCORES)[0].points is None
+
     def test_people_who_changed_are_seen(self) -> None:
         before, same, other = RNG.normal(size=2000), RNG.normal(size=2000), RNG.normal(1.0, 1.0, size=2000)
         assert stability(before, same) < 0.1 < 0.25 < stability(before, other)

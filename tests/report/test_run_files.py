@@ -206,6 +206,19 @@ def test_quality_stands_first_with_its_interval_curves_and_confusion() -> None:
     assert alone.count(">ROC curve</a></h3>") == 1
 
 
+def test_gain_lift_points_and_stability_are_on_the_page() -> None:
+    made = account("plain")
+    group = {"people": 40, "found": 0.37, "rate": 0.9, "lift": 3.7, "points": 512.4}
+    new = {**HELD, "central": 0.96, "psi": 0.31, "curves": {"gain": [group]}}
+    page = render({**made.result(), "holdout": HELD, "new_people": new}, made.timing())
+    cells = [f"<span>{text}</span>" for text in ("40", "37%", "90%", "3.70", "512")]
+    assert all(cell in page for cell in cells) and "points up to" in page
+    assert "PSI</a> 0.31: these people differ from those of the training; measure" in page
+    unpriced = {**HELD, "curves": {"gain": [{**group, "points": None}]}}
+    alone = render({**made.result(), "holdout": unpriced}, made.timing())
+    assert "3.70" in alone and "points up to" not in alone and "PSI</a>" not in alone
+
+
 def test_settings_are_words() -> None:
     page = render({**account("plain").result(), "holdout": HELD}, account("plain").timing())
     settings = page[page.index('id="settings"') : page.index('id="glossary"')]
