@@ -29,9 +29,9 @@ from sklearn.preprocessing import StandardScaler
 from bench.hostile import hostile
 from bench.quality_tables import PACKAGED, available, loader
 from research.assemblies import estimator
+from research.data.sources import VARIABLE
+from research.data.tables import read_table
 from securefed import GeneralisedLinear, Party
-from securefed.data.sources import VARIABLE
-from securefed.data.tables import read_table
 from securefed.errors import SettingError
 from securefed.labels.metrics import Answers, main_metric, measure
 

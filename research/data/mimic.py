@@ -25,11 +25,11 @@ from sklearn.preprocessing import StandardScaler
 
 from research.data.arrays import read_npz
 from research.data.mimic_features import FEATURE_NAMES, PER_VARIABLE, VARIABLES, stay_features
+from research.data.sources import Source
 from research.data.splits import column_groups
+from research.data.tables import as_integers, read_table
 from research.data.vertical import VerticalData
 from securefed.crypto.scheme import SERIAL, Mapper
-from securefed.data.sources import Source
-from securefed.data.tables import as_integers, read_table
 from securefed.errors import DataError
 
 __all__ = ["MIMIC", "by_variable", "extract_mimic", "load_mimic"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.tables import read_table
+from research.data.tables import read_table
 from securefed.errors import DataError
 
 __all__ = ["FEATURE_NAMES", "PER_VARIABLE", "VARIABLES", "stay_features"]

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from research.data.arrays import read_npz
+from research.data.sources import Source, data_folders
 from research.data.vertical import VerticalData
 from securefed.checks import check_integer
-from securefed.data.sources import Source, data_folders
 from securefed.errors import DataError
 
 __all__ = ["MNIST", "load_mnist"]

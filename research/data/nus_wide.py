@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from research.data.sources import Source
 from research.data.vertical import VerticalData
 from securefed.checks import check_choice, check_integer
-from securefed.data.sources import Source
 from securefed.errors import DataError
 
 __all__ = ["FEATURES", "NUS_WIDE", "TAGS", "load_nus_wide"]

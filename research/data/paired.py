@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
+from research.data.sources import Source
+from research.data.tables import Table, as_integers, read_table
 from research.data.vertical import VerticalData
-from securefed.data.sources import Source
-from securefed.data.tables import Table, as_integers, read_table
 from securefed.errors import DataError
 
 __all__ = ["check_sha256", "load_breast", "load_breast_hetero", "load_vehicle"]

@@ -10,15 +10,18 @@ securefed.data.readings says what the fields of a column are; files and frames f
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +30,29 @@ from securefed.data.ids import normalised_blocks
 from securefed.data.policy import POLICY, Policy
 from securefed.data.readings import ReadColumn, read_column
 from securefed.data.storage import ColumnStore
-from securefed.data.tables import BLOCK_ROWS, few, read_blocks
 from securefed.errors import DataError
 from securefed.extras import require
 
-__all__ = ["Fields", "FileFields", "Ids", "Rows", "file_digest", "read_rows", "rows_of"]
+__all__ = [
+    "Fields",
+    "FileFields",
+    "Ids",
+    "Rows",
+    "check_header",
+    "check_rows",
+    "few",
+    "file_digest",
+    "read_rows",
+    "reading_text",
+    "rows_of",
+]
 
 PARQUET = (".parquet", ".pq")
-
+BLOCK_ROWS = 1 << 13
+"""Rows that are read as text at once."""
+_OTHER_SEPARATORS = (";", "\t", "|")
+_LINES_LOOKED_AT = 50
+"""Lines from which the separator is recognised."""
 
 Blocks = Iterator[Mapping[str, Sequence[object]]]
 MOST_DIFFERENT = 1 << 16
@@ -258,9 +276,78 @@ def rows_of(owner: str, table: Any, names: Sequence[str], policy: Policy = POLIC
 
 
 def _csv_blocks(path: Path, chosen: Collection[str], separator: str | None) -> Blocks:
-    for table in read_blocks(path, separator=separator):
-        columns = dict(zip(table.header, zip(*table.body, strict=True), strict=True))
-        yield {name: columns[name] for name in chosen or table.header}
+    """Read a text file with a header. Without `separator` it is recognised."""
+    with reading_text(path) as stream:
+        separator = separator or _separator(stream)
+        lines = (row for row in csv.reader(stream, delimiter=separator, strict=True) if row)
+        first = next(lines, None)
+        if first is None:
+            raise DataError(f"{path.name}: the file is empty")
+        header, line = tuple(name.strip() for name in first), 2
+        while body := list(islice(lines, BLOCK_ROWS)):
+            check_rows(path.name, header, body, line)
+            columns = dict(zip(header, zip(*body, strict=True), strict=True))
+            yield {name: columns[name] for name in chosen or header}
+            line += len(body)
+        if line == 2:
+            raise DataError(f"{path.name}: a header and no rows")
+
+
+def check_rows(name: str, header: Sequence[str], body: Sequence[Sequence[str]], first_line: int) -> None:
+    """Refuse a table without rows, with a name twice, or with a line of another length than the header."""
+    if not body:
+        raise DataError(f"{name}: a header and no rows")
+    repeated = sorted({column for column in header if header.count(column) > 1})
+    if repeated:
+        check_header(name, header)
+        raise DataError(f"{name}: column {few(repeated)} occurs more than once")
+    for line, row in enumerate(body, first_line):
+        if len(row) != len(header):
+            raise DataError(
+                f"{name}: line {line} has {len(row)} fields, {len(header)} are expected;"
+                " the file may be cut off"
+            )
+
+
+def check_header(name: str, header: Sequence[str]) -> None:
+    """Where names are wrong, say so if the first line has none at all."""
+    if all(column.replace(".", "", 1).lstrip("-").isdigit() for column in header):
+        raise DataError(f"{name}: the first line has numbers, a header with names is expected")
+
+
+def _separator(stream: TextIO) -> str:
+    """The sign that cuts the first lines into equally many fields, more than one; a comma if several do.
+
+    If none does, the file has a faulty line, and the header decides.
+    """
+    lines = list(islice(stream, _LINES_LOOKED_AT))
+    stream.seek(0)
+    widths = dict[str, int]()
+    for sign in (",", *_OTHER_SEPARATORS):
+        with suppress(csv.Error):
+            counts = {len(row) for row in csv.reader(lines, delimiter=sign) if row}
+            if len(counts) == 1 and counts != {1}:
+                widths[sign] = counts.pop()
+    if not widths:
+        header = lines[0] if lines else ""
+        return "," if "," in header else next((sign for sign in _OTHER_SEPARATORS if sign in header), ",")
+    return "," if "," in widths else max(widths, key=lambda sign: widths[sign])
+
+
+@contextmanager
+def reading_text(path: Path) -> Iterator[TextIO]:
+    """Open a text file; what is wrong with it becomes one line."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            yield stream
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise DataError(
+            f'{path.name}: not a text file in UTF-8; a spreadsheet saves one as "CSV UTF-8"'
+        ) from None
+    except csv.Error as error:
+        raise DataError(f"{path.name}: not a table of comma-separated values ({error})") from None
 
 
 def _parquet_blocks(path: Path, chosen: Collection[str]) -> Blocks:
@@ -329,3 +416,11 @@ def file_digest(path: Path) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def few(names: Iterable[str], most: int = 30) -> str:
+    """Names of columns in a message: all of them unless there are very many, since one that is left out may
+    be the one that is looked for.
+    """
+    listed = list(names)
+    return ", ".join(listed[:most]) + (f" and {len(listed) - most} more" if len(listed) > most else "")

@@ -14,7 +14,7 @@ import bench.__main__ as dispatch
 from bench import table2
 from bench.runs import Spec, Store, make, make_all
 from bench.tasks import build
-from securefed.data import credit
+from research.data import credit
 from securefed.errors import DataError
 from tests.data.layouts import CREDIT_COLUMNS, credit_rows, write_csv
 

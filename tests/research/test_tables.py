@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from securefed.data.tables import as_integers, read_table
+from research.data.tables import as_integers, read_table
 from securefed.errors import DataError
 
 

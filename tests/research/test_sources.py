@@ -9,7 +9,7 @@ import pytest
 
 from research.data import load_breast_hetero, load_credit, load_mimic, load_mnist, load_nus_wide, load_vehicle
 from research.data.paired import check_sha256
-from securefed.data.sources import Source, data_folders
+from research.data.sources import Source, data_folders
 from securefed.errors import DataError
 
 THING = Source("Thing", ("thing.csv", "thing.npz"), "https://example.org/thing", {"thing.csv": "abc123"})

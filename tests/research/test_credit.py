@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from research.data import credit
 from research.data.credit import credit_held_out, credit_overlap, load_credit
-from securefed.data import credit
 from securefed.errors import DataError, MissingExtra, SettingError
 from tests.data.layouts import (
     CREDIT_COLUMNS,
