@@ -30,7 +30,7 @@ from securefed.labels.quality import curves
 from securefed.protocols.objectives import OBJECTIVES, given_away
 from securefed.report.page import render, seconds, size
 from securefed.report.rundir import RunDirectory
-from securefed.settings.protection import PROTECTIONS, Protection
+from securefed.settings.protection import PROTECTIONS, Blind, Plain, Protection
 from securefed.settings.run import RunSettings
 
 __all__ = ["DESCRIPTION", "EPILOGUE", "add_arguments", "run"]
@@ -142,7 +142,7 @@ def run_table(args: argparse.Namespace, parties: list[str]) -> dict[str, Any]:
         raise SettingError(f"parties: {args.parties} given, the transfer objective takes exactly 2")
     steps, rounds = (5, 12) if transfer else (20, 8 if SCHEMES[protection.scheme].costly else 24)
     values: dict[str, Any] = {} if transfer else {"l2": 0.01}
-    if transfer and protection.kind == "blind":
+    if transfer and protection.kind == Blind.kind:
         rounds = 3
     elif transfer:
         protection = protection.as_kind(type(protection), activation="tanh")
@@ -164,11 +164,10 @@ def run_table(args: argparse.Namespace, parties: list[str]) -> dict[str, Any]:
 
 def _protection(args: argparse.Namespace) -> Protection:
     kind = args.protection or {None: "blind", "nothing": "blind"}.get(args.reveal, args.reveal)
-    scheme = args.scheme or ("plain" if kind == "plain" else DEFAULT_SCHEME)
-    if not protects(scheme):
-        kind = "plain"
-    more = {"key_bits": args.key_bits} if kind == "blind" else {}
-    return PROTECTIONS[kind](scheme=scheme, **more)
+    if args.scheme is not None and not protects(args.scheme):
+        kind = Plain.kind
+    given = {"scheme": args.scheme, "key_bits": args.key_bits if kind == Blind.kind else None}
+    return PROTECTIONS[kind](**{name: value for name, value in given.items() if value is not None})
 
 
 def _announcement(run: RunSettings, data: DemoData, key_bits: int) -> list[str]:
