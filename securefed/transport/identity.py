@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,6 +40,7 @@ from securefed.transport.message import TransportError
 __all__ = [
     "CERTIFICATE_FILE",
     "KEY_FILE",
+    "NOT_LISTENING",
     "SEALED_KEY_FILE",
     "Certificate",
     "ExpiredIdentity",
@@ -47,6 +48,7 @@ __all__ = [
     "IdentityError",
     "Peer",
     "check_party_name",
+    "check_reachable",
     "finish_renewal",
     "guessed_cheaply",
     "parse_address",
@@ -56,6 +58,8 @@ __all__ = [
 KEY_FILE = "tls-key.pem"
 SEALED_KEY_FILE = "tls-key.skf"
 CERTIFICATE_FILE = "certificate.pem"
+NOT_LISTENING = "none"
+"""The address of a party that opens all connections itself, for example behind a firewall."""
 MOST_PEM = 1 << 16
 # It is the name in the certificate and is compared as a host name is.
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
@@ -208,15 +212,17 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another party: its address, and its certificate or the authority for its name."""
+    """Another party: its address, and its certificate or the authority for its name.
+
+    The address is "none" if that party listens on nothing and connects to this one.
+    """
 
     address: str
     certificate: Certificate | None = None
     authority: Certificate | None = None
 
     def __post_init__(self) -> None:
-        _, port = parse_address(self.address)
-        if port == 0:
+        if self.listens and parse_address(self.address)[1] == 0:
             raise SettingError(f"address: {self.address!r} given, a peer needs a port from 1 to 65535")
         if (self.certificate is None) == (self.authority is None):
             raise SettingError("peer: exactly one of certificate and authority has to be given")
@@ -233,6 +239,11 @@ class Peer:
             )
 
     @property
+    def listens(self) -> bool:
+        """Whether it accepts connections."""
+        return self.address != NOT_LISTENING
+
+    @property
     def anchor(self) -> Certificate:
         """TLS's trust anchor for this peer: the pinned certificate itself, or the authority."""
         anchor = self.certificate or self.authority
@@ -245,6 +256,16 @@ class Peer:
         if self.certificate is not None:
             return shown == self.certificate
         return self.anchor.issued(shown) and not shown.is_authority and name in shown.names
+
+
+def check_reachable(name: str, listen: str, peers: Mapping[str, Peer]) -> None:
+    """Refuse two parties of which neither accepts connections."""
+    silent = [peer for peer, each in peers.items() if not each.listens]
+    if listen == NOT_LISTENING and silent:
+        raise SettingError(
+            f"listen: {name} and {silent[0]} both listen on nothing, so neither can reach the other; "
+            f"one of the two needs an address"
+        )
 
 
 class Identity:

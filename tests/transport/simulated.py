@@ -285,8 +285,10 @@ class Channel:
         way = world.way(source.name, self._target)
         if timeout is not None and not way.hangs:
             world.at(timeout, lambda: call.fail(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
-        if way.refuses or self._target not in world.processes:
+        if way.refuses or not world.reachable(source, self._target):
             world.at(0.01, lambda: call.fail(grpc.StatusCode.UNAVAILABLE, "Connection refused"))
+        if not world.reachable(source, self._target):
+            return call
         if way.silent or way.refuses or way.hangs or (way.loses_messages and method != GREET):
             return call
         size = sum(map(len, data))
@@ -405,7 +407,20 @@ class Process(Host):
             for other in others
         }
         world.processes[name] = self
+        self.tunnels: dict[str, Process] = {}
+        """Processes that listen on nothing and have opened a tunnel to this one."""
         self.main = Task(world, self, lambda: life(self))
+        if name in world.outbound:
+            Task(world, self, self._keep_tunnels)
+
+    def _keep_tunnels(self) -> None:
+        """As securefed.transport.network.tunnel: one to each peer, opened again after at most a beat."""
+        while True:
+            for other in self._lines:
+                way, peer = self.world.way(self.name, other), self.world.processes.get(other)
+                if peer is not None and not peer.stopped and not (way.silent or way.refuses):
+                    peer.tunnels[self.name] = self
+            Condition(self.world).wait(self.timeouts.beat)
 
     def now(self) -> float:
         return self.world.now
@@ -473,8 +488,8 @@ class Process(Host):
 class World:
     """Time, the network, and the processes that are alive."""
 
-    def __init__(self, names: Collection[str], seed: int) -> None:
-        self.names = tuple(names)
+    def __init__(self, names: Collection[str], seed: int, outbound: Collection[str] = ()) -> None:
+        self.names, self.outbound = tuple(names), frozenset(outbound)
         for name in names:
             _ = IDENTITIES[name]
         self.random = random.Random(seed)
@@ -494,6 +509,11 @@ class World:
     @property
     def ways(self) -> Iterator[Way]:
         return (self.way(a, b) for a in self.names for b in self.names if a != b)
+
+    def reachable(self, source: Process, target: str) -> bool:
+        """Whether a call finds a process: one that listens, or one that has opened a tunnel to the caller."""
+        process = self.processes.get(target)
+        return process is not None and (target not in self.outbound or source.tunnels.get(target) is process)
 
     def at(self, delay: float, work: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self.now + delay, next(self._order), work))

@@ -52,9 +52,11 @@ class Disk:
 class Federation:
     """The parties of a world, each with its disk and its process."""
 
-    def __init__(self, count: int, seed: int, attempt: type[Attempt] = Attempt) -> None:
+    def __init__(
+        self, count: int, seed: int, attempt: type[Attempt] = Attempt, outbound: str | None = None
+    ) -> None:
         self.names = NAMES[:count]
-        self.world = World(self.names, seed)
+        self.world = World(self.names, seed, () if outbound is None else (outbound,))
         self.disks = {name: Disk() for name in self.names}
         self.interruptions: list[tuple[str, str, BaseException]] = []
         self._attempt = attempt
@@ -122,9 +124,12 @@ class Model(RuleBasedStateMachine):
 
     attempt: type[Attempt] = Attempt
 
+    outbound: str | None = None
+    """Who listens on nothing."""
+
     @initialize(count=st.integers(2, 4), seed=st.integers(0, 1 << 32))
     def begin(self, count: int, seed: int) -> None:
-        self.federation = Federation(count, seed, self.attempt)
+        self.federation = Federation(count, seed, self.attempt, self.outbound)
         self.world = self.federation.world
         self.calm = True
 
@@ -216,6 +221,13 @@ def explore(model: Callable[[], RuleBasedStateMachine], examples: int, steps: in
 
 def test_whatever_happens_all_runs_come_to_their_end() -> None:
     explore(Model, 15, 12, derandomize=True)
+
+
+def test_a_party_that_listens_on_nothing_comes_to_the_end_too() -> None:
+    class Outbound(Model):
+        outbound = NAMES[0]
+
+    explore(Outbound, 15, 12, derandomize=True)
 
 
 @pytest.mark.slow

@@ -48,6 +48,7 @@ __all__ = [
     "GREET",
     "POST",
     "SERVICE",
+    "TUNNEL",
     "channel_options",
     "grpc",
     "server_options",
@@ -58,6 +59,7 @@ SERVICE = "securefed.v1.Party"
 GREET = f"/{SERVICE}/Greet"
 POST = f"/{SERVICE}/Post"
 DELIVER = f"/{SERVICE}/Deliver"
+TUNNEL = f"/{SERVICE}/Tunnel"
 ERROR_KEY = "securefed-error"
 """Trailing metadata: the name of our error. It tells our refusal from a failure of the network."""
 
@@ -120,10 +122,13 @@ def translate(error: grpc.RpcError, peer: str, address: str) -> TransportError |
     if named is not None:
         return PeerRefused(f"{peer} refused: {details}", str(named))
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification Check failed" in details:
+        place = f"the machine at {address}" if address else f"the machine that connected as {peer}"
         return WrongCertificate(
-            f"the machine at {address} did not show {peer}'s certificate, or that certificate has expired; "
+            f"{place} did not show {peer}'s certificate, or that certificate has expired; "
             f"ask {peer} for its current certificate and compare fingerprints"
         )
+    if not address and error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return "it is not connected to this party"
     for said, word in REASONS.items():
         if said in details:
             return word

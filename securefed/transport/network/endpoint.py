@@ -19,11 +19,19 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from securefed.errors import SettingError
-from securefed.transport.identity import Identity, IdentityError, Peer, check_party_name, parse_address
+from securefed.transport.identity import (
+    NOT_LISTENING,
+    Identity,
+    IdentityError,
+    Peer,
+    check_party_name,
+    check_reachable,
+    parse_address,
+)
 from securefed.transport.link import Timer
 from securefed.transport.local import Program
 from securefed.transport.network.attempt import Attempt
-from securefed.transport.network.core import DELIVER, GREET, POST, grpc, server_options
+from securefed.transport.network.core import DELIVER, GREET, POST, TUNNEL, grpc, server_options
 from securefed.transport.network.errors import (
     WeakTransport,
 )
@@ -33,6 +41,7 @@ from securefed.transport.network.peer_channel import Line, connector
 from securefed.transport.network.rpc_handlers import Reception
 from securefed.transport.network.run import Driver, NetworkRun, Waiting
 from securefed.transport.network.tls_proxy import TlsProxy
+from securefed.transport.network.tunnel import MOST_TUNNELS, TunnelPort, TunnelSource
 
 __all__ = ["Endpoint", "run_network"]
 
@@ -45,7 +54,11 @@ HANDSHAKES = 4
 
 
 class Endpoint:
-    """A party's open port and its lines to peers. `listen` is HOST:PORT; port 0 takes a free one."""
+    """A party's open port and its lines to peers.
+
+    `listen` is HOST:PORT; port 0 takes a free one. With "none" no port is open to other machines, and this
+    party opens all connections itself (securefed.transport.network.tunnel).
+    """
 
     def __init__(
         self,
@@ -70,41 +83,61 @@ class Endpoint:
             raise SettingError("peers: two parties have the same certificate")
         identity.certificate.check_days()
         self._identity, self._log = identity, log
-        host, port = parse_address(listen)
+        check_reachable(self.name, listen, peers)
+        outbound = listen == NOT_LISTENING
+        host, port = ("127.0.0.1", 0) if outbound else parse_address(listen)
         room = HANDSHAKES * len(peers)  # they may all come at once, and from one machine
         self._door = TlsProxy(
             host,
             port,
             callers=self.limits.callers + room,
             callers_per_address=self.limits.callers_per_address + room,
-            connections=self.limits.connections * len(peers),
+            connections=(self.limits.connections + MOST_TUNNELS) * len(peers),
             handshake=self.timeouts.handshake,
             log=log,
         )
         self.address = f"[{host}]:{self._door.port}" if ":" in host else f"{host}:{self._door.port}"
-        self._reception = Reception(self.name, self._peers, self._door, self.timeouts, log, self._host)
+        self._ports = {
+            name: TunnelPort(self.timeouts, self._host)
+            for name, peer in self._peers.items()
+            if not peer.listens
+        }
+        self._reception = Reception(
+            self.name, self._peers, self._door, self.timeouts, log, self._host, self._ports
+        )
         self._register = self._reception.register
         try:
             self._server, inner_port = self._serve()
         except BaseException:
             self._door.close()
+            for tunnel_port in self._ports.values():
+                tunnel_port.close()
             raise
         self._inner_port = inner_port
         self._door.open(inner_port, self._host)
+        connectors = {
+            name: connector(name, peer, identity, self.limits, self._ports.get(name))
+            for name, peer in self._peers.items()
+        }
         self._lines = {
             name: Line(
                 name,
-                peer.address,
-                connector(name, peer, identity, self.limits),
+                peer.address if peer.listens else "",
+                connectors[name],
                 self.limits,
                 self.timeouts,
                 self._host,
             )
             for name, peer in self._peers.items()
         }
+        self._sources = [
+            TunnelSource(name, connect, self._door.port, self.timeouts, self._host, log)
+            for name, connect in connectors.items()
+            if outbound
+        ]
 
     def _serve(self) -> tuple[Any, int]:
-        workers = 4 * len(self._peers) + 4
+        workers = 4 * len(self._peers) + 4 + MOST_TUNNELS * len(self._ports)
         self._pool = _started_pool(workers)
         server = grpc.server(
             self._pool,
@@ -134,9 +167,13 @@ class Endpoint:
         return server, port
 
     def close(self) -> None:
+        for port in self._ports.values():
+            port.close()
         # Answers that are under way get out; no new call is taken.
         self._server.stop(GRACE).wait()
         self._pool.shutdown()
+        for source in self._sources:
+            source.close()
         self._door.close()
         # A stop that came while grpc began a call leaves one that nobody ends, and closing waits for it.
         closing = [threading.Thread(target=line.close, daemon=True) for line in self._lines.values()]
@@ -198,7 +235,7 @@ class Endpoint:
             done={*after, *self._register.done},
             host=self._host,
             arrivals=self._door.arrived,
-            addresses={name: peer.address for name, peer in self._peers.items()},
+            addresses={name: peer.address for name, peer in self._peers.items() if peer.listens},
             sizes=sizes,
         )
         self._register.begin(attempt)
@@ -232,6 +269,8 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
             return grpc.unary_unary_rpc_method_handler(post)
         if details.method == DELIVER:
             return grpc.stream_unary_rpc_method_handler(reception.deliver)
+        if details.method == TUNNEL:
+            return grpc.stream_stream_rpc_method_handler(reception.tunnel)
         return None
 
 

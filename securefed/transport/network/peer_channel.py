@@ -21,6 +21,7 @@ from securefed.transport.network.core import DELIVER, GREET, POST, channel_optio
 from securefed.transport.network.errors import Malformed, OtherRelease, PeerRefused, WrongCertificate
 from securefed.transport.network.host import Host
 from securefed.transport.network.limits import Limits, Timeouts
+from securefed.transport.network.tunnel import TunnelPort
 
 __all__ = ["Connect", "Line", "connector"]
 
@@ -33,8 +34,11 @@ Connect = Callable[[], Any]
 """A new channel, with a connection of its own."""
 
 
-def connector(name: str, peer: Peer, identity: Identity, limits: Limits) -> Connect:
+def connector(
+    name: str, peer: Peer, identity: Identity, limits: Limits, tunnels: TunnelPort | None = None
+) -> Connect:
     """Return a maker of connections to that peer alone, whatever answers at its address."""
+    address = peer.address if tunnels is None else tunnels.address
     credentials = grpc.ssl_channel_credentials(peer.anchor.pem, identity.key_pem(), identity.chain)
     certificate = peer.certificate
     # A pinned certificate is trusted as it is, whatever name it has; one from an authority has to be for this
@@ -43,9 +47,7 @@ def connector(name: str, peer: Peer, identity: Identity, limits: Limits) -> Conn
     options = channel_options(limits.wire_bytes, shown)
 
     def connect() -> Any:
-        return grpc.secure_channel(
-            peer.address, credentials, options, compression=grpc.Compression.NoCompression
-        )
+        return grpc.secure_channel(address, credentials, options, compression=grpc.Compression.NoCompression)
 
     return connect
 

@@ -14,6 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from securefed.errors import plain_text
@@ -35,6 +36,7 @@ from securefed.transport.network.host import Host
 from securefed.transport.network.inbox import Parcel
 from securefed.transport.network.limits import Timeouts
 from securefed.transport.network.tls_proxy import TlsProxy
+from securefed.transport.network.tunnel import MOST_TUNNELS, TunnelPort
 
 __all__ = ["Reception"]
 
@@ -64,10 +66,12 @@ class Reception:
         timeouts: Timeouts,
         log: logging.Logger,
         host: Host,
+        tunnels: Mapping[str, TunnelPort] = MappingProxyType({}),
     ) -> None:
         self.name, self.timeouts = name, timeouts
         self.register = Register(name)
         self._peers, self._door, self._log, self._host = peers, door, log, host
+        self._tunnels = tunnels
         self._shown: dict[bytes, str] = {}
         self._lock = threading.Lock()
         self._deliveries = dict.fromkeys(peers, 0)
@@ -109,6 +113,17 @@ class Reception:
             return codec.decode_chunk(first) if first is not None else b"", map(codec.decode_chunk, stream)
 
         return self._receive(context, opened, 0.0)
+
+    def tunnel(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """Carry a connection to a caller that listens on nothing."""
+        caller = self._caller(context)
+        port = self._tunnels.get(caller)
+        if port is None:
+            text = f'{caller} listens on nothing; its address at {self.name} has to be "none"'
+            self._refuse(context, caller, grpc.StatusCode.FAILED_PRECONDITION, SettingsDiffer(text))
+        if port.open >= MOST_TUNNELS:
+            _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{caller} opens too many tunnels")
+        yield from port.carry(frames, context.is_active)
 
     def _receive(self, context: Any, opened: Opened, lost: float) -> bytes:
         caller = self._caller(context)

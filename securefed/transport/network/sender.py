@@ -202,7 +202,7 @@ class Sender:
 
         call.add_done_callback(wake)
         moved, first = self._host.now(), other.arrived
-        seen = first
+        seen, reported = first, False
         try:
             while True:
                 with attempt.changed:
@@ -212,7 +212,10 @@ class Sender:
                     if self._stopped:
                         return "the attempt is over"
                     if other.arrived != seen or other.holding:
-                        seen, moved = other.arrived, self._host.now()
+                        # The first report may tell of bytes that came before this try.
+                        if reported or other.holding:
+                            moved = self._host.now()
+                        seen, reported = other.arrived, True
                     self.under_way = (min(size, seen - first), size)
                 self._line.greet(attempt)
                 still = self._host.now() - moved

@@ -1,0 +1,185 @@
+"""A party that listens on nothing: its peers reach it through calls that it opened."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from securefed.errors import SettingError
+from securefed.transport import Link
+from securefed.transport.network import Endpoint, Peer, PeerLost, Timeouts
+from securefed.transport.network.host import Host
+from securefed.transport.network.tunnel import TunnelPort
+from tests.transport.network import (
+    IDENTITIES,
+    QUICK,
+    Proxy,
+    Town,
+    outcome,
+    result,
+    wait_until,
+)
+from tests.transport.test_network import idle, ring
+from tests.transport.test_network_processes import Group, expected
+
+NAMES = ("bank", "shop", "mill")
+
+
+def outbound_town(*names: str, through: Mapping[tuple[str, str], str] | None = None, **given: Any) -> Town:
+    """The first one listens on nothing."""
+    town = Town(*names, through=through, **given)
+    town.addresses[names[0]] = "none"
+    return town
+
+
+def test_three_parties_of_which_one_listens_on_nothing() -> None:
+    town = outbound_town(*NAMES)
+    found = town.run(dict.fromkeys(NAMES, ring(5, 200_000)))
+    outcomes = {result(each).outcome for each in found.values()}
+    assert outcomes == {2 * 200_000 * sum(range(1, 6))}
+    for each in found.values():
+        path = result(each).link.path
+        assert path.computation + path.communication == path.total
+
+
+def test_no_port_of_the_party_can_be_reached_from_elsewhere() -> None:
+    with outbound_town(*NAMES).endpoint("bank") as endpoint:
+        assert endpoint.address.startswith("127.0.0.1:")
+
+
+def test_two_parties_that_both_listen_on_nothing_are_refused() -> None:
+    peer = Peer("none", IDENTITIES["shop"].certificate)
+    with pytest.raises(SettingError, match=r"bank and shop both listen on nothing.*one of the two needs"):
+        Endpoint(IDENTITIES["bank"], listen="none", peers={"shop": peer})
+
+
+def test_a_party_that_never_connects_is_named_without_an_address() -> None:
+    town = outbound_town("bank", "shop", timeouts=Timeouts(**{**vars(QUICK), "join": 1.0}))
+    with pytest.raises(PeerLost, match=r"^bank \(it is not connected to this party\) could not be reached"):
+        town.alone("shop", idle)
+
+
+def test_a_peer_that_has_an_address_of_it_says_what_to_change(caplog: pytest.LogCaptureFixture) -> None:
+    town = outbound_town("bank", "shop", timeouts=Timeouts(**{**vars(QUICK), "join": 1.0, "patience": 1.0}))
+    town.reach("shop", "bank", "127.0.0.1:9")
+    found = town.run({"bank": ring(1, 10), "shop": ring(1, 10)})
+    assert any("bank at 127.0.0.1:9" in str(each) for each in found.values())
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert lines.count('shop refused: bank listens on nothing; its address at shop has to be "none"') == 1
+
+
+def slow_ring(rounds: int) -> Callable[[Link], Any]:
+    """Rounds of about 40 ms."""
+
+    async def program(link: Link) -> int:
+        for turn in range(rounds):
+            link.send(link.peers[0], "number", bytes(1000), round=turn)
+            await link.receive("number", link.peers[0], round=turn)
+            time.sleep(0.04)
+        return rounds
+
+    return program
+
+
+def test_a_connection_that_is_cut_is_opened_again() -> None:
+    town = outbound_town("bank", "shop")
+    cut = threading.Event()
+
+    def spoil(direction: str, before: int, data: bytes) -> bytes | None:
+        return None if cut.is_set() else data
+
+    with Proxy(town.addresses["shop"], spoil) as proxy:
+        town.reach("bank", "shop", proxy.address)
+        runs = {name: town.start(name, slow_ring(100)) for name in ("bank", "shop")}
+        for _ in range(3):
+            time.sleep(0.7)
+            before = proxy.connections
+            cut.set()
+            time.sleep(0.2)
+            assert not runs["bank"].done()
+            cut.clear()
+        wait_until(lambda: proxy.connections > before)
+        found = {name: outcome(future) for name, future in runs.items()}
+    assert {result(each).outcome for each in found.values()} == {100}
+
+
+def test_a_silent_connection_is_replaced_within_half_of_the_patience() -> None:
+    """Nothing comes through any more, and nobody is told: as behind a router that forgot the connection."""
+    town = outbound_town("bank", "shop")
+    relay, silent = threading.local(), threading.Event()
+    dead: list[str] = []
+
+    def spoil(direction: str, before: int, data: bytes) -> bytes | None:
+        if silent.is_set() and not hasattr(relay, "dead"):
+            relay.dead = True
+            dead.append(direction)
+        return b"" if hasattr(relay, "dead") else data
+
+    with Proxy(town.addresses["shop"], spoil) as proxy:
+        town.reach("bank", "shop", proxy.address)
+        runs = {name: town.start(name, slow_ring(50)) for name in ("bank", "shop")}
+        time.sleep(1.0)
+        silent.set()
+        time.sleep(1.0)
+        assert len(dead) >= 4  # both ways of greetings and of messages
+        assert not runs["bank"].done()
+        silent.clear()
+        begun = time.monotonic()
+        found = {name: outcome(future) for name, future in runs.items()}
+    assert time.monotonic() - begun < QUICK.patience
+    assert {result(each).outcome for each in found.values()} == {50}
+
+
+def test_a_newer_spare_ends_the_one_before() -> None:
+    """A party that died without notice left one behind."""
+    port = TunnelPort(QUICK, Host())
+    first, second = port.carry(iter(()), lambda: True), port.carry(iter(()), lambda: True)
+    assert next(first) == b""
+    assert next(second) == b""
+    assert next(first, None) is None
+    assert port.open == 1
+    second.close()  # type: ignore[attr-defined]
+    assert port.open == 0
+    port.close()
+
+
+def test_a_tunnel_carries_bytes_both_ways_and_ends_with_the_connection() -> None:
+    port, held = TunnelPort(QUICK, Host()), threading.Event()
+
+    def frames() -> Iterator[bytes]:
+        yield b"answer"
+        held.wait(10)
+
+    host, _, number = port.address.partition(":")
+    with socket.create_connection((host, int(number))) as caller:
+        tunnel = port.carry(frames(), lambda: True)
+        caller.sendall(b"question")
+        assert next(frame for frame in tunnel if frame) == b"question"
+        assert caller.recv(100) == b"answer"
+    assert next((frame for frame in tunnel if frame), None) is None
+    held.set()
+    port.close()
+
+
+@pytest.mark.slow
+def test_processes_of_which_one_listens_on_nothing_survive_kills(tmp_path: Path) -> None:
+    addresses = dict(Town(*NAMES).addresses) | {"bank": "none"}
+    group = Group(tmp_path, NAMES, addresses=addresses, rounds=40, size=50_000, work=0.05)
+    try:
+        group.start()
+        for victim in ("bank", "shop", "bank"):
+            before = group.rounds("mill")
+            wait_until(lambda: group.rounds("mill") >= before + 4, 60)  # noqa: B023
+            group.kill(victim)
+            group.start(victim)
+        found = group.outcomes(120)
+    finally:
+        group.end()
+    assert {name: run["state"] for name, run in found.items()} == expected(NAMES, 40, 50_000)
+    assert all(run["began"] >= 4 for run in found.values())
