@@ -26,9 +26,11 @@ from securefed.settings.describe import party_toml
 from securefed.transport.identity import (
     CERTIFICATE_FILE,
     KEY_FILE,
+    NOT_LISTENING,
     SEALED_KEY_FILE,
     Certificate,
     Identity,
+    check_listen,
     check_party_name,
     finish_renewal,
     parse_address,
@@ -77,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--key-bits", type=int, default=3072, help="of that key, if Paillier; default %(default)s"
     )
-    parser.add_argument("--listen", default="0.0.0.0:7001", help="HOST:PORT to wait at; default %(default)s")
+    parser.add_argument(
+        "--listen", default="0.0.0.0:7001", help='HOST:PORT to wait at, or "none"; default %(default)s'
+    )
     parser.add_argument("--days", type=int, default=825, help="that the certificate is valid; default 825")
     parser.add_argument(
         "--renew", choices=("tls", *kept_kinds(), "passphrase"), help="replace this in an existing folder"
@@ -166,7 +170,7 @@ def make_party_folder(
 
     `schemes`: kinds of encryption keys to make, for runs that reveal own gradients.
     """
-    parse_address(listen)
+    check_listen(listen)
     if (folder / PARTY_FILE).exists():
         raise SettingError(f"{folder} holds a party already ({PARTY_FILE}); --renew replaces single keys")
     make_folder(folder, private=True)
@@ -254,13 +258,16 @@ def _show(folder: Path, terminal: Terminal, json_file: Path | None) -> int:
 
 
 def _tell(folder: Path, identity: Identity, listen: str, terminal: Terminal) -> None:
-    port = parse_address(listen)[1]
     name = identity.name
     terminal.result(f"{folder} is the party {name}.")
     terminal.result("")
     terminal.result("Send to the other organisations:", colour="green")
     terminal.result(f"  {folder / CERTIFICATE_FILE}    they save it as peers/{name}.pem")
-    terminal.result(f"  the address where they reach this machine, HOST:{port}")
+    if listen == NOT_LISTENING:
+        terminal.result('  that their address of this party is "none": it connects to them')
+    else:
+        port = parse_address(listen)[1]
+        terminal.result(f"  the address where they reach this machine, HOST:{port}")
     terminal.result("  by telephone, to compare, the certificate's fingerprint:")
     terminal.result(f"  SHA-256 {identity.certificate.fingerprint}")
     terminal.result("")

@@ -36,7 +36,7 @@ from securefed.process.own_data import check_labels, prepare_columns, row_number
 from securefed.process.shards import read_shard
 from securefed.report.rundir import RunDirectory
 from securefed.settings.party import PartyFile, read_party_file, settings_problems
-from securefed.transport.identity import Certificate, parse_address
+from securefed.transport.identity import NOT_LISTENING, Certificate, parse_address
 
 __all__ = ["GOOD", "NOTE", "PROBLEM", "Check", "check_party"]
 
@@ -242,19 +242,29 @@ def _check_certificates(found: _List, party: PartyFile, keys: PartyKeys | None, 
 
 
 def _check_network(found: _List, party: PartyFile) -> None:
-    host, port = parse_address(party.own.listen)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.create_server((host, port), family=family):
-            found.good("port", f"{party.own.listen} is free")
-    except OSError as error:
-        found.problem("port", f"listen: {party.own.listen} cannot be used: {error.strerror or error}")
+    if party.own.listen == NOT_LISTENING:
+        found.good("port", "none: this party opens all connections itself")
+    else:
+        _check_port(found, party.own.listen)
     for name, peer in party.peers.items():
+        if not peer.listens:
+            found.good(f"address of {name}", f"none: {name} connects to this party")
+            continue
         host, port = parse_address(peer.address)
         try:
             socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             found.problem(f"address of {name}", f"{host}: {error.strerror or error}")
+
+
+def _check_port(found: _List, listen: str) -> None:
+    host, port = parse_address(listen)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.create_server((host, port), family=family):
+            found.good("port", f"{listen} is free")
+    except OSError as error:
+        found.problem("port", f"listen: {listen} cannot be used: {error.strerror or error}")
 
 
 def _check_machine(found: _List, party: PartyFile) -> None:

@@ -40,7 +40,13 @@ from securefed.settings.declare import (
 )
 from securefed.settings.objectives import Labels
 from securefed.settings.run import RunSettings
-from securefed.transport.identity import Certificate, Peer, check_party_name, parse_address
+from securefed.transport.identity import (
+    Certificate,
+    Peer,
+    check_listen,
+    check_party_name,
+    check_reachable,
+)
 
 __all__ = ["DataSettings", "OwnSettings", "PartyFile", "read_party_file", "settings_problems"]
 
@@ -56,11 +62,6 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
     return check_names(name, value)
 
 
-def _address(name: str, value: Any) -> Any:
-    parse_address(value)
-    return value
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class OwnSettings(Declared):
     """[party]: this party's own business."""
@@ -73,8 +74,8 @@ class OwnSettings(Declared):
     role: str = setting("data", choice(("data", "key-holder")), '"data" or "key-holder".')
     listen: str = setting(
         "0.0.0.0:7001",
-        _address,
-        "Where this party waits for the others: one TCP port, mutual TLS.",
+        lambda name, value: check_listen(value),
+        'Where this party waits for the others: one TCP port, mutual TLS. "none": it opens all connections.',
     )
     metrics: str | None = setting(
         None,
@@ -242,6 +243,7 @@ class PartyFile:
         peers = _peers(path, table.get("peers", {}), own, shared)
         made = cls(path, own, shared, data, peers)
         made._check()
+        check_reachable(own.name, own.listen, peers)
         return made
 
     def _check(self) -> None:
@@ -300,7 +302,7 @@ def _peer(path: Path, name: str, table: Any) -> Peer:
     check_keys(where, table, ("address", "certificate", "authority"))
     given = {key: check_text(f"{where}: {key}", value) for key, value in table.items()}
     if "address" not in given:
-        raise SettingError(f"{where}: address is missing")
+        raise SettingError(f'{where}: address is missing ("none" if {name} listens on nothing)')
     try:
         pinned = {
             key: Certificate.read(path.parent / given[key])

@@ -47,6 +47,7 @@ __all__ = [
     "Identity",
     "IdentityError",
     "Peer",
+    "check_listen",
     "check_party_name",
     "check_reachable",
     "finish_renewal",
@@ -102,6 +103,13 @@ def parse_address(address: object) -> tuple[str, int]:
     if not colon or not (bracketed or plain) or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise SettingError(f"address: {address!r} given, HOST:PORT is allowed (an IPv6 host in brackets)")
     return (host[1:-1] if bracketed else host), int(port)
+
+
+def check_listen(address: object) -> str:
+    """Return where a party waits for others: HOST:PORT, or "none"."""
+    if address != NOT_LISTENING:
+        parse_address(address)
+    return str(address)
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,7 +15,7 @@ from securefed.errors import SettingError
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrtParties
 from securefed.settings import LinearSettings, TransferSettings
 from securefed.settings.describe import party_toml
-from securefed.settings.party import read_party_file
+from securefed.settings.party import read_party_file, settings_problems
 from securefed.settings.run import RunSettings, run_settings
 from securefed.transport.identity import Identity
 
@@ -148,6 +148,15 @@ def test_a_mistake_is_one_line_that_names_the_file(case: str, folder: Path) -> N
     text = str(caught.value)
     assert said in text and "\n" not in text
     assert text.startswith(str(folder / "party.toml"))
+
+
+def test_two_parties_that_listen_on_nothing_are_one_line(folder: Path) -> None:
+    outbound = GOOD.replace('listen = "127.0.0.1:7001"', 'listen = "none"')
+    assert read(folder, outbound).own.listen == "none"
+    with pytest.raises(SettingError, match="bank and shop both listen on nothing") as caught:
+        read(folder, outbound.replace('"shop.example:7001"', '"none"'))
+    assert "\n" not in str(caught.value)
+    assert settings_problems(folder / "party.toml") == [str(caught.value).partition(": ")[2]]
 
 
 def test_a_missing_file_says_who_makes_one(tmp_path: Path) -> None:

@@ -97,6 +97,8 @@ class Endpoint:
             log=log,
         )
         self.address = f"[{host}]:{self._door.port}" if ":" in host else f"{host}:{self._door.port}"
+        if outbound:
+            self.address = "nothing"
         self._ports = {
             name: TunnelPort(self.timeouts, self._host)
             for name, peer in self._peers.items()
