@@ -46,6 +46,7 @@ from securefed.transport.identity import (
     check_listen,
     check_party_name,
     check_reachable,
+    parse_address,
 )
 
 __all__ = ["DataSettings", "OwnSettings", "PartyFile", "read_party_file", "settings_problems"]
@@ -60,6 +61,11 @@ def _text(name: str, value: Any) -> str:
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
     return check_names(name, value)
+
+
+def _address(name: str, value: Any) -> Any:
+    parse_address(value)
+    return value
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
