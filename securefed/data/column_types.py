@@ -10,7 +10,7 @@ the messages, the settings and the fitted columns all look here.
 | words  | anything else                            | one-hot columns                        |
 
 To add a type, write its parser and its parts in a module (`dates.py` is the example) and add one entry to
-`TYPES`.
+`TYPES`; from outside the package, `register` it (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -24,8 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.data import dates
+from securefed.errors import SettingError
 
-__all__ = ["TYPES", "ColumnType", "Reading", "all_forms", "column_type", "part_type", "type_of_form"]
+__all__ = [
+    "TYPES",
+    "ColumnType",
+    "Reading",
+    "all_forms",
+    "column_type",
+    "part_type",
+    "register",
+    "type_of_form",
+]
 
 
 @dataclass(frozen=True)
@@ -144,6 +154,13 @@ TYPES: list[ColumnType] = [
     ColumnType("words", "words", "U", (Reading("words", str),), convert=str, array=_words),
 ]
 """In the order in which a column is tried; words take everything."""
+
+
+def register(entry: ColumnType) -> None:
+    """Make a type of column known. It is tried after the others, and before words."""
+    if any(each.name == entry.name or each.numpy_kind == entry.numpy_kind for each in TYPES):
+        raise SettingError(f"column type: {entry.name!r} given, and there is one of that name or numpy kind")
+    TYPES.insert(len(TYPES) - 1, entry)
 
 
 def column_type(values: NDArray[Any]) -> ColumnType:

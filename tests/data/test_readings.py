@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,6 @@ import numpy as np
 import pytest
 
 from securefed import DataError, GeneralisedLinear, Party, Plain, SettingError
-from securefed.data import column_types
-from securefed.data.column_types import TYPES, ColumnType, Reading
 from securefed.data.columns import Columns
 from securefed.data.policy import Policy
 from securefed.data.preparation import prepare, prepared
@@ -197,45 +193,3 @@ def test_files_in_and_predictions_out(tmp_path: Path) -> None:
         Party("bank", write(tmp_path, "id,y\n7,\n", "new-bank.csv"), ids="id"),
     ]
     assert model.predict(new).tolist() in (["yes"], ["no"])
-
-
-@pytest.fixture
-def percentages() -> Iterator[None]:
-    """A further type of column: one entry."""
-
-    def parse(text: str) -> float | None:
-        return float(text[:-1]) / 100 if re.fullmatch(r"\d+(\.\d+)?%", text) else None
-
-    def complex_array(values: list[Any]) -> Any:
-        return np.array([complex(np.nan) if each is None else complex(each) for each in values])
-
-    entry = ColumnType(
-        "percentage",
-        "percentages",
-        "c",
-        (Reading("percentage", parse),),
-        array=complex_array,
-        example="12.5%",
-        forms={"share": ("share",)},
-        part=lambda values, part, reference: values.real,
-        reference=lambda values: 0.0,
-    )
-    TYPES.insert(0, entry)
-    yield
-    TYPES.remove(entry)
-    assert column_types.TYPES is TYPES
-
-
-@pytest.mark.usefixtures("percentages")
-def test_a_type_of_column_is_one_entry(tmp_path: Path) -> None:
-    way: dict[str, Any] = {"dates": {"rate": "share"}}
-    rows = rows_of(tmp_path, "rate,x\n12.5%,1\n50%,2\n", **way)
-    columns, numbers = prepare(rows, ["rate", "x"], standardise=False)
-    assert columns.names == ["rate.share", "x"] and numbers.tolist() == [[0.125, 1], [0.5, 2]]
-    assert Columns.from_arrays(columns.to_arrays()).kinds == {"rate": "percentage", "x": "number"}
-    with pytest.raises(
-        DataError, match=r"holds percentages, but 1 field is not \('x' in row 5\); write .* 12.5%"
-    ):
-        prepare(rows_of(tmp_path, "rate\n1%\n2%\n3%\n4%\nx\n", **way), ["rate"])
-    with pytest.raises(DataError, match=r"say dates = { rate = 'share' }"):
-        prepare(rows_of(tmp_path, "rate\n1%\n"), ["rate"])
