@@ -25,6 +25,7 @@ from research.data.vertical import TransferData
 from research.transfer_plain import PlainTransfer
 from securefed import Party
 from securefed.assembly import TransferAssembly
+from securefed.assembly.base import TrainingRows
 from securefed.crypto import shares
 from securefed.crypto.shares import Share
 from securefed.protocols.agreement import Member
@@ -132,7 +133,8 @@ class BlindTransfer:
         data = self._data
         given = (data.b, data.rows_b, None) if name == "B" else (data.a, data.rows_a, data.signs)
         features, rows, signs = given
-        party = self.assembly.blind_party(self.agreement, features, rows, self._labelled, signs, context)
+        own = TrainingRows(features, signs, rows, self._labelled)
+        party = self.assembly.blind_party(self.agreement, own, context)
         self._parties[name] = party
         return party.run
 

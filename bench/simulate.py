@@ -21,7 +21,7 @@ from research.attacks.transfer import labels_by_fitting, layers
 from research.attacks.views import View, Watched
 from research.data.vertical import TransferData, VerticalData
 from securefed.assembly import LinearAssembly, TransferAssembly
-from securefed.assembly.base import KEY_HOLDER
+from securefed.assembly.base import KEY_HOLDER, TrainingRows
 from securefed.crypto import KeyHolder, Mapper, generate, key_kind, protects
 from securefed.engine import get_engine
 from securefed.models import HiddenLayer, LocalModel
@@ -109,8 +109,8 @@ class Transfer:
         }
         labelled = np.ones(len(shared), dtype=bool)
         self.sides = {
-            "B": assembly.side(layers["B"], b.features, rows_b, labelled, None),
-            "A": assembly.side(layers["A"], a.features, rows_a, labelled, signs),
+            "B": assembly.side(layers["B"], TrainingRows(b.features, None, rows_b, labelled)),
+            "A": assembly.side(layers["A"], TrainingRows(a.features, signs, rows_a, labelled)),
         }
         self.layers: dict[str, HiddenLayer] = layers
         members = tuple(assembly.member(name, layer) for name, layer in layers.items())
@@ -209,9 +209,8 @@ class Linear:
         if name == KEY_HOLDER:
             return self.assembly.key_holder(self.agreement, context).run
         targets = self._signs if name == self.agreement.label_party else None
-        return self.assembly.party(
-            self.agreement, name, self.models[name], self._columns[name], targets, context
-        ).run
+        data = TrainingRows.whole(self._columns[name], targets)
+        return self.assembly.program(self.agreement, name, self.models[name], data, context).run
 
     def programs(self, context: Callable[[str], PartyContext]) -> dict[str, Program]:
         names = [*self.agreement.names, *([] if self.agreement.mutual else [KEY_HOLDER])]

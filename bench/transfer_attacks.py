@@ -37,6 +37,7 @@ from research.attacks.transfer import (
 )
 from research.attacks.views import plain_values
 from securefed.assembly import TransferAssembly
+from securefed.assembly.base import TrainingRows
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.shares import size_in_bytes
 from securefed.protocols.agreement import Member
@@ -206,7 +207,7 @@ def _blind_pass(rows: int, rounds: int, variant: str, seed: int) -> _Pass:
         assembly = TransferAssembly(assembly.settings, CLEAR)
     tables = (("B", joined[:, 15:], None), ("A", joined[:, :15], labels))
     programs = {
-        name: assembly.blind_party(agreement, columns, shared, labelled, known, PartyContext())
+        name: assembly.blind_party(agreement, TrainingRows(columns, known, shared, labelled), PartyContext())
         for name, columns, known in tables
     }
     seen: dict[str, bytes] = {}

@@ -15,7 +15,6 @@ from securefed.api.result import RunResult, by_id
 from securefed.api.simulated import Simulated
 from securefed.assembly import assembly_of
 from securefed.assembly.base import Model, Part
-from securefed.assembly.prediction import prediction_program
 from securefed.crypto import KeyHolder
 from securefed.errors import DataError, SettingError
 from securefed.labels.label_model import LabelModel
@@ -157,8 +156,7 @@ class Predictor(Simulated):
             self._holders = self._keys(settings, agreement, self._fitting_holders(agreement))
             everybody = [*agreement.names, *([] if agreement.key_holder is None else [agreement.key_holder])]
             programs = {
-                name: prediction_program(
-                    assembly,
+                name: assembly.prediction_program(
                     agreement,
                     name,
                     self._parts.get(name),

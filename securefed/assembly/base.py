@@ -10,12 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.checks import check_choice
+from securefed.crypto import KeyHolder, Mapper
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.errors import DataError, SettingError
 from securefed.models import HiddenLayer, LocalModel
@@ -24,9 +25,13 @@ from securefed.protocols.blind.scoring import ModelPart, ScorePlan
 from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.objectives import Objective
 from securefed.protocols.objectives import register as register_objective
+from securefed.protocols.schedules import Batches, LearningRate
+from securefed.protocols.scoring.blur import ScoreGuard
+from securefed.protocols.scoring.prediction_run import blind_program, predict_programs
 from securefed.protocols.scoring.scorers import Scorer
 from securefed.settings.objectives import ObjectiveSettings, register_settings
-from securefed.settings.protection import ByGradient, Protection
+from securefed.settings.protection import ByGradient
+from securefed.transport import Program
 
 __all__ = [
     "ASSEMBLIES",
@@ -37,6 +42,7 @@ __all__ = [
     "Model",
     "Part",
     "Trained",
+    "TrainingRows",
     "assembly_of",
     "register",
     "unfit",
@@ -50,8 +56,22 @@ S = TypeVar("S", bound=ObjectiveSettings)
 KEY_HOLDER = "key-holder"
 HELPER = "helper"
 """The party without data of a simulated run: it holds the key, or the second shares of a blind run."""
-SMALL = 1e-3
-"""A rate that moves nothing far."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """A party's columns and targets, of which `rows` are the common ones, in the agreed order."""
+
+    features: Array
+    targets: Array | None
+    rows: NDArray[np.intp]
+    labelled: NDArray[np.bool_]
+    """Which of the common rows have labels."""
+
+    @classmethod
+    def whole(cls, features: Array, targets: Array | None) -> Self:
+        """All rows are common, and have labels."""
+        return cls(features, targets, np.arange(len(features)), np.ones(len(features), dtype=np.bool_))
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,40 +124,51 @@ class Assembly(ABC, Generic[S]):
     def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
         """Return what all parties run by. `held` of the common `rows` are held out."""
 
+    def agreed(
+        self, members: tuple[Member, ...], rate: LearningRate, batches: Batches, held: int, **more: Any
+    ) -> Agreement:
+        """Return an agreement with what every objective has, and `more`."""
+        settings = self.settings
+        return Agreement(
+            settings.objective,
+            settings.scheme,
+            members,
+            settings.algorithm,
+            rate,
+            batches,
+            settings.stopping(),
+            holdout=held,
+            evaluate_every=settings.monitoring.every,
+            score_precision=settings.option("score_precision"),
+            allow_determined=settings.option("allow_determined"),
+            reveal=settings.protection.reveal,
+            **more,
+        )
+
     @abstractmethod
     def program(
-        self,
-        agreement: Agreement,
-        name: str,
-        model: Model,
-        features: Array,
-        targets: Array | None,
-        rows: NDArray[np.intp],
-        labelled: NDArray[np.bool_],
-        context: PartyContext,
+        self, agreement: Agreement, name: str, model: Model, data: TrainingRows, context: PartyContext
     ) -> PartyLoop:
-        """Return a party's program.
-
-        `rows` of the features and targets are the common ones, in the agreed order: all of them where
-        everybody has the same people. `labelled` says which of them have labels.
-        """
+        """Return a party's program."""
 
     def key_holder(self, agreement: Agreement, context: PartyContext) -> PartyLoop:
         """Return the program of the party without data: a helper, or a key-holder."""
         raise SettingError(f"objective: {agreement.objective!r} has no party without data")
+
+    @property
+    def rehearsed_rate(self) -> Any:
+        """The learning rate of a rehearsal: one that moves nothing far."""
+        return 1e-3
 
     def rehearsed(self) -> S:
         """Return settings for random columns and fake keys that change nothing of what is sent.
 
         A rate was chosen for the real columns. What the ledger would refuse, a plan says by itself.
         """
-        return replace(self.settings, learning_rate=SMALL, protection=self._permissive())
-
-    def _permissive(self) -> Protection:
         protection = self.settings.protection
-        if not isinstance(protection, ByGradient):
-            return protection
-        return replace(protection, allow_determined=True)
+        if isinstance(protection, ByGradient):
+            protection = replace(protection, allow_determined=True)
+        return replace(self.settings, learning_rate=self.rehearsed_rate, protection=protection)
 
     # What is kept
 
@@ -183,6 +214,41 @@ class Assembly(ABC, Generic[S]):
         members = tuple(Member(name, 1, settings.blind) for name in parties)
         agreement = type(self)(settings).agreement(members, 1, outputs)
         return replace(agreement, key_holder=key_holder)
+
+    def prediction_program(
+        self,
+        agreement: Agreement,
+        name: str,
+        part: Part | None,
+        features: Array | None,
+        rows: int,
+        holder: KeyHolder | None,
+        mapper: Mapper,
+        guard: ScoreGuard | None,
+    ) -> Program:
+        """Return one party's program of a run that only predicts.
+
+        Parameters
+        ----------
+        part : the party's part of the model; None at a key-holder.
+        features : the columns of the rows, as `scored` gives them; None at a party that needs none.
+        rows : how many rows are scored.
+        guard : of a party that is scored.
+        """
+        if isinstance(part, ModelPart):
+            if features is None and name == agreement.label_party:
+                features = np.zeros((rows, 1))  # in transfer learning their number is all that counts
+            return blind_program(agreement, part, features, rows, self.scheme, mapper, guard)
+        programs = predict_programs(
+            agreement,
+            {} if part is None else {name: part},
+            {} if features is None else {name: features},
+            {} if holder is None else {name: holder},
+            mapper,
+            {} if guard is None else {name: guard},
+            rows,
+        )
+        return programs[name]
 
 
 ASSEMBLIES: dict[str, type[Assembly[Any]]] = {}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.base import Assembly, Model, Trained
+from securefed.assembly.base import Assembly, Model, Trained, TrainingRows
 from securefed.data.labels import binary_labels, check_known, missing_labels
 from securefed.data.storage import take_rows
 from securefed.errors import DataError, SettingError
@@ -185,7 +185,8 @@ def build(
     if everybody:
         learning = np.arange(len(learning))
     wanted = labelled if again else labelled[kept]
-    program = assembly.program(agreement, name, model, columns, aimed, learning, wanted, context)
+    training = TrainingRows(columns, aimed, learning, wanted)
+    program = assembly.program(agreement, name, model, training, context)
     return Trained(program, model), measured
 
 

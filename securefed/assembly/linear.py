@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed import models
-from securefed.assembly.base import HELPER, KEY_HOLDER, SMALL, Assembly, Model, Part, Trained, unfit
+from securefed.assembly.base import HELPER, KEY_HOLDER, Assembly, Model, Part, Trained, TrainingRows, unfit
 from securefed.checks import check_choice
 from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, SettingError
@@ -19,7 +18,7 @@ from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind.linear import BlindHelper, BlindParty
 from securefed.protocols.blind.scoring import ModelPart
-from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop
+from securefed.protocols.loop import PartyContext
 from securefed.protocols.own_gradient.sides import LinearSide
 from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty
 from securefed.protocols.schedules import Automatic, Batches, Constant, LearningRate, as_learning_rate
@@ -42,11 +41,11 @@ class LinearAssembly(Assembly[LinearSettings]):
     settings_class = LinearSettings
     estimator = "generalised-linear"
 
-    def rehearsed(self) -> LinearSettings:
-        """With automatic steps, where there are such: they take products of their own."""
-        settings = self.settings
-        linear = settings.option("local_model") == "linear" and settings.by_gradient
-        return replace(settings, learning_rate="auto" if linear else SMALL, protection=self._permissive())
+    @property
+    def rehearsed_rate(self) -> Any:
+        """Automatic steps, where there are such: they take products of their own."""
+        linear = self.settings.option("local_model") == "linear" and self.settings.by_gradient
+        return "auto" if linear else super().rehearsed_rate
 
     def model(
         self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None
@@ -99,26 +98,18 @@ class LinearAssembly(Assembly[LinearSettings]):
         else:
             batches = settings.batches(rows - held)
         loss, blind = settings.loss_function, settings.blind
-        return Agreement(
-            objective=settings.objective,
-            scheme=settings.scheme,
-            members=members,
-            algorithm=settings.algorithm,
-            learning_rate=self._rate(members, batches),
-            batches=batches,
-            stopping=settings.stopping(),
+        return self.agreed(
+            members,
+            self._rate(members, batches),
+            batches,
+            held,
             width=outputs,
-            holdout=held,
             exchange=settings.option("exchange"),
             key_holder=None if len(members) == 2 else HELPER if blind else KEY_HOLDER,
-            evaluate_every=settings.monitoring.every,
-            score_precision=settings.option("score_precision"),
             exact=settings.exact,
-            allow_determined=settings.option("allow_determined"),
             value_bits=0 if blind or settings.exact else self._value_bits(),
             dp_noise=settings.option("dp_noise"),
             label_change=2.0 * abs(loss.label_weight) if loss.binary else 0.0,
-            reveal=settings.protection.reveal,
             release=bool(settings.option("release")),
             trusted=settings.option("release") == "trusted",
             details=(
@@ -165,30 +156,11 @@ class LinearAssembly(Assembly[LinearSettings]):
         return table
 
     def program(
-        self,
-        agreement: Agreement,
-        name: str,
-        model: Model,
-        features: Array,
-        targets: Array | None,
-        rows: NDArray[np.intp],
-        labelled: NDArray[np.bool_],
-        context: PartyContext,
-    ) -> PartyLoop:
+        self, agreement: Agreement, name: str, model: Model, data: TrainingRows, context: PartyContext
+    ) -> DataParty | BlindParty:
         if isinstance(model, HiddenLayer):
             raise unfit(model, agreement.objective)
-        return self.party(agreement, name, model, features, targets, context)
-
-    def party(
-        self,
-        agreement: Agreement,
-        name: str,
-        model: LocalModel,
-        features: Array,
-        targets: Array | None,
-        context: PartyContext,
-    ) -> DataParty | BlindParty:
-        """Return one party's program."""
+        features, targets = data.features, data.targets
         settings, last = self.settings, name == agreement.label_party
         if last and targets is None:
             raise DataError(f"{name}: the label party has no labels")
@@ -200,18 +172,9 @@ class LinearAssembly(Assembly[LinearSettings]):
             raise DataError(f"{name}: every column is constant, which tells nothing; leave the party out")
         context = context.guarding(name, features)
         if settings.blind and steps is not None:
-            evaluation = context.evaluation
-            if evaluation is not None and evaluation.features is not None:
-                evaluation = EvaluationRows(self.augmented(evaluation.features, last=last), evaluation.metric)
-            return BlindParty(
-                agreement,
-                settings.loss_function,
-                columns,
-                targets,
-                replace(context, evaluation=evaluation),
-                self.scheme,
-                steps=steps,
-            )
+            context = context.evaluating(lambda table: self.augmented(table, last=last))
+            loss = settings.loss_function
+            return BlindParty(agreement, loss, columns, targets, context, self.scheme, steps=steps)
         side = LinearSide(
             model,
             features,

@@ -6,14 +6,13 @@ B has columns alone and comes first; A has the labels. See protocols.own_gradien
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.base import Assembly, Model, Part, Trained, unfit
+from securefed.assembly.base import Assembly, Model, Part, Trained, TrainingRows, unfit
 from securefed.errors import DataError
 from securefed.models import HiddenLayer, LinearModel
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
@@ -25,7 +24,7 @@ from securefed.protocols.blind.transfer_algebra import (
     with_ones,
     with_waves,
 )
-from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop
+from securefed.protocols.loop import PartyContext, PartyLoop
 from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.schedules import Automatic, Constant, as_learning_rate
@@ -50,8 +49,7 @@ class TransferAssembly(Assembly[TransferSettings]):
     a row than the score ledger counts.
     """
 
-    def rehearsed(self) -> TransferSettings:
-        return replace(self.settings, learning_rate="auto", protection=self._permissive())
+    rehearsed_rate = "auto"
 
     def model(self, name: str, columns: int, *, last: bool, index: int, seed: int | None = None) -> Model:
         settings = self.settings
@@ -79,22 +77,14 @@ class TransferAssembly(Assembly[TransferSettings]):
             more = [("hidden", settings.hidden), ("steps", "own" if self._own_steps else "given")]
         else:
             more = [("activation_bound", settings.option("activation_bound"))]
-        return Agreement(
-            objective=settings.objective,
-            scheme=settings.scheme,
-            members=members,
-            algorithm=settings.algorithm,
-            learning_rate=rate,
-            batches=settings.batches(overlap),
-            stopping=settings.stopping(),
+        return self.agreed(
+            members,
+            rate,
+            settings.batches(overlap),
+            held,
             width=outputs if settings.blind else settings.hidden,
             key_holder=settings.option("helper"),
-            evaluate_every=settings.monitoring.every,
-            holdout=held,
-            score_precision=settings.option("score_precision"),
-            allow_determined=settings.option("allow_determined"),
             value_bits=0 if settings.blind else self._value_bits(overlap),
-            reveal=settings.protection.reveal,
             details=(
                 ("activation", settings.activation),
                 ("gamma", settings.gamma),
@@ -114,40 +104,24 @@ class TransferAssembly(Assembly[TransferSettings]):
         return encoded_bits(2.0 * max(u * (0.5 + 2.0 * gamma), sqrt(overlap) * u * u, 1.0))
 
     def program(
-        self,
-        agreement: Agreement,
-        name: str,
-        model: Model,
-        features: Array,
-        targets: Array | None,
-        rows: NDArray[np.intp],
-        labelled: NDArray[np.bool_],
-        context: PartyContext,
+        self, agreement: Agreement, name: str, model: Model, data: TrainingRows, context: PartyContext
     ) -> PartyLoop:
         """Return a party's program. The parties' other rows count too: their labels make Phi."""
         if self.settings.blind:
-            return self.blind_party(agreement, features, rows, labelled, targets, context)
+            return self.blind_party(agreement, data, context)
         if not isinstance(model, HiddenLayer):
             raise unfit(model, agreement.objective)
-        side = self.side(model, features, rows, labelled, targets)
-        return DataParty(agreement, side, self.settings.optimiser, context)
+        return DataParty(agreement, self.side(model, data), self.settings.optimiser, context)
 
-    def side(
-        self,
-        layer: HiddenLayer,
-        features: Array,
-        overlap: NDArray[np.intp],
-        labelled: NDArray[np.bool_],
-        labels: Array | None,
-    ) -> TransferSide:
+    def side(self, layer: HiddenLayer, data: TrainingRows) -> TransferSide:
         """Return one party's view of the objective with hidden layers."""
         settings = self.settings
         return TransferSide(
             layer,
-            features,
-            overlap,
-            labelled,
-            labels,
+            data.features,
+            data.rows,
+            data.labelled,
+            data.targets,
             gamma=settings.gamma,
             l2=settings.l2,
             activation_bound=settings.option("activation_bound"),
@@ -172,39 +146,24 @@ class TransferAssembly(Assembly[TransferSettings]):
         )
 
     def blind_party(
-        self,
-        agreement: Agreement,
-        features: Array,
-        overlap: NDArray[np.intp],
-        labelled: NDArray[np.bool_],
-        labels: Array | None,
-        context: PartyContext,
+        self, agreement: Agreement, data: TrainingRows, context: PartyContext
     ) -> BlindTransferParty:
         """Return one party's blind program: linear maps over fixed features, which nobody sees.
 
         A is the party with labels.
         """
-        name, evaluation = agreement.names[labels is not None], context.evaluation
-        if evaluation is not None and evaluation.features is not None:
-            seen = self._scored(evaluation.features, label_party=labels is not None)
-            evaluation = EvaluationRows(seen, evaluation.metric)
-        plan, rows = self.blind_plan(agreement), TransferRows(with_ones(features), overlap, labelled, labels)
+        is_a, plan = data.targets is not None, self.blind_plan(agreement)
+        name = agreement.names[is_a]
+        rows = TransferRows(with_ones(data.features), data.rows, data.labelled, data.targets)
         if self.check_rate and not plan.own_steps:
             rows.check_rate(agreement.learning_rate(0), plan, name)
-        return BlindTransferParty(
-            agreement,
-            plan,
-            rows,
-            replace(context.guarding(name, features), evaluation=evaluation),
-            self.scheme,
-            seed=self.settings.seed * 1000 + (labels is not None),
-        )
+        context = context.evaluating(lambda table: self._scored(table, label_party=is_a))
+        context, seed = context.guarding(name, data.features), self.settings.seed * 1000 + is_a
+        return BlindTransferParty(agreement, plan, rows, context, self.scheme, seed=seed)
 
     def key_holder(self, agreement: Agreement, context: PartyContext) -> BlindTransferHelper:
-        settings = self.settings
-        settings.check_key_holder(agreement.key_holder, 2)
-        plan = self.blind_plan(agreement)
-        return BlindTransferHelper(agreement, plan, context, self.scheme)
+        self.settings.check_key_holder(agreement.key_holder, 2)
+        return BlindTransferHelper(agreement, self.blind_plan(agreement), context, self.scheme)
 
     def part(self, trained: Trained) -> Part:
         program, layer = trained.program, trained.model

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import Assembly, assembly_of
-from securefed.assembly.base import Model
+from securefed.assembly.base import Model, TrainingRows
 from securefed.crypto import cross_scheme, key_kind
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.protocols.agreement import Agreement
@@ -63,9 +63,8 @@ class Scenario:
 
     def program(self, name: str, features: Array, labels: Array | None, context: PartyContext) -> PartyLoop:
         """Return a party's program. In transfer learning all rows are shared and labelled."""
-        rows, labelled = np.arange(len(features)), np.ones(len(features), dtype=bool)
-        model = self._model(name)
-        return self.assembly.program(self.agreement, name, model, features, labels, rows, labelled, context)
+        data = TrainingRows.whole(features, labels)
+        return self.assembly.program(self.agreement, name, self._model(name), data, context)
 
     def key_holder_program(self, context: PartyContext) -> PartyLoop:
         return self.assembly.key_holder(self.agreement, context)

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly import assembly_of
-from securefed.assembly.prediction import prediction_program
 from securefed.crypto import KeyHolder, Mapper
 from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
 from securefed.errors import DataError, SettingError
@@ -161,8 +160,7 @@ class Scoring:
 
     async def _score(self, link: Link, rows: NDArray[np.intp]) -> Array | None:
         part, features = None if self._shard is None else self._shard.part, self._features(rows)
-        program = prediction_program(
-            assembly_of(self._shared.settings),
+        program = assembly_of(self._shared.settings).prediction_program(
             prediction_agreement(self._shared),
             self._name,
             part,

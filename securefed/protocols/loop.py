@@ -87,6 +87,13 @@ class PartyContext:
             guard.column_bits = column_bits(features)
         return replace(self, guard=guard)
 
+    def evaluating(self, columns: Callable[[Array], Array]) -> PartyContext:
+        """Return a context whose rows to evaluate on have these columns of their own."""
+        rows = self.evaluation
+        if rows is None or rows.features is None:
+            return self
+        return replace(self, evaluation=replace(rows, features=columns(rows.features)))
+
 
 @dataclass
 class Outcome:

@@ -12,7 +12,7 @@ import numpy as np
 
 from securefed.api.result import RunResult
 from securefed.assembly import TransferAssembly
-from securefed.assembly.base import HELPER
+from securefed.assembly.base import HELPER, TrainingRows
 from securefed.audit import AuditReport, audit
 from securefed.crypto import cross_scheme
 from securefed.crypto.blind.interface import CrossScheme
@@ -183,7 +183,8 @@ def blind_transfer(**more: Any) -> Callable[[str, Algorithm], Made]:
                 evaluation=EvaluationRows(columns[rows][:5], metric),
                 guard=ScoreGuard(party=name, column_bits=MUCH),
             )
-            sides[name] = assembly.blind_party(agreement, columns, rows, labelled, labels, context)
+            data = TrainingRows(columns, labels, rows, labelled)
+            sides[name] = assembly.blind_party(agreement, data, context)
         if helper is not None:
             sides[helper] = assembly.key_holder(agreement, PartyContext())
         return Made(agreement, {name: side.run for name, side in sides.items()}, sides)

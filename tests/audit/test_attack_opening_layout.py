@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
+from securefed.assembly.base import TrainingRows
 from securefed.crypto import FixedPoint, KeyHolder
 from securefed.crypto.errors import ShapeError
 from securefed.crypto.paillier import PaillierEncrypted, PaillierMasked
@@ -125,9 +126,8 @@ def test_transfer_learning_has_room(paillier: KeyHolder, ckks: KeyHolder) -> Non
         assembly = transfer(scheme=scheme, reveal="own-gradient", hidden=hidden)
         agreement = assembly.agreement(members, rows)
         everybody, features = np.arange(rows), np.zeros((rows, 2))
-        side = assembly.side(
-            assembly.model("B", 2, last=False, index=0), features, everybody, everybody >= 0, None
-        )
+        model = assembly.model("B", 2, last=False, index=0)
+        side = assembly.side(model, TrainingRows.whole(features, None))
         side.begin(everybody)
         held = holder.public.load(holder.encrypt(np.zeros(side.peer_shape()), side.fixed()).to_bytes())
         masked, _ = held.contract(np.ones((hidden, 3, rows + hidden))).mask()

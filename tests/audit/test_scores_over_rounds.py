@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from research.attacks.linear import features_from_span
 from research.attacks.scores import r_squared
 from securefed.assembly import LinearAssembly
+from securefed.assembly.base import TrainingRows
 from securefed.models import LinearModel
 from securefed.protocols.agreement import Member
 from securefed.protocols.loop import EvaluationRows, PartyContext
@@ -67,9 +68,8 @@ def seen_scores(scheme: str, blind: bool, rounds: int, ledger: str = "off") -> t
         truth = (labels[:, None] if blind else labels) if last else None
         model = LinearModel(block.shape[1])
         bare = LinearAssembly(replace(assembly.settings, fit_intercept=False))
-        programs[name] = bare.party(
-            agreement, name, model, block, truth, context
-        ).run  # fmt: skip
+        data = TrainingRows.whole(block, truth)
+        programs[name] = bare.program(agreement, name, model, data, context).run
     run_local(programs, run="r", kinds=KINDS, network=get_network("lan"))
     return features, np.column_stack(seen)
 

@@ -21,7 +21,7 @@ from securefed import OwnGradient
 from securefed.api.federated import Federated
 from securefed.api.simulated import parameters
 from securefed.assembly import Assembly, Trained
-from securefed.assembly.base import Model
+from securefed.assembly.base import Model, TrainingRows
 from securefed.crypto import FixedPoint
 from securefed.models import LinearModel
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
@@ -128,34 +128,22 @@ class WeightedAssembly(Assembly[WeightedSettings]):
 
     def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
         settings = self.settings
-        return Agreement(
-            settings.objective,
-            settings.scheme,
+        return self.agreed(
             members,
-            settings.algorithm,
             as_learning_rate(settings.learning_rate),
             settings.batches(rows - held),
-            settings.stopping(),
-            holdout=held,
-            allow_determined=settings.option("allow_determined"),
+            held,
             value_bits=encoded_bits(BOUND),
             details=(("half_life", settings.half_life),),
         )
 
     def program(
-        self,
-        agreement: Agreement,
-        name: str,
-        model: Model,
-        features: Array,
-        targets: Array | None,
-        rows: NDArray[np.intp],
-        labelled: NDArray[np.bool_],
-        context: PartyContext,
+        self, agreement: Agreement, name: str, model: Model, data: TrainingRows, context: PartyContext
     ) -> DataParty:
-        weights = 0.5 ** (np.arange(len(rows)) / self.settings.half_life)
-        side = WeightedSide(model, features[rows], weights, None if targets is None else targets[rows])
-        return DataParty(agreement, side, self.settings.optimiser, context.guarding(name, features))
+        weights = 0.5 ** (np.arange(len(data.rows)) / self.settings.half_life)
+        targets = None if data.targets is None else data.targets[data.rows]
+        side = WeightedSide(model, data.features[data.rows], weights, targets)
+        return DataParty(agreement, side, self.settings.optimiser, context.guarding(name, data.features))
 
     def part(self, trained: Trained) -> LinearScorer:
         return LinearScorer(trained.model, BOUND)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import pytest
 
 from research.attacks.clear import CLEAR
 from securefed.assembly import LinearAssembly
+from securefed.assembly.base import TrainingRows
 from securefed.crypto import (
     KEY_KINDS,
     SCHEMES,
@@ -282,7 +283,8 @@ def test_a_party_does_not_train_with_a_peer_that_has_one() -> None:
         )
         model = assembly.model(name, columns, last=name == "bank", index=place)
         labels = np.ones(19) if name == "bank" else None
-        programs[name] = assembly.party(agreement, name, model, features, labels, context).run
+        data = TrainingRows.whole(features, labels)
+        programs[name] = assembly.program(agreement, name, model, data, context).run
     with pytest.raises(FormatError):
         run_local(programs, run="r", kinds=KINDS, network=LAN)
 

@@ -18,6 +18,7 @@ from research.attacks import clear
 from research.attacks.clear import CLEAR
 from research.transfer_plain import PlainTransfer
 from securefed.assembly import TransferAssembly
+from securefed.assembly.base import TrainingRows
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.rlwe import RLWE
@@ -105,7 +106,8 @@ class Run:
             evaluation = EvaluationRows(columns[shared][labelled], metric) if evaluated else None
             guard = ScoreGuard(party=name, column_bits=1e6, mode="off")
             context = PartyContext(evaluation=evaluation, guard=guard)
-            self.programs[name] = made.blind_party(agreement, columns, shared, labelled, known, context)
+            data = TrainingRows(columns, known, shared, labelled)
+            self.programs[name] = made.blind_party(agreement, data, context)
         if helper is not None:
             self.programs[helper] = made.key_holder(agreement, PartyContext())
         for name, state in (states or {}).items():
