@@ -251,7 +251,7 @@ def test_a_table_goes_to_its_transform_as_it_is() -> None:
 
 def test_the_missing_values_of_pandas_are_missing() -> None:
     pandas = pytest.importorskip("pandas")
-    from securefed.data.labels import binary_labels
+    from securefed.labels.label_model import binary_labels
 
     labels = pandas.Series([1, 0, None, 1], dtype="Int64")
     signs, classes = binary_labels(np.asarray(labels), "bank", allow_missing=True)

@@ -29,9 +29,9 @@ from securefed.api.simulated import Keys
 from securefed.assembly import Assembly, Trained, assembly_of
 from securefed.assembly.base import Model
 from securefed.assembly.build import Measured, PartyData, build, known_rows, label_targets
-from securefed.data.labels import missing_labels
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
+from securefed.labels.label_model import missing_labels
 from securefed.labels.quality import Holdout, QualityWarning
 from securefed.labels.several import ClassModels
 from securefed.protocols.agreement import Agreement

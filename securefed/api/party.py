@@ -21,10 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from securefed.checks import check_choice
-from securefed.data.columns import Columns
+from securefed.data.columns import FittedColumns
 from securefed.data.ids import ID_FORMS, id_hint, id_shape, normalise_ids
-from securefed.data.policy import Policy
 from securefed.data.preparation import prepare, prepared
+from securefed.data.readings import Policy
 from securefed.data.rows import Rows, read_rows, rows_of
 from securefed.data.storage import new_table, row_blocks, take_rows
 from securefed.errors import DataError, Problems, SettingError
@@ -43,7 +43,7 @@ class Fitted:
 
     transform: Any
     """A scikit-learn transformer of the user's, or None."""
-    columns: Columns
+    columns: FittedColumns
     named: bool
     """The columns came with names (a DataFrame)."""
 
@@ -63,7 +63,7 @@ class Party:
     transform: "auto" (splines for numbers, rare categories together, a mark where a value is missing), or a
         scikit-learn transformer or pipeline. The party fits it on its own columns alone.
     impute, dates, missing, rare, unknown, one_hot, decimal, dayfirst, separator: how values are written, and
-        what becomes of gaps, dates and categories; the same as in party.toml (securefed.data.policy).
+        what becomes of gaps, dates and categories; the same as in party.toml (securefed.data.readings).
     id_form: which ids count as the same (securefed.data.ids); all parties use the same form.
     weights, offset: for the label party, the name of a column or one number for each row: how much a row
         counts, and what is added to its margin (the logarithm of the exposure, for counts).

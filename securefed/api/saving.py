@@ -19,7 +19,7 @@ from securefed.api.predictor import Predictor
 from securefed.api.simulated import Keys
 from securefed.assembly import assembly_of
 from securefed.assembly.shards import Arrays, read_part, shard_file, write_part
-from securefed.data.columns import Columns
+from securefed.data.columns import FittedColumns
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.several import label_model_of
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -207,7 +207,7 @@ def _take_fitted(shards: Mapping[str, Arrays], transforms: Mapping[str, Any] | N
             raise SettingError(f"transforms: {name} prepared its columns with one; load(..., transforms=...)")
         plain = {key[len(FITTED) :]: array for key, array in taken.items()}
         mine = given.pop(name, None) if foreign else None
-        found[name] = Fitted(mine, Columns.from_arrays(plain), named)
+        found[name] = Fitted(mine, FittedColumns.from_arrays(plain), named)
     idle = [name for name, each in given.items() if each is not None]
     if idle:
         raise SettingError(f"transforms: {', '.join(idle)} given, which had none of its own in training")

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from securefed.api.party import Fitted, Party
 from securefed.assembly import Assembly
 from securefed.crypto import KeyHolder, generate, key_kind
-from securefed.data.entropy import column_bits
+from securefed.data.columns import column_bits
 from securefed.engine import Engine, get_engine
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement

@@ -23,8 +23,8 @@ from securefed.api.simulated import parameters
 from securefed.assembly import Assembly, TransferAssembly
 from securefed.assembly.base import Model
 from securefed.assembly.build import PartyData
-from securefed.data.labels import binary_labels, check_known
 from securefed.errors import DataError
+from securefed.labels.label_model import binary_labels, check_known
 from securefed.protocols.agreement import Agreement
 from securefed.settings.objectives import ObjectiveSettings, TransferSettings
 

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly.base import Assembly, Model, Trained, TrainingRows
-from securefed.data.labels import binary_labels, check_known, missing_labels
 from securefed.data.storage import take_rows
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
-from securefed.labels.label_model import LabelModel
+from securefed.labels.label_model import LabelModel, binary_labels, check_known, missing_labels
 from securefed.labels.quality import HeldOut
 from securefed.labels.several import ClassModels, TargetModels
 from securefed.protocols.agreement import Agreement

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from securefed.checks import check_choice
 from securefed.data.column_types import all_forms, part_type
-from securefed.data.policy import IMPUTES, POLICY, UNKNOWNS, Policy
+from securefed.data.readings import IMPUTES, POLICY, UNKNOWNS, Policy
 from securefed.errors import DataError
 
 __all__ = ["FEW", "MOST_CATEGORIES", "Column", "gaps"]

@@ -9,21 +9,24 @@ the messages, the settings and the fitted columns all look here.
 | date   | 2024-12-31, 31.12.2024; 31/12/2024       | an age in years; year, month, weekday  |
 | words  | anything else                            | one-hot columns                        |
 
-To add a type, write its parser and its parts in a module (`dates.py` is the example) and add one entry to
-`TYPES`; from outside the package, `register` it (docs/extending.md).
+To add a type, write its parser and its parts and add one entry to `TYPES`; the entry of dates is the example.
+From outside the package, `register` it (docs/extending.md).
+
+A date becomes its age in years at the newest date of the training rows ("age"), or its year as a number and
+its month and weekday as categories ("parts").
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data import dates
 from securefed.errors import SettingError
 
 __all__ = [
@@ -74,6 +77,8 @@ class ColumnType:
     """A number that the parts are measured from, taken from the training rows."""
 
 
+# Numbers
+
 _COMMA = re.compile(r"[+-]?(\d+|\d*,\d+|\d{1,3}(\.\d{3})+,\d*)([eE][+-]?\d+)?")
 _POINTS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?([eE][+-]?\d+)?")
@@ -118,6 +123,84 @@ def _words(values: list[Any]) -> NDArray[Any]:
     return np.array(["" if value is None else value for value in values], dtype=str)
 
 
+# Dates
+
+DATE_FORMS: dict[str, tuple[str, ...]] = {"age": ("age",), "parts": ("year", "month", "weekday")}
+"""What a column of dates becomes, by the name of the setting."""
+YEAR = 365.2425
+
+_TIME = r"(?:[ T]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+_YEAR_FIRST = re.compile(rf"(\d{{4}})([/-])(\d{{1,2}})\2(\d{{1,2}}){_TIME}")
+_DOTTED = re.compile(rf"(\d{{1,2}})\.(\d{{1,2}})\.(\d{{4}}){_TIME}")
+_DIGITS = re.compile(r"(\d{4})(\d{2})(\d{2})(?:\.0)?")
+_YEAR_LAST = re.compile(rf"(\d{{1,2}})([/-])(\d{{1,2}})\2(\d{{4}}){_TIME}")
+
+
+def parse_date(text: str) -> np.datetime64 | None:
+    """A day written as 2024-03-01, 2024/03/01 or 01.03.2024."""
+    if match := _YEAR_FIRST.fullmatch(text):
+        return _day(match[1], match[3], match[4])
+    if match := _DOTTED.fullmatch(text):
+        return _day(match[3], match[2], match[1])
+    return None
+
+
+def parse_day_first(text: str) -> np.datetime64 | None:
+    """A day written as 31/12/2024 or 31-12-2024, or in a form that `parse_date` takes."""
+    match = _YEAR_LAST.fullmatch(text)
+    return _day(match[4], match[3], match[1]) if match else parse_date(text)
+
+
+def parse_month_first(text: str) -> np.datetime64 | None:
+    """A day written as 12/31/2024 or 12-31-2024, or in a form that `parse_date` takes."""
+    match = _YEAR_LAST.fullmatch(text)
+    return _day(match[4], match[1], match[3]) if match else parse_date(text)
+
+
+def parse_digits(text: str) -> np.datetime64 | None:
+    """A day written as 20241231, or in a form that `parse_date` takes."""
+    match = _DIGITS.fullmatch(text)
+    return _day(match[1], match[2], match[3]) if match else parse_date(text)
+
+
+def _day(year: str, month: str, day: str) -> np.datetime64 | None:
+    try:
+        return np.datetime64(date(int(year), int(month), int(day)), "D")
+    except ValueError:
+        return None
+
+
+def as_day(value: object) -> np.datetime64 | None:
+    """A date, a datetime, numpy's or pandas' as a day."""
+    if not isinstance(value, date | np.datetime64):
+        return None
+    day: np.datetime64 = np.array([value], dtype="datetime64[D]")[0]
+    return None if np.isnat(day) else day
+
+
+def as_days(values: Sequence[np.datetime64 | None]) -> NDArray[Any]:
+    """Days in an array; NaT where one is missing."""
+    return np.array([np.datetime64("NaT") if day is None else day for day in values], dtype="datetime64[D]")
+
+
+def newest(days: NDArray[Any]) -> float:
+    """The newest of these days, counted from 1970."""
+    return float(days.max().astype("datetime64[D]").astype(np.int64))
+
+
+def date_part(days: NDArray[Any], part: str, newest: float) -> NDArray[Any]:
+    """One part of each date. `newest`: the newest date of the training rows, in days since 1970."""
+    gone = np.isnat(days)
+    if part == "age":
+        age: NDArray[Any] = (newest - days.astype("datetime64[D]").astype(np.float64)) / YEAR
+        return np.where(gone, np.nan, age)
+    known: Sequence[date | None] = days.astype("datetime64[D]").tolist()
+    if part == "year":
+        return np.array([np.nan if day is None else float(day.year) for day in known])
+    name = {"month": "%m", "weekday": "%u"}[part]
+    return np.array(["" if day is None else day.strftime(name) for day in known])
+
+
 TYPES: list[ColumnType] = [
     ColumnType(
         "number",
@@ -138,18 +221,18 @@ TYPES: list[ColumnType] = [
         "dates",
         "M",
         readings=(
-            Reading("date", dates.parse_date),
-            Reading("day first", dates.parse_day_first, ("dayfirst", True)),
-            Reading("month first", dates.parse_month_first, ("dayfirst", False)),
-            Reading("digits", dates.parse_digits, only_declared=True),
+            Reading("date", parse_date),
+            Reading("day first", parse_day_first, ("dayfirst", True)),
+            Reading("month first", parse_month_first, ("dayfirst", False)),
+            Reading("digits", parse_digits, only_declared=True),
         ),
-        convert=dates.as_day,
-        array=dates.as_days,
-        similar=dates.SIMILAR,
+        convert=as_day,
+        array=as_days,
+        similar=_YEAR_LAST,
         example="2024-12-31",
-        forms=dates.DATE_FORMS,
-        part=dates.date_part,
-        reference=dates.newest,
+        forms=DATE_FORMS,
+        part=date_part,
+        reference=newest,
     ),
     ColumnType("words", "words", "U", (Reading("words", str),), convert=str, array=_words),
 ]

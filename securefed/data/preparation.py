@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.data import storage
-from securefed.data.columns import Columns, Table
-from securefed.data.policy import Policy
-from securefed.data.readings import field_kind
+from securefed.data.column_types import column_type
+from securefed.data.columns import FittedColumns, Table
+from securefed.data.readings import Policy
 from securefed.data.rows import Rows
 from securefed.errors import DataError, Problems
 
@@ -26,9 +26,7 @@ Array = NDArray[np.float64]
 
 
 class ReadColumns(Mapping[str, NDArray[Any]]):
-    """Columns that were read and are usable. Small ones are kept; the others are read again whenever they are
-    needed, so that one at a time is in memory.
-    """
+    """Columns that were read. Small ones are kept, the others are read again whenever they are needed."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows, self._kept, self._bytes = rows, dict[str, NDArray[Any]](), 0
@@ -72,7 +70,7 @@ class ReadColumns(Mapping[str, NDArray[Any]]):
 
 def prepare(
     rows: Rows, chosen: Sequence[str], *, transform: str = "none", standardise: bool = True
-) -> tuple[Columns, Array]:
+) -> tuple[FittedColumns, Array]:
     """Fit the chosen columns on these rows, and return the rows as numbers too."""
     policy, problems, table = rows.policy, Problems(rows.name), ReadColumns(rows)
     one_hot = policy.one_hot
@@ -87,7 +85,7 @@ def prepare(
             if kind is None and name in (one_hot or ()) and not _is_numbers(rows, name, policy.missing):
                 kind = "words"
             values = table.read(name, kind, policy.missing)
-            if one_hot is not None and name not in one_hot and field_kind(values) == "words":
+            if one_hot is not None and name not in one_hot and column_type(values).name == "words":
                 table.drop(name)
                 bad = next(word for word in values.tolist() if not _is_number(word))
                 raise DataError(
@@ -96,7 +94,7 @@ def prepare(
     fitted = None
     with problems.gathered():
         if table:
-            fitted = Columns.fit(
+            fitted = FittedColumns.fit(
                 table,
                 transform=transform,
                 standardise=standardise,
@@ -111,10 +109,8 @@ def prepare(
     return fitted
 
 
-def prepared(columns: Columns, rows: Rows) -> tuple[Array, dict[str, int]]:
-    """Other rows as training prepared its own, and the columns with values that training did not know,
-    counted.
-    """
+def prepared(columns: FittedColumns, rows: Rows) -> tuple[Array, dict[str, int]]:
+    """Return other rows as training prepared its own, and how many values of each column are new."""
     table, problems = ReadColumns(rows), Problems(rows.name)
     for name, kind in columns.kinds.items():
         with problems.gathered():
@@ -123,7 +119,7 @@ def prepared(columns: Columns, rows: Rows) -> tuple[Array, dict[str, int]]:
     return columns.apply(table, rows.name)
 
 
-def decided(columns: Columns, rows: Rows) -> list[str]:
+def decided(columns: FittedColumns, rows: Rows) -> list[str]:
     """What becomes of gaps and dates, in words."""
     told = []
     for column in columns.source:
@@ -181,7 +177,7 @@ def choose_columns(
 def _is_numbers(rows: Rows, name: str, missing: Collection[str]) -> bool:
     """Codes are numbers where all are: 1 and 1.0 are one category then."""
     try:
-        return field_kind(rows.column(name, "to be prepared", missing=missing)) == "number"
+        return rows.column(name, "to be prepared", missing=missing).dtype.kind == "f"
     except DataError:
         return False
 

@@ -30,7 +30,7 @@ wrong; but the hub cannot name an id as common that it did not put in itself, fo
 
 Values cut to 16 bytes meet by chance with probability n m / 2^128: below 2^-80 for 16 million ids a side.
 
-Ids are worked on in blocks and lie in files (securefed.data.spool), sorted by their SHA-256; the hub's go
+Ids are worked on in blocks and lie in files (securefed.data.psi_local), sorted by their SHA-256; the hub's go
 out in a random order. What stays in memory is a row number an id, at the hub also 16 bytes an id, and a few
 blocks. A table holds the ids that a value of F_j puts into it, some 65,000, and has room for ten standard
 deviations more (missed with a chance below 2^-60), so that its size says nothing. The hub is at most a few
@@ -53,8 +53,7 @@ from securefed.crypto.scheme import SERIAL, Mapper, progress
 from securefed.data import curve
 from securefed.data import psi_local as psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder
-from securefed.data.psi_local import cut
-from securefed.data.spool import Buckets, RepeatCheck, Spool, bucket_count
+from securefed.data.psi_local import Buckets, RepeatCheck, Spool, bucket_count, cut
 from securefed.errors import SettingError
 from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage

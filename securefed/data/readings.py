@@ -1,7 +1,7 @@
-"""Read the fields of one column: numbers, dates or words. Files and frames follow the same rules.
+"""What a party decides about its own columns, and how the fields of a column are read.
 
-A column has the first type (securefed.data.column_types) of which all its fields are, apart from the usual
-words for "not known" (NA, null, ?). Nothing is guessed that matters:
+The same rules hold for files and frames. A column has the first type (securefed.data.column_types) of which
+all its fields are, apart from the usual words for "not known" (NA, null, ?). Nothing is guessed that matters:
 
 - A column of numbers with a few other fields (`<4.0`) is most often a slip. It is refused, not taken as
   categories.
@@ -11,33 +11,105 @@ words for "not known" (NA, null, ?). Nothing is guessed that matters:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.column_types import TYPES, ColumnType, Reading, column_type
-from securefed.errors import DataError
+from securefed.checks import check_choice, check_flag, check_integer
+from securefed.data.column_types import TYPES, ColumnType, Reading, all_forms, type_of_form
+from securefed.errors import DataError, SettingError
 
-__all__ = ["Form", "ReadColumn", "field_kind", "read_column"]
+__all__ = ["IMPUTES", "POLICY", "UNKNOWNS", "Policy", "ReadColumn", "read_column"]
 
+Places = NDArray[np.intp]
 UNKNOWN = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "?", "-", "."})
 """In a column of numbers or dates these are no slips: the value is not known."""
 NEARLY = 0.8
 """A column with this part of numbers is one of numbers, with slips."""
+IMPUTES = ("refuse", "median", "most-frequent", "indicator")
+UNKNOWNS = ("ignore", "refuse")
+DECIMALS = (".", ",")
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Form:
-    """How the values of a column are written, as far as somebody said so."""
+class Policy:
+    """One party's decisions about its columns, as in `Party(...)` and party.toml."""
 
-    decimal: str | None = None
-    dayfirst: bool | None = None
-    missing: Collection[str] = ()
+    impute: str | Mapping[str, str] | None = None
+    """One way for all gaps, or one for each column. "median" and "most-frequent" are of the training rows;
+    "indicator" adds a column that says where a value was missing. None: gaps are refused, or marked with
+    transform "auto"."""
+    dates: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    """By column: "age" or "parts"."""
+    missing: Sequence[str] = ()
     """Words that mean "not known", besides the empty field."""
+    rare: int | None = None
+    """Categories with fewer training rows than this are put together."""
+    unknown: str = "ignore"
+    """Categories that training did not have: "ignore" counts and tells them, "refuse" is an error."""
+    one_hot: Sequence[str] | None = None
+    """Columns of numbers that are codes. If given, no other column may hold words."""
+    decimal: str | None = None
+    """The sign before the decimals; the other one may separate thousands. None: recognised, if clear."""
+    dayfirst: bool | None = None
+    """True: 03/01/2024 is in January. None: recognised, if clear."""
+    separator: str | None = None
+    """The sign between the fields of a text file. None: recognised."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.impute, Mapping):
+            for column, way in self.impute.items():
+                check_choice(f"impute of {column}", way, IMPUTES)
+        elif self.impute is not None:
+            check_choice("impute", self.impute, IMPUTES)
+        if not isinstance(self.dates, Mapping):
+            raise SettingError(f"dates: {self.dates!r} given; which column becomes what, as born = 'age'")
+        for column, form in self.dates.items():
+            check_choice(f"dates: {column}", form, tuple(all_forms()))
+        for name in ("missing", "one_hot"):
+            words: Any = getattr(self, name)
+            if words is None and name == "one_hot":
+                continue
+            if isinstance(words, str) or not all(isinstance(each, str) for each in words):
+                what = "words" if name == "missing" else "column names"
+                raise SettingError(f"{name}: {words!r} given, a list of {what} is allowed")
+            object.__setattr__(self, name, tuple(words))
+        if self.rare is not None:
+            check_integer("rare", self.rare, least=1)
+        check_choice("unknown", self.unknown, UNKNOWNS)
+        if self.decimal is not None:
+            check_choice("decimal", self.decimal, DECIMALS)
+        if self.dayfirst is not None:
+            check_flag("dayfirst", self.dayfirst)
+        if self.separator is not None and (not isinstance(self.separator, str) or len(self.separator) != 1):
+            raise SettingError(f"separator: {self.separator!r} given, one sign such as ';' is allowed")
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are named."""
+        named = self.impute if isinstance(self.impute, Mapping) else {}
+        return list(dict.fromkeys([*(self.one_hot or ()), *named, *self.dates]))
+
+    def kind(self, column: str) -> str | None:
+        """The type that the settings give a column, if they do."""
+        return type_of_form(self.dates[column]).name if column in self.dates else None
+
+    def way(self, column: str, transform: str) -> str:
+        """How gaps of a column are filled."""
+        default = "indicator" if transform == "auto" else "refuse"
+        if isinstance(self.impute, Mapping):
+            return self.impute.get(column, default)
+        return default if self.impute is None else self.impute
+
+
+POLICY = Policy()
+"""Nothing decided."""
 
 
 class ReadColumn(NamedTuple):
@@ -48,20 +120,14 @@ class ReadColumn(NamedTuple):
     reading: str
 
 
-def field_kind(values: NDArray[Any]) -> str:
-    """ "number", "date" or "words"."""
-    return column_type(values).name
-
-
 def read_column(
     fields: Sequence[object] | NDArray[Any],
     name: str,
     owner: str,
-    *,
-    form: Form | None = None,
+    policy: Policy = POLICY,
     kind: str | None = None,
     reading: str | None = None,
-    numbers: NDArray[np.intp] | None = None,
+    numbers: Places | None = None,
 ) -> ReadColumn:
     """Read a column.
 
@@ -69,7 +135,7 @@ def read_column(
     ----------
     fields: the values as a file or a frame has them.
     name, owner: the column and the file or party, for messages.
-    form: what the settings say about how values are written.
+    policy: what the settings say about how values are written.
     kind: the type that the column must have, where it is known.
     reading: the reading that training used, where there was one.
     numbers: each field's row in the party's table, counted from 1, for messages.
@@ -79,27 +145,36 @@ def read_column(
     DataError
         A field does not fit, or two readings do.
     """
-    form = form or Form()
     if isinstance(fields, np.ndarray) and fields.dtype.kind in "fiubM":
         if fields.dtype.kind == "M" and kind in (None, "date"):
             return ReadColumn(fields.astype("datetime64[D]"), "date")
         if fields.dtype.kind != "M" and kind in (None, "number"):
-            return ReadColumn(_without(fields.astype(np.float64), form.missing), "number")
+            return ReadColumn(_without(fields.astype(np.float64), policy.missing), "number")
     given: Sequence[object] = fields.tolist() if isinstance(fields, np.ndarray) else fields
-    if not form.missing and form.decimal != "," and kind in (None, "number") and reading in (None, "number"):
+    if (
+        not policy.missing
+        and policy.decimal != ","
+        and kind in (None, "number")
+        and reading in (None, "number")
+    ):
         with suppress(TypeError, ValueError):  # the usual case, and the fast way
             return ReadColumn(np.array(given, dtype=np.float64), "number")
-    return _Column(given, name, owner, form, numbers).read(kind, reading)
+    return _Column(given, name, owner, policy, numbers).read(kind, reading)
 
 
 class _Column:
     """The fields of one column while they are read."""
 
     def __init__(
-        self, fields: Sequence[object], name: str, owner: str, form: Form, numbers: NDArray[np.intp] | None
+        self,
+        fields: Sequence[object],
+        name: str,
+        owner: str,
+        policy: Policy,
+        numbers: NDArray[np.intp] | None,
     ) -> None:
-        self.fields, self.name, self.owner, self.form, self.numbers = fields, name, owner, form, numbers
-        known = [not _gone(value, form.missing) for value in fields]
+        self.fields, self.name, self.owner, self.policy, self.numbers = fields, name, owner, policy, numbers
+        known = [not _gone(value, policy.missing) for value in fields]
         self.words = [str(value).strip() if there else "" for value, there in zip(fields, known, strict=True)]
         self.meant = [
             there and word.lower() not in UNKNOWN for there, word in zip(known, self.words, strict=True)
@@ -135,11 +210,11 @@ class _Column:
 
     def _allowed(self, way: Reading, declared: bool) -> bool:
         if way.setting is None:
-            if way.name == "number" and self.form.decimal == ",":  # 1.234 is 1234 there
+            if way.name == "number" and self.policy.decimal == ",":  # 1.234 is 1234 there
                 return False
             return declared or not way.only_declared
         setting, value = way.setting
-        said = getattr(self.form, setting)
+        said = getattr(self.policy, setting)
         return said == value if way.only_declared else said in (None, value)
 
     def _parsed(self, kind: ColumnType, way: Reading) -> tuple[list[Any], list[int]]:

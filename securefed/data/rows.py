@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.data.ids import normalised_blocks
-from securefed.data.policy import POLICY, Policy
-from securefed.data.readings import ReadColumn, read_column
+from securefed.data.readings import POLICY, Policy, ReadColumn, read_column
 from securefed.data.storage import ColumnStore
 from securefed.errors import DataError
 from securefed.extras import require
@@ -226,13 +225,11 @@ class Rows:
         """A column, and how it was read. `kind`, `reading`: what it has to be, where that is known."""
         self.require(name, purpose)
         kind = kind or self.fields.kinds.get(name)
-        form = self.policy.form if missing is None else replace(self.policy.form, missing=missing)
+        policy = self.policy if missing is None else replace(self.policy, missing=tuple(missing))
         numbers = self.fields.numbers(name)
-        if numbers is not None and not form.missing and kind in (None, "number"):
+        if numbers is not None and not policy.missing and kind in (None, "number"):
             return ReadColumn(numbers, "number")
-        return read_column(
-            self.fields[name], name, self.name, form=form, kind=kind, reading=reading, numbers=self.numbers
-        )
+        return read_column(self.fields[name], name, self.name, policy, kind, reading, self.numbers)
 
     def ids(self, name: str) -> list[object]:
         """Ids as they stand there: leading zeros and digits beyond a float's stay."""

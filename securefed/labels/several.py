@@ -17,11 +17,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.data.labels import missing_labels
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.calibration import Discriminant, least_rows, out_of_fold, softmax
-from securefed.labels.label_model import LabelModel
+from securefed.labels.label_model import LabelModel, missing_labels
 from securefed.labels.metrics import Answers
 from securefed.labels.quality import HeldOut, Holdout, compared, judged
 from securefed.protocols.losses import Loss

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.assembly.build import PartyData, label_targets
-from securefed.data.columns import Columns
+from securefed.data.columns import FittedColumns
 from securefed.data.preparation import choose_columns, prepare
 from securefed.data.psi_local import check_ids
 from securefed.data.rows import Rows, file_digest, read_rows
@@ -53,14 +53,14 @@ def row_numbers(rows: Rows, column: str | None, what: str, least: float = -np.in
     return values
 
 
-def prepare_columns(rows: Rows, settings: DataSettings) -> tuple[Columns, Array]:
+def prepare_columns(rows: Rows, settings: DataSettings) -> tuple[FittedColumns, Array]:
     """Fit the columns that the settings choose, and return the rows as numbers too."""
     special = {settings.id, settings.label, settings.weight, settings.offset}
     chosen = choose_columns(rows, special, settings.columns, settings.drop)
     return prepare(rows, chosen, transform=settings.transform, standardise=settings.standardise)
 
 
-def load_data(party: PartyFile) -> tuple[OwnData, Columns, str]:
+def load_data(party: PartyFile) -> tuple[OwnData, FittedColumns, str]:
     """The party's file as numbers, how they were made, and the file's digest."""
     if party.data is None:
         raise SettingError("data: missing; a party needs the table [data] with its file")

@@ -28,8 +28,7 @@ import numpy as np
 
 from securefed.assembly import Trained, assembly_of
 from securefed.crypto import Mapper
-from securefed.data.columns import Columns
-from securefed.data.entropy import column_bits
+from securefed.data.columns import FittedColumns, column_bits
 from securefed.data.ids import id_hint, id_shape
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.quality import Holdout
@@ -308,7 +307,7 @@ class DataSession(Session):
         keys: PartyKeys,
         mapper: Mapper,
         data: OwnData,
-        preparation: Columns,
+        preparation: FittedColumns,
         digest: str,
         events: Events,
     ) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from securefed.assembly import Trained, assembly_of
 from securefed.assembly.base import Part
 from securefed.assembly.shards import read_arrays, read_part, write_arrays, write_part
-from securefed.data.columns import Columns
+from securefed.data.columns import FittedColumns
 from securefed.errors import DataError
 from securefed.labels.label_model import LabelModel
 from securefed.labels.quality import Holdout
@@ -46,19 +46,19 @@ class Shard:
 
     public: Mapping[str, Any]
     part: Part
-    preparation: Columns | None = None
+    preparation: FittedColumns | None = None
     """At a party with data."""
     labels: LabelModel | None = None
     """At the label party."""
     score_bits: float | None = None
-    """What the party's columns held when it trained (securefed.data.entropy), for its score ledger."""
+    """What the party's columns held when it trained (securefed.data.columns), for its score ledger."""
 
     @property
     def instance(self) -> str:
         return str(self.public["instance"])
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> FittedColumns:
         """How the party prepares its columns."""
         if self.preparation is None:
             raise DataError("columns: a party without data has none")
@@ -99,7 +99,7 @@ def read_shard(path: Path, preparation: Path | None, shared: RunSettings) -> Sha
     if preparation is not None:
         beside = read_arrays(preparation, "preparation")
         labels, _ = take_labels(beside, shared)
-        columns = Columns.from_arrays(beside)
+        columns = FittedColumns.from_arrays(beside)
     bits = float(arrays.pop("score_bits", np.array(np.nan)))
     try:
         part = assembly_of(shared.settings).load(public, arrays)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import KeyHolder, Mapper, Serial, load_public_key
-from securefed.data.entropy import column_bits
+from securefed.data.columns import column_bits
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.keyring import ReadKey, note_agreement

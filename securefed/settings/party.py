@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from securefed.data.columns import TRANSFORMS
-from securefed.data.policy import Policy
 from securefed.data.psi import check_peer_ids
+from securefed.data.readings import Policy
 from securefed.errors import SecurefedError, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.protocols.scoring.score_ledger import MODES
@@ -148,7 +148,7 @@ class DataSettings(Labels):
     dates: Any = setting(
         None,
         lambda name, value: value or {},
-        'Columns with dates: "age" (years before the newest) or "parts" (year, month, weekday).',
+        'FittedColumns with dates: "age" (years before the newest) or "parts" (year, month, weekday).',
         example={"born": "age"},
     )
     missing: tuple[str, ...] = setting(

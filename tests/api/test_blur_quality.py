@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
 from securefed import GeneralisedLinear, OwnGradient, Party, Plain
-from securefed.data.entropy import column_bits
+from securefed.data.columns import column_bits
 from securefed.protocols.scoring.score_ledger import allowed_scorings
 
 FEATURES, LABELS = load_breast_cancer(return_X_y=True)

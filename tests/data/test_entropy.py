@@ -9,7 +9,7 @@ import pytest
 
 from securefed.api.party import Party
 from securefed.api.simulated import held_bits
-from securefed.data.entropy import MOST_ROWS, column_bits
+from securefed.data.columns import MOST_ROWS, column_bits
 
 RNG = np.random.default_rng(0)
 

@@ -11,12 +11,11 @@ import pytest
 
 from securefed import GeneralisedLinear, Party, Plain
 from securefed.api.party import align
-from securefed.data.columns import Columns
-from securefed.data.dates import parse_date, parse_digits
+from securefed.data.column_types import column_type, parse_date, parse_digits
+from securefed.data.columns import FittedColumns
 from securefed.data.ids import ID_FORMS, id_hint, id_shape, normalise_id, normalise_ids
-from securefed.data.policy import Policy
 from securefed.data.preparation import decided, prepared
-from securefed.data.readings import field_kind, read_column
+from securefed.data.readings import Policy, read_column
 from securefed.data.rows import read_rows
 from securefed.errors import DataError, SettingError
 from securefed.process.own_data import prepare_columns
@@ -56,7 +55,7 @@ def test_a_messy_file_becomes_numbers_that_other_rows_get_by_the_same_measure(tm
     assert found["joined.weekday=7"] == [1, 0, 1, 0], "1 March 2020 and 4 July 2021 were Sundays"
     assert found["income"] == [100, 300, 300, 500] and found["income?"] == [0, 1, 0, 0]
     assert found["region=north"] == [1, 0, 1, 1] and "region=" not in found
-    kept = Columns.from_arrays(columns.to_arrays())
+    kept = FittedColumns.from_arrays(columns.to_arrays())
     new = table(tmp_path, "id,born,joined,income,region,grade\n9,,2020-03-01,?,south,a\n")
     numbers, unknown = prepared(kept, new)
     found = dict(zip(kept.names, numbers[0].tolist(), strict=True))
@@ -89,24 +88,26 @@ def test_everything_that_is_wrong_is_one_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize("impute", ["median", "most-frequent"])
 def test_what_is_filled_comes_from_the_training_rows_alone(impute: str) -> None:
     trained = {"x": np.array([1.0, 1.0, 2.0, 9.0, np.nan]), "w": np.array(["a", "a", "b", "", "a"])}
-    columns, _ = Columns.fit(trained, standardise=False, policy=Policy(impute))
+    columns, _ = FittedColumns.fit(trained, standardise=False, policy=Policy(impute))
     numbers, unknown = columns.apply({"x": np.array([np.nan, 100.0]), "w": np.array(["", "b"])})
     assert numbers.tolist() == [[1.5 if impute == "median" else 1.0, 1, 0], [100.0, 0, 1]] and not unknown
 
 
 def test_a_gap_that_training_did_not_have_is_filled_and_told_where_gaps_are_marked() -> None:
-    columns, _ = Columns.fit({"x": np.array([1.0, 2.0, 6.0])}, policy=Policy("indicator"), standardise=False)
+    columns, _ = FittedColumns.fit(
+        {"x": np.array([1.0, 2.0, 6.0])}, policy=Policy("indicator"), standardise=False
+    )
     assert columns.apply({"x": np.array([np.nan])})[0].tolist() == [[2.0]]
     assert columns.apply({"x": np.array([np.nan])})[1] == {"x": 1}
     with pytest.raises(DataError, match="column 'x' has no values at all"):
-        Columns.fit({"x": np.array([1.0])})[0].apply({"x": np.array([np.nan])})
+        FittedColumns.fit({"x": np.array([1.0])})[0].apply({"x": np.array([np.nan])})
 
 
 def test_rare_categories_and_unknown_ones() -> None:
     words = {"w": np.array(["a"] * 5 + ["b"] * 5 + ["c", "d"])}
-    columns, numbers = Columns.fit(words, policy=Policy(rare=2, unknown="refuse"), standardise=False)
+    columns, numbers = FittedColumns.fit(words, policy=Policy(rare=2, unknown="refuse"), standardise=False)
     assert columns.names == ["w=a", "w=b", "w=(rare)"] and numbers[-1].tolist() == [0, 0, 1]
-    again = Columns.from_arrays(columns.to_arrays())
+    again = FittedColumns.from_arrays(columns.to_arrays())
     assert again.apply({"w": np.array(["c"])})[0].tolist() == [[0, 0, 1]]
     with pytest.raises(DataError, match="column 'w' has 'e', which training did not have"):
         again.apply({"w": np.array(["a", "e"])})
@@ -125,7 +126,7 @@ def test_rare_categories_and_unknown_ones() -> None:
     ],
 )
 def test_what_a_column_is(fields: list[object], kind: str) -> None:
-    assert field_kind(read_column(fields, "x", "shop").values) == kind
+    assert column_type(read_column(fields, "x", "shop").values).name == kind
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_slips_are_named_with_their_row(fields: list[object], kind: str | None, 
     with pytest.raises(DataError, match="shop: column 'x'") as caught:
         read_column(fields, "x", "shop", kind=kind)
     assert said in str(caught.value)
-    assert field_kind(read_column(fields, "x", "shop", kind="words").values) == "words"
+    assert column_type(read_column(fields, "x", "shop", kind="words").values).name == "words"
 
 
 def test_eight_digits_are_a_date_where_the_settings_say_so() -> None:

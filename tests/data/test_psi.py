@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securefed.crypto.scheme import Mapper
-from securefed.data import psi, spool
+from securefed.data import psi, psi_local
 from securefed.data.ids import normalise_ids
 from securefed.data.psi import PSI_KINDS, BadAlignment, intersect
 from securefed.engine import Processes
@@ -99,7 +99,7 @@ def test_blocks_and_pieces_and_processes_change_nothing(monkeypatch: pytest.Monk
     monkeypatch.setattr(psi, "_PIECE", 5)
     monkeypatch.setattr(psi, "_CHUNK", 96)
     monkeypatch.setattr(psi, "WINDOW", 2)
-    monkeypatch.setattr(spool, "BUCKET", 7)
+    monkeypatch.setattr(psi_local, "BUCKET", 7)
     assert found(align(sets), sets) == expected
     with Processes(2) as mapper:
         assert found(align(sets, mapper=mapper), sets) == expected

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from securefed import DataError, GeneralisedLinear, Party, Plain, SettingError
-from securefed.data.columns import Columns
-from securefed.data.policy import Policy
+from securefed.data.columns import FittedColumns
 from securefed.data.preparation import prepare, prepared
-from securefed.data.readings import Form, read_column
+from securefed.data.readings import Policy, read_column
 from securefed.data.rows import read_rows
 
 LAB = """\
@@ -55,7 +54,7 @@ def test_decimal_commas_and_days_first_are_recognised_and_kept_for_other_rows(tm
     values = dict(zip(columns.names, numbers.T.tolist(), strict=True))
     assert values["potassium"] == [4.1, 3.9, 5.0, 1004.25]
     assert values["seen.age"] == pytest.approx([41 / 365.2425, 26 / 365.2425, 11 / 365.2425, 0.0])
-    kept = Columns.from_arrays(columns.to_arrays())
+    kept = FittedColumns.from_arrays(columns.to_arrays())
     assert kept.readings == {"seen": "day first", "potassium": "decimal comma", "ward": "words"}
     # Alone, these fields fit two readings; training has settled which one it is.
     new = read_rows(write(tmp_path, "patient;seen;potassium;ward\np9;01/03/2024;1,234;north\n", "new.csv"))
@@ -66,19 +65,19 @@ def test_decimal_commas_and_days_first_are_recognised_and_kept_for_other_rows(tm
 @pytest.mark.parametrize(
     ("fields", "form", "values"),
     [
-        (["1.234", "2"], Form(), [1.234, 2.0]),
-        (["1.234", "2"], Form(decimal=","), [1234.0, 2.0]),
-        (["1,234", "2"], Form(decimal=","), [1.234, 2.0]),
-        (["1,234", "2.5"], Form(decimal="."), [1234.0, 2.5]),
-        (["1,234", "2.5"], Form(), [1234.0, 2.5]),
-        (["-1,5e3", ",5"], Form(), [-1500.0, 0.5]),
-        (["4.0", "<4.0"], Form(missing=["<4.0"]), [4.0, np.nan]),
-        (np.array([4.0, 999.0]), Form(missing=["999"]), [4.0, np.nan]),
-        ([4, 999], Form(missing=["999"]), [4.0, np.nan]),
+        (["1.234", "2"], Policy(), [1.234, 2.0]),
+        (["1.234", "2"], Policy(decimal=","), [1234.0, 2.0]),
+        (["1,234", "2"], Policy(decimal=","), [1.234, 2.0]),
+        (["1,234", "2.5"], Policy(decimal="."), [1234.0, 2.5]),
+        (["1,234", "2.5"], Policy(), [1234.0, 2.5]),
+        (["-1,5e3", ",5"], Policy(), [-1500.0, 0.5]),
+        (["4.0", "<4.0"], Policy(missing=["<4.0"]), [4.0, np.nan]),
+        (np.array([4.0, 999.0]), Policy(missing=["999"]), [4.0, np.nan]),
+        ([4, 999], Policy(missing=["999"]), [4.0, np.nan]),
     ],
 )
-def test_numbers_as_they_are_written(fields: Any, form: Form, values: list[float]) -> None:
-    read = read_column(fields, "x", "lab", form=form)
+def test_numbers_as_they_are_written(fields: Any, form: Policy, values: list[float]) -> None:
+    read = read_column(fields, "x", "lab", policy=form)
     np.testing.assert_array_equal(read.values, values)
 
 
@@ -93,7 +92,7 @@ def test_numbers_as_they_are_written(fields: Any, form: Form, values: list[float
     ],
 )
 def test_dates_as_they_are_written(fields: list[str], dayfirst: bool | None, days: list[str]) -> None:
-    read = read_column(fields, "x", "lab", form=Form(dayfirst=dayfirst))
+    read = read_column(fields, "x", "lab", policy=Policy(dayfirst=dayfirst))
     assert read.values.astype(str).tolist() == days
 
 

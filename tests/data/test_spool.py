@@ -12,16 +12,15 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 
-from securefed.data import curve, psi, spool
-from securefed.data import psi_local as psi_work
-from securefed.data.spool import Buckets, RepeatCheck, Spool
+from securefed.data import curve, psi, psi_local
+from securefed.data.psi_local import Buckets, RepeatCheck, Spool
 from securefed.errors import DataError
 from tests.data.test_psi import align
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "BUCKET", 16)
+    monkeypatch.setattr(psi_local, "BUCKET", 16)
 
 
 @pytest.mark.usefixtures("small")
@@ -41,7 +40,7 @@ def test_buckets_hold_what_was_dealt_to_them() -> None:
     dealt = Buckets(2, 5)
     for start in range(0, 100, 9):
         part = rows[start : start + 9]
-        dealt.add(part, spool.bucket_of(part[:, 0], 5))
+        dealt.add(part, psi_local.bucket_of(part[:, 0], 5))
     together = np.concatenate([each[np.argsort(each[:, 0])] for each in dealt])
     np.testing.assert_array_equal(together, rows[np.argsort(rows[:, 0])])
 
@@ -61,10 +60,10 @@ def test_what_came_twice_is_found_wherever_it_was(distance: int) -> None:
 def test_ids_are_sorted_by_their_hash_and_shuffled_by_nothing() -> None:
     ids = [f"client-{i}" for i in range(200)]
     digests = [hashlib.sha256(text.encode()).digest() for text in ids]
-    in_order, rows = psi_work.sorted_ids(ids, "bank", "exact")
+    in_order, rows = psi_local.sorted_ids(ids, "bank", "exact")
     assert rows.tolist() == sorted(range(200), key=digests.__getitem__)
     assert in_order.read(0, 200).astype(">u8").tobytes() == b"".join(sorted(digests))
-    one, other = (psi_work.shuffled(in_order).read(0, 200) for _ in range(2))
+    one, other = (psi_local.shuffled(in_order).read(0, 200) for _ in range(2))
     for each in (one, other):
         np.testing.assert_array_equal(each[np.argsort(each[:, 4]), :4], in_order.read(0, 200))
     places = np.stack([one[:, 4], other[:, 4]]).astype(np.float64)
@@ -73,15 +72,15 @@ def test_ids_are_sorted_by_their_hash_and_shuffled_by_nothing() -> None:
 
 def test_repeated_ids_are_named_by_what_they_are() -> None:
     with pytest.raises(DataError, match=r"bank: 2 ids occur more than once \('[72]', '[72]'\)"):
-        psi_work.sorted_ids([7, 1, "7", 2, " 2", 7.0], "bank", "exact")
+        psi_local.sorted_ids([7, 1, "7", 2, " 2", 7.0], "bank", "exact")
 
 
 def test_tables_have_room_for_ten_deviations() -> None:
     """The sum of the binomial tails above the room, by Chernoff's bound, is below 2^-60 at any size."""
     for count in (65_537, 100_000, 1_000_000, psi.MAX_IDS):
-        mean = count / psi_work.tables(count)
-        more = psi_work.capacity(count) / mean
-        log_tail = -mean * (more * np.log(more) - more + 1) / np.log(2) + np.log2(psi_work.tables(count))
+        mean = count / psi_local.tables(count)
+        more = psi_local.capacity(count) / mean
+        log_tail = -mean * (more * np.log(more) - more + 1) / np.log(2) + np.log2(psi_local.tables(count))
         assert log_tail < -60
         assert more < 1.06
 
@@ -99,9 +98,9 @@ def test_memory_hardly_grows_with_the_ids(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(curve, "hash_to_curve", hashed)
     monkeypatch.setattr(curve, "multiply", multiply)
-    monkeypatch.setattr(spool, "BUCKET", 256)
+    monkeypatch.setattr(psi_local, "BUCKET", 256)
     monkeypatch.setattr(psi, "BLOCK", 128)
-    monkeypatch.setattr(psi_work, "_BLOCK", 128)
+    monkeypatch.setattr(psi_local, "_BLOCK", 128)
     peaks = []
     for count in (1_024, 4_096):
         ids = {"a": list(range(count)), "b": list(range(count // 2, count + count // 2))}

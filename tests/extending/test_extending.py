@@ -22,7 +22,7 @@ from securefed.crypto import KEY_KINDS, SCHEMES, KeyKind, SchemeEntry, generate,
 from securefed.crypto import register as register_scheme
 from securefed.crypto.errors import BadKey
 from securefed.crypto.wire import Scheme
-from securefed.data.columns import Columns
+from securefed.data.columns import FittedColumns
 from securefed.errors import SettingError
 from securefed.models.activations import sigmoid
 from securefed.plan.calibration import calibrate
@@ -180,7 +180,9 @@ def test_an_objective_is_one_file(scheme: str, tmp_path: Path) -> None:
     found = []
     for name in names:
         save_shard(tmp_path / name, shared, "instance", trained[name])
-        write_arrays(tmp_path / "prepared", Columns.fit({"a": own[name][:, 0]}, owner=name)[0].to_arrays())
+        write_arrays(
+            tmp_path / "prepared", FittedColumns.fit({"a": own[name][:, 0]}, owner=name)[0].to_arrays()
+        )
         part = read_shard(tmp_path / name, tmp_path / "prepared", shared).part
         assert isinstance(part, LinearScorer)
         found.append(part.model.parameters)

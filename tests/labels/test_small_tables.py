@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
 from securefed import GeneralisedLinear, Party
-from securefed.data.columns import Columns, OutlierWarning
+from securefed.data.columns import FittedColumns, OutlierWarning
 from securefed.errors import DataError, SettingError
 from securefed.labels.calibration import Calibration, Discriminant, LeastSquares, least_rows, out_of_fold
 from securefed.labels.quality import QualityWarning
@@ -136,13 +136,15 @@ def test_one_absurd_value_is_told_and_decides_nothing() -> None:
 
 def test_limits_are_kept_and_malformed_ones_refused() -> None:
     rng = np.random.default_rng(5)
-    fitted, numbers = Columns.fit({"x": rng.normal(size=100), "rare": (np.arange(100) < 1).astype(float)})
-    again = Columns.from_arrays(fitted.to_arrays())
+    fitted, numbers = FittedColumns.fit(
+        {"x": rng.normal(size=100), "rare": (np.arange(100) < 1).astype(float)}
+    )
+    again = FittedColumns.from_arrays(fitted.to_arrays())
     other = {"x": np.array([1e9, 0.0]), "rare": np.array([1.0, 0.0])}
     assert np.array_equal(again.apply(other)[0], fitted.apply(other)[0])
     assert again.apply(other)[0][0, 0] < 8.0 and again.apply(other)[0][0, 1] == numbers[0, 1]
     with pytest.raises(DataError, match="limits"):
-        Columns.from_arrays({**fitted.to_arrays(), "limits": np.zeros((2, 1))})
+        FittedColumns.from_arrays({**fitted.to_arrays(), "limits": np.zeros((2, 1))})
 
 
 def test_tables_that_cannot_be_learnt_from_are_refused_by_name() -> None:

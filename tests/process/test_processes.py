@@ -16,7 +16,7 @@ from securefed import FedBCD, GeneralisedLinear, Party
 from securefed.audit.files import read_run
 from securefed.audit.report import audit
 from securefed.cli import main
-from securefed.data.columns import Columns
+from securefed.data.columns import FittedColumns
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from tests.flat import estimator
 from tests.process.parties import NOTARY, PASSPHRASE, Fleet, reached
@@ -44,7 +44,7 @@ def simulated(fleet: Fleet, **settings: Any) -> dict[str, Any]:
     for name in names:
         # Standardised on all rows that the party has, as the command does.
         table = people.part(name)
-        columns, _ = Columns.fit({str(i): table[people.known[name], i] for i in range(table.shape[1])})
+        columns, _ = FittedColumns.fit({str(i): table[people.known[name], i] for i in range(table.shape[1])})
         numbers, _ = columns.apply({str(i): table[rows, i] for i in range(table.shape[1])})
         labels = people.labels[rows] if name == people.label_party else None
         parties.append(Party(name, numbers, labels=labels))

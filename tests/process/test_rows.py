@@ -14,7 +14,8 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 from securefed.data import storage
-from securefed.data.columns import MOST_CATEGORIES, Columns
+from securefed.data.column import MOST_CATEGORIES
+from securefed.data.columns import FittedColumns
 from securefed.data.preparation import prepared as prepared_rows
 from securefed.data.rows import BLOCK_ROWS, file_digest, read_rows
 from securefed.errors import DataError, MissingExtra
@@ -59,7 +60,7 @@ def test_words_become_categories_and_all_columns_are_standardised(tmp_path: Path
 
 def test_what_was_fitted_is_kept_as_arrays_and_applied_to_other_rows(tmp_path: Path) -> None:
     prepared, _ = prepare(table(tmp_path, PEOPLE), settings())
-    again = Columns.from_arrays(prepared.to_arrays())
+    again = FittedColumns.from_arrays(prepared.to_arrays())
     new = table(tmp_path, "id,region,age\n1,west,40\n2,south,60\n")
     found, unknown = prepared_rows(again, new)
     assert unknown == {"region": 1}

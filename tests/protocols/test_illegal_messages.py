@@ -28,8 +28,8 @@ from securefed.crypto.errors import (
     WrongKey,
 )
 from securefed.crypto.wire import HEADER, Frame, Kind
-from securefed.data.labels import auc
 from securefed.errors import DataError, SecurefedError, SettingError
+from securefed.labels.quality import HeldOut
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.transport import Message, OutOfOrder, WrongKind, WrongRound, WrongRun, WrongSender
@@ -466,7 +466,7 @@ def test_scores_that_do_not_fit_are_refused(scheme: str, scenario: str, keys: Ke
 @pytest.mark.parametrize("scheme", ["plain", "paillier", "ckks"])
 def test_too_few_scores_are_noticed_by_the_one_who_evaluates(scheme: str, keys: Keys) -> None:
     """The label party knows how many labels it compares with; B might send another number of scores."""
-    metric = auc(np.array([1.0, -1.0, 1.0, 1.0, -1.0]))
+    metric = HeldOut(np.array([1.0, -1.0, 1.0, 1.0, -1.0]), binary=True)
     made = transfer_training(keys, scheme, "parallel", metric)
     messages = clean(transfer_training(keys, scheme, "parallel", metric))
     number = next(n for n, m in enumerate(messages) if m.kind == "scores")

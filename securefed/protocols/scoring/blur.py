@@ -32,7 +32,7 @@ import numpy as np
 
 from securefed.checks import check_integer
 from securefed.crypto.scheme import Floats
-from securefed.data.entropy import column_bits
+from securefed.data.columns import column_bits
 from securefed.errors import SettingError
 from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal, ScoreStore
 
@@ -113,7 +113,7 @@ class ScoreGuard:
     """A scored party's secret for its noise, and its ledger of what scores have shown.
 
     Keep both for as long as people are scored: with another secret the same question gets a second answer.
-    `column_bits` is the entropy of a row (securefed.data.entropy).
+    `column_bits` is the entropy of a row (securefed.data.columns).
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The score ledger: how much of a person's row its scores have shown. Each scored party keeps one.
 
 A score at precision 2**-p that is opened modulo 2**m shows at most p + m bits, whatever the question. The
-ledger compares this with the entropy of the columns (securefed.data.entropy): at most log2 of a column's
+ledger compares this with the entropy of the columns (securefed.data.columns): at most log2 of a column's
 distinct values, less where some are frequent. A reader with more bits about many people than their columns
 hold can find the columns by lattice reduction, without knowing any features (research.attacks.columns).
 Measured on columns of 100 levels, single relations between rows appear from 0.8 times as many bits as the
