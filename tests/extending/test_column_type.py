@@ -10,9 +10,9 @@ import pytest
 
 from securefed import DataError, GeneralisedLinear, Party, Plain, SettingError
 from securefed.data.column_types import TYPES, register
-from securefed.data.columns import Columns
-from securefed.data.policy import Policy
+from securefed.data.columns import FittedColumns
 from securefed.data.preparation import prepare
+from securefed.data.readings import Policy
 from securefed.data.rows import read_rows
 from securefed.settings.party import DataSettings
 from tests.extending.durations import DURATION
@@ -40,7 +40,7 @@ def test_a_file_has_columns_of_the_type(tmp_path: Path) -> None:
     columns, numbers = prepare(rows, ["stay", "beds"], standardise=False)
     assert columns.names == ["stay.hours", "beds"]
     assert numbers.tolist() == [[1.5, 1], [0.75, 2], [10, 3], [1.5, 4]]
-    assert Columns.from_arrays(columns.to_arrays()).kinds == {"stay": "duration", "beds": "number"}
+    assert FittedColumns.from_arrays(columns.to_arrays()).kinds == {"stay": "duration", "beds": "number"}
 
 
 @pytest.mark.usefixtures("registered")
