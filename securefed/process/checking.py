@@ -35,7 +35,7 @@ from securefed.process.keys import PartyKeys
 from securefed.process.own_data import check_labels, prepare_columns, row_numbers
 from securefed.process.shards import read_shard
 from securefed.report.rundir import RunDirectory
-from securefed.settings.party import PartyFile, read_party_file, settings_problems
+from securefed.settings.party import PartyFile, read_what_is_right
 from securefed.transport.identity import NOT_LISTENING, Certificate, parse_address
 
 __all__ = ["GOOD", "NOTE", "PROBLEM", "Check", "check_party"]
@@ -106,13 +106,13 @@ def check_party(
 ) -> list[Check]:
     """Look at everything. `rows` and `out` are those of a prediction that is planned."""
     found, moment = _List(), now or datetime.now(UTC)
-    party = found.tried("settings", lambda: read_party_file(path))
+    party, problems = read_what_is_right(path)
+    for problem in problems:
+        found.problem("settings", problem)
     if party is None:
-        found.checks.clear()
-        for problem in settings_problems(path):
-            found.problem("settings", problem)
         return found.checks
-    found.good("settings", f"{path}: {party.own.name} of {', '.join(party.shared.everybody)}")
+    if not problems:
+        found.good("settings", f"{path}: {party.own.name} of {', '.join(party.shared.everybody)}")
     if not party.is_key_holder:
         _check_data(found, party)
     keys = found.tried("keys", lambda: load_keys(party, passphrase()))
@@ -229,10 +229,16 @@ def _check_certificates(found: _List, party: PartyFile, keys: PartyKeys | None, 
             found.note(about, f"it ends on {end}; securefed init {name} --renew tls makes a new one")
         else:
             ends.append(end)
-    pinned = [certificate.der for certificate in known.values()]
-    if len(set(pinned)) < len(pinned):
-        found.problem("certificates", "two parties have the same one")
-    elif ends:
+    names: dict[bytes, list[str]] = {certificate.der: [] for certificate in known.values()}
+    for name, certificate in known.items():
+        names[certificate.der].append(name)
+    for sharing in names.values():
+        if len(sharing) > 1:
+            found.problem(
+                "certificates",
+                f"{' and '.join(sharing)} have the same one; ask each of them for its own certificate.pem",
+            )
+    if ends and len(names) == len(known):
         found.good("certificates", f"{len(known)} known, the first to end on {min(ends)}")
     written = datetime.fromtimestamp(party.path.stat().st_mtime, UTC)
     if (written - now).total_seconds() > 86400:

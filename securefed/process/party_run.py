@@ -347,12 +347,13 @@ class DataSession(Session):
                 "--restart"
             )
         before = meta["settings"]
-        for key, value in self._settings().items():
-            if before.get(key) != value:
-                raise SettingError(
-                    f"{key}: {value!r} given, and the run began with {before.get(key)!r}; set it back, or "
-                    "start all parties with --restart"
-                )
+        differing = [
+            f"{key}: {value!r} given, and the run began with {before.get(key)!r}"
+            for key, value in self._settings().items()
+            if before.get(key) != value
+        ]
+        if differing:
+            raise SettingError(f"{'; '.join(differing)}; set back, or start all parties with --restart")
 
     def _settings(self) -> dict[str, Any]:
         made = {**self.shared.to_dict(), "columns": self._preparation.names}

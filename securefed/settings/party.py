@@ -49,7 +49,7 @@ from securefed.transport.identity import (
     parse_address,
 )
 
-__all__ = ["DataSettings", "OwnSettings", "PartyFile", "read_party_file", "settings_problems"]
+__all__ = ["DataSettings", "OwnSettings", "PartyFile", "read_party_file", "read_what_is_right"]
 
 Table = Mapping[str, Any]
 T = TypeVar("T")
@@ -329,32 +329,41 @@ def _read(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path}: not TOML: {error}") from None
 
 
-def settings_problems(path: Path) -> list[str]:
-    """What is wrong with a party.toml, one line for each table: none of them hides another's."""
-    found: list[str] = []
+def read_what_is_right(path: Path) -> tuple[PartyFile | None, list[str]]:
+    """Return the right parts of a party.toml, and one line for each table that is wrong.
+
+    A wrong [data] is left out, and so are peers without a usable certificate. Without a right [party] and
+    [run] there is no file.
+    """
+    problems: list[str] = []
 
     def tried(work: Callable[[], T]) -> T | None:
         try:
             return work()
         except SettingError as error:
-            found.append(str(error))
+            problems.append(str(error))
             return None
 
     table = tried(lambda: _read(path))
     if table is None:
-        return found
+        return None, problems
     tried(lambda: check_keys(str(path), table, ("party", "data", "peers", "run")))
     own = tried(lambda: OwnSettings(**_section(path, table, "party", OwnSettings)))
     shared = tried(lambda: RunSettings.of(_table(path, table, "run")))
+    data = None
     if "data" in table:
-        tried(lambda: DataSettings(**_section(path, table, "data", DataSettings)))
-    peers = table.get("peers", {})
-    if isinstance(peers, dict):
-        for name, given in peers.items():
-            tried(lambda name=name, given=given: _peer(path, name, given))  # type: ignore[misc]
-    if own is not None and shared is not None and not found:
+        data = tried(lambda: DataSettings(**_section(path, table, "data", DataSettings)))
+    peers, tables = {}, table.get("peers", {})
+    if isinstance(tables, dict):
+        for name, each in tables.items():
+            peer = tried(lambda name=name, each=each: _peer(path, name, each))  # type: ignore[misc]
+            if peer is not None:
+                peers[name] = peer
+    if own is None or shared is None:
+        return None, problems
+    if not problems:
         tried(lambda: PartyFile.of(path, table))
-    return found
+    return PartyFile(path, own, shared, data, peers), problems
 
 
 def read_party_file(path: Path) -> PartyFile:

@@ -83,6 +83,30 @@ def test_settings_do_not_hide_each_other(made: Fleet) -> None:
     assert len(found) == 4, found
     for word in ("patience", "rounds", "file", "none.pem"):
         assert any(word in text for text in found)
+
+
+def test_a_missing_certificate_hides_no_other_problem(made: Fleet) -> None:
+    folder = made.folder / "bank"
+    (folder / "peers" / "shop.pem").unlink()
+    (folder / "checkpoint-key.skf").chmod(0o644)
+    lines = (folder / "data.csv").read_text().splitlines()
+    (folder / "data.csv").write_text("\n".join([*lines, lines[1]]) + "\n")
+    with socket.create_server(("127.0.0.1", made.ports["bank"])):
+        found = problems(made)
+    assert set(found) == {"settings", "ids", "keys", "port"}
+    assert "[peers.shop]: cannot read" in found["settings"] and "shop.pem" in found["settings"]
+
+
+def test_both_parties_that_share_a_certificate_are_named(made: Fleet) -> None:
+    folder = made.folder / "bank"
+    (folder / "peers" / "shop.pem").write_bytes((folder / "certificate.pem").read_bytes())
+    text = problems(made)["certificates"]
+    assert text == "shop and bank have the same one; ask each of them for its own certificate.pem"
+    assert main(["party", str(folder / "party.toml")]) == 2
+
+
+def test_a_file_that_is_no_settings_file_is_one_problem(made: Fleet) -> None:
+    file = made.folder / "bank" / "party.toml"
     file.write_text("party = [")
     (only,) = check_party(file, lambda: PASSPHRASE)
     assert "not TOML" in only.text

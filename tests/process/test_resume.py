@@ -55,8 +55,10 @@ def test_an_interruption_says_how_to_go_on_and_changes_are_noticed(
     data.write_text(text.replace("p0001", "p9999"))
     assert "data.csv has changed since the run began" in refused("--resume")
     data.write_text(text)
-    interrupted.settings("bank", learning_rate=0.25)
-    assert "learning_rate: 0.25 given, and the run began with 'auto'" in refused("--resume")
+    interrupted.settings("bank", learning_rate=0.25, seed=99)
+    line = refused("--resume")
+    assert "learning_rate: 0.25 given, and the run began with 'auto'" in line
+    assert "seed: 99 given, and the run began with" in line, "all that differs at once"
     interrupted.settings("bank")
     store = interrupted.run_folder("bank") / "checkpoints"
     newest = max(store.glob("round-*.sfc"), key=os.path.getmtime)

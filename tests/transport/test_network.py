@@ -362,7 +362,7 @@ def test_bad_peers_are_refused() -> None:
             Endpoint(bank, listen="127.0.0.1:0", peers=peers)
     for certificate in (bank.certificate, IDENTITIES["mill"].certificate):
         twice = {"shop": Peer(place(), certificate), "mill": Peer(place(), IDENTITIES["mill"].certificate)}
-        with pytest.raises(SettingError, match="two parties have the same certificate"):
+        with pytest.raises(SettingError, match="have the same certificate; ask each"):
             Endpoint(bank, listen="127.0.0.1:0", peers=twice)
 
 

@@ -78,9 +78,13 @@ class Endpoint:
             raise SettingError(
                 f"peers: {', '.join(peers) or 'none'} given, others than {self.name} are needed"
             )
-        pinned = [peer.certificate.der for peer in peers.values() if peer.certificate is not None]
-        if len({*pinned, identity.certificate.der}) != len(pinned) + 1:
-            raise SettingError("peers: two parties have the same certificate")
+        holders = {identity.certificate.der: self.name}
+        for name, peer in peers.items():
+            if peer.certificate is not None and holders.setdefault(peer.certificate.der, name) != name:
+                other = holders[peer.certificate.der]
+                raise SettingError(
+                    f"peers: {other} and {name} have the same certificate; ask each of them for its own"
+                )
         identity.certificate.check_days()
         self._identity, self._log = identity, log
         check_reachable(self.name, listen, peers)
