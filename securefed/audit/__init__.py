@@ -9,10 +9,8 @@ Attacks on what a party saw are in the checkout: research/attacks, tests/audit.
 
 from __future__ import annotations
 
-from securefed.audit.claim import Claim
-from securefed.audit.files import read_run, write_transcripts
-from securefed.audit.receipt import Receipt, compare, receipts
-from securefed.audit.recorded import Recorded
+from securefed.audit.claims import Claim
+from securefed.audit.recorded import Receipt, Recorded, compare, read_run, receipts, write_transcripts
 from securefed.audit.report import CLAIMS, AuditReport, Seen, audit
 
 __all__ = [

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from securefed.audit.blind_schedule import SCHEDULES, Due, Schedule, numbers_in
-from securefed.audit.claim import Findings, Statement
-from securefed.audit.content_claims import strong_parameters
+from securefed.audit.claims import Findings, claim, strong_parameters
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
 from securefed.crypto.blind.interface import Lengths
@@ -123,6 +122,7 @@ def _compare(
             findings.against(f"{words} was due, and {count} did not come")
 
 
+@claim("due", "Every message of a blind run has the number, place and length that the agreement asks for.")
 def _all_due(recorded: Recorded, findings: Findings) -> None:
     schedule = _skip(recorded, findings)
     if schedule is None:
@@ -136,6 +136,10 @@ def _all_due(recorded: Recorded, findings: Findings) -> None:
     )
 
 
+@claim(
+    "keys",
+    "In a blind run only parties that encrypt had a key. With two parties only the label party had one.",
+)
 def _keys(recorded: Recorded, findings: Findings) -> None:
     schedule = _skip(recorded, findings)
     if schedule is None:
@@ -159,6 +163,7 @@ def _keys(recorded: Recorded, findings: Findings) -> None:
     findings.looked_at = f"{keys} public keys, of {listed}; nobody else can decrypt anything"
 
 
+@claim("outputs", "Every output of a blind run belongs to an agreed evaluation, prediction or release.")
 def _outputs(recorded: Recorded, findings: Findings) -> None:
     schedule = _skip(recorded, findings)
     if schedule is None:
@@ -183,20 +188,4 @@ def _outputs(recorded: Recorded, findings: Findings) -> None:
         findings.nothing(f"{findings.looked_at}; what {', '.join(recorded.missing)} had of it is not here")
 
 
-BLIND = (
-    Statement(
-        "keys",
-        "In a blind run only parties that encrypt had a key. With two parties only the label party had one.",
-        _keys,
-    ),
-    Statement(
-        "due",
-        "Every message of a blind run has the number, place and length that the agreement asks for.",
-        _all_due,
-    ),
-    Statement(
-        "outputs",
-        "Every output of a blind run belongs to an agreed evaluation, prediction or release.",
-        _outputs,
-    ),
-)
+BLIND = (_keys, _all_due, _outputs)

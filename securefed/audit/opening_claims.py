@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import prod
 
 from securefed.audit.blind_schedule import numbers_in
-from securefed.audit.claim import Findings, Statement, places
+from securefed.audit.claims import Findings, claim, places
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import KEY_KINDS
 from securefed.protocols.messages import SCORING
@@ -18,6 +18,7 @@ REQUESTS = {"opening": "opening-request", "score-opening": "score-request"}
 """The request that each opening answers."""
 
 
+@claim("masked", "The key-holders opened only masked values.")
 def _masked(recorded: Recorded, findings: Findings) -> None:
     seen = 0
     for message in recorded.messages("sent"):
@@ -52,6 +53,7 @@ UNIFORM = ("reply", "part", "difference", "score-share")
 """Messages of blind runs under masks, or of random numbers, that are used once."""
 
 
+@claim("mask-once", "No mask was used twice, and each was destroyed after its use.")
 def _mask_once(recorded: Recorded, findings: Findings) -> None:
     masks = 0
     bytes_before: Counter[tuple[str, str]] = Counter()
@@ -82,6 +84,10 @@ def _mask_once(recorded: Recorded, findings: Findings) -> None:
     findings.counted(masks, "masks, all different, none kept", recorded.missing)
 
 
+@claim(
+    "sums",
+    "Every opened gradient is a sum over the batch, of its owner's size, and was asked for by its owner.",
+)
 def _sums(recorded: Recorded, findings: Findings) -> None:
     requests = 0
     for message in recorded.everything:
@@ -108,6 +114,7 @@ def _sums(recorded: Recorded, findings: Findings) -> None:
     findings.counted(max(requests, opened), what, recorded.unseen_openings)
 
 
+@claim("ledger", "In every exchange fewer equations were opened than there are unknowns.")
 def _ledger(recorded: Recorded, findings: Findings) -> None:
     entries = [entry for entry in recorded.ledger() if not entry.advisory]
     for entry in entries:
@@ -123,6 +130,7 @@ def _ledger(recorded: Recorded, findings: Findings) -> None:
         findings.checked = bool(entries)
 
 
+@claim("nothing", "A blind run opened only scores, and parameters if all parties had agreed.")
 def _nothing(recorded: Recorded, findings: Findings) -> None:
     """Check that only scores were opened, and own parameters if all agreed to release them."""
     if not recorded.blind:
@@ -138,6 +146,7 @@ def _nothing(recorded: Recorded, findings: Findings) -> None:
     findings.counted(seen, "messages, no opening but of scores", recorded.missing)
 
 
+@claim("scores", "Prediction and evaluation revealed scores only, and to the label party only.")
 def _scores(recorded: Recorded, findings: Findings) -> None:
     numbers, label = 0, recorded.label_party
     for message in recorded.everything:
@@ -186,6 +195,7 @@ def _nobody(recorded: Recorded, findings: Findings, otherwise: str) -> None:
         findings.looked_at = "no scores in this run"
 
 
+@claim("blurred", "The scored parties blurred every score below the agreed precision.")
 def _blurred(recorded: Recorded, findings: Findings) -> None:
     agreed, parts, least = recorded.settings["score_precision"], 0, 0
     for message in _scored(recorded):
@@ -203,6 +213,7 @@ def _blurred(recorded: Recorded, findings: Findings) -> None:
         findings.looked_at = f"{parts} parts of scores, noise over 2**-{agreed} in {least} bits or more"
 
 
+@claim("score-ledger", "The scored parties counted all scores, in ledgers that refuse past their limit.")
 def _score_ledger(recorded: Recorded, findings: Findings) -> None:
     """Check the mode of each ledger. Counts stay with the party: they tell about its columns."""
     kept: Counter[str] = Counter()
@@ -219,27 +230,4 @@ def _score_ledger(recorded: Recorded, findings: Findings) -> None:
         findings.looked_at = "; ".join(f"{party}: {count} scorings, counted" for party, count in kept.items())
 
 
-OPENINGS = (
-    Statement("masked", "The key-holders opened only masked values.", _masked),
-    Statement("mask-once", "No mask was used twice, and each was destroyed after its use.", _mask_once),
-    Statement(
-        "sums",
-        "Every opened gradient is a sum over the batch, of its owner's size, and was asked for by its owner.",
-        _sums,
-    ),
-    Statement("ledger", "In every exchange fewer equations were opened than there are unknowns.", _ledger),
-    Statement(
-        "nothing",
-        "A blind run opened only scores, and parameters if all parties had agreed.",
-        _nothing,
-    ),
-    Statement(
-        "scores", "Prediction and evaluation revealed scores only, and to the label party only.", _scores
-    ),
-    Statement("blurred", "The scored parties blurred every score below the agreed precision.", _blurred),
-    Statement(
-        "score-ledger",
-        "The scored parties counted all scores, in ledgers that refuse past their limit.",
-        _score_ledger,
-    ),
-)
+OPENINGS = (_masked, _mask_once, _sums, _ledger, _nothing, _scores, _blurred, _score_ledger)

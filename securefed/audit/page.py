@@ -5,11 +5,10 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from securefed.audit.recorded import Recorded, Sent
+from securefed.audit.recorded import Receipt, Recorded, Sent
 from securefed.pages import badge, fold, glossary, page, table, term
 
 if TYPE_CHECKING:
-    from securefed.audit.receipt import Receipt
     from securefed.audit.report import AuditReport
 
 __all__ = ["diagram", "section", "whole_page"]

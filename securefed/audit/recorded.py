@@ -10,10 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import combinations
 from math import prod
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
 
 from securefed.errors import DataError
 from securefed.protocols.messages import KINDS, MessageKind
@@ -22,8 +25,19 @@ from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.protocols.own_gradient.openings import ALL_LABELS
 from securefed.transport import Entry, Transcript
 from securefed.transport.contents import Part
+from securefed.transport.transcript import Roots
 
-__all__ = ["Recorded", "Sent"]
+__all__ = [
+    "Receipt",
+    "Recorded",
+    "Sent",
+    "compare",
+    "read_run",
+    "receipts",
+    "transcript_path",
+    "transcript_paths",
+    "write_transcripts",
+]
 
 MOST_COLUMNS = 100_000
 MOST_NUMBER = 1 << 40
@@ -266,3 +280,156 @@ def _leaves(value: Any) -> Iterator[Any]:
             yield from _leaves(inner)
     else:
         yield value
+
+
+# Receipts: two parties compare their transcripts and see that both describe one run.
+#
+# Each party sums up a link in two hashes (securefed.transport.transcript, `Roots`): over everything that it
+# sent there and over everything that it received from there, in order. What one sent must be what the other
+# received. The roots are short and reveal nothing, so they can be compared over any channel.
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The comparison of one pair of parties."""
+
+    first: Roots
+    second: Roots | None
+    messages: int
+    scheme: str
+    keys: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def compared(self) -> bool:
+        return self.second is not None
+
+    @property
+    def good(self) -> bool:
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "compared": self.compared, "good": self.good}
+
+    def __str__(self) -> str:
+        pair = f"{self.first.party} and {self.first.peer}"
+        if not self.compared:
+            return f"{pair}: not compared, the transcript of {self.first.peer} is not here"
+        if self.problems:
+            return f"{pair}: {'; '.join(self.problems)}"
+        keys = ", ".join(key[:8] for key in self.keys) or "none"
+        return f"{pair}: the same {self.messages} messages, {self.scheme}, keys {keys}"
+
+
+def compare(first: Roots, second: Roots) -> list[str]:
+    """Return the differences of two parties' roots, in words."""
+    problems = []
+    if first.agreement != second.agreement:
+        problems.append("they ran by different agreements")
+    for sender, receiver in ((first, second), (second, first)):
+        if sender.sent != receiver.received:
+            problems.append(f"what {sender.party} sent is not what {receiver.party} received")
+    return problems
+
+
+def receipts(recorded: Recorded) -> list[Receipt]:
+    """Return a receipt for each pair that has a transcript here."""
+    pairs = []
+    for one, other in combinations(recorded.everybody, 2):
+        if one not in recorded.transcripts:
+            one, other = other, one
+        if one in recorded.transcripts:
+            pairs.append(_receipt(recorded, one, other))
+    return pairs
+
+
+def _receipt(recorded: Recorded, one: str, other: str) -> Receipt:
+    first = recorded.transcripts[one].roots(other)
+    second = recorded.transcripts[other].roots(one) if other in recorded.transcripts else None
+    problems = [] if second is None else compare(first, second)
+    if second is not None and problems:
+        problems += _where(recorded.transcripts[one], recorded.transcripts[other])
+    messages = sum(e.event in ("sent", "received") and e.peer == other for e in recorded.transcripts[one])
+    keys = tuple(key for key, owner in recorded.owners.items() if owner in (one, other, recorded.key_holder))
+    return Receipt(first, second, messages, str(recorded.settings["scheme"]), keys, tuple(problems))
+
+
+def _where(one: Transcript, other: Transcript) -> list[str]:
+    """Return the first message of each direction on which two transcripts differ."""
+    differences = []
+    for sender, receiver in ((one, other), (other, one)):
+        sent = [e for e in sender.of("sent") if e.peer == receiver.party]
+        received = [e for e in receiver.of("received") if e.peer == sender.party]
+        for place in range(max(len(sent), len(received))):
+            if place >= len(sent) or place >= len(received):
+                longer, word = (sent, "sent") if len(sent) > len(received) else (received, "received")
+                differences.append(f"message {place} ({longer[place].kind}) was {word} by one of them only")
+                break
+            if sent[place].digest != received[place].digest or sent[place].kind != received[place].kind:
+                differences.append(f"message {place} from {sender.party} ({sent[place].kind}) differs")
+                break
+    return differences
+
+
+# A run directory: result.json, and transcript-<party>.jsonl of each party that wrote one.
+
+RESULT = "result.json"
+
+
+class Result(Protocol):
+    """A run's result (securefed.api.result.RunResult)."""
+
+    @property
+    def transcripts(self) -> Mapping[str, Transcript]: ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+def transcript_path(folder: str | PathLike[str], party: str) -> Path:
+    return Path(folder) / f"transcript-{party}.jsonl"
+
+
+def write_transcripts(folder: str | PathLike[str], result: Result) -> list[Path]:
+    """Write result.json and the transcripts. Return the paths."""
+    where = Path(folder)
+    where.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(result.to_dict(), indent=2) + "\n"
+    (where / RESULT).write_text(text, encoding="utf-8")
+    written = [where / RESULT]
+    for party, transcript in result.transcripts.items():
+        transcript.save(transcript_path(where, party))
+        written.append(transcript_path(where, party))
+    return written
+
+
+def transcript_paths(folder: str | PathLike[str]) -> list[Path]:
+    """Return the transcripts of a run directory. Raises DataError if there are none."""
+    where = Path(folder)
+    if not where.is_dir():
+        raise DataError(f"{where}: there is no such run directory")
+    paths = sorted(where.glob("transcript-*.jsonl"))
+    if not paths:
+        raise DataError(f"{where}: no transcript-<party>.jsonl there")
+    return paths
+
+
+def read_run(folder: str | PathLike[str]) -> tuple[list[Transcript], dict[str, Any] | None]:
+    """Return the transcripts of a run directory, and its result or None."""
+    where, paths = Path(folder), transcript_paths(folder)
+    transcripts = [Transcript.read(path) for path in paths]
+    for path, transcript in zip(paths, transcripts, strict=True):
+        if path != transcript_path(where, transcript.party):
+            raise DataError(f"{path}: holds the transcript of {transcript.party!r}")
+    return transcripts, _result(where / RESULT)
+
+
+def _result(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(result, dict):
+        raise DataError(f"{path}: not a result")
+    return result

@@ -17,12 +17,9 @@ from typing import Any
 
 from securefed.audit.blind_claims import BLIND
 from securefed.audit.blind_schedule import numbers_in
-from securefed.audit.claim import Claim, Statement
-from securefed.audit.content_claims import CONTENT
-from securefed.audit.form_claims import FORM
+from securefed.audit.claims import CONTENT, FORM, Claim, Statement
 from securefed.audit.opening_claims import OPENINGS
-from securefed.audit.receipt import Receipt, receipts
-from securefed.audit.recorded import Recorded
+from securefed.audit.recorded import Receipt, Recorded, receipts
 from securefed.crypto import protects
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry

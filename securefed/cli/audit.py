@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from securefed.audit.files import read_run, transcript_paths
 from securefed.audit.page import whole_page
+from securefed.audit.recorded import read_run, transcript_paths
 from securefed.audit.report import audit
 from securefed.cli.terminal import Terminal
 from securefed.errors import DataError, plain_text

@@ -13,8 +13,8 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
-from securefed.audit.files import read_run
 from securefed.audit.page import whole_page
+from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.checks import check_integer
 from securefed.cli.demo_data import DATA, Baselines, DemoData, demo_data

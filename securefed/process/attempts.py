@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from securefed.audit.files import read_run
+from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.data.psi import MAX_IDS
 from securefed.errors import DataError, SettingError

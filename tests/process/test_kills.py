@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from securefed.audit.files import read_run
+from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.process.score_file import MAGIC, PRINT
 from securefed.protocols.scoring.score_ledger import read_records

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from securefed.audit.files import read_run
+from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError
 from securefed.process.alignment import Alignment

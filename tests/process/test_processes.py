@@ -13,7 +13,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from securefed import FedBCD, GeneralisedLinear, Party
-from securefed.audit.files import read_run
+from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.cli import main
 from securefed.data.columns import FittedColumns
