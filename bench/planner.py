@@ -14,7 +14,7 @@ from bench.simulate import Task, Transfer
 from securefed import OwnGradient
 from securefed.plan.calibration import calibrate
 from securefed.plan.planner import RoundsModel, estimate
-from securefed.plan.scenario import Scenario
+from securefed.plan.rehearsal import Scenario
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.transport import Network
 

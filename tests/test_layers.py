@@ -52,7 +52,6 @@ BY_NAME = {
     "securefed.settings.protection": "the scheme and the word of Plain",
     "securefed.plan.calibration": "what an operation costs",
     "securefed.plan.fake_keys": "sizes of keys and arrays",
-    "securefed.plan.fake_arrays": "sizes of arrays",
 }
 LOADS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 WEAK_RANDOM = {"random", "numpy.random"}

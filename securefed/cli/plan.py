@@ -17,7 +17,7 @@ from securefed.files import write_json
 from securefed.plan.calibration import calibrate
 from securefed.plan.meter import Costs
 from securefed.plan.planner import Estimate, RoundsModel, best, estimate
-from securefed.plan.scenario import Scenario
+from securefed.plan.rehearsal import Scenario
 from securefed.process.own_data import load_data
 from securefed.protocols.objectives import OBJECTIVES, needed_trust
 from securefed.protocols.schedules import held_out

@@ -1,8 +1,7 @@
 """The planner: bytes, minutes and memory of a run before it starts.
 
-scenario    the run that a plan is made for
-rehearsal   the real programs over fake keys, arrays and products that encrypt nothing
-calibration what one operation costs on this machine (rlwe_costs: products by RLWE)
+rehearsal   the run that a plan is made for: its real programs over fake keys and products
+calibration what one operation costs on this machine
 planner     minutes and megabytes for each Q and scheme
 """
 

@@ -30,8 +30,7 @@ from securefed.errors import SettingError
 from securefed.plan.calibration import calibrate
 from securefed.plan.limits import check_memory, peak_memory, too_large
 from securefed.plan.meter import Costs
-from securefed.plan.rehearsal import rehearse
-from securefed.plan.scenario import Scenario
+from securefed.plan.rehearsal import Scenario, rehearse
 from securefed.protocols.own_gradient.openings import refusal
 from securefed.transport import Network, get_network
 

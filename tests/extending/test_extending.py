@@ -27,7 +27,7 @@ from securefed.errors import SettingError
 from securefed.models.activations import sigmoid
 from securefed.plan.calibration import calibrate
 from securefed.plan.planner import RoundsModel, estimate
-from securefed.plan.scenario import Scenario
+from securefed.plan.rehearsal import Scenario
 from securefed.process.alignment import Alignment
 from securefed.process.building import agreement_of, build, make_model
 from securefed.process.own_data import OwnData

@@ -13,8 +13,7 @@ import pytest
 from securefed.plan import planner as plan
 from securefed.plan.meter import Operation
 from securefed.plan.planner import RoundsModel, estimate
-from securefed.plan.rehearsal import Rehearsal, rehearse
-from securefed.plan.scenario import Scenario
+from securefed.plan.rehearsal import Rehearsal, Scenario, rehearse
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.settings import LinearSettings, TransferSettings

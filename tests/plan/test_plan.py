@@ -13,13 +13,12 @@ import pytest
 
 from securefed.crypto.blind.interface import Product
 from securefed.errors import SettingError
-from securefed.plan import calibration, meter, rlwe_costs
-from securefed.plan.calibration import CkksCosts, PaillierCosts, PlainCosts
+from securefed.plan import calibration, meter
+from securefed.plan.calibration import CkksCosts, PaillierCosts, PlainCosts, RlweCosts
 from securefed.plan.limits import check_memory, peak_memory, too_large
 from securefed.plan.meter import Operation
 from securefed.plan.planner import Estimate, RoundsModel, best, estimate
-from securefed.plan.rlwe_costs import RlweCosts
-from securefed.plan.scenario import Scenario
+from securefed.plan.rehearsal import Scenario
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.protocols.schedules import FedBCD
@@ -156,7 +155,7 @@ def test_work_is_measured_once_and_counts_in_proportion(monkeypatch: pytest.Monk
         return 2.0
 
     costs = RlweCosts()
-    monkeypatch.setattr(rlwe_costs, "timed", timed)
+    monkeypatch.setattr(calibration, "timed", timed)
     product = Product(1 << 20, 16, 4, 51, 30)
     block = Operation("encrypt", inner=1 << 18, product=product)
     assert costs.seconds(replace(block, inner=1 << 19)) == 2.0 * costs.seconds(block)
@@ -170,8 +169,8 @@ def test_workers_share_blocks() -> None:
     alone, both = RlweCosts(), RlweCosts(2)
     both._known = alone._known
     work = Operation("multiply", inner=1 << 12, product=Product(1 << 12, 16, 4, 51, 30), blocks=2)
-    cores = min(2, rlwe_costs.cores())
-    share = 1.0 if cores == 1 else cores * rlwe_costs.EFFICIENCY
+    cores = min(2, calibration.cores())
+    share = 1.0 if cores == 1 else cores * calibration.EFFICIENCY
     assert both.seconds(work) == pytest.approx(alone.seconds(work) / share)
     one = replace(work, blocks=1)
     assert both.seconds(one) == alone.seconds(one)
@@ -215,6 +214,6 @@ def test_a_busy_machine_is_not_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(meter, "thread_time", lambda: now[0])
     assert meter.timed(work) == 2.0
-    for module in (calibration, rlwe_costs, meter):
+    for module in (calibration, meter):
         assert module.__file__ is not None
         assert "perf_counter" not in FilePath(module.__file__).read_text()

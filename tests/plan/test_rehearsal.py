@@ -32,8 +32,7 @@ from securefed.errors import SettingError
 from securefed.plan.fake_keys import DryKeys
 from securefed.plan.fake_products import SAMPLE_ROWS, counting_scheme
 from securefed.plan.meter import Meter, Operation
-from securefed.plan.rehearsal import Rehearsal, rehearse
-from securefed.plan.scenario import Scenario
+from securefed.plan.rehearsal import Rehearsal, Scenario, rehearse
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD

@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from securefed.crypto import KeyHolder, key_kind, load_public_key
-from securefed.plan.scenario import Scenario
+from securefed.plan.rehearsal import Scenario
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.scoring.blur import ScoreGuard

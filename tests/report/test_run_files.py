@@ -10,7 +10,7 @@ import pytest
 
 from securefed.audit.report import audit
 from securefed.errors import DataError
-from securefed.plan.scenario import Scenario
+from securefed.plan.rehearsal import Scenario
 from securefed.protocols.loop import Round
 from securefed.protocols.schedules import FedBCD
 from securefed.report import RunDirectory, Timeline
