@@ -299,7 +299,7 @@ def _moments(numbers: Array) -> tuple[Array, Array]:
 def column_bits(features: NDArray[np.float64]) -> float:
     """The entropy of a row in bits, as if the columns had nothing to do with each other.
 
-    FittedColumns that only rename each other's values count once, and columns of two values that exclude each
+    Columns that only rename each other's values count once, and columns of two values that exclude each
     other (a category, one-hot) count as the one category that they are.
     """
     rows = np.ascontiguousarray(features[:: -(-len(features) // MOST_ROWS) or 1] + 0.0)

@@ -55,14 +55,6 @@ Table = Mapping[str, Any]
 T = TypeVar("T")
 
 
-def _text(name: str, value: Any) -> str:
-    return check_text(name, value)
-
-
-def _names(name: str, value: Any) -> tuple[str, ...]:
-    return check_names(name, value)
-
-
 def _address(name: str, value: Any) -> Any:
     parse_address(value)
     return value
@@ -89,8 +81,8 @@ class OwnSettings(Declared):
         "Where to serve figures and state of a run over HTTP: /metrics (Prometheus), /health, /ready.",
         example="127.0.0.1:9464",
     )
-    folder: str = setting("runs", _text, "Run directories: runs/<run name>/.")
-    keys: str = setting(".", _text, "Where the keys are.")
+    folder: str = setting("runs", check_text, "Run directories: runs/<run name>/.")
+    keys: str = setting(".", check_text, "Where the keys are.")
     engine: Any = setting(
         None,
         anything,
@@ -118,20 +110,20 @@ class OwnSettings(Declared):
 class DataSettings(Labels):
     """[data]: this party's file, and what is done with it. It never leaves this machine."""
 
-    file: str = setting(MISSING, _text, "A CSV or Parquet file.")
+    file: str = setting(MISSING, check_text, "A CSV or Parquet file.")
     id: str | None = setting(
-        None, optional(_text), "Column that says who a row is about; aligned privately.", example="id"
+        None, optional(check_text), "Column that says who a row is about; aligned privately.", example="id"
     )
     label: str | None = setting(
-        None, optional(_text), "Label party: the column that is to be predicted.", example="label"
+        None, optional(check_text), "Label party: the column that is to be predicted.", example="label"
     )
     columns: tuple[str, ...] | None = setting(
-        None, optional(_names), "Features. Left out: all but id and label.", example=["age", "income"]
+        None, optional(check_names), "Features. Left out: all but id and label.", example=["age", "income"]
     )
-    drop: tuple[str, ...] = setting((), _names, "Or: all columns but these.", example=["comment"])
+    drop: tuple[str, ...] = setting((), check_names, "Or: all columns but these.", example=["comment"])
     one_hot: tuple[str, ...] | None = setting(
         None,
-        optional(_names),
+        optional(check_names),
         "Categories. Left out: every column that holds words.",
         example=["region"],
     )
@@ -148,11 +140,11 @@ class DataSettings(Labels):
     dates: Any = setting(
         None,
         lambda name, value: value or {},
-        'FittedColumns with dates: "age" (years before the newest) or "parts" (year, month, weekday).',
+        'Columns with dates: "age" (years before the newest) or "parts" (year, month, weekday).',
         example={"born": "age"},
     )
     missing: tuple[str, ...] = setting(
-        (), _names, "Words that mean that a value is not known.", example=["NA", "unknown"]
+        (), check_names, "Words that mean that a value is not known.", example=["NA", "unknown"]
     )
     rare: int | None = setting(None, anything, "Categories of fewer rows are put together.", example=10)
     decimal: str | None = setting(
@@ -171,11 +163,11 @@ class DataSettings(Labels):
         "ignore", anything, 'Categories that training did not have: "ignore" (counted and told) or "refuse".'
     )
     weight: str | None = setting(
-        None, optional(_text), "Label party: a column that says how much a row counts.", example="weight"
+        None, optional(check_text), "Label party: a column that says how much a row counts.", example="weight"
     )
     offset: str | None = setting(
         None,
-        optional(_text),
+        optional(check_text),
         "Label party: a column that is added to what the other columns say.",
         example="log_exposure",
     )
@@ -247,10 +239,10 @@ class PartyFile:
         if "data" in table:
             data = DataSettings(**_section(path, table, "data", DataSettings))
         peers = _peers(path, table.get("peers", {}), own, shared)
-        made = cls(path, own, shared, data, peers)
-        made._check()
+        party = cls(path, own, shared, data, peers)
+        party._check()
         check_reachable(own.name, own.listen, peers)
-        return made
+        return party
 
     def _check(self) -> None:
         name, shared = self.own.name, self.shared
@@ -278,26 +270,26 @@ class PartyFile:
 
 
 def _table(path: Path, table: Table, name: str) -> dict[str, Any]:
-    found = table.get(name)
-    if not isinstance(found, dict):
+    inner = table.get(name)
+    if not isinstance(inner, dict):
         raise SettingError(f"{path}: the table [{name}] is missing")
-    return found
+    return inner
 
 
 def _section(path: Path, table: Table, name: str, kind: type[Any]) -> dict[str, Any]:
-    found = _table(path, table, name)
-    check_keys(f"{path} [{name}]", found, declared(kind))
-    required = "name" if kind is OwnSettings else "file"
-    if required not in found:
-        raise SettingError(f"{path} [{name}]: {required} is missing")
-    return found
+    values, settings = _table(path, table, name), declared(kind)
+    check_keys(f"{path} [{name}]", values, settings)
+    for each in settings.values():
+        if each.default is MISSING and each.name not in values:
+            raise SettingError(f"{path} [{name}]: {each.name} is missing")
+    return values
 
 
 def _peers(path: Path, table: Any, own: OwnSettings, shared: RunSettings) -> dict[str, Peer]:
     due = [name for name in shared.everybody if name != own.name]
     if not isinstance(table, dict) or set(table) != set(due):
-        given = ", ".join(table) if isinstance(table, dict) and table else "none"
-        raise SettingError(f"{path}: peers: {given} given, {', '.join(due)} are in this run")
+        names = ", ".join(table) if isinstance(table, dict) and table else "none"
+        raise SettingError(f"{path}: peers: {names} given, {', '.join(due)} are in this run")
     return {name: _peer(path, name, table[name]) for name in due}
 
 
@@ -306,16 +298,12 @@ def _peer(path: Path, name: str, table: Any) -> Peer:
     if not isinstance(table, dict):
         raise SettingError(f"{where}: a table with address and certificate is expected")
     check_keys(where, table, ("address", "certificate", "authority"))
-    given = {key: check_text(f"{where}: {key}", value) for key, value in table.items()}
-    if "address" not in given:
+    texts = {key: check_text(f"{where}: {key}", value) for key, value in table.items()}
+    if "address" not in texts:
         raise SettingError(f'{where}: address is missing ("none" if {name} listens on nothing)')
+    address = texts.pop("address")
     try:
-        pinned = {
-            key: Certificate.read(path.parent / given[key])
-            for key in ("certificate", "authority")
-            if key in given
-        }
-        return Peer(given["address"], **pinned)
+        return Peer(address, **{key: Certificate.read(path.parent / text) for key, text in texts.items()})
     except SecurefedError as error:
         raise SettingError(f"{where}: {error}") from None
 
@@ -337,32 +325,31 @@ def read_what_is_right(path: Path) -> tuple[PartyFile | None, list[str]]:
     """
     problems: list[str] = []
 
-    def tried(work: Callable[[], T]) -> T | None:
+    def tried(work: Callable[..., T], *arguments: Any) -> T | None:
         try:
-            return work()
+            return work(*arguments)
         except SettingError as error:
             problems.append(str(error))
             return None
 
-    table = tried(lambda: _read(path))
+    table = tried(_read, path)
     if table is None:
         return None, problems
-    tried(lambda: check_keys(str(path), table, ("party", "data", "peers", "run")))
+    tried(check_keys, str(path), table, ("party", "data", "peers", "run"))
     own = tried(lambda: OwnSettings(**_section(path, table, "party", OwnSettings)))
     shared = tried(lambda: RunSettings.of(_table(path, table, "run")))
     data = None
     if "data" in table:
         data = tried(lambda: DataSettings(**_section(path, table, "data", DataSettings)))
     peers, tables = {}, table.get("peers", {})
-    if isinstance(tables, dict):
-        for name, each in tables.items():
-            peer = tried(lambda name=name, each=each: _peer(path, name, each))  # type: ignore[misc]
-            if peer is not None:
-                peers[name] = peer
+    for name, each in tables.items() if isinstance(tables, dict) else ():
+        peer = tried(_peer, path, name, each)
+        if peer is not None:
+            peers[name] = peer
     if own is None or shared is None:
         return None, problems
     if not problems:
-        tried(lambda: PartyFile.of(path, table))
+        tried(PartyFile.of, path, table)
     return PartyFile(path, own, shared, data, peers), problems
 
 

@@ -1,4 +1,4 @@
-"""FittedColumns as numbers: what is fitted, kept, matched by name, refused and counted."""
+"""Columns as numbers: what is fitted, kept, matched by name, refused and counted."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from securefed.errors import SettingError
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrtParties
 from securefed.settings import LinearSettings, TransferSettings
 from securefed.settings.describe import party_toml
-from securefed.settings.party import read_party_file, settings_problems
+from securefed.settings.party import read_party_file, read_what_is_right
 from securefed.settings.run import RunSettings, run_settings
 from securefed.transport.identity import Identity
 
@@ -156,7 +156,7 @@ def test_two_parties_that_listen_on_nothing_are_one_line(folder: Path) -> None:
     with pytest.raises(SettingError, match="bank and shop both listen on nothing") as caught:
         read(folder, outbound.replace('"shop.example:7001"', '"none"'))
     assert "\n" not in str(caught.value)
-    assert settings_problems(folder / "party.toml") == [str(caught.value).partition(": ")[2]]
+    assert read_what_is_right(folder / "party.toml")[1] == [str(caught.value).partition(": ")[2]]
 
 
 def test_a_missing_file_says_who_makes_one(tmp_path: Path) -> None:
