@@ -31,7 +31,7 @@ from securefed.cli.terminal import clock
 from securefed.crypto import protects
 from securefed.errors import SettingError
 from securefed.report.page import render
-from securefed.report.timeline import RoundPoint, Timeline
+from securefed.report.summary import RoundPoint, Timeline
 from securefed.settings.party import PartyFile
 from securefed.transport.identity import parse_address
 from securefed.transport.network import Waiting

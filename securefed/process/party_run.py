@@ -49,8 +49,7 @@ from securefed.protocols.own_gradient.openings import ledger_after, refusal
 from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.report.rundir import RunDirectory
-from securefed.report.summary import PartyAccount
-from securefed.report.timeline import Timeline
+from securefed.report.summary import PartyAccount, Timeline
 from securefed.settings.party import PartyFile
 from securefed.transport import Link, Path, Transcript
 from securefed.transport.network import NetworkLink

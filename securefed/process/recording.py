@@ -19,7 +19,7 @@ from securefed.process.transcripts import Events
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.schedules import Reason
-from securefed.report.timeline import Timeline
+from securefed.report.summary import Timeline
 from securefed.transport import Link, Path
 
 __all__ = ["RunRecorder", "RunTotals"]

@@ -8,7 +8,9 @@
     alignment-<party>.jsonl   the same for the set intersection before the training
     shard-<party>.npz         this party's part of the model
     preparation-<party>.npz   how its columns were encoded and scaled
+    openings-<party>.log      what this party's key has opened in this run (securefed.crypto.memory)
     checkpoints/              to go on after an interruption; encrypted
+    .lock-<party>             held by the one process that works on this party's files
 
 A directory may hold several parties' files where they share a machine, as in a demonstration.
 """
@@ -30,60 +32,21 @@ class RunDirectory:
     def __init__(self, folder: str | os.PathLike[str], party: str) -> None:
         self.folder = Path(folder)
         self.party = party
+        self.result = self.folder / "result.json"
+        self.timing = self.folder / "timing.json"
+        self.report = self.folder / "report.html"
+        self.transcript = self.folder / f"transcript-{party}.jsonl"
+        self.signatures = self.folder / f"signatures-{party}.json"
+        self.alignment = self.folder / f"alignment-{party}.jsonl"
+        self.prediction = self.folder / f"prediction-{party}.jsonl"
+        self.shard = self.folder / f"shard-{party}.npz"
+        self.preparation = self.folder / f"preparation-{party}.npz"
+        self.checkpoints = self.folder / "checkpoints"
+        self.openings = self.folder / f"openings-{party}.log"
+        self.lock = self.folder / f".lock-{party}"
 
     def make(self) -> None:
         make_folder(self.folder, private=True)
-
-    @property
-    def result(self) -> Path:
-        return self.folder / "result.json"
-
-    @property
-    def timing(self) -> Path:
-        return self.folder / "timing.json"
-
-    @property
-    def report(self) -> Path:
-        return self.folder / "report.html"
-
-    @property
-    def transcript(self) -> Path:
-        return self.folder / f"transcript-{self.party}.jsonl"
-
-    @property
-    def signatures(self) -> Path:
-        """The signature of this party's transcript, and countersignatures of the peers'."""
-        return self.folder / f"signatures-{self.party}.json"
-
-    @property
-    def alignment(self) -> Path:
-        return self.folder / f"alignment-{self.party}.jsonl"
-
-    @property
-    def prediction(self) -> Path:
-        return self.folder / f"prediction-{self.party}.jsonl"
-
-    @property
-    def shard(self) -> Path:
-        return self.folder / f"shard-{self.party}.npz"
-
-    @property
-    def preparation(self) -> Path:
-        return self.folder / f"preparation-{self.party}.npz"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.folder / "checkpoints"
-
-    @property
-    def openings(self) -> Path:
-        """What this party's key has opened in this run (securefed.crypto.keyholder)."""
-        return self.folder / f"openings-{self.party}.log"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the one process that works on this party's files (securefed.files.only_process)."""
-        return self.folder / f".lock-{self.party}"
 
     @property
     def finished(self) -> bool:

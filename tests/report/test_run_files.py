@@ -13,9 +13,9 @@ from securefed.errors import DataError
 from securefed.plan.rehearsal import Scenario
 from securefed.protocols.loop import Round
 from securefed.protocols.schedules import FedBCD
-from securefed.report import RunDirectory, Timeline
 from securefed.report.page import render, seconds, size
-from securefed.report.summary import PartyAccount, saw
+from securefed.report.rundir import RunDirectory
+from securefed.report.summary import PartyAccount, Timeline, saw
 from securefed.transport import Path as ClockPath
 from tests.flat import linear_settings
 from tests.report.drawings import parsed
