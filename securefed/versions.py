@@ -39,10 +39,10 @@ def check_release(what: str, wrote: object, remedy: str) -> None:
 
 def versions() -> dict[str, str]:
     """By name; "not installed" where a package is not."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions

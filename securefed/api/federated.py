@@ -214,7 +214,7 @@ class Federated(Saved):
         seen: Mapping[str, PartyData] | None,
     ) -> Agreement:
         members = tuple(assembly.member(name, model) for name, model in models.items())
-        agreement = assembly.agreement(members, common, self._label_model.outputs, held=held)
+        agreement = assembly.agreement(members, common, self._label_model.outputs, holdout=held)
         if seen is None:
             return agreement
         return replace(agreement, holdout=len(next(iter(seen.values())).features))
@@ -225,11 +225,11 @@ class Federated(Saved):
     def _judge(self, outcome: Outcome, measured: Measured | None) -> Holdout | None:
         """What the held-out rows say of the model that is kept."""
         self._judged: tuple[Measured, Array] | None = None
-        if measured is None or not measured.held.scores:
+        if measured is None or not measured.quality.scores:
             return None
-        scores = measured.held.scores[outcome.kept(len(measured.held.scores))]
+        scores = measured.quality.scores[outcome.kept(len(measured.quality.scores))]
         self._judged = measured, scores
-        quality = self._label_model.learn(measured.held, scores, measured.own, self._threshold())
+        quality = self._label_model.learn(measured.quality, scores, measured.own, self._threshold())
         if quality.warning:
             warnings.warn(quality.warning, QualityWarning, stacklevel=4)
         return quality
@@ -305,7 +305,7 @@ class Federated(Saved):
         if len(judged) == len(self.models_):
             columns, _, seen = judged[0][0].own
             trained = np.column_stack([measured.own[1] for measured, _ in judged])
-            targets = np.column_stack([measured.held.targets for measured, _ in judged])
+            targets = np.column_stack([measured.quality.targets for measured, _ in judged])
             scores = np.column_stack([scores for _, scores in judged])
             quality = self._label_model.compare(targets, scores, (columns, trained, seen))
             self.result_ = replace(first.result_, holdout=quality)

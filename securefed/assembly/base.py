@@ -121,11 +121,13 @@ class Assembly(ABC, Generic[S]):
         return
 
     @abstractmethod
-    def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
-        """Return what all parties run by. `held` of the common `rows` are held out."""
+    def agreement(
+        self, members: tuple[Member, ...], rows: int, outputs: int = 1, holdout: int = 0
+    ) -> Agreement:
+        """Return what all parties run by. `holdout` of the common `rows` are held out."""
 
     def agreed(
-        self, members: tuple[Member, ...], rate: LearningRate, batches: Batches, held: int, **more: Any
+        self, members: tuple[Member, ...], rate: LearningRate, batches: Batches, holdout: int, **more: Any
     ) -> Agreement:
         """Return an agreement with what every objective has, and `more`."""
         settings = self.settings
@@ -137,7 +139,7 @@ class Assembly(ABC, Generic[S]):
             rate,
             batches,
             settings.stopping(),
-            holdout=held,
+            holdout=holdout,
             evaluate_every=settings.monitoring.every,
             score_precision=settings.option("score_precision"),
             allow_determined=settings.option("allow_determined"),

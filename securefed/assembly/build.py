@@ -55,7 +55,7 @@ class PartyData:
 class Measured:
     """What the label party measures the model with."""
 
-    held: HeldOut
+    quality: HeldOut
     own: tuple[Array, Array, Array]
     """Its columns and targets of the training rows, and its columns of the held-out ones."""
 
@@ -143,7 +143,7 @@ def build(
     """
     everybody = get_objective(agreement.objective).same_people
     kept, aside = division
-    train, held = rows[kept], rows[aside]
+    train, measured_rows = rows[kept], rows[aside]
     # Where the last rounds learn from the held-out rows too, programs take all.
     again = agreement.batches.holdout_rows > 0
     learning = rows if again else train
@@ -152,23 +152,25 @@ def build(
     aimed = targets
     if not everybody and targets is not None:
         aimed = targets.copy()
-        aimed[held] = np.nan  # all other labels make Phi
+        aimed[measured_rows] = np.nan  # all other labels make Phi
     if data.labels is not None:
-        data.labels.check_measured(name, len(held) if validation is None else len(validation.features))
+        data.labels.check_measured(
+            name, len(measured_rows) if validation is None else len(validation.features)
+        )
     if everybody:  # before anything is measured: scores are added to what it fits
         trained = kept if again else np.arange(len(train))
         aimed = _aimed(assembly.settings, data, learning, columns, trained, name)
     measured: Measured | None = None
     if agreement.scores_rows:
-        place, known = (held, labelled[aside]) if len(held) else (train, labelled[kept])
+        place, known = (measured_rows, labelled[aside]) if len(measured_rows) else (train, labelled[kept])
         place = place if everybody else place[known]
-        if len(held) and not len(place):
-            raise DataError(f"holdout: none of the {len(held)} people that are held out has a label")
+        if len(measured_rows) and not len(place):
+            raise DataError(f"holdout: none of the {len(measured_rows)} people that are held out has a label")
         if validation is not None:
             seen, truth = assembly.features(validation.features, data.untransformed), validation.targets
             offset = validation.offset
         else:
-            whole = everybody and not len(held) and not again
+            whole = everybody and not len(measured_rows) and not again
             seen, truth = columns if whole else take_rows(features, place), _taken(targets, place)
             offset = _taken(data.offset, place)
         metric: Callable[[Array], float] | None = None
@@ -177,7 +179,7 @@ def build(
             if agreement.evaluate_every and quality.name == "accuracy":
                 lacking = "are all of one class" if data.labels.outputs == 1 else "lack a class"
                 raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
-            if len(held) or (validation is not None and everybody):
+            if len(measured_rows) or (validation is not None and everybody):
                 own = (take_rows(features, train) if again else columns), targets[train], seen
                 measured = Measured(quality, own if everybody else _without_columns(aimed, len(seen)))
         context = replace(context, evaluation=EvaluationRows(seen, metric))

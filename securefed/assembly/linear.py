@@ -81,7 +81,9 @@ class LinearAssembly(Assembly[LinearSettings]):
             return 0
         return int(settings.rounds) // REFIT_SHARE
 
-    def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
+    def agreement(
+        self, members: tuple[Member, ...], rows: int, outputs: int = 1, holdout: int = 0
+    ) -> Agreement:
         """Return what all parties run by; `members` in the order of turns, the label party last.
 
         Where the last rounds learn from held-out rows too (`batches.holdout_rows`), programs take all rows,
@@ -92,17 +94,17 @@ class LinearAssembly(Assembly[LinearSettings]):
         if not isinstance(models_, str) and not set(models_) <= names:
             unknown = ", ".join(sorted(set(models_) - names))
             raise SettingError(f"local_model: {unknown} given, the parties are {', '.join(sorted(names))}")
-        again = self.refit_rounds(members) if held else 0
+        again = self.refit_rounds(members) if holdout else 0
         if again:
-            batches = Batches(rows, None, settings.seed, False, held, settings.rounds - again)
+            batches = Batches(rows, None, settings.seed, False, holdout, settings.rounds - again)
         else:
-            batches = settings.batches(rows - held)
+            batches = settings.batches(rows - holdout)
         loss, blind = settings.loss_function, settings.blind
         return self.agreed(
             members,
             self._rate(members, batches),
             batches,
-            held,
+            holdout,
             width=outputs,
             exchange=settings.option("exchange"),
             key_holder=None if len(members) == 2 else HELPER if blind else KEY_HOLDER,

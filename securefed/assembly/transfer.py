@@ -67,9 +67,11 @@ class TransferAssembly(Assembly[TransferSettings]):
             return prepared
         return with_waves(prepared, np.arange(prepared.shape[1]) if untransformed is None else untransformed)
 
-    def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
+    def agreement(
+        self, members: tuple[Member, ...], rows: int, outputs: int = 1, holdout: int = 0
+    ) -> Agreement:
         """Return what both run by. `outputs`: classes, where there are more than two."""
-        settings, overlap = self.settings, rows - held
+        settings, overlap = self.settings, rows - holdout
         rate = as_learning_rate(settings.learning_rate)
         if isinstance(rate, Automatic):
             rate = Constant(1.0 if settings.blind else TRANSFER_RATE)
@@ -81,7 +83,7 @@ class TransferAssembly(Assembly[TransferSettings]):
             members,
             rate,
             settings.batches(overlap),
-            held,
+            holdout,
             width=outputs if settings.blind else settings.hidden,
             key_holder=settings.option("helper"),
             value_bits=0 if settings.blind else self._value_bits(overlap),

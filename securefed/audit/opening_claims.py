@@ -37,15 +37,15 @@ def _masked(recorded: Recorded, findings: Findings) -> None:
                     f"{message} is under {message.facts['narrow']} masks that are too small to hide it"
                 )
     for party, transcript in recorded.transcripts.items():
-        asked = places(transcript.of("received"))
+        requests = places(transcript.of("received"))
         for entry in transcript.of("opened"):
             request = REQUESTS.get(entry.kind, entry.kind)
             place = (request, entry.peer, entry.round, entry.step, entry.phase)
-            if not asked[place]:
+            if not requests[place]:
                 findings.against(
                     f"{party} opened {entry.kind} (round {entry.round}) without a masked request"
                 )
-            asked[place] -= 1
+            requests[place] -= 1
     findings.counted(seen, "masked blocks, each under masks of its own in every part", recorded.missing)
 
 
@@ -103,13 +103,13 @@ def _sums(recorded: Recorded, findings: Findings) -> None:
                 findings.against(f"{message} asks for {numbers}, {message.sender} has {due} parameters")
     opened = 0
     for party, transcript in recorded.transcripts.items():
-        asked = places(transcript.of("received"))
+        received = places(transcript.of("received"))
         for entry in (entry for entry in transcript.of("sent") if entry.kind == "opening"):
             opened += 1
             place = (REQUESTS["opening"], entry.peer, entry.round, entry.step, entry.phase)
-            if not asked[place]:
+            if not received[place]:
                 findings.against(f"{party} opened for {entry.peer} what it had not asked for ({entry.phase})")
-            asked[place] -= 1
+            received[place] -= 1
     what = "gradients opened, each to its owner and of its owner's size"
     findings.counted(max(requests, opened), what, recorded.unseen_openings)
 

@@ -149,9 +149,9 @@ def _ledger(report: AuditReport) -> str:
 
 
 def _protection(message: Sent) -> str:
-    found = [part.protection for part in message.parts]
+    protections = [part.protection for part in message.parts]
     for word in ("clear", "disclosure", "opened", "masked", "ciphertext", "public-key"):
-        if word in found:
+        if word in protections:
             return word
     if message.kind is not None and message.kind.looks:
         return message.kind.protection
@@ -205,8 +205,8 @@ def diagram(recorded: Recorded) -> str:
     """Draw lifelines and arrows, coloured by a message's protection."""
     names = list(recorded.everybody)
     arrows = _arrows(recorded)
-    found = {WORDS[_protection(message)]: COLOURS[_protection(message)] for message, _ in arrows}
-    used = [word for word in dict.fromkeys(WORDS.values()) if word in found]
+    colours = {WORDS[_protection(message)]: COLOURS[_protection(message)] for message, _ in arrows}
+    used = [word for word in dict.fromkeys(WORDS.values()) if word in colours]
     lanes = {name: EDGE + LANE * place for place, name in enumerate(names)}
     width = 2 * EDGE + LANE * (len(names) - 1)
     bottom = TOP + ROW * (len(arrows) + 1) - 10
@@ -232,7 +232,7 @@ def diagram(recorded: Recorded) -> str:
         ]
     for row, word in enumerate(used):
         y = bottom + 20 + 22 * row
-        paint = f"var({found[word]})"
+        paint = f"var({colours[word]})"
         lines.append(f'<line x1="4" y1="{y}" x2="34" y2="{y}" style="stroke:{paint};stroke-width:3"/>')
         lines.append(f'<text x="42" y="{y + 4}">{escape(word)}</text>')
     return "\n".join([*lines, "</svg></div>"])

@@ -219,16 +219,16 @@ class Recorded:
         They are counted from the messages, at the end that shows more. The program that writes notes may have
         left one out.
         """
-        asked: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}
+        requested: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}
         answered: dict[str, list[tuple[int, int]]] = {name: [] for name in self.names}
         for message in (m for m in self.everything if m.entry.phase == "training"):
             numbers = sum(prod(part.shape) for part in message.parts if part.shape)
-            if message.entry.kind == "opening-request" and message.sender in asked:
-                asked[message.sender].append((message.entry.round, numbers))
+            if message.entry.kind == "opening-request" and message.sender in requested:
+                requested[message.sender].append((message.entry.round, numbers))
             elif message.entry.kind == "opening" and message.receiver in answered:
                 answered[message.receiver].append((message.entry.round, numbers))
         return {
-            name: max(asked[name], answered[name], key=lambda listed: sum(count for _, count in listed))
+            name: max(requested[name], answered[name], key=lambda listed: sum(count for _, count in listed))
             for name in self.names
         }
 

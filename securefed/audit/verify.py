@@ -59,8 +59,8 @@ def canonical(value: Any) -> bytes:
 
 
 @dataclass
-class Party:
-    """What one party left."""
+class Witness:
+    """The transcript and signatures of one party."""
 
     name: str
     run: str = ""
@@ -69,7 +69,7 @@ class Party:
     signed: dict[str, Any] = field(default_factory=dict)
 
 
-def read_transcript(path: Path) -> Party:
+def read_transcript(path: Path) -> Witness:
     """Check 1. Read a transcript and follow its chain."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
     if len(lines) < 2 or not all(isinstance(line, dict) for line in lines):
@@ -89,10 +89,10 @@ def read_transcript(path: Path) -> Party:
             raise Wrong(f"event {number} does not fit the chain: it or an event before it was changed")
     if end != {"end": len(events), "chain": chain}:
         raise Wrong("the last line does not fit: events are missing or were added at the end")
-    return Party(str(header["party"]), str(header["run"]), chain, events)
+    return Witness(str(header["party"]), str(header["run"]), chain, events)
 
 
-def statement(party: Party) -> dict[str, Any]:
+def statement(party: Witness) -> dict[str, Any]:
     """What a party signs: which run, how many events, and the hash over all of them."""
     return {
         "party": party.name,
@@ -104,7 +104,7 @@ def statement(party: Party) -> dict[str, Any]:
     }
 
 
-def check_certificate(party: Party) -> str:
+def check_certificate(party: Witness) -> str:
     """Check 2. Return the certificate's fingerprint."""
     certificate = x509.load_pem_x509_certificate(party.signed["certificate"].encode())
     name = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value
@@ -121,23 +121,23 @@ def check_certificate(party: Party) -> str:
     return certificate.fingerprint(hashes.SHA256()).hex(":")
 
 
-def check_signature(party: Party) -> None:
+def check_signature(party: Witness) -> None:
     """Check 3."""
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(party.signed["key"]))
     key.verify(bytes.fromhex(party.signed["signature"]), STATEMENT + canonical(statement(party)))
 
 
-def check_countersignature(party: Party, peer: Party) -> None:
+def check_countersignature(party: Witness, peer: Witness) -> None:
     """Check 4. `peer` signed what `party` said at the end of the run, and `party` says the same now."""
-    found = peer.signed["countersigned"][party.name]
+    countersigned = peer.signed["countersigned"][party.name]
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(peer.signed["key"]))
-    said = {"by": peer.name, "statement": found["statement"]}
-    key.verify(bytes.fromhex(found["signature"]), COUNTERSIGNATURE + canonical(said))
-    if found["statement"] != statement(party):
+    content = {"by": peer.name, "statement": countersigned["statement"]}
+    key.verify(bytes.fromhex(countersigned["signature"]), COUNTERSIGNATURE + canonical(content))
+    if countersigned["statement"] != statement(party):
         raise Wrong(f"{peer.name} countersigned another transcript of {party.name} than this one")
 
 
-def messages(party: Party, event: str, peer: str) -> list[tuple[Any, ...]]:
+def messages(party: Witness, event: str, peer: str) -> list[tuple[Any, ...]]:
     return [
         (e["detail"].get("sequence"), e["kind"], e["round"], e["step"], e["bytes"], e["digest"])
         for e in party.events
@@ -145,7 +145,7 @@ def messages(party: Party, event: str, peer: str) -> list[tuple[Any, ...]]:
     ]
 
 
-def check_messages(sender: Party, receiver: Party) -> str:
+def check_messages(sender: Witness, receiver: Witness) -> str:
     """Check 5."""
     sent, received = messages(sender, "sent", receiver.name), messages(receiver, "received", sender.name)
     if len(sent) != len(received):
@@ -162,7 +162,7 @@ def verify(folder: Path) -> list[tuple[str, str, str]]:
 
     def check(what: str, work: Any, *arguments: Any) -> Any:
         try:
-            made = work(*arguments)
+            outcome = work(*arguments)
         except InvalidSignature:
             results.append(("FAIL", what, "the signature is not valid"))
         except Wrong as wrong:
@@ -170,11 +170,11 @@ def verify(folder: Path) -> list[tuple[str, str, str]]:
         except Exception as error:  # noqa: BLE001  # files come from anybody, and hold anything
             results.append(("FAIL", what, f"cannot be read ({type(error).__name__})"))
         else:
-            results.append(("pass", what, made if isinstance(made, str) else ""))
-            return made
+            results.append(("pass", what, outcome if isinstance(outcome, str) else ""))
+            return outcome
         return None
 
-    parties: dict[str, Party] = {}
+    parties: dict[str, Witness] = {}
     for path in sorted(folder.glob("transcript-*.jsonl")):
         party = check(f"chain of {path.name}", read_transcript, path)
         if party is not None:

@@ -114,12 +114,12 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
                 if kind not in known:
                     known[kind] = calibrate(kind, args.key_bits, mapper)
                 terminal.detail(f"{title}: Q = {', '.join(map(str, steps))}")
-                found = [estimate(scenario.with_steps(q), known[kind], network, rounds) for q in steps]
+                estimates = [estimate(scenario.with_steps(q), known[kind], network, rounds) for q in steps]
             except SettingError as error:
                 refused = error
                 assumed.append(f"{title}: {error}")
                 continue
-        tables.append((title, found))
+        tables.append((title, estimates))
     for line in assumed:
         terminal.warn(line)
     if refused is not None and not tables:
@@ -134,14 +134,14 @@ def _scenario(shared: RunSettings, columns: dict[str, int], rows: int, key_bits:
     settings, third = shared.settings, shared.key_holder is not None
     assembly = assembly_of(settings)
     used = {name: assembly.columns(count) for name, count in columns.items()}
-    _, held = held_out(rows, settings.holdout if settings.blind else 0.0, settings.seed)
+    _, holdout = held_out(rows, settings.holdout if settings.blind else 0.0, settings.seed)
     holder = shared.key_holder or "key-holder"
-    return Scenario(settings, used, rows, key_bits, holder, shared.outputs, third, len(held))
+    return Scenario(settings, used, rows, key_bits, holder, shared.outputs, third, len(holdout))
 
 
-def _engine(given: str | None, party: PartyFile | None) -> str | int | None:
-    if given is not None:
-        return int(given) if given.isdigit() else given
+def _engine(word: str | None, party: PartyFile | None) -> str | int | None:
+    if word is not None:
+        return int(word) if word.isdigit() else word
     return party.own.engine if party is not None else None
 
 
@@ -195,21 +195,21 @@ def _situation(
 
 
 def _columns(text: str | None) -> dict[str, int]:
-    found: dict[str, int] = {}
+    columns: dict[str, int] = {}
     for part in (text or "").split(","):
         if not part:
             continue
         name, equals, number = part.partition("=")
         if not equals or not number.isdigit() or int(number) < 1:
             raise SettingError(f"columns: {part!r} given, NAME=D with D of at least 1 is allowed")
-        found[name.strip()] = int(number)
-    return found
+        columns[name.strip()] = int(number)
+    return columns
 
 
 def _variants(shared: RunSettings, schemes: list[str] | None) -> list[tuple[str, RunSettings]]:
     """What could be run instead: schemes, and what training reveals."""
     wanted = schemes or [*filter(protects, SCHEMES)]
-    found: list[tuple[str, RunSettings]] = []
+    variants: list[tuple[str, RunSettings]] = []
     refused: SettingError | None = None
     for scheme in wanted:
         for title, settings in shared.settings.alternatives(scheme):
@@ -219,10 +219,10 @@ def _variants(shared: RunSettings, schemes: list[str] | None) -> list[tuple[str,
                 refused = error
                 continue
             if shared.outputs == 1 or settings.many_classes:
-                found.append((f"{scheme}, {title}", shared.with_settings(settings)))
-    if refused is not None and not found:
+                variants.append((f"{scheme}, {title}", shared.with_settings(settings)))
+    if refused is not None and not variants:
         raise refused
-    return found
+    return variants
 
 
 def _show(
@@ -234,14 +234,14 @@ def _show(
     terminal: Terminal,
 ) -> None:
     out = terminal.result
-    held = ", ".join(f"{name} {count}" for name, count in columns.items())
-    out(f"{rows:,} people in common; columns: {held}; network {network.name}")
-    for title, found in tables:
-        fastest = best(found)
+    listed = ", ".join(f"{name} {count}" for name, count in columns.items())
+    out(f"{rows:,} people in common; columns: {listed}; network {network.name}")
+    for title, estimates in tables:
+        fastest = best(estimates)
         out("")
         out(f"{title}")
         out(HEAD)
-        for row in found:
+        for row in estimates:
             mark = "*" if row is fastest else " "
             once = seconds(row.setup + row.setup_communication)
             out(
@@ -250,14 +250,14 @@ def _show(
                 f"{seconds(row.communication):>9} | {size(row.total_bytes):>13} {seconds(row.total):>9}",
                 colour="green" if row is fastest else None,
             )
-        if found[0].memory:
-            out(f"  {size(found[0].memory)} of memory at each of the two parties that hold shares")
-        for line in dict.fromkeys(line for row in found for line in row.warnings):
+        if estimates[0].memory:
+            out(f"  {size(estimates[0].memory)} of memory at each of the two parties that hold shares")
+        for line in dict.fromkeys(line for row in estimates for line in row.warnings):
             terminal.warn(line)
-        refused = next((row for row in found if row.refused), None)
+        refused = next((row for row in estimates if row.refused), None)
         if refused is not None:
             terminal.warn(f"from Q = {refused.local_steps} on the ledger refuses: {refused.refused}")
-    every = [row for _, found in tables for row in found]
+    every = [row for _, estimates in tables for row in estimates]
     fastest = best(every)
     out("")
     if fastest is None:
@@ -311,12 +311,12 @@ def _facts(
     network: Network,
     rounds: RoundsModel,
 ) -> dict[str, Any]:
-    fastest = best(row for _, found in tables for row in found)
+    fastest = best(row for _, estimates in tables for row in estimates)
     return {
         "rows": rows,
         "columns": columns,
         "network": {"name": network.name, "bandwidth": network.bandwidth, "latency": network.latency},
         "rounds_model": {"at_one": rounds.at_one, "alpha": rounds.alpha, "floor": rounds.floor},
-        "estimates": [{"title": title, **row.to_dict()} for title, found in tables for row in found],
+        "estimates": [{"title": title, **row.to_dict()} for title, estimates in tables for row in estimates],
         "fastest": None if fastest is None else fastest.to_dict(),
     }

@@ -34,9 +34,9 @@ class Ray:
     """
 
     def __init__(self, address: str | None = None) -> None:
-        where, _, asked = (address or "").partition("?")
+        where, _, options = (address or "").partition("?")
         self._address = where or None
-        self._request = _request(asked)
+        self._request = _request(options)
         self._ray: Any = None
         self._task: Any = None
         self._joined = False
@@ -117,10 +117,10 @@ def _unreached(address: str | None, error: Exception) -> SettingError:
     return SettingError(f"engine: no Ray cluster at {address or 'this machine'}: {line}")
 
 
-def _request(asked: str) -> dict[str, Any]:
+def _request(text: str) -> dict[str, Any]:
     """Parse what one piece asks the cluster for, from the end of an address."""
     options: dict[str, Any] = {"num_cpus": 1.0}
-    for name, value in parse_qsl(asked, keep_blank_values=True):
+    for name, value in parse_qsl(text, keep_blank_values=True):
         if name == "resource":
             options["resources"] = {value: 0.001}  # present on the nodes that may work for this party
             continue

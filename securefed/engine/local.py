@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from securefed.checks import check_integer
 from securefed.crypto.scheme import Serial
-from securefed.engine.placing import Parcel, work
+from securefed.engine.placing import WorkFile, work
 from securefed.errors import SecurefedError
 
 __all__ = ["Processes", "SerialEngine", "WorkerDied", "cores"]
@@ -103,7 +103,7 @@ class Processes:
         Workers begin with the first pieces while `source` makes the next ones.
         """
         waiting = deque(place for place in range(len(pieces)) if place not in done)
-        running: dict[Future[bytes], tuple[int, int, Parcel]] = {}
+        running: dict[Future[bytes], tuple[int, int, WorkFile]] = {}
 
         def give(worker: int) -> None:
             """Give a worker the next piece, if there is one."""
@@ -113,7 +113,7 @@ class Processes:
                     pieces.append(piece)
             if waiting:
                 place = waiting.popleft()
-                pool, parcel = self._started()[worker], Parcel(function, pieces[place])
+                pool, parcel = self._started()[worker], WorkFile(function, pieces[place])
                 try:
                     future = self._submit(pool, work, parcel.path, parcel.packed)
                 except BaseException:

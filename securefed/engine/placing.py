@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Parcel", "work"]
+__all__ = ["WorkFile", "work"]
 
 LARGE = 1 << 16
 """Values of at least this many bytes go to the file."""
 ALIGNED = 64
 
 
-class Parcel:
+class WorkFile:
     """A function and its argument for a worker, and the file for the result."""
 
     def __init__(self, function: Any, piece: Any) -> None:

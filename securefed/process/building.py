@@ -45,7 +45,7 @@ def agreement_of(shared: RunSettings, standings: Mapping[str, ResumeState], comm
     told = [(name, standings[name]) for name in shared.parties]
     members = tuple(Member(name, each.parameters, each.is_linear) for name, each in told)
     _, held = divided(shared, common)
-    agreement = assembly_of(shared.settings).agreement(members, common, shared.outputs, held=len(held))
+    agreement = assembly_of(shared.settings).agreement(members, common, shared.outputs, holdout=len(held))
     return replace(agreement, key_holder=shared.key_holder)
 
 

@@ -445,10 +445,10 @@ class DataSession(Session):
         counts as done.
         """
         labels, settings = self._data.labels, self.party.data
-        if measured is None or not measured.held.scores or labels is None or settings is None:
+        if measured is None or not measured.quality.scores or labels is None or settings is None:
             return
-        scores = measured.held.scores.pop()
-        self._save_preparation(labels.learn(measured.held, scores, measured.own, settings.threshold))
+        scores = measured.quality.scores.pop()
+        self._save_preparation(labels.learn(measured.quality, scores, measured.own, settings.threshold))
 
     def _save_preparation(self, holdout: Holdout | None) -> None:
         """How columns and labels were prepared; a measurement that is there already stays."""

@@ -89,26 +89,26 @@ def party_toml(name: str, *, key_holder: bool, listen: str, parties: Sequence[st
 
 def _others(objective: str) -> list[str]:
     """What other kinds of protection take besides."""
-    found = []
+    lines = []
     shown = _protection_settings(Blind, objective)
     for kind in PROTECTIONS.values():
         names = [name for name in _protection_settings(kind, objective) if name not in shown]
         if names:
-            found += _comment(f'kind = "{kind.kind}" also takes {", ".join(names)} (docs/reference.md).')
-    return found
+            lines += _comment(f'kind = "{kind.kind}" also takes {", ".join(names)} (docs/reference.md).')
+    return lines
 
 
 def _lines(settings: Mapping[str, Setting], values: Mapping[str, Any]) -> list[str]:
-    found = []
+    lines = []
     for name, each in settings.items():
         if not each.in_file:
             continue
-        found += _comment(each.doc)
+        lines += _comment(each.doc)
         if name in values:
-            found.append(f"{name} = {_toml(values[name])}")
+            lines.append(f"{name} = {_toml(values[name])}")
         else:
-            found.append(f"#{name} = {_toml(_shown(each))}")
-    return found
+            lines.append(f"#{name} = {_toml(_shown(each))}")
+    return lines
 
 
 def _comment(text: str) -> list[str]:
@@ -128,11 +128,11 @@ def _toml(value: Any) -> str:
 
 def toml_lines(table: Mapping[str, Any], name: str) -> list[str]:
     """Write a table with its sub-tables, without its own heading."""
-    found = [f"{key} = {_toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    lines = [f"{key} = {_toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
     for key, value in table.items():
         if isinstance(value, dict):
-            found += [f"[{name}.{key}]", *toml_lines(value, f"{name}.{key}")]
-    return found
+            lines += [f"[{name}.{key}]", *toml_lines(value, f"{name}.{key}")]
+    return lines
 
 
 def _protection_settings(kind: type[Protection], objective: str) -> dict[str, Setting]:

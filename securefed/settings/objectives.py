@@ -292,10 +292,10 @@ class ObjectiveSettings(Declared):
     def alternatives(self, scheme: str) -> list[tuple[str, Self]]:
         """Runs under other protections with this scheme, and a title for each: for a plan."""
         kind: type[Protection] = OwnGradient if protects(scheme) else Plain
-        found = [("own gradients", self.protected_by(kind, scheme))]
+        runs = [("own gradients", self.protected_by(kind, scheme))]
         if SCHEMES[scheme].blind is not None and self.can_be_blind:
-            found.insert(0, ("reveals nothing", self.protected_by(Blind, scheme)))
-        return found
+            runs.insert(0, ("reveals nothing", self.protected_by(Blind, scheme)))
+        return runs
 
     @property
     def can_be_blind(self) -> bool:

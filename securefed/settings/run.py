@@ -68,13 +68,13 @@ class Steps(Declared):
             return FedSGD(self.proximal)
         return FedBCD(self.local_steps, self.order, self.proximal)  # type: ignore[arg-type]  # checked
 
-    def rate(self, given: Any, parties: int) -> Any:
+    def rate(self, start: Any, parties: int) -> Any:
         """The learning rate with its decay."""
         if self.decay == "none":
-            return given
-        if given == "auto":
+            return start
+        if start == "auto":
             raise SettingError(f"decay: {self.decay!r} given, and learning_rate is 'auto'")
-        return InverseSqrt(given) if self.decay == "sqrt" else InverseSqrtParties(given, parties)
+        return InverseSqrt(start) if self.decay == "sqrt" else InverseSqrtParties(start, parties)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -456,8 +456,8 @@ def _parsed(
     try:
         loaded = load(data, secret or None)
     except TypeError:
-        given = "it is not encrypted, and a passphrase was given" if secret else "it needs a passphrase"
-        raise IdentityError(f"the TLS key cannot be read: {given}") from None
+        reason = "it is not encrypted, and a passphrase was given" if secret else "it needs a passphrase"
+        raise IdentityError(f"the TLS key cannot be read: {reason}") from None
     except UNREADABLE:
         word = "the passphrase is wrong or the text is damaged" if secret else "the text is damaged"
         raise IdentityError(f"the TLS key cannot be read: {word}") from None

@@ -134,7 +134,7 @@ def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
             scheme=scheme, algorithm=algorithm, **{"rounds": ROUNDS, "evaluate_every": 2, **settings}
         )
         members = tuple(Member(name, block.shape[1], True) for name, block in zip(names, blocks, strict=True))
-        agreement = assembly.agreement(members, ROWS, 1, held=held)
+        agreement = assembly.agreement(members, ROWS, 1, holdout=held)
         programs: dict[str, Program] = {}
         sides: dict[str, Any] = {}
         for k, (name, block) in enumerate(zip(names, blocks, strict=True)):

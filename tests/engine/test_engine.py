@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from securefed.engine import Processes, Ray, SerialEngine, WorkerDied, get_engine
-from securefed.engine.placing import Parcel, work
+from securefed.engine.placing import WorkFile, work
 from securefed.errors import MissingExtra, SettingError
 
 
@@ -154,7 +154,7 @@ def test_a_worker_cannot_change_the_party_s_arrays() -> None:
 
 
 def test_large_arrays_do_not_pass_through_a_pipe() -> None:
-    parcel = Parcel(doubled, (np.zeros(100_000), bytes(100_000)))
+    parcel = WorkFile(doubled, (np.zeros(100_000), bytes(100_000)))
     try:
         assert len(parcel.packed) < 1000
         packed = work(parcel.path, parcel.packed)

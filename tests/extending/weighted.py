@@ -126,13 +126,15 @@ class WeightedAssembly(Assembly[WeightedSettings]):
     ) -> LinearModel:
         return LinearModel(columns, bias=False)
 
-    def agreement(self, members: tuple[Member, ...], rows: int, outputs: int = 1, held: int = 0) -> Agreement:
+    def agreement(
+        self, members: tuple[Member, ...], rows: int, outputs: int = 1, holdout: int = 0
+    ) -> Agreement:
         settings = self.settings
         return self.agreed(
             members,
             as_learning_rate(settings.learning_rate),
-            settings.batches(rows - held),
-            held,
+            settings.batches(rows - holdout),
+            holdout,
             value_bits=encoded_bits(BOUND),
             details=(("half_life", settings.half_life),),
         )

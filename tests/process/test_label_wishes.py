@@ -137,7 +137,7 @@ def test_what_is_measured_is_around_the_own_fit() -> None:
     agreement = agreement_of(shared, standings, 100)
     model = make_model(shared, "bank", 2, 0)
     _, measured = build(shared, agreement, "bank", data, alignment, model, PartyContext())
-    assert measured is not None and measured.held(np.zeros(20)) > 0.2
+    assert measured is not None and measured.quality(np.zeros(20)) > 0.2
 
 
 def test_automatic_rounds_are_a_number_to_everybody() -> None:

@@ -52,7 +52,7 @@ class Run:
     ) -> None:
         self.names = [f"p{k}" for k in range(len(columns) - 1)] + ["labels"]
         members = tuple(Member(n, c.shape[1], True) for n, c in zip(self.names, columns, strict=True))
-        self.agreement: Agreement = assembly.agreement(members, len(targets), targets.shape[1], held=held)
+        self.agreement: Agreement = assembly.agreement(members, len(targets), targets.shape[1], holdout=held)
         if earlier is not None:
             details = (*self.agreement.details, ("warm_start", True))
             self.agreement = replace(self.agreement, details=details)

@@ -326,7 +326,7 @@ class TestRecipe:
         assert adam.agreement(self.member(True), 100).learning_rate == Constant(0.01)
 
     def test_the_last_third_of_the_rounds_learns_from_the_held_out_rows_too(self) -> None:
-        made = linear(scheme="ckks", rounds=9).agreement(self.member(True), 100, held=20)
+        made = linear(scheme="ckks", rounds=9).agreement(self.member(True), 100, holdout=20)
         assert (made.batches.rows, made.holdout, made.common_rows) == (100, 20, 100)
         assert [len(made.batches.trained(t)) for t in (0, 5, 6, 8)] == [80, 80, 100, 100]
         assert [t for t in range(9) if made.evaluates_after(t)] == [5]
@@ -344,7 +344,7 @@ class TestRecipe:
         ],
     )
     def test_it_does_not_where_that_would_show_more_or_is_not_sure(self, settings: dict[str, Any]) -> None:
-        made = linear(scheme="ckks", rounds=9, **settings).agreement(self.member(True), 100, held=20)
+        made = linear(scheme="ckks", rounds=9, **settings).agreement(self.member(True), 100, holdout=20)
         assert (made.batches.rows, made.holdout, made.common_rows) == (80, 20, 100)
         assert made.evaluates_after(8) and not made.batches.holdout_rows
 

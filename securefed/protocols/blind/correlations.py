@@ -38,7 +38,7 @@ from securefed.protocols.blind.cross import Encryptor, Multiplier, operand_of
 from securefed.transport import Link
 
 __all__ = [
-    "Constant",
+    "ConstantMatrix",
     "Correlations",
     "Count",
     "Move",
@@ -66,7 +66,7 @@ Name = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantMatrix:
     """The public facts about a matrix that stays the same."""
 
     rows: int
@@ -302,7 +302,7 @@ Pair3 = tuple[Share, Share, Share]
 class Blank(Request):
     """A product of which only the shape is known."""
 
-    def __init__(self, constant: Constant, columns: int) -> None:
+    def __init__(self, constant: ConstantMatrix, columns: int) -> None:
         self._shape, self.outgoing, self.incoming = (constant.rows, columns), shares.zeros(0), 0
         numbers = constant.inner * columns
         self.sizes = (numbers * constant.knows(first=False), numbers * constant.knows(first=True))
@@ -315,7 +315,7 @@ class Blank(Request):
 class Count:
     """The products that a program asks for."""
 
-    def __init__(self, constants: Mapping[Name, Constant]) -> None:
+    def __init__(self, constants: Mapping[Name, ConstantMatrix]) -> None:
         self._constants = constants
         self.columns: Counter[Name] = Counter()
         self.triples: Counter[Shape] = Counter()
@@ -360,7 +360,7 @@ Job = tuple[Product, Operand]
 """An encrypted product, and this holder's factor of it."""
 
 
-def prepared_products(constants: Mapping[Name, Constant], count: Count) -> list[Product]:
+def prepared_products(constants: Mapping[Name, ConstantMatrix], count: Count) -> list[Product]:
     """List the encrypted products that prepare all that was counted, as both holders make them."""
     products = []
     for names in _same(constants, count):
@@ -375,7 +375,7 @@ def prepared_products(constants: Mapping[Name, Constant], count: Count) -> list[
 async def prepare_all(
     link: Link,
     peer: str,
-    constants: Mapping[Name, Constant],
+    constants: Mapping[Name, ConstantMatrix],
     own: Mapping[Name, Share],
     count: Count,
     scheme: CrossScheme,
@@ -422,7 +422,7 @@ async def prepare_all(
     return Correlations(ready, read, first=first)
 
 
-def _same(constants: Mapping[Name, Constant], count: Count) -> list[list[Name]]:
+def _same(constants: Mapping[Name, ConstantMatrix], count: Count) -> list[list[Name]]:
     """Shared matrices of the same shape, one after the other, are prepared together.
 
     They stand side by side, and their random columns in a block-diagonal matrix beside them. So the sum over
@@ -435,7 +435,7 @@ def _same(constants: Mapping[Name, Constant], count: Count) -> list[list[Name]]:
     return groups
 
 
-def _constant_products(constant: Constant, matrices: int, columns: int) -> list[Product]:
+def _constant_products(constant: ConstantMatrix, matrices: int, columns: int) -> list[Product]:
     """(M_2 r_1)' and M_1 r_2, as far as there are such shares."""
     inner, rows, bits = matrices * constant.inner, constant.rows, constant.bits
     forth = [Product(inner, columns, rows, WIDTH, bits)] if constant.knows(first=False) else []
@@ -443,7 +443,7 @@ def _constant_products(constant: Constant, matrices: int, columns: int) -> list[
 
 
 def _constant_factors(
-    constant: Constant,
+    constant: ConstantMatrix,
     names: Sequence[Name],
     own: Mapping[Name, Share],
     randoms: Mapping[Name, Share | None],

@@ -24,7 +24,7 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.shares import Share
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.correlations import Constant, Count, Name, trip
+from securefed.protocols.blind.correlations import ConstantMatrix, Count, Name, trip
 from securefed.protocols.blind.loop import BlindLoop
 from securefed.protocols.blind.precision import MATRIX_BITS, SCALAR_BITS, SHARE_BITS, check_wraps, wrap_bound
 from securefed.protocols.blind.rebase import rebase
@@ -72,10 +72,10 @@ def pass_plan(agreement: Agreement, loss: Loss) -> PassPlan:
 
 def round_products(
     plan: PassPlan, moving: Sequence[slice], systems: Sequence[int]
-) -> tuple[dict[Name, Constant], Count]:
+) -> tuple[dict[Name, ConstantMatrix], Count]:
     """Return the rows of M that move in each turn, and how often rounds of these systems need them."""
-    constants: dict[Name, Constant] = {
-        ("M", system, turn): Constant(rows.stop - rows.start, plan.columns, "both", SHARE_BITS)
+    constants: dict[Name, ConstantMatrix] = {
+        ("M", system, turn): ConstantMatrix(rows.stop - rows.start, plan.columns, "both", SHARE_BITS)
         for system in dict.fromkeys(systems)
         for turn, rows in enumerate(moving)
     }

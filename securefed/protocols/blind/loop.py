@@ -18,7 +18,7 @@ from securefed.crypto.errors import FormatError
 from securefed.crypto.shares import LIMBS, Share
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.correlations import Constant, Correlations, Count, Name, prepare_all
+from securefed.protocols.blind.correlations import ConstantMatrix, Correlations, Count, Name, prepare_all
 from securefed.protocols.blind.cross import Encryptor, Multiplier
 from securefed.protocols.blind.scoring import (
     ModelPart,
@@ -65,7 +65,7 @@ class BlindLoop(PartyLoop):
         return name == self._score_plan.label_party
 
     async def _prepare(
-        self, link: Link, constants: Mapping[Name, Constant], own: Mapping[Name, Share], count: Count
+        self, link: Link, constants: Mapping[Name, ConstantMatrix], own: Mapping[Name, Share], count: Count
     ) -> None:
         """Prepare all products that were counted; `own`: this holder's shares of the constants."""
         self._products = await prepare_all(

@@ -27,7 +27,7 @@ import numpy as np
 from securefed.crypto import shares
 from securefed.crypto.shares import LIMBS, Share
 from securefed.protocols.blind.correlations import (
-    Constant,
+    ConstantMatrix,
     Count,
     Move,
     Name,
@@ -86,19 +86,21 @@ class Maps:
         )
 
 
-def constants_of(plan: TransferPlan, rates: Sequence[float], *, helper: bool) -> dict[Name, Constant]:
+def constants_of(plan: TransferPlan, rates: Sequence[float], *, helper: bool) -> dict[Name, ConstantMatrix]:
     """All matrices that stay the same: K with c' below it, its transpose, and the parties' own for each rate.
 
     `helper`: B is not a holder, and its matrices are shared.
     """
     da, db, c, steps = plan.size_a, plan.size_b, plan.outputs, plan.local_steps
 
-    def by_b(rows: int, inner: int) -> Constant:
-        return Constant(rows, inner, "both") if helper else Constant(rows, inner, "second", OWN_BITS)
+    def by_b(rows: int, inner: int) -> ConstantMatrix:
+        return (
+            ConstantMatrix(rows, inner, "both") if helper else ConstantMatrix(rows, inner, "second", OWN_BITS)
+        )
 
-    constants: dict[Name, Constant] = {
-        ("K",): Constant(da + c, db, "both", SHARE_BITS),
-        ("K'",): Constant(db, da, "both", SHARE_BITS),
+    constants: dict[Name, ConstantMatrix] = {
+        ("K",): ConstantMatrix(da + c, db, "both", SHARE_BITS),
+        ("K'",): ConstantMatrix(db, da, "both", SHARE_BITS),
         ("G",): by_b(db, db),
     }
     for rate in rates:
@@ -107,10 +109,10 @@ def constants_of(plan: TransferPlan, rates: Sequence[float], *, helper: bool) ->
             start, end = place == 0, place == len(plan.chunks) - 1
             rows, inner = (size if end else 2 * size + 1), (3 if start else 5)
             constants["chunk", rate, place] = by_b(rows * db, inner * db)
-        constants["bases", rate] = Constant(da + steps * c, 2 * da, "first", A_BITS)
-        constants["pushes", rate] = Constant(da + c, steps * c, "first", A_BITS)
+        constants["bases", rate] = ConstantMatrix(da + steps * c, 2 * da, "first", A_BITS)
+        constants["pushes", rate] = ConstantMatrix(da + c, steps * c, "first", A_BITS)
         if steps > 1:
-            constants["weights", rate] = Constant((steps - 1) * c, c, "first", A_BITS)
+            constants["weights", rate] = ConstantMatrix((steps - 1) * c, c, "first", A_BITS)
     return constants
 
 
@@ -120,7 +122,7 @@ def b_fraction(*, helper: bool) -> int:
 
 
 def count_products(
-    plan: TransferPlan, constants: dict[Name, Constant], rates: Sequence[float], scorings: int
+    plan: TransferPlan, constants: dict[Name, ConstantMatrix], rates: Sequence[float], scorings: int
 ) -> Count:
     """What rounds with these rates and so many scorings take."""
     total, told = Count(constants), shares.zeros(plan.size_b, plan.outputs)

@@ -129,8 +129,8 @@ def translate(error: grpc.RpcError, peer: str, address: str) -> TransportError |
         )
     if not address and error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return "it is not connected to this party"
-    for said, word in REASONS.items():
-        if said in details:
+    for reason, word in REASONS.items():
+        if reason in details:
             return word
     details = details.rpartition("last error: ")[2]  # grpc begins with what it always says
     return plain_text(f"{error.code().name.lower().replace('_', ' ')}: {details}", MOST_WORDS)

@@ -1,0 +1,62 @@
+"""Names in the package: a class has its name alone, and variables are nouns."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "securefed"
+VERBS = {"asked", "found", "given", "held", "made", "said"}
+"""Words that say what happened to a value, and not what it is."""
+LEFT = {"api", "cli", "data", "labels", "process", "protocols", "report"}
+"""Sub-packages that still have variables of such names."""
+
+
+def variables(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield every variable and parameter that a module binds, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+
+
+def verbs(tree: ast.AST) -> list[tuple[int, str]]:
+    return [(line, name) for line, name in variables(tree) if name in VERBS]
+
+
+def test_no_two_classes_have_one_name() -> None:
+    homes = defaultdict(list)
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
+    assert not {name: places for name, places in homes.items() if len(places) > 1}
+
+
+PARTS = sorted({path.relative_to(PACKAGE).parts[0] for path in PACKAGE.rglob("*.py")} - LEFT)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_variables_are_nouns(part: str) -> None:
+    where = PACKAGE / part
+    paths = where.rglob("*.py") if where.is_dir() else [where]
+    places = [
+        f"{path.relative_to(PACKAGE)}:{line}: {name}"
+        for path in paths
+        for line, name in verbs(ast.parse(path.read_text()))
+    ]
+    assert not places
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["found = 1", "def f(given): ...", "for held in x: ...", "y = [made for made in x]", "said: int = 1"],
+)
+def test_the_check_sees_them(code: str) -> None:
+    assert len(verbs(ast.parse(code))) == 1
+    assert not verbs(ast.parse("x.found = f(given=held)"))
