@@ -77,13 +77,13 @@ class Observer:
         self._rows, self._positive = rows, signs > 0
 
     @cached_property
-    def _by_told(self) -> Array:
+    def _by_labels(self) -> Array:
         found: Array = self._rows.shared @ np.linalg.pinv(self._rows.labelled_gram, hermitian=True)
         return found
 
     def guess(self, told: Array, maps: Array) -> Array:
         """Each column's AUC of what c, or B's map, says of the labels: the one farther from 1/2."""
-        aucs = np.array([self._areas(self._by_told @ told), self._areas(self._rows.shared @ maps)])
+        aucs = np.array([self._areas(self._by_labels @ told), self._areas(self._rows.shared @ maps)])
         found: Array = np.take_along_axis(aucs, np.abs(aucs - 0.5).argmax(axis=0)[None], axis=0)[0]
         return found
 
@@ -152,10 +152,12 @@ class BlindTransfer:
             a, b = self._parties["A"], self._parties["B"]
             w_a, w_b = _opened(a.maps.a, b.maps.a), _opened(a.maps.b, b.maps.b)
             # A share that counts from below 0 has a mean that says nothing.
-            told, maps = (held - held.mean() for held in (_opened(b._told), _opened(b.maps.b)))
+            told, maps = (held - held.mean() for held in (_opened(b._labels), _opened(b.maps.b)))
             found = {
                 "label_inference_auc": float(self._observer.guess(told, maps)[0]),
-                "label_inference_if_opened": float(self._observer.guess(_opened(a._told, b._told), w_b)[0]),
+                "label_inference_if_opened": float(
+                    self._observer.guess(_opened(a._labels, b._labels), w_b)[0]
+                ),
                 "label_inference_chance": self._observer.chance,
             }
         else:

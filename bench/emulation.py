@@ -21,7 +21,7 @@ from securefed.assembly import LinearAssembly
 from securefed.assembly.base import HELPER
 from securefed.crypto import cross_scheme, shares
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blind.linear import BlindHelper, BlindParty
+from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.precision import VALUE_BITS
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
@@ -117,13 +117,13 @@ def opened(case: Case, columns: Sequence[Floats], targets: Floats, assembly: Lin
     agreement, loss = agreement_of(columns, targets, assembly), assembly.settings.loss_function
     scheme = cross_scheme(case.scheme, key_bits=case.key_bits)
     steps = [assembly.steps(agreement, block) for block in columns]
-    programs: dict[str, BlindParty | BlindHelper] = {}
+    programs: dict[str, BlindParty] = {}
     for name, block, own in zip(agreement.names, columns, steps, strict=True):
         labels = targets if name == agreement.label_party else None
         context = PartyContext().guarding(name, block)
         programs[name] = BlindParty(agreement, loss, block, labels, context, scheme, steps=own)
     if agreement.key_holder is not None:
-        programs[HELPER] = BlindHelper(agreement, loss, PartyContext(), scheme)
+        programs[HELPER] = BlindParty(agreement, loss, None, None, PartyContext(), scheme)
     run_local(
         {name: program.run for name, program in programs.items()},
         run="emulation",

@@ -44,7 +44,7 @@ from bench.plots import save
 from bench.runs import Record, Spec, Store, make_all, notes_on
 from bench.tasks import build, data_name
 from securefed.checks import check_integer
-from securefed.engine.local import cores
+from securefed.engine.processes import cores
 from securefed.errors import SettingError
 from securefed.extras import require
 

@@ -33,7 +33,7 @@ from securefed.engine import get_engine
 from securefed.plan.calibration import calibrate
 from securefed.plan.planner import RoundsModel, estimate
 from securefed.plan.rehearsal import Scenario
-from securefed.protocols.objectives import TrustWarning
+from securefed.protocols.agreement import TrustWarning
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import held_out
 from securefed.transport import get_network, run_local

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -108,7 +109,7 @@ def blind_labels(scene: LinearScene, variant: str, name: str) -> Score:
 
 def _columns_of(scene: LinearScene, name: str) -> Array:
     """Return Z of a party."""
-    own = scene.parties[name]._own
+    own: Any = scene.parties[name]._own
     product: Array = own._features @ own.root
     return product
 

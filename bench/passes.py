@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from securefed.crypto import cross_scheme
 from securefed.crypto.scheme import Mapper, Serial
-from securefed.protocols.blind.statistics import Columns, PassPlan, run_pass
+from securefed.protocols.blind.statistics import PassColumns, PassPlan, run_pass
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.transport import get_network, run_local
@@ -67,7 +67,7 @@ def passed(
     for name, block in blocks.items():
         targets = labels if name == "bank" else None
         root = np.eye(block.shape[1]) / np.sqrt(block.shape[1])
-        own = Columns(plan, block, root, [np.arange(rows)], targets)
+        own = PassColumns(plan, block, root, [np.arange(rows)], targets)
         programs[name] = partial(run_pass, plan=plan, columns=own, scheme=made, mapper=mapper or Serial())
     began, wall = time.process_time(), time.perf_counter()
     done = run_local(programs, run="pass", kinds=KINDS, network=get_network("lan"))

@@ -24,7 +24,7 @@ from bench import machine, scale_parties
 from bench.bars import Bar, show_bars
 from bench.plots import COLOURS, MARKERS, canvas
 from bench.scale_case import Case, Row, measured
-from securefed.engine.local import cores
+from securefed.engine.processes import cores
 from securefed.extras import require
 
 __all__ = ["add_arguments", "bars", "cases", "exponent", "growth", "projection", "run"]

@@ -31,7 +31,7 @@ from bench.runs import Order, Record, Spec, Store, make_all, notes_on
 from bench.table2_rows import Bar
 from bench.tasks import DEFAULTS, build, data_name
 from securefed.checks import check_integer, check_number
-from securefed.engine.local import cores
+from securefed.engine.processes import cores
 from securefed.errors import SettingError
 from securefed.extras import require
 

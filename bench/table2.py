@@ -28,7 +28,7 @@ from bench.table2_text import markdown, notes
 from bench.tasks import DEFAULTS, build
 from securefed.checks import check_integer
 from securefed.crypto.paillier.keys import LEAST_BITS, MOST_BITS
-from securefed.engine.local import cores
+from securefed.engine.processes import cores
 from securefed.errors import SettingError
 from securefed.extras import require
 from securefed.transport import Network, get_network

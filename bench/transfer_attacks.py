@@ -225,7 +225,8 @@ def _blind_pass(rows: int, rounds: int, variant: str, seed: int) -> _Pass:
     )
     a, b = programs["A"], programs["B"]
     product = a._pass.product("A", "B", 0)
-    return _Pass(seen["operand"], seen["reply"], product, labels[:rows], a._rows.shared, b._rows.shared)
+    shared = [each._rows.shared for each in (a, b) if each._rows is not None]
+    return _Pass(seen["operand"], seen["reply"], product, labels[:rows], *shared)
 
 
 def transfer_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:

@@ -29,6 +29,11 @@ class PlainTransfer:
         self.w_a, self.w_b = a.start(plan, seed * 1000 + 1), b.start(plan, seed * 1000)
 
     @property
+    def _blocks(self) -> NDArray[np.int64]:
+        """(outputs, width): 1 at each output's own columns."""
+        return np.repeat(np.eye(self._plan.outputs, dtype=np.int64), self._plan.hidden, axis=1)
+
+    @property
     def score_map(self) -> Array:
         """v: a row of B's has the score f'v; a column for each output if there are several."""
         score_map: Array = self.w_b @ self._phi(self.w_a).T
@@ -36,7 +41,7 @@ class PlainTransfer:
 
     def _phi(self, w_a: Array) -> Array:
         """Of all outputs, (outputs, width)."""
-        phi: Array = self._plan.blocks * (self._a.pull.T @ w_a)
+        phi: Array = self._blocks * (self._a.pull.T @ w_a)
         return phi
 
     def round(self, rate: float) -> None:
@@ -54,7 +59,7 @@ class PlainTransfer:
         """Q steps of A on a W_B that stays."""
         plan, rows, w_b = self._plan, self._a, self.w_b
         own, moved = self._maps(rate, a=True), self.w_a
-        blocks = plan.blocks
+        blocks = self._blocks
         square = (blocks.T @ blocks) * (w_b.T @ self._b.labelled_gram @ w_b)
         told = (blocks * (w_b.T @ self._told).T).sum(axis=0)
         for _ in range(plan.local_steps):

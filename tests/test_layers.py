@@ -190,7 +190,7 @@ def test_foreign_packages_stay_in_their_home() -> None:
 def test_nothing_that_is_read_is_run() -> None:
     """But what a party's own worker processes hand to each other, by memory that nobody else can open."""
     found = {name: loaders for name, source in OF_PACKAGE.items() if (loaders := code_loaders(source))}
-    assert set(found) == {"securefed.engine.placing"}
+    assert set(found) == {"securefed.engine.processes"}
 
 
 def test_randomness_that_protects_comes_from_the_operating_system() -> None:
@@ -275,7 +275,7 @@ UPWARD = [
     ("securefed.crypto.fixed", "from ..protocols import schedule"),
     ("securefed.crypto.fixed", "def late():\n    import securefed.cli"),
     ("securefed.transport.local", "from securefed import engine"),
-    ("securefed.models.linear", "from securefed.data.table import load"),
+    ("securefed.models.local", "from securefed.data.table import load"),
     ("securefed.protocols.schedule", "from securefed.report.clock import Clock"),
     ("securefed.api", "import securefed.cli.main"),
     ("securefed.cli.main", "from bench import crypto"),
@@ -300,7 +300,7 @@ def test_an_upward_import_is_found_and_a_downward_one_passes() -> None:
 def test_the_other_checks_find_what_they_look_for() -> None:
     assert strays("from phe import paillier", "securefed.crypto.paillier.keys") != []
     assert strays("import tenseal.sealapi as sealapi", "securefed.crypto.scheme") != []
-    assert strays("def f():\n    import gmpy2", "securefed.models.linear") != []
+    assert strays("def f():\n    import gmpy2", "securefed.models.local") != []
     assert strays("import tenseal", "securefed.crypto.lattice.seal_ring") == []
     assert strays("import tenseal", "securefed.crypto.ckks.keys") != []
     assert code_loaders("import pickle\nfrom marshal import loads") == ["marshal.loads", "pickle"]

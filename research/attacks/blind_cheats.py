@@ -23,8 +23,8 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.shares import Share
 from securefed.protocols.agreement import Member
 from securefed.protocols.blind import scoring
-from securefed.protocols.blind.cross import Encryptor
-from securefed.protocols.blind.linear import BlindHelper, BlindParty
+from securefed.protocols.blind.cross import At, Encryptor
+from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.precision import RANGE_BITS, SCORE_BITS
 from securefed.protocols.blind.scoring import SEAL_STEP
 from securefed.protocols.loop import EvaluationRows, PartyContext
@@ -110,16 +110,16 @@ def replayed_model() -> Iterator[None]:
     sent: dict[tuple[int, str], list[bytes]] = {}
     send = Encryptor.send
 
-    async def replaying(self: Encryptor, peer: str, *arguments: Any, step: int, **more: Any) -> None:
-        if step != SEAL_STEP:
-            return await send(self, peer, *arguments, step=step, **more)
+    async def replaying(self: Encryptor, peer: str, *arguments: Any, at: At, **more: Any) -> None:
+        if at.step != SEAL_STEP:
+            return await send(self, peer, *arguments, at=at, **more)
         kept = sent.setdefault((id(self.key), peer), [])
         if kept:
             for block in kept:
-                self.link.send(peer, "operand", block, round=more["round"], step=step)
+                self.link.send(peer, "operand", block, round=at.round, step=at.step)
             return None
         before = len(self.link.outbox)
-        await send(self, peer, *arguments, step=step, **more)
+        await send(self, peer, *arguments, at=at, **more)
         kept += [message.payload for message in self.link.outbox[before:] if message.kind == "operand"]
         return None
 
@@ -164,7 +164,9 @@ def score_run(
             steps=assembly.steps(agreement, own),
         )  # fmt: skip
     if len(columns) > 2:
-        programs[HELPER] = BlindHelper(agreement, assembly.settings.loss_function, PartyContext(), scheme)
+        programs[HELPER] = BlindParty(
+            agreement, assembly.settings.loss_function, None, None, PartyContext(), scheme
+        )
     for name, state in (states or {}).items():
         programs[name].restore(state)
     if own_rows is not None:

@@ -34,9 +34,8 @@ from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import missing_labels
 from securefed.labels.quality import Holdout, QualityWarning
 from securefed.labels.several import ClassModels
-from securefed.protocols.agreement import Agreement
+from securefed.protocols.agreement import Agreement, warn_of_trust
 from securefed.protocols.loop import Outcome, PartyContext
-from securefed.protocols.objectives import warn_of_trust
 from securefed.protocols.schedules import held_out
 from securefed.settings.declare import declared
 from securefed.settings.objectives import Labels, ObjectiveSettings

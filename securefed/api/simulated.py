@@ -17,6 +17,7 @@ from securefed.api.party import Fitted, Party
 from securefed.assembly import Assembly
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.data.columns import column_bits
+from securefed.data.ids import normalise_ids
 from securefed.engine import Engine, get_engine
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
@@ -193,7 +194,8 @@ class Simulated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
             columns = party.features
             if assembly is not None:
                 columns = assembly.features(columns, self.transforms_[party.name].columns.untransformed)
-            guard.know(columns, [str(each).encode() for each in party.ids.tolist()])
+            ids = normalise_ids(party.ids, party.name, party.id_form)
+            guard.know(columns, [each.encode() for each in ids])
 
 
 def held_bits(party: Party) -> float:

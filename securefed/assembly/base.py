@@ -20,14 +20,13 @@ from securefed.crypto import KeyHolder, Mapper
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.errors import DataError, SettingError
 from securefed.models import HiddenLayer, LocalModel
-from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blind.scoring import ModelPart, ScorePlan
+from securefed.protocols.agreement import Agreement, Member, Objective
+from securefed.protocols.agreement import register as register_objective
+from securefed.protocols.blind.scoring import ModelPart, ScorePlan, blind_program
 from securefed.protocols.loop import PartyContext, PartyLoop
-from securefed.protocols.objectives import Objective
-from securefed.protocols.objectives import register as register_objective
 from securefed.protocols.schedules import Batches, LearningRate
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.scoring.prediction_run import blind_program, predict_programs
+from securefed.protocols.scoring.prediction_run import predict_programs
 from securefed.protocols.scoring.scorers import Scorer
 from securefed.settings.objectives import ObjectiveSettings, register_settings
 from securefed.settings.protection import ByGradient

@@ -19,9 +19,8 @@ from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel, binary_labels, check_known, missing_labels
 from securefed.labels.quality import HeldOut
 from securefed.labels.several import ClassModels, TargetModels
-from securefed.protocols.agreement import Agreement
+from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.loop import EvaluationRows, PartyContext
-from securefed.protocols.objectives import get_objective
 from securefed.settings.objectives import ObjectiveSettings
 
 __all__ = ["Measured", "PartyData", "build", "known_rows", "label_targets"]

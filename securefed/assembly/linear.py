@@ -16,7 +16,7 @@ from securefed.data.storage import new_table, row_blocks
 from securefed.errors import DataError, SettingError
 from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
-from securefed.protocols.blind.linear import BlindHelper, BlindParty
+from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.own_gradient.sides import LinearSide
@@ -190,14 +190,14 @@ class LinearAssembly(Assembly[LinearSettings]):
         automatic = steps if steps is not None and steps.automatic else None
         return DataParty(agreement, side, settings.optimiser, context, steps=automatic)
 
-    def key_holder(self, agreement: Agreement, context: PartyContext) -> KeyHolderParty | BlindHelper:
+    def key_holder(self, agreement: Agreement, context: PartyContext) -> KeyHolderParty | BlindParty:
         settings = self.settings
         if settings.blind:
-            return BlindHelper(agreement, settings.loss_function, context, self.scheme)
+            return BlindParty(agreement, settings.loss_function, None, None, context, self.scheme)
         return KeyHolderParty(agreement, context)
 
     def part(self, trained: Trained) -> Part:
-        if isinstance(trained.program, BlindParty | BlindHelper):
+        if isinstance(trained.program, BlindParty):
             return trained.program.part
         return LinearScorer(self._own(trained), self.settings.option("margin_bound"))
 

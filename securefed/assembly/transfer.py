@@ -16,7 +16,7 @@ from securefed.assembly.base import Assembly, Model, Part, Trained, TrainingRows
 from securefed.errors import DataError
 from securefed.models import HiddenLayer, LinearModel
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
-from securefed.protocols.blind.transfer import BlindTransferHelper, BlindTransferParty
+from securefed.protocols.blind.transfer import BlindTransferParty
 from securefed.protocols.blind.transfer_algebra import (
     WAVES,
     TransferPlan,
@@ -163,13 +163,13 @@ class TransferAssembly(Assembly[TransferSettings]):
         context, seed = context.guarding(name, data.features), self.settings.seed * 1000 + is_a
         return BlindTransferParty(agreement, plan, rows, context, self.scheme, seed=seed)
 
-    def key_holder(self, agreement: Agreement, context: PartyContext) -> BlindTransferHelper:
+    def key_holder(self, agreement: Agreement, context: PartyContext) -> BlindTransferParty:
         self.settings.check_key_holder(agreement.key_holder, 2)
-        return BlindTransferHelper(agreement, self.blind_plan(agreement), context, self.scheme)
+        return BlindTransferParty(agreement, self.blind_plan(agreement), None, context, self.scheme)
 
     def part(self, trained: Trained) -> Part:
         program, layer = trained.program, trained.model
-        if isinstance(program, BlindTransferParty | BlindTransferHelper):
+        if isinstance(program, BlindTransferParty):
             return program.part
         if not isinstance(layer, HiddenLayer):
             raise unfit(layer, self.settings.objective)

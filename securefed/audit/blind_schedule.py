@@ -18,9 +18,8 @@ from securefed.crypto.shares import LIMBS, size_in_bytes, zeros
 from securefed.errors import DataError
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
-from securefed.protocols.blind.linear import RELEASE_STEP, round_products
+from securefed.protocols.blind.linear import RELEASE_STEP, round_products, turns
 from securefed.protocols.blind.loop import PREPARE_STEP
-from securefed.protocols.blind.rebase import turns
 from securefed.protocols.blind.scoring import CHUNK, KEY_STEP, SCORE_STEP, SEAL_STEP, SEALED_ROWS, ScorePlan
 from securefed.protocols.blind.statistics import PART_STEP, PassPlan
 from securefed.protocols.blind.transfer import COUNT_BYTES, SCORE_TRIP, transfer_pass
@@ -29,8 +28,8 @@ from securefed.protocols.blind.transfer_round import (
     OWN_OF_B,
     Maps,
     TransferRound,
-    constants_of,
     count_products,
+    fixed_matrices,
 )
 from securefed.protocols.schedules import Automatic, Constant, InverseSqrt, InverseSqrtParties, LearningRate
 
@@ -199,6 +198,8 @@ class Schedule(ABC):
             if helper is not None:
                 size = self._numbers(plan.size(name) * plan.outputs)
                 yield Due(helper, name, "model-share", phase, t, SEAL_STEP, size)
+            if helper is not None and phase == "evaluation":
+                yield Due(name, label_party, "received", phase, t, SEAL_STEP, 1)
         for chunk, start in enumerate(range(0, rows, CHUNK)):
             step, count = SCORE_STEP + chunk, min(CHUNK, rows - start)
             product, told = plan.rows_product(count), self._numbers(count * plan.outputs)
@@ -313,7 +314,7 @@ class TransferSchedule(Schedule):
         rate = _learning_rate(str(settings["learning_rate"]))
         self._rates = [rate(t) for t in range(self.rounds)]
         helped = self._helper is not None
-        self._constants = constants_of(self._plan, tuple(dict.fromkeys(self._rates)), helper=helped)
+        self._constants = fixed_matrices(self._plan, tuple(dict.fromkeys(self._rates)), helper=helped)
         self._trips = {
             rate: trip_sizes(self._counted(rate).moves(Maps.zeros(self._plan))) for rate in self._rates
         }

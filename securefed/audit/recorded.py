@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from securefed.errors import DataError
+from securefed.protocols.agreement import OBJECTIVES, get_objective
 from securefed.protocols.messages import KINDS, MessageKind
-from securefed.protocols.objectives import OBJECTIVES, get_objective
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.protocols.own_gradient.openings import ALL_LABELS
 from securefed.transport import Entry, Transcript

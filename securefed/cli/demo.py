@@ -27,7 +27,7 @@ from securefed.errors import SettingError
 from securefed.files import make_folder, read_json, write_json
 from securefed.labels.metrics import get_metric, shown
 from securefed.labels.quality import curves
-from securefed.protocols.objectives import OBJECTIVES, given_away
+from securefed.protocols.agreement import OBJECTIVES, given_away
 from securefed.report.page import render, seconds, size
 from securefed.report.rundir import RunDirectory
 from securefed.settings.protection import PROTECTIONS, Blind, Plain, Protection

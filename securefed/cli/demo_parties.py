@@ -21,7 +21,7 @@ from securefed.cli.init import make_party_folder
 from securefed.cli.passphrase import VARIABLE
 from securefed.cli.terminal import Progress, Terminal
 from securefed.crypto import protects
-from securefed.engine.local import cores
+from securefed.engine.processes import cores
 from securefed.errors import SecurefedError
 from securefed.files import write_atomically
 from securefed.report.page import seconds, size

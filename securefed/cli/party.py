@@ -31,7 +31,7 @@ from securefed.process.own_data import load_data
 from securefed.process.party_run import DataSession, KeyHolderSession, Session
 from securefed.process.score_file import score_guard
 from securefed.process.transcripts import Events, Listener
-from securefed.protocols.objectives import trust_lines
+from securefed.protocols.agreement import trust_lines
 from securefed.report.page import REASONS, seconds, size
 from securefed.report.rundir import RunDirectory
 from securefed.report.summary import PartyAccount

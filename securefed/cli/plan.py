@@ -19,7 +19,7 @@ from securefed.plan.meter import Costs
 from securefed.plan.planner import Estimate, RoundsModel, best, estimate
 from securefed.plan.rehearsal import Scenario
 from securefed.process.own_data import load_data
-from securefed.protocols.objectives import OBJECTIVES, needed_trust
+from securefed.protocols.agreement import OBJECTIVES, needed_trust
 from securefed.protocols.schedules import held_out
 from securefed.report.page import seconds, size
 from securefed.settings.party import PartyFile, read_party_file

@@ -10,22 +10,144 @@ The crypto layer cuts heavy work into independent pieces and hands them to a map
     "ray://..."      the Ray cluster at this address; ?cpus=2&memory_gib=4&resource=NAME behind it, or behind
                      "ray", is what a piece of work asks for
 
-Pieces carry public keys, ciphertexts and a party's own numbers, and never a secret key of another party; a
-party's own cluster is inside its walls. Under RLWE they carry no secret key at all.
+Pieces carry public keys, ciphertexts and a party's own numbers, never a secret key of another party. Under
+RLWE they carry no secret key at all. Ray's own settings apply: RAY_ADDRESS, and where the cluster asks for a
+token RAY_AUTH_MODE=token with RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, Self, TypeVar
+from urllib.parse import parse_qsl
 
 from securefed.checks import check_choice, check_integer
 from securefed.crypto import SCHEMES
-from securefed.engine.cluster import Ray
-from securefed.engine.local import Processes, SerialEngine, WorkerDied, cores
-from securefed.errors import SettingError
+from securefed.engine.processes import Processes, SerialEngine, WorkerDied, cores
+from securefed.errors import MissingExtra, SecurefedError, SettingError
 
 __all__ = ["Engine", "Processes", "Ray", "SerialEngine", "WorkerDied", "get_engine", "started_engine"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+RETRIES = 3
+"""Retries of a piece whose worker or node was lost."""
+CONNECT_SECONDS = 10.0
+REQUESTS = "cpus, memory_gib and resource are allowed"
+
+
+class Ray:
+    """Work as Ray tasks. It connects with the first piece, and leaves a cluster that it joined running.
+
+    The cluster gets public keys, ciphertexts and this party's own columns, and its operator can read those
+    (docs/threat-model.md). Work with a secret key stays in this machine's processes (`local`).
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        where, _, request = (address or "").partition("?")
+        self._address = where or None
+        self._request = _request(request)
+        self._ray: Any = None
+        self._task: Any = None
+        self._joined = False
+        self.local = Processes(cores())
+        """Starts no process before there is work for it."""
+
+    @property
+    def workers(self) -> int:
+        cpus = float(self._connected().cluster_resources().get("CPU", 1))
+        return max(1, int(cpus / max(self._request["num_cpus"], 1e-3)))
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        ray = self._connected()
+        if self._task is None:  # made once: a cluster is told of every new one, and its workers ask for it
+            self._task = ray.remote(_done).options(max_retries=RETRIES, **self._request)
+        pending = [self._task.remote(function, item) for item in items]
+        try:
+            results: list[R] = ray.get(pending)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except ray.exceptions.RayError as error:
+            line = str(error).strip().split("\n", 1)[0]
+            raise SecurefedError(
+                f"the Ray cluster lost a piece of work {RETRIES + 1} times: {line}"
+            ) from None
+        except BaseException:
+            for each in pending:  # whoever interrupts this party leaves nothing running in its name
+                ray.cancel(each, force=True)
+            raise
+        return results
+
+    def _connected(self) -> Any:
+        if self._ray is None:
+            try:
+                import ray
+            except ImportError:
+                raise MissingExtra('the engine "ray" needs Ray: pip install "securefed[ray]"') from None
+            if not ray.is_initialized():
+                _reach(self._address)
+                try:
+                    ray.init(address=self._address, log_to_driver=False, include_dashboard=False)
+                except (ConnectionError, RuntimeError, ValueError) as error:
+                    raise _unreached(self._address, error) from None
+                self._joined = True
+            self._ray = ray
+        return self._ray
+
+    def close(self) -> None:
+        self.local.close()
+        if self._ray is not None and self._joined:
+            self._ray.shutdown()
+        self._ray, self._task, self._joined = None, None, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _done(function: Callable[[T], R], item: T) -> R:
+    """Run one piece of work."""
+    return function(item)
+
+
+def _reach(address: str | None) -> None:
+    """Raise SettingError if the address does not answer. Ray would end this process instead."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+        except OSError as error:
+            raise _unreached(address, error) from None
+
+
+def _unreached(address: str | None, error: Exception) -> SettingError:
+    line = str(error).strip().split("\n", 1)[0]
+    return SettingError(f"engine: no Ray cluster at {address or 'this machine'}: {line}")
+
+
+def _request(text: str) -> dict[str, Any]:
+    """Parse what one piece asks the cluster for, from the end of an address."""
+    options: dict[str, Any] = {"num_cpus": 1.0}
+    for name, value in parse_qsl(text, keep_blank_values=True):
+        if name == "resource":
+            options["resources"] = {value: 0.001}  # present on the nodes that may work for this party
+            continue
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if name not in ("cpus", "memory_gib") or not 0 < number < 1e6:
+            raise SettingError(f"engine: {name}={value} given behind the address, {REQUESTS}")
+        if name == "cpus":
+            options["num_cpus"] = number
+        else:
+            options["memory"] = int(number * 2**30)
+    return options
+
 
 Engine = SerialEngine | Processes | Ray
 

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from securefed.checks import check_choice, check_number
 from securefed.errors import DataError, SettingError
 from securefed.labels.quality import LARGEST_MARGIN
-from securefed.models.activations import sigmoid
+from securefed.models.local import sigmoid
 from securefed.protocols.losses import Loss
 
 __all__ = ["FAMILIES", "LabelOptions", "OwnFit", "check_class_weight", "check_family"]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from securefed.checks import check_choice, check_number
 from securefed.errors import DataError, SettingError
-from securefed.models.activations import sigmoid
+from securefed.models.local import sigmoid
 
 __all__ = [
     "THRESHOLDS",

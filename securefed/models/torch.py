@@ -19,20 +19,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from securefed.errors import DataError, SettingError
 from securefed.extras import require
-from securefed.models.local import Array, as_parameters, as_residual, take_word
+from securefed.models.local import Array, as_parameters, as_residual, take_kind
 
 __all__ = ["TorchModel"]
 
 SLICE = 64
-"""Rows per forward pass in eval mode. Intermediate results stay in the processor's cache, which saves a
-third.
-"""
+"""Rows per forward pass in eval mode: intermediate results stay in the processor's cache."""
 
 
 class TorchModel:
     """A torch module with a scalar output per row."""
 
     kind = "torch"
+    is_linear = False
+    """A module may happen to be linear, but nothing here can know it."""
 
     def __init__(self, module: Any) -> None:
         self._torch: Any = require("torch", extra="torch")
@@ -59,11 +59,6 @@ class TorchModel:
     @property
     def size(self) -> int:
         return sum(int(parameter.numel()) for parameter in self._trained)
-
-    @property
-    def is_linear(self) -> bool:
-        # A module may happen to be linear, but nothing here can know it.
-        return False
 
     @property
     def parameters(self) -> Array:
@@ -116,8 +111,7 @@ class TorchModel:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]], module: Any) -> Self:
         """Load the stored state into `module`, which must have the same names and shapes."""
-        if (kind := take_word(arrays, "model")) != cls.kind:
-            raise DataError(f"shard holds a {kind!r} model, not {cls.kind!r}")
+        take_kind(arrays, cls.kind)
         model = cls(module)
         state = {
             name.removeprefix("state."): array for name, array in arrays.items() if name.startswith("state.")

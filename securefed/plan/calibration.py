@@ -37,7 +37,7 @@ from securefed.crypto.paillier.masking import horner
 from securefed.crypto.paillier.powers import ExponentColumn, choose_plan, column_powers
 from securefed.crypto.randomness import SEED_BYTES, secret_bytes
 from securefed.crypto.shares import Floats, Share, from_integers
-from securefed.engine.local import cores
+from securefed.engine.processes import cores
 from securefed.errors import SettingError
 from securefed.plan.meter import EFFICIENCY, Costs, Operation, timed
 

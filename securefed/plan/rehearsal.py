@@ -29,12 +29,11 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.plan.fake_keys import DryKeys
 from securefed.plan.fake_products import SAMPLE_ROWS, counting_scheme
 from securefed.plan.meter import Costs, Meter, ciphertexts_in
-from securefed.protocols.agreement import Agreement
+from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.blind.linear import BlindParty
-from securefed.protocols.blind.statistics import Columns
+from securefed.protocols.blind.statistics import PassColumns
 from securefed.protocols.loop import EvaluationRows, PartyContext, PartyLoop, Round
 from securefed.protocols.messages import KINDS
-from securefed.protocols.objectives import get_objective
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -171,10 +170,10 @@ class Rehearsal:
         return +counts
 
 
-class SampledColumns(Columns):
+class SampledColumns(PassColumns):
     """A sample of a party's rows. Sums over them take the time of all rows."""
 
-    def __init__(self, whole: Columns, meter: Meter) -> None:
+    def __init__(self, whole: PassColumns, meter: Meter) -> None:
         self._meter = meter
         folds = [np.arange(min(len(fold), len(whole._features))) for fold in whole._folds]
         super().__init__(whole._plan, whole._features, whole.root, folds, whole._targets)
@@ -265,6 +264,6 @@ def _programs(
         context = PartyContext(None if keys is None else keys.holder(), on_round=on_round)
         programs[scenario.key_holder] = scenario.key_holder_program(context)
     for each in programs.values():
-        if isinstance(each, BlindParty):
+        if isinstance(each, BlindParty) and each._own is not None:
             each._own = SampledColumns(each._own, meter)
     return programs

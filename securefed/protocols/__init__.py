@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from securefed.protocols.optimisers import SGD, Adam
 from securefed.protocols.schedules import Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
+from securefed.protocols.steps import SGD, Adam
 
 __all__ = ["SGD", "Adam", "Constant", "FedBCD", "FedSGD", "InverseSqrt", "InverseSqrtParties"]

@@ -1,25 +1,156 @@
-"""The public settings that all parties agree on before the first round.
+"""The facts about each objective, and the public settings that all parties agree on before the first round.
 
-A party derives every public fact from them alone: batches, turns, due messages, openings a round, and the
-final solvability ledger.
+A party derives every public fact from the agreement alone: batches, turns, due messages, openings a round,
+and the final solvability ledger. Settings check values one by one; the agreement checks that they fit each
+other. No other code compares an objective's name: it asks the entry here (docs/extending.md).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
 
-from securefed.checks import check_choice, check_integer, check_number
+from securefed.checks import check_choice, check_number
 from securefed.crypto import SCHEMES, protects, schemes_that
 from securefed.errors import SettingError
-from securefed.protocols.objectives import get_objective
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
-from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
+from securefed.protocols.scoring.blur import PRECISION
 
-__all__ = ["Agreement", "Member", "encoded_bits"]
+__all__ = [
+    "OBJECTIVES",
+    "Agreement",
+    "Member",
+    "Objective",
+    "TrustWarning",
+    "encoded_bits",
+    "get_objective",
+    "given_away",
+    "needed_trust",
+    "register",
+    "trust_lines",
+    "warn_of_trust",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """Facts about one objective.
+
+    `columns` is the agreement's width: the model's outputs, or the exchanged columns where gradients are
+    opened.
+    """
+
+    opened_by_label_party: str
+    """The other parties' secrets that the label party opens sums of."""
+    opened_by_others: str
+    unknowns: Callable[[int, int], int]
+    """(rows of a batch, columns): secrets that stay fixed between two exchanges."""
+    more_rows: Callable[[int], int] = lambda columns: 0
+    """(columns): rows of a party's encrypted matrix besides those of the batch."""
+    wide: bool = False
+    """The exchanged matrix has `columns` columns. Otherwise it has one per model output."""
+    parties: int | None = None
+    """The exact number of parties. None: two or more."""
+    same_people: bool = True
+    """Every party has all rows, and every row has a label. The order of the rows may identify people.
+
+    Otherwise parties share only some people, of which some have labels. Prediction then does not need the
+    label party's columns.
+    """
+    given_away: str = ""
+    """One line on what own gradients show by design and a user may not expect."""
+
+    def block(self, label_party: bool) -> str:
+        """Return the name of the secrets that a party opens sums of."""
+        return self.opened_by_label_party if label_party else self.opened_by_others
+
+    def outputs(self, columns: int, *, blind: bool) -> int:
+        """Return the scores per row."""
+        return 1 if self.wide and not blind else columns
+
+    def encrypted_shape(self, rows: int, columns: int) -> tuple[int, ...]:
+        """Return the shape of a party's encrypted matrix during a round."""
+        total = rows + self.more_rows(columns)
+        return (total, columns) if self.wide or columns > 1 else (total,)
+
+    def check_parties(self, name: str, count: int) -> None:
+        if self.parties is not None and count != self.parties:
+            raise SettingError(f"parties: {count} given, the {name} objective takes exactly {self.parties}")
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "linear": Objective(
+        opened_by_label_party="residuals of a batch",
+        opened_by_others="residuals of a batch",
+        unknowns=lambda rows, columns: rows,
+    ),
+    "transfer": Objective(
+        opened_by_label_party="u and its outer products",
+        opened_by_others="C and M of the label party",
+        unknowns=lambda rows, columns: rows * columns + columns * (columns + 1) // 2,
+        more_rows=lambda columns: columns,
+        wide=True,
+        parties=2,
+        same_people=False,
+        given_away="protection=OwnGradient(): each party sees the gradients of its own hidden layer, and "
+        "from them the one without labels finds the labels of the people they share; protection=Blind() "
+        "shows neither anything",
+    ),
+}
+"""The default is first."""
+
+
+def get_objective(name: str) -> Objective:
+    """Return the objective of that name."""
+    return OBJECTIVES[check_choice("objective", name, OBJECTIVES)]
+
+
+def register(name: str, objective: Objective) -> None:
+    """Add an objective (docs/extending.md)."""
+    if name in OBJECTIVES:
+        raise SettingError(f"objective: {name!r} given, and there is one of that name")
+    OBJECTIVES[name] = objective
+
+
+class TrustWarning(UserWarning):
+    """A mode in which the peers must be trusted not to cheat."""
+
+
+def needed_trust(scheme: str, reveal: str) -> str | None:
+    """Return the warning for a mode in which a cheating peer gets the secret key, or None.
+
+    Under CKKS with own gradients each party opens what its peers ask for. It cannot see whether a
+    request is an honest sum of products. The phase of a ciphertext is linear in the key, so a request with a
+    crafted c1 shows twenty coefficients of the key in each opened number. Counting requests and checking
+    their layout does not stop this. Paillier's requests show values, never the key.
+    """
+    entry = SCHEMES.get(scheme)
+    return entry.trust or None if entry is not None and reveal == "own-gradient" else None
+
+
+def given_away(scheme: str, reveal: str, objective: str) -> str | None:
+    """Return the line on what a mode shows by design and a user may not expect, or None."""
+    if reveal != "own-gradient" or not protects(scheme):
+        return None
+    return get_objective(objective).given_away or None
+
+
+def trust_lines(scheme: str, reveal: str, objective: str) -> list[str]:
+    """Return every line that an operator must read before a run in this mode."""
+    lines = (needed_trust(scheme, reveal), given_away(scheme, reveal, objective))
+    return [line for line in lines if line is not None]
+
+
+def warn_of_trust(scheme: str, reveal: str, objective: str) -> None:
+    """Issue each of `trust_lines` as a TrustWarning."""
+    for line in trust_lines(scheme, reveal, objective):
+        warnings.warn(line, TrustWarning, stacklevel=3)
+
 
 FRACTION_BITS = 32
 """Fraction bits of contributions and scores (securefed.protocols.own_gradient.sides, scorers)."""
@@ -80,11 +211,7 @@ class Agreement:
     """Further settings that must be equal at all parties (loss, gamma, l2, ...), by name."""
 
     def __post_init__(self) -> None:
-        names = [m.name for m in self.members]
-        check_choice("exchange", self.exchange, ("star", "pairwise"))
-        check_integer("evaluate_every", self.evaluate_every, least=0)
-        check_integer("holdout", self.holdout, least=0)
-        check_integer("score_precision", self.score_precision, least=0, most=MOST_PRECISION)
+        names = self.names
         if len(names) < 2:
             raise SettingError(f"parties: {len(names)} given, at least 2 are needed")
         if len({*names, self.key_holder}) != len(names) + 1:
@@ -95,25 +222,14 @@ class Agreement:
         if self.key_holder is None and len(names) > 2:
             raise SettingError(f"key_holder: none given, {len(names)} parties need one")
         check_choice("scheme", self.scheme, SCHEMES)
-        if self.exact and protects(self.scheme):
-            allowed = schemes_that(lambda entry: not entry.protects)
-            raise SettingError(f"exact: only possible with scheme {allowed}, {self.scheme!r} given")
-        check_choice("reveal", self.reveal, ("own-gradient", "nothing"))
         if self.reveal == "nothing" and not all(m.is_linear for m in self.members):
             raise SettingError("reveal: 'nothing' takes linear local models; 'own-gradient' takes all")
         if self.reveal == "nothing" and SCHEMES[self.scheme].blind is None:
             allowed = schemes_that(lambda entry: entry.blind)
             raise SettingError(f"reveal: 'nothing' takes scheme {allowed}, {self.scheme!r} given")
-        if self.release and self.reveal != "nothing":
-            raise SettingError(
-                "release: only where reveal is 'nothing'; else parties know their own parameters"
-            )
         check_number("dp_noise", self.dp_noise, least=0.0, below=1000.0)
         if self.dp_noise:
             self._check_noise()
-        watches = self.stopping.target is not None or self.stopping.patience is not None
-        if watches and not self.evaluate_every:
-            raise SettingError("evaluate_every: 0 given; a target or patience needs evaluations (1 or more)")
 
     def _check_noise(self) -> None:
         """Check what the derivation in securefed.protocols.own_gradient.privacy assumes."""

@@ -1,7 +1,7 @@
-"""A party's channel to one peer at one step of a round: send, receive, check and record.
+"""A party's channel to one peer at one step of a round, and the keys of a run.
 
-Programs decide what to send and what to accept. This module records the facts for the transcript. Plain bytes
-need no facts.
+Programs decide what to send and what to accept. A channel records facts for the transcript. Plain bytes need
+no facts, no fact is secret, and none depends on a value.
 
 | fact | meaning |
 |---|---|
@@ -10,7 +10,8 @@ need no facts.
 | narrow | count of masks that are too small to hide anything; recorded only if there are any |
 | checks | checks that an arrival passed before it was used |
 
-No fact is secret, and none depends on a value.
+With two parties, each is the key-holder for the other: it opens what its peer has masked. With a key-holder
+party, everything is under its key, and it opens for everybody.
 """
 
 from __future__ import annotations
@@ -20,10 +21,23 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from securefed.crypto import (
+    Encrypted,
+    FixedPoint,
+    KeyHolder,
+    Mapper,
+    PublicKey,
+    find_kind,
+    key_kind,
+    load_public_key,
+    protects,
+)
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened, Origin
+from securefed.errors import SettingError
+from securefed.protocols.agreement import Agreement
 from securefed.transport import Link
 
-__all__ = ["Channel"]
+__all__ = ["Channel", "Keyring", "ReadKey", "distribute_keys", "note_agreement"]
 
 REPEATED = "used for several of them"
 """The origin of ciphertexts that share randomness. No ciphertexts may."""
@@ -157,3 +171,79 @@ class Channel:
     def _note(self, event: str, kind: str, **detail: Any) -> None:
         place = self.peer, self.round, self.step, self.link.phase
         self.link.transcript.note(event, kind, *place, **detail)
+
+
+ReadKey = Callable[[bytes], PublicKey]
+
+
+@dataclass
+class Keyring:
+    """One party's keys: its own pair, if it has one, and the public key of its opener."""
+
+    own: KeyHolder | None
+    opener: str
+    """The party that opens what this party masks."""
+    public: PublicKey
+    """The key of the ciphertexts that this party computes on."""
+
+    def encrypt(self, values: Floats, fixed: FixedPoint) -> Encrypted:
+        """Encrypt values to send: under this party's own key if it has one, else under the key-holder's."""
+        return self.own.encrypt(values, fixed) if self.own is not None else self.public.encrypt(values, fixed)
+
+
+async def distribute_keys(
+    link: Link,
+    agreement: Agreement,
+    own: KeyHolder | None,
+    mapper: Mapper,
+    read_key: ReadKey = load_public_key,
+) -> Keyring:
+    """Send and receive public keys, the first message of every protocol.
+
+    Raises SettingError for a missing key, a key of another scheme or a peer's key that equals this party's.
+    `read_key` refuses malformed and weak keys.
+    """
+    if agreement.mutual:
+        receivers = [name for name in agreement.names if name != link.name]
+        opener = receivers[0]
+    else:
+        opener = str(agreement.key_holder)
+        receivers = list(agreement.names) if link.name == opener else []
+        own = own if receivers else None
+    if receivers:
+        if own is None:
+            raise SettingError(f"keys: {link.name} has no key, and the other parties need it")
+        own.public.mapper = mapper
+        for name in receivers:
+            link.send(name, "public-key", own.public.to_bytes())
+        if link.name == opener:
+            return Keyring(own, opener, own.public)
+    public = read_key(await link.receive("public-key", opener))
+    kind, due = public.scheme.name, key_kind(agreement.scheme, agreement.reveal)
+    if kind != due:  # a plain 'key' in an encrypted run, for one
+        raise SettingError(f"{opener} sent a {kind} key, this run takes {due}")
+    if own is not None and protects(agreement.scheme) and public.key_id == own.public.key_id:
+        raise SettingError(
+            f"keys: {opener} sent the key that is held here too, so each could read what the other sends;"
+            " every party makes a key of its own"
+        )
+    Channel(link, opener).checked("public-key", *find_kind(kind).checks)
+    public.mapper = mapper
+    return Keyring(own, opener, public)
+
+
+def note_agreement(link: Link, agreement: Agreement) -> None:
+    """Record the agreement in the transcript. All of it is public."""
+    link.transcript.note(
+        "agreed",
+        "agreement",
+        "",
+        0,
+        0,
+        link.phase,
+        digest=agreement.digest(),
+        settings=agreement.to_dict(),
+        rows=agreement.batches.rows,
+        batch=agreement.batches.effective_size,
+        unknowns=agreement.unknowns(),
+    )

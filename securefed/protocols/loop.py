@@ -22,7 +22,7 @@ from securefed.crypto import KeyHolder, Mapper, Serial, load_public_key
 from securefed.data.columns import column_bits
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.keyring import ReadKey, note_agreement
+from securefed.protocols.channel import ReadKey, note_agreement
 from securefed.protocols.own_gradient.ledger import Ledger
 from securefed.protocols.schedules import Reason
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -39,6 +39,7 @@ METRIC = "metric"
 """Names the metric of an evaluation that was answered, in its checkpoint."""
 QUESTION = "question"
 """Marks a checkpoint from before the evaluation of its round."""
+VERDICTS: tuple[Reason | None, ...] = (None, "target", "rounds", "no progress")
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,7 @@ class Outcome:
 class PartyLoop(ABC):
     """One party's program. A protection implements its stages."""
 
-    def __init__(
-        self,
-        agreement: Agreement,
-        context: PartyContext,
-    ) -> None:
+    def __init__(self, agreement: Agreement, context: PartyContext) -> None:
         self._agreement, self._holder = agreement, context.holder
         self._evaluation, self._on_round = context.evaluation, context.on_round
         self._on_scoring = context.on_scoring
@@ -237,10 +234,20 @@ class PartyLoop(ABC):
         agreement = self._agreement
         if not agreement.watched:
             return self._tracker.update(t, metric), False
-        if link.name != agreement.label_party:
-            return await _receive_verdict(link, agreement, t)
+        if (peer := agreement.label_party) != link.name:
+            code = await link.receive("verdict", peer, round=t)
+            most = 2 * len(VERDICTS)
+            if len(code) != 1 or code[0] >= most:
+                raise IllegalMessage(
+                    f"{peer} sent 'verdict' of {len(code)} bytes, one byte below {most} is allowed"
+                )
+            return VERDICTS[code[0] % len(VERDICTS)], code[0] >= len(VERDICTS)
         reason = self._tracker.update(t, metric)
-        return _send_verdict(link, agreement, t, reason, metric is not None and self._tracker.best_now)
+        best = metric is not None and self._tracker.best_now
+        code = (VERDICTS.index(reason) + len(VERDICTS) * best).to_bytes(1, "little")
+        for name in [*agreement.names[:-1], *([] if agreement.mutual else [str(agreement.key_holder)])]:
+            link.send(name, "verdict", code, round=t)
+        return reason, best
 
     # Checkpoints
 
@@ -304,25 +311,3 @@ def checkpoint_array(state: Mapping[str, NDArray[np.generic]], name: str) -> NDA
     if name not in state:
         raise DataError(f"checkpoint has no {name!r}; it holds {', '.join(sorted(state)) or 'nothing'}")
     return state[name]
-
-
-VERDICTS: tuple[Reason | None, ...] = (None, "target", "rounds", "no progress")
-
-
-def _send_verdict(
-    link: Link, agreement: Agreement, t: int, reason: Reason | None, best: bool
-) -> tuple[Reason | None, bool]:
-    """Tell all parties whether to continue, and whether to keep this model."""
-    code = (VERDICTS.index(reason) + len(VERDICTS) * best).to_bytes(1, "little")
-    for name in [*agreement.names[:-1], *([] if agreement.mutual else [str(agreement.key_holder)])]:
-        link.send(name, "verdict", code, round=t)
-    return reason, best
-
-
-async def _receive_verdict(link: Link, agreement: Agreement, t: int) -> tuple[Reason | None, bool]:
-    code = await link.receive("verdict", agreement.label_party, round=t)
-    most = 2 * len(VERDICTS)
-    if len(code) != 1 or code[0] >= most:
-        peer = agreement.label_party
-        raise IllegalMessage(f"{peer} sent 'verdict' of {len(code)} bytes, one byte below {most} is allowed")
-    return VERDICTS[code[0] % len(VERDICTS)], code[0] >= len(VERDICTS)

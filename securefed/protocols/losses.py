@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from securefed.checks import check_choice
 from securefed.errors import DataError, SettingError
-from securefed.models.activations import sigmoid
+from securefed.models.local import sigmoid
 
 __all__ = ["LOSSES", "Logistic", "Loss", "SquaredError", "SquaredHinge", "get_loss", "register"]
 

@@ -52,28 +52,6 @@ LEAST_HELD_OUT = 10
 Reason = Literal["target", "rounds", "no progress"]
 
 
-class Algorithm(Protocol):
-    """The facts about an algorithm that the loop needs."""
-
-    @property
-    def local_steps(self) -> int:
-        """Q: updates of each party in a round."""
-        ...
-
-    @property
-    def order(self) -> Order: ...
-
-    @property
-    def proximal(self) -> float:
-        """mu: the weight of the pull back to the round's start; 0 for none."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The paper's name for it."""
-        ...
-
-
 @dataclass(frozen=True)
 class FedSGD:
     """Algorithm 1: one local step a round, with the same iterates as SGD on the joined columns.
@@ -108,7 +86,11 @@ class FedBCD:
 
     @property
     def name(self) -> str:
+        """The paper's name for it."""
         return f"Fed{'P' if self.proximal > 0 else ''}BCD-{self.order[0]}"
+
+
+Algorithm = FedSGD | FedBCD
 
 
 def proximal_pull(
@@ -130,51 +112,46 @@ class LearningRate(Protocol):
 
 
 @dataclass(frozen=True)
-class Constant:
-    """The rate eta0 in every round."""
-
+class _Rate:
     eta0: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "eta0", check_number("eta0", self.eta0, above=0.0))
 
+
+@dataclass(frozen=True)
+class Constant(_Rate):
+    """The rate eta0 in every round."""
+
     def __call__(self, t: int) -> float:
-        check_integer("t", t, least=0)
         return self.eta0
 
 
 @dataclass(frozen=True)
-class InverseSqrt:
+class InverseSqrt(_Rate):
     """The rate eta0 / sqrt(t + 1) of all the paper's experiments with two parties."""
 
-    eta0: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "eta0", check_number("eta0", self.eta0, above=0.0))
-
     def __call__(self, t: int) -> float:
-        return self.eta0 / math.sqrt(check_integer("t", t, least=0) + 1)
+        return self.eta0 / math.sqrt(t + 1)
 
 
 @dataclass(frozen=True)
-class InverseSqrtParties:
+class InverseSqrtParties(_Rate):
     """The rate eta0 / sqrt(T k) of the paper's experiments with k = 5 and 17 parties.
 
-    T is read as the round counted from 1, T = t + 1. The paper calls this rate a *decay* strategy and gives T
-    no other meaning there. With k = 1 it is the rate of the other experiments. Remark 4 to Theorem 2 has eta
-    = 1/sqrt(KT) with T the total number of iterations, fixed in advance. That reading is a constant rate:
-    `Constant(eta0 / math.sqrt(total * parties))`.
+    T is read as the round counted from 1, since the paper calls this rate a *decay* strategy. With k = 1 it
+    is the rate of the other experiments. Remark 4 to Theorem 2 has eta = 1/sqrt(KT) with T the total number
+    of iterations. That reading is a constant rate: `Constant(eta0 / math.sqrt(total * parties))`.
     """
 
-    eta0: float
     parties: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "eta0", check_number("eta0", self.eta0, above=0.0))
+        super().__post_init__()
         object.__setattr__(self, "parties", check_integer("parties", self.parties, least=1))
 
     def __call__(self, t: int) -> float:
-        return self.eta0 / math.sqrt((check_integer("t", t, least=0) + 1) * self.parties)
+        return self.eta0 / math.sqrt((t + 1) * self.parties)
 
 
 @dataclass(frozen=True)
@@ -201,7 +178,7 @@ class Automatic:
         if self.accelerated:
             odd = 2 * self._place(t) + 1
             return 4.0 * odd / (odd + 2)
-        return 1.0 / math.sqrt(1.0 + check_integer("t", t, least=0) * max(0.0, 1.0 - self.share))
+        return 1.0 / math.sqrt(1.0 + t * max(0.0, 1.0 - self.share))
 
     def momentum(self, t: int) -> float:
         """Return the fraction of the last round's change that is repeated."""
@@ -209,7 +186,6 @@ class Automatic:
         return (2 * place - 1) / (2 * place + 3) if self.accelerated and place else 0.0
 
     def _place(self, t: int) -> int:
-        check_integer("t", t, least=0)
         return t if self.again is None or t < self.again else t - self.again
 
 
@@ -243,16 +219,13 @@ def as_learning_rate(rate: str | float | LearningRate) -> LearningRate:
 class Batches:
     """The rows of each round's mini-batch, the same at every party that knows the seed.
 
-    size=None takes all rows. Otherwise round t takes `size` distinct rows in ascending order. Every set of
-    that size is equally likely and independent of other rounds. With fixed=True the rows are cut into batches
-    once, at random, and the rounds take them in turn. Every new batch is a new combination of the same
-    labels, so fixed batches reveal less (docs/audit.md). Where `size` does not divide `rows`, the last batch
-    repeats some rows of the one before. batch(t) depends on these fields and t alone, so a resumed run sees
-    the same batches.
+    size=None takes all rows. Otherwise round t takes a random set of `size` rows in ascending order. With
+    fixed=True the rows are cut into batches once, at random, and the rounds take them in turn: fixed batches
+    reveal less (docs/audit.md). Where `size` does not divide `rows`, the last batch repeats some rows of the
+    one before.
 
     The rows with the smallest of `rows` random 64-bit words win. The words come from Philox with the key
-    (seed, t). numpy keeps this stream the same over its versions; it does not promise that for `choice` or
-    `permutation`. So parties need not run the same numpy. Batches are public; they protect nothing.
+    (seed, t), a stream that numpy keeps the same over its versions. Batches are public; they protect nothing.
 
     `holdout_rows` of the rows (see `held_out`) are held out until round `holdout_until`. Every batch is then
     all rows, and training does not use the held-out ones before that.
@@ -290,7 +263,6 @@ class Batches:
 
     def batch(self, t: int) -> NDArray[np.intp]:
         """Return the row numbers of round t."""
-        check_integer("t", t, least=0, most=2**64 - 1)
         if self.all_rows:
             return np.arange(self.rows, dtype=np.intp)
         size, number, start = self.effective_size, t, 0
@@ -373,7 +345,6 @@ class StoppingTracker:
 
     def update(self, round: int, metric: float | None) -> Reason | None:
         """Return the reason to stop after `round`, or None. `metric` is None without an evaluation."""
-        check_integer("round", round, least=0)
         rule = self._stopping
         if metric is not None:
             if not math.isfinite(metric):

@@ -18,7 +18,6 @@ from securefed.errors import SettingError
 from securefed.labels.base_model import LabelOptions, check_class_weight, check_family
 from securefed.labels.calibration import check_threshold
 from securefed.protocols.losses import LOSSES, Loss, get_loss
-from securefed.protocols.optimisers import SGD, Optimiser, get_optimiser
 from securefed.protocols.schedules import (
     Algorithm,
     Batches,
@@ -30,6 +29,7 @@ from securefed.protocols.schedules import (
     automatic_rounds,
     check_holdout,
 )
+from securefed.protocols.steps import SGD, Optimiser, get_optimiser
 from securefed.settings.declare import (
     Declared,
     accepted,
@@ -147,7 +147,7 @@ class ObjectiveSettings(Declared):
     """The settings that every objective has, and what follows from them."""
 
     objective: ClassVar[str]
-    """Its name in securefed.protocols.objectives."""
+    """Its name in securefed.protocols.agreement."""
     default_optimiser: ClassVar[str] = "sgd"
     aims: ClassVar[bool] = False
     """The label party may weigh rows and classes, and fit around a model of its own."""

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Literal
 from securefed.checks import check_choice, check_flag
 from securefed.crypto import DEFAULT_SCHEME, SCHEMES, protects
 from securefed.models import ACTIVATIONS
-from securefed.protocols.optimisers import get_optimiser
 from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
 from securefed.protocols.scoring.score_ledger import MODES
+from securefed.protocols.steps import get_optimiser
 from securefed.settings.declare import (
     Declared,
     accepted,

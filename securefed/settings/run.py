@@ -13,7 +13,7 @@ from securefed.checks import check_choice
 from securefed.crypto import key_kind
 from securefed.data.ids import ID_FORMS
 from securefed.errors import SettingError
-from securefed.protocols.objectives import get_objective
+from securefed.protocols.agreement import get_objective
 from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
 from securefed.settings.declare import (
     Declared,

@@ -15,8 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 from securefed import Blind, FedBCD, FedSGD, Monitoring, Party, TransferLearner
 from securefed.errors import SettingError
+from securefed.protocols.agreement import TrustWarning
 from securefed.protocols.blind.scoring import ModelPart
-from securefed.protocols.objectives import TrustWarning
 from securefed.protocols.own_gradient.ledger import LedgerRefusal
 from tests.api.cases import columns
 from tests.flat import estimator

@@ -18,7 +18,7 @@ from securefed.crypto import cross_scheme
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.paillier import paillier_scheme
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blind.linear import BlindHelper, BlindParty
+from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
@@ -154,7 +154,9 @@ def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
                 steps=assembly.steps(agreement, block),
             )
         if parties > 2:
-            sides[HELPER] = BlindHelper(agreement, assembly.settings.loss_function, PartyContext(), cross)
+            sides[HELPER] = BlindParty(
+                agreement, assembly.settings.loss_function, None, None, PartyContext(), cross
+            )
         programs = {name: side.run for name, side in sides.items()}
         return Made(agreement, programs, sides)
 

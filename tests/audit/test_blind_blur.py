@@ -20,7 +20,7 @@ from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.shares import LIMBS
 from securefed.protocols.blind import scoring
-from securefed.protocols.blind.cross import Encryptor
+from securefed.protocols.blind.cross import At, Encryptor
 from securefed.protocols.blind.precision import ROW_BITS
 from securefed.protocols.blind.scoring import RELEASE_LIMIT, release_bits
 from securefed.protocols.scoring import blur as blur_module
@@ -160,8 +160,8 @@ def test_another_share_of_the_model_is_another_question(monkeypatch: pytest.Monk
             halves[HELPER].append(shares.to_integers(shares.from_bytes(blob, (LIMBS, 24))))
         send(self, receiver, kind, blob, **more)
 
-    async def reading(self: Encryptor, peer: str, *given: Any, step: int, round: int = 0) -> Any:
-        share = await read(self, peer, *given, step=step, round=round)
+    async def reading(self: Encryptor, peer: str, *given: Any, at: At) -> Any:
+        share = await read(self, peer, *given, at=at)
         if peer == "p0" and self.link.phase == "evaluation":
             halves["L"].append(shares.to_integers(share[:, 0, :24]))
         return share

@@ -15,7 +15,16 @@ import numpy as np
 import pytest
 from gmpy2 import mpz, next_prime
 
-from research.attacks.blind_cheats import BLUR_BITS, SHOWN_BITS, Scored, ask_again, centred, people, score_run
+from research.attacks.blind_cheats import (
+    BLUR_BITS,
+    MUCH,
+    SHOWN_BITS,
+    Scored,
+    ask_again,
+    centred,
+    people,
+    score_run,
+)
 from research.attacks.clear import CLEAR
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossPublic, CrossScheme, Product
@@ -24,10 +33,13 @@ from securefed.crypto.blind.rlwe import RLWE
 from securefed.crypto.paillier.keys import _Opener
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair
 from securefed.crypto.shares import LIMBS, WIDTH, Share
+from securefed.errors import SecurefedError
 from securefed.protocols.blind import scoring
-from securefed.protocols.blind.cross import Encryptor, Multiplier
+from securefed.protocols.blind.cross import At, Encryptor, Multiplier
 from securefed.protocols.blind.precision import ROW_BITS, SCORE_BITS
 from securefed.protocols.blind.scoring import ModelPart
+from securefed.protocols.loop import PartyLoop
+from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.score_ledger import score_bits
 from securefed.transport import Link
 
@@ -53,13 +65,13 @@ def asking_with(blocks: list[bytes]) -> Iterator[list[bytes]]:
     """The label party asks with these bytes; with its own, which are kept, as long as there are none."""
     send = Encryptor.send
 
-    async def sending(self: Encryptor, peer: str, *given: Any, step: int, **more: Any) -> None:
+    async def sending(self: Encryptor, peer: str, *given: Any, at: At, **more: Any) -> None:
         if blocks:
             for block in blocks:
-                self.link.send(peer, "operand", block, round=more["round"], step=step)
+                self.link.send(peer, "operand", block, round=at.round, step=at.step)
             return
         before = len(self.link.outbox)
-        await send(self, peer, *given, step=step, **more)
+        await send(self, peer, *given, at=at, **more)
         blocks.extend(each.payload for each in self.link.outbox[before:] if each.kind == "operand")
 
     with Patch.context() as patch:
@@ -223,8 +235,8 @@ def test_a_label_party_and_a_helper_read_a_share_modulo_what_is_booked(
             halves.append(shares.to_integers(shares.from_bytes(blob, (LIMBS, 24))))
         send(self, receiver, kind, blob, **more)
 
-    async def reading(self: Encryptor, peer: str, *given: Any, step: int, round: int = 0) -> Any:
-        share = await read(self, peer, *given, step=step, round=round)
+    async def reading(self: Encryptor, peer: str, *given: Any, at: At) -> Any:
+        share = await read(self, peer, *given, at=at)
         if peer == "p0" and self.link.phase == "evaluation":
             halves.append(shares.to_integers(share[:, 0, :24]))
         return share
@@ -268,3 +280,22 @@ def test_other_answers_to_a_question_get_no_second_verdict(monkeypatch: Patch, n
     for shift[0] in (-8.0, 8.0):
         score_run(columns, labels, states={name: dict(s) for name, s in states.items()}, **settings)
     assert (verdicts[1] != verdicts[2]) == naive
+
+
+def test_nobody_books_a_question_that_another_party_has_not_stored(monkeypatch: Patch) -> None:
+    """p1 stops before it stores the question of the second evaluation. The run will go on from an earlier
+    round and ask another question, so p0 must not have booked this one.
+    """
+    before = PartyLoop._before_scores
+
+    async def stopping(self: PartyLoop, link: Link, t: int) -> None:
+        if link.name == "p1" and t == 1:
+            await link.receive("part", "p0")  # which never comes
+        await before(self, link, t)
+
+    monkeypatch.setattr(PartyLoop, "_before_scores", stopping)
+    columns, labels = people(24, (3, 2, 2))
+    guards = {name: ScoreGuard(party=name, column_bits=MUCH) for name in ("p0", "p1", "L")}
+    with pytest.raises(SecurefedError):
+        score_run(columns, labels, guards=guards)
+    assert {scorings for scorings, _ in guards["p0"].ledger._told.values()} == {1}

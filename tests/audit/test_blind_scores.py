@@ -120,10 +120,10 @@ def test_a_score_tells_p_plus_m_bits_and_no_more(
     seen: list[int] = []
     reduce_bits, told = shares.reduce_bits, scoring._tell
 
-    def telling(link: Any, plan: Any, total: Any, t: int, step: int, facts: Any) -> None:
+    def telling(link: Any, peer: str, kind: str, total: Any, at: Any, facts: Any) -> None:
         found = reduce_bits(total, scoring.SCORE_BITS + scoring.RANGE_BITS)
         seen.extend(number.bit_length() for number in shares.to_integers(found))
-        told(link, plan, total, t, step, facts)
+        told(link, peer, kind, total, at, facts)
 
     monkeypatch.setattr(scoring, "_tell", telling)
     columns, labels = people(600, (2, 2))

@@ -95,7 +95,7 @@ def test_going_back_with_another_difference(naive: bool, monkeypatch: Patch) -> 
             else:
                 seen, done = differences_of_label_party(each, patch)
         found.append(shares.from_bytes(seen[1], (LIMBS, 5, 1)))
-    matrix = done.programs["L"]._products._constants["M", 0, 0].share.astype(np.int64)
+    matrix = done.programs["L"]._products._matrices["M", 0, 0].share.astype(np.int64)
     moved = shares.times(
         shares.truncate(_times(matrix, shift), MATRIX_BITS, first=True),
         -round(done.programs["L"]._agreement.learning_rate(0) * 2**SCALAR_BITS),

@@ -33,7 +33,7 @@ from securefed.crypto.paillier.keys import PaillierPublicKey
 from securefed.crypto.paillier.primes import OwnerResidues
 from securefed.crypto.scheme import Encrypted, Mask
 from securefed.crypto.wire import Kind
-from securefed.protocols import keyring as keyring_module
+from securefed.protocols import channel as keyring_module
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.channel import Channel
 from securefed.protocols.messages import KINDS

@@ -9,8 +9,8 @@ from research.attacks.linear import features_from_span
 from research.attacks.theorem1 import alternative, householder, turning
 from research.attacks.views import plain_values
 from securefed.errors import DataError
-from securefed.protocols.optimisers import SGD, Adam, Optimiser
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD
+from securefed.protocols.steps import SGD, Adam, Optimiser
 from tests.protocols.federation import KEYS, Recorder, blobs, linear, split
 
 ROWS, ROUNDS = 20, 6

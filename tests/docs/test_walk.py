@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from securefed import Blind, GeneralisedLinear, Party, Simulation
-from securefed.protocols.blind.linear import LinearLoop
+from securefed.protocols.blind.linear import BlindParty
 from tests.docs.pages import ROOT
 
 PACKAGE = str(ROOT / "securefed") + "/"
-ASIDE = {"checks.py", "transport/local.py", "engine/local.py"}
+ASIDE = {"checks.py", "transport/local.py", "engine/processes.py"}
 """Checks of settings, and what stands in for processes and a network here."""
 ALWAYS = {"protocols/loop.py"}
 """The loop may or may not be entered again while both parties are in a part."""
@@ -59,9 +59,9 @@ def entered() -> dict[str, set[str]]:
                     found[name].add(path.removeprefix(PACKAGE))
 
     def watched(name: str) -> Any:
-        genuine = getattr(LinearLoop, name)
+        genuine = getattr(BlindParty, name)
 
-        async def method(self: LinearLoop, *arguments: Any) -> Any:
+        async def method(self: BlindParty, *arguments: Any) -> Any:
             within[name] += 1
             try:
                 return await genuine(self, *arguments)
@@ -77,7 +77,7 @@ def entered() -> dict[str, set[str]]:
     before = sys.getprofile()
     with pytest.MonkeyPatch.context() as patch:
         for name in PARTS:
-            patch.setattr(LinearLoop, name, watched(name))
+            patch.setattr(BlindParty, name, watched(name))
         sys.setprofile(note)
         try:
             GeneralisedLinear(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from securefed.engine import Processes, Ray, SerialEngine, WorkerDied, get_engine
-from securefed.engine.placing import WorkFile, work
+from securefed.engine.processes import WorkFile, work
 from securefed.errors import MissingExtra, SettingError
 
 

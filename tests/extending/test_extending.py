@@ -24,7 +24,7 @@ from securefed.crypto.errors import BadKey
 from securefed.crypto.wire import Scheme
 from securefed.data.columns import FittedColumns
 from securefed.errors import SettingError
-from securefed.models.activations import sigmoid
+from securefed.models.local import sigmoid
 from securefed.plan.calibration import calibrate
 from securefed.plan.planner import RoundsModel, estimate
 from securefed.plan.rehearsal import Scenario
@@ -34,9 +34,9 @@ from securefed.process.own_data import OwnData
 from securefed.process.resumption import ResumeState
 from securefed.process.shards import read_shard, save_shard, write_arrays
 from securefed.protocols import losses
+from securefed.protocols.agreement import OBJECTIVES
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
-from securefed.protocols.objectives import OBJECTIVES
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.scorers import LinearScorer

@@ -24,10 +24,9 @@ from securefed.assembly import Assembly, Trained
 from securefed.assembly.base import Model, TrainingRows
 from securefed.crypto import FixedPoint
 from securefed.models import LinearModel
-from securefed.protocols.agreement import Agreement, Member, encoded_bits
+from securefed.protocols.agreement import Agreement, Member, Objective, encoded_bits
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.losses import Loss, get_loss
-from securefed.protocols.objectives import Objective
 from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.schedules import as_learning_rate
 from securefed.protocols.scoring.scorers import LinearScorer

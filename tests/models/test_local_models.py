@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
 from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel, from_arrays
-from securefed.models.activations import ACTIVATIONS, get_activation, sigmoid
+from securefed.models.local import ACTIVATIONS, get_activation, sigmoid
 
 Array = NDArray[np.float64]
 Check = Callable[[Array, Callable[[Array], Array], Array], None]

@@ -134,9 +134,9 @@ def distance(made: Fleet, expected: dict[str, Any]) -> float:
 
 PASS = "securefed.protocols.blind.linear:run_pass"
 PREPARE = "securefed.protocols.blind.loop:prepare_all"
-ROUND = "securefed.protocols.blind.linear:LinearLoop._round"
+ROUND = "securefed.protocols.blind.linear:BlindParty._round"
 EVALUATION = "securefed.protocols.blind.loop:score_rows"
-END = "securefed.protocols.blind.linear:LinearLoop._end"
+END = "securefed.protocols.blind.linear:BlindParty._end"
 SHARD = "securefed.process.party_run:save_shard"
 MARK = "securefed.process.recording:RunRecorder.write"
 BLIND: dict[str, Any] = {"reveal": "nothing", "release": True, "rounds": 9, "l2": 0.01}

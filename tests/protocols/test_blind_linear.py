@@ -16,7 +16,7 @@ from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.blind.linear import BlindHelper, BlindParty
+from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.precision import VALUE_BITS
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
@@ -75,8 +75,8 @@ class Run:
                 steps=steps,
             )
         if len(columns) > 2:
-            self.programs[HELPER] = BlindHelper(
-                self.agreement, assembly.settings.loss_function, PartyContext(), scheme
+            self.programs[HELPER] = BlindParty(
+                self.agreement, assembly.settings.loss_function, None, None, PartyContext(), scheme
             )
         for name, state in (states or {}).items():
             self.programs[name].restore(state)

@@ -21,7 +21,7 @@ from tests.protocols.test_blind_linear import Run, table
 ROUNDS = 2
 SETTINGS: dict[str, Any] = {"scheme": "ckks", "rounds": ROUNDS, "evaluate_every": ROUNDS, "release": True}
 PAIR = {"nonce", "cross-key", "operand", "reply", "difference", "score", "released"}
-STAR = PAIR | {"part", "progress", "model-share", "question", "score-share"}
+STAR = PAIR | {"part", "progress", "received", "model-share", "question", "score-share"}
 
 
 def run(parties: int, tap: Callable[[Message], Message], scheme: str = "clear", **settings: Any) -> Run:
@@ -79,7 +79,7 @@ CHANGES: dict[str, Callable[[bytes], bytes]] = {
     "longer": lambda payload: payload + b"\0",
     "empty": lambda payload: b"",
 }
-OPEN = {"progress"}
+OPEN = {"progress", "received"}
 """A word whose content says nothing: that it came is all that counts."""
 
 

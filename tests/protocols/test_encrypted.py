@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from securefed.protocols.optimisers import SGD, Adam
 from securefed.protocols.schedules import Algorithm, Constant, FedBCD, FedSGD, InverseSqrt
+from securefed.protocols.steps import SGD, Adam
 from tests.protocols import error_bounds, federation
 from tests.protocols.error_bounds import Observed, observe
 from tests.protocols.federation import Federation, Keys, blobs, shared_people, split

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from securefed.errors import DataError
-from securefed.protocols.optimisers import SGD, Adam
 from securefed.protocols.schedules import Algorithm, Constant, FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
+from securefed.protocols.steps import SGD, Adam
 from tests.covering import all_pairs
 from tests.protocols import federation, reference
 from tests.protocols.federation import KEYS, Federation, blobs, split

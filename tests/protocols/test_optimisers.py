@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
-from securefed.protocols.optimisers import SGD, Adam, Optimiser, get_optimiser
+from securefed.protocols.steps import SGD, Adam, Optimiser, get_optimiser
 
 
 def adam_by_hand(

@@ -304,6 +304,21 @@ def test_other_rows_of_the_label_party_are_another_question() -> None:
         model.decision_function([shop, Party("bank", 2.0 * bank.features, ids=bank.ids)])
 
 
+def test_people_are_counted_in_the_agreed_form_of_their_ids() -> None:
+    """ "ANN 1" and "ann 1" are one person where all parties agreed on "caseless"."""
+    model = GeneralisedLinear(rounds=1, holdout=0.0, simulation=Simulation(engine="serial")).fit(parties(64))
+    shop, bank = parties(64, labels=False)
+    for number, name in enumerate(("ANN", "ann")):
+        ids = [f"{name} {row}" for row in range(64)]
+        model.decision_function(
+            [
+                Party("shop", shop.features, ids=ids, id_form="caseless"),
+                Party("bank", bank.features + number, ids=ids, id_form="caseless"),
+            ]
+        )
+    assert set(model.score_guards_["shop"].ledger._told.values()) == {(2, 32)}
+
+
 def test_other_people_in_the_same_request_are_another_question() -> None:
     """A question is all bytes that were asked with: the rows of a request belong together."""
     model = GeneralisedLinear(rounds=1, holdout=0.0, simulation=Simulation(engine="serial")).fit(parties(64))

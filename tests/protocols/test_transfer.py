@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from securefed.errors import DataError
-from securefed.protocols.optimisers import SGD, Adam
 from securefed.protocols.own_gradient.openings import levelled, row_by_row
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
+from securefed.protocols.steps import SGD, Adam
 from tests.covering import all_pairs
 from tests.protocols import federation, reference
 from tests.protocols.federation import KEYS, Federation, Shared, shared_people

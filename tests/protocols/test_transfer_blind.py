@@ -37,7 +37,7 @@ from securefed.protocols.blind.transfer_algebra import (
     with_ones,
     with_waves,
 )
-from securefed.protocols.blind.transfer_round import TransferRound, constants_of, count_products
+from securefed.protocols.blind.transfer_round import TransferRound, count_products, fixed_matrices
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, FedBCD, FedSGD, InverseSqrt
@@ -262,7 +262,7 @@ def test_a_holders_shares_and_all_that_it_gets_are_uniform(helper: str | None) -
         maps = run.programs[name].maps
         # A truncated share has 34 bits fewer: three whole limbs.
         uniform(np.concatenate([x[:3].reshape(3, -1) for x in (maps.a, maps.b, maps.phi)], axis=1))
-        uniform(run.programs[name]._told[:3])
+        uniform(run.programs[name]._labels[:3])
     for message in seen:
         words = len(message.payload) // 8
         if message.kind in ("difference", "part") and words > 100:
@@ -372,13 +372,13 @@ def test_truncated_numbers_of_a_run_stay_below_a_quarter_of_their_bound(
 def test_products_are_counted_without_data() -> None:
     """A round's numbers depend on columns, outputs, width and steps; none on rows."""
     plan = TransferPlan(5, 4, 1, 40, 0.005, 0.05, 0.0, 5, False)
-    constants = constants_of(plan, (1.0,), helper=False)
+    constants = fixed_matrices(plan, (1.0,), helper=False)
     count = count_products(plan, constants, [1.0] * 7, 2)
     assert count.columns[("K",)] == count.columns[("base", 1.0)] == 7
     assert count.triples[Shape(4, 5, 1)] == 7 and count.triples[Shape(9, 1, 1)] == 9
     assert count.columns.keys() <= constants.keys()
     larger = replace(plan, rows=4000)
-    again = count_products(larger, constants_of(larger, (1.0,), helper=False), [1.0] * 7, 2)
+    again = count_products(larger, fixed_matrices(larger, (1.0,), helper=False), [1.0] * 7, 2)
     assert (again.columns, again.triples) == (count.columns, count.triples)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import Share
 from securefed.transport import Link
 
-__all__ = ["Encryptor", "Multiplier", "operand_of"]
+__all__ = ["At", "Encryptor", "Multiplier", "operand_of"]
 
 WINDOW = 4
 """Blocks that are encrypted, sent and multiplied together."""
@@ -39,71 +40,78 @@ AHEAD = 2
 """Windows that may be under way."""
 
 
+class At(NamedTuple):
+    """Where a message belongs."""
+
+    step: int
+    round: int = 0
+
+
 def operand_of(whole: Share) -> Operand:
     """Return the rows of a matrix of limbs, (5, inner, columns), as a factor."""
     return lambda first, last: np.ascontiguousarray(whole[:, first:last])
 
 
-class Encryptor:
+class _End:
+    """One end of the products between two parties."""
+
+    def __init__(self, link: Link, mapper: Mapper) -> None:
+        self.link, self._mapper = link, mapper
+
+    def _send(self, peer: str, kind: str, content: bytes, at: At) -> None:
+        self.link.send(peer, kind, content, round=at.round, step=at.step)
+
+    async def _receive(self, kind: str, peer: str, at: At) -> bytes:
+        return await self.link.receive(kind, peer, round=at.round, step=at.step)
+
+
+class Encryptor(_End):
     """The party with the key and the left factor."""
 
     def __init__(self, link: Link, key: CrossKey, mapper: Mapper) -> None:
-        self.link, self.key, self._mapper = link, key, mapper
+        super().__init__(link, mapper)
+        self.key = key
 
     @classmethod
     async def begin(
-        cls,
-        link: Link,
-        scheme: CrossScheme,
-        peers: Iterable[str],
-        mapper: Mapper,
-        *,
-        step: int,
-        round: int = 0,
+        cls, link: Link, scheme: CrossScheme, peers: Iterable[str], mapper: Mapper, *, at: At
     ) -> Encryptor:
         """Make a key and send its public half to everybody who will multiply."""
         with link.activity("keys"):
             encryptor = cls(link, scheme.generate(), mapper)
         for peer in peers:
-            await encryptor.introduce(peer, step=step, round=round)
+            await encryptor.introduce(peer, at=at)
         return encryptor
 
-    async def introduce(self, peer: str, *, step: int, round: int = 0) -> None:
+    async def introduce(self, peer: str, *, at: At) -> None:
         """Answer one multiplier's nonce with a public key."""
-        nonce = await self.link.receive("nonce", peer, round=round, step=step)
+        nonce = await self._receive("nonce", peer, at)
         if len(nonce) != NONCE_BYTES:
             raise FormatError(f"nonce: {len(nonce)} bytes given by {peer}, {NONCE_BYTES} are due")
         with self.link.activity("keys"):
             public = self.key.public(nonce)
-        self.link.send(peer, "cross-key", public, round=round, step=step)
+        self._send(peer, "cross-key", public, at)
 
     async def send(
-        self,
-        peer: str,
-        product: Product,
-        operand: Operand,
-        *,
-        step: int,
-        round: int = 0,
-        repeatable: bool = False,
+        self, peer: str, product: Product, operand: Operand, *, at: At, repeatable: bool = False
     ) -> None:
         """Encrypt the left factor for one multiplier; `repeatable`: the same numbers give the same bytes."""
         count = len(self.key.blocks(product))
         for window, first in enumerate(range(0, count, WINDOW)):
             if window >= AHEAD:
-                await self.link.receive("received", peer, round=round, step=step)
+                await self._receive("received", peer, at)
             blocks = range(first, min(first + WINDOW, count))
             with self.link.activity("encrypt"):
                 encrypted = self.key.encrypt(product, blocks, operand, self._mapper, repeatable=repeatable)
             for block in encrypted:
-                self.link.send(peer, "operand", block, round=round, step=step)
+                self._send(peer, "operand", block, at)
 
-    async def read(self, peer: str, product: Product, *, step: int, round: int = 0) -> Share:
-        """This party's share of the product."""
+    async def read(self, peer: str, product: Product, *, at: At) -> Share:
+        """Return this party's share of the product."""
         windows = -(-len(self.key.blocks(product)) // WINDOW)
-        for _ in range(min(AHEAD, windows) if windows > AHEAD else 0):
-            await self.link.receive("received", peer, round=round, step=step)
-        reply = await self.link.receive("reply", peer, round=round, step=step)
+        for _ in range(AHEAD if windows > AHEAD else 0):
+            await self._receive("received", peer, at)
+        reply = await self._receive("reply", peer, at)
         with self.link.activity("open"):
             return self.key.read(product, reply)
 
@@ -112,13 +120,17 @@ class Encryptor:
         self.key.erase()
 
 
-class Multiplier:
-    """The party with the right factor and somebody else's public key."""
+class Multiplier(_End):
+    """The party with the right factor and another party's public key."""
 
-    def __init__(self, link: Link, peer: str, public: CrossPublic, mapper: Mapper) -> None:
-        self.link, self.peer, self.public, self._mapper = link, peer, public, mapper
-        self.key_bytes, self.nonce = b"", b""
+    def __init__(
+        self, link: Link, scheme: CrossScheme, peer: str, mapper: Mapper, key: bytes, nonce: bytes
+    ) -> None:
+        super().__init__(link, mapper)
+        self.peer, self.key_bytes, self.nonce = peer, key, nonce
         """The public key as it arrived, and the nonce that it answers: for a model at rest."""
+        with link.activity("keys"):
+            self.public: CrossPublic = scheme.load_public(key, nonce)
 
     @classmethod
     async def begin(
@@ -128,57 +140,45 @@ class Multiplier:
         peer: str,
         mapper: Mapper,
         *,
-        step: int,
-        round: int = 0,
+        at: At,
         nonce: bytes | None = None,
     ) -> Multiplier:
-        """Send a nonce, a fresh one unless one is given, and take the public key for it."""
+        """Send a nonce, a fresh one if it is None, and take the public key for it."""
         nonce = os.urandom(NONCE_BYTES) if nonce is None else nonce
-        link.send(peer, "nonce", nonce, round=round, step=step)
-        data = await link.receive("cross-key", peer, round=round, step=step)
-        with link.activity("keys"):
-            public = scheme.load_public(data, nonce)
-        multiplier = cls(link, peer, public, mapper)
-        multiplier.key_bytes, multiplier.nonce = data, nonce
-        return multiplier
+        link.send(peer, "nonce", nonce, round=at.round, step=at.step)
+        key = await link.receive("cross-key", peer, round=at.round, step=at.step)
+        return cls(link, scheme, peer, mapper, key, nonce)
 
-    async def multiply(self, product: Product, operand: Operand, *, step: int, round: int = 0) -> Share:
-        """This party's share of the product."""
+    async def multiply(self, product: Product, operand: Operand, *, at: At) -> Share:
+        """Return this party's share of the product."""
         evaluation, count = self.public.evaluate(product), len(self.public.blocks(product))
         windows = range(0, count, WINDOW)
         for first in windows:
             blocks = {}
             for block in range(first, min(first + WINDOW, count)):
-                blocks[block] = await self.link.receive("operand", self.peer, round=round, step=step)
+                blocks[block] = await self._receive("operand", self.peer, at)
             with self.link.activity("products"):
                 evaluation.add(blocks, operand, self._mapper)
             if len(windows) > AHEAD:
-                self.link.send(self.peer, "received", b"\1", round=round, step=step)
-        return self.reply(evaluation, step=step, round=round)
+                self._send(self.peer, "received", b"\1", at)
+        return self._reply(evaluation, at)
 
-    async def take(self, product: Product, *, step: int, round: int = 0) -> list[bytes]:
-        """The left factor as it arrives, to be kept and multiplied later."""
+    async def take(self, product: Product, *, at: At) -> list[bytes]:
+        """Return the left factor as it arrives, to be kept and multiplied later."""
         count = len(self.public.blocks(product))
-        return [await self.link.receive("operand", self.peer, round=round, step=step) for _ in range(count)]
+        return [await self._receive("operand", self.peer, at) for _ in range(count)]
 
     def multiply_kept(
-        self,
-        product: Product,
-        blocks: list[bytes],
-        operand: Operand,
-        seed: bytes,
-        *,
-        step: int,
-        round: int = 0,
+        self, product: Product, blocks: list[bytes], operand: Operand, seed: bytes, *, at: At
     ) -> Share:
-        """The same for a left factor that was kept. `seed`: what the reply's randomness follows from."""
+        """Multiply a left factor that was kept. The reply's randomness follows from `seed`."""
         evaluation = self.public.evaluate(product, seed)
         with self.link.activity("products"):
             evaluation.add(dict(enumerate(blocks)), operand, self._mapper)
-        return self.reply(evaluation, step=step, round=round)
+        return self._reply(evaluation, at)
 
-    def reply(self, evaluation: Evaluation, *, step: int, round: int = 0) -> Share:
+    def _reply(self, evaluation: Evaluation, at: At) -> Share:
         with self.link.activity("mask"):
             reply, share = evaluation.finish()
-        self.link.send(self.peer, "reply", reply, round=round, step=step)
+        self._send(self.peer, "reply", reply, at)
         return share

@@ -7,27 +7,36 @@
     end         shares for scores (scoring); own parameters in the clear only if all agreed
 
 phi = P^(-1/2) theta: in it the Q local steps of all parties, theta_k <- theta_k - P_k gradient_k, are one
-scalar step, so Q costs nothing. FedBCD-s moves one party's block at a time, on products of its own. The
-model, its checkpoints and everything between are shares that are uniform by themselves. Each attempt at a
-run makes a pass and products of its own, under new keys; only phi goes on from a checkpoint.
+scalar step, so Q costs nothing. FedBCD-s moves one party's block at a time, on products of its own.
+
+A warm start brings the shares of an earlier run to the basis of this one. P_k follows from party k's own
+columns of a run, so theta goes on as
+
+    phi_k <- T_k phi_k,      T_k = P_k^(-1/2) of this run times P_k^(1/2) of the earlier one.
+
+Party k alone knows T_k. A holder multiplies its own share by its own matrix itself. Every other product is an
+encrypted one (`turns`). The label party encrypts wherever it takes part; a helper encrypts its shares for the
+parties that hold none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import shares
-from securefed.crypto.blind.interface import CrossScheme
+from securefed.crypto.blind.interface import CrossScheme, Product
+from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import Share
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.correlations import ConstantMatrix, Count, Name, trip
+from securefed.protocols.blind.correlations import Count, FixedMatrix, Name, trip
+from securefed.protocols.blind.cross import At, Encryptor, Multiplier, operand_of
 from securefed.protocols.blind.loop import BlindLoop
 from securefed.protocols.blind.precision import MATRIX_BITS, SCALAR_BITS, SHARE_BITS, check_wraps, wrap_bound
-from securefed.protocols.blind.rebase import rebase
 from securefed.protocols.blind.scoring import (
     RELEASE_LIMIT,
     ScorePlan,
@@ -36,125 +45,132 @@ from securefed.protocols.blind.scoring import (
     release_bits,
     released,
 )
-from securefed.protocols.blind.statistics import Columns, PassPlan, Statistics, run_pass
+from securefed.protocols.blind.statistics import Parties, PassColumns, PassPlan, Statistics, run_pass
 from securefed.protocols.loop import PartyContext, checkpoint_array
 from securefed.protocols.losses import Loss
 from securefed.protocols.schedules import Automatic
 from securefed.protocols.steps import OwnSteps
 from securefed.transport import Link
 
-__all__ = ["BlindHelper", "BlindParty", "pass_plan", "round_products", "score_plan"]
+__all__ = ["BlindParty", "Turn", "round_products", "turns"]
 
 Array = NDArray[np.float64]
 RELEASE_STEP = 1
-
-
-def pass_plan(agreement: Agreement, loss: Loss) -> PassPlan:
-    """What is public about the pass of a run."""
-    batches = agreement.batches
-    folds: tuple[int, ...] = (batches.rows,)
-    systems: tuple[tuple[int, ...], ...] = ((0,),)
-    if batches.holdout_rows:
-        folds, systems = (batches.rows - batches.holdout_rows, batches.holdout_rows), ((0,), (0, 1))
-    return PassPlan(
-        agreement.names,
-        tuple(member.parameters for member in agreement.members),
-        agreement.key_holder,
-        agreement.width,
-        batches.rows,
-        folds,
-        systems,
-        loss.label_weight,
-        loss.margin_weight,
-        agreement.l2,
-    )
+TURN_STEP = 1 << 15
+"""Steps of the messages of a warm start: beyond those of the pass."""
+TURN_BITS = MATRIX_BITS + 14
+"""Of the entries of T."""
 
 
 def round_products(
     plan: PassPlan, moving: Sequence[slice], systems: Sequence[int]
-) -> tuple[dict[Name, ConstantMatrix], Count]:
+) -> tuple[dict[Name, FixedMatrix], Count]:
     """Return the rows of M that move in each turn, and how often rounds of these systems need them."""
-    constants: dict[Name, ConstantMatrix] = {
-        ("M", system, turn): ConstantMatrix(rows.stop - rows.start, plan.columns, "both", SHARE_BITS)
+    matrices: dict[Name, FixedMatrix] = {
+        ("M", system, turn): FixedMatrix(rows.stop - rows.start, plan.columns, "both", SHARE_BITS)
         for system in dict.fromkeys(systems)
         for turn, rows in enumerate(moving)
     }
-    count = Count(constants)
-    for name in constants:
+    count = Count(matrices)
+    for name in matrices:
         count.columns[name] = systems.count(name[1]) * plan.outputs
-    return constants, count
+    return matrices, count
 
 
-def score_plan(agreement: Agreement) -> ScorePlan:
-    """What is public about scores of a run's model."""
-    sizes = tuple(member.parameters for member in agreement.members)
-    return ScorePlan(
-        agreement.names, sizes, agreement.key_holder, agreement.outputs, agreement.score_precision
-    )
+class BlindParty(BlindLoop):
+    """A party of a linear run. Without `features` it is the helper of more than two parties: it has shares,
+    and no columns, no key and no output.
+    """
 
-
-class LinearLoop(BlindLoop):
-    """What parties with and without data have in common."""
-
-    def __init__(self, agreement: Agreement, loss: Loss, context: PartyContext, scheme: CrossScheme) -> None:
-        super().__init__(agreement, score_plan(agreement), context, scheme)
-        plan = self._plan = pass_plan(agreement, loss)
+    def __init__(
+        self,
+        agreement: Agreement,
+        loss: Loss,
+        features: Array | None,
+        labels: Array | None,
+        context: PartyContext,
+        scheme: CrossScheme,
+        *,
+        steps: OwnSteps | None = None,
+    ) -> None:
+        sizes, batches = tuple(member.parameters for member in agreement.members), agreement.batches
+        parties = agreement.names, sizes, agreement.key_holder, agreement.outputs
+        super().__init__(agreement, ScorePlan(*parties, agreement.score_precision), context, scheme)
+        folds = [np.arange(batches.rows)]
+        systems: tuple[tuple[int, ...], ...] = ((0,),)
+        if batches.holdout_rows:
+            trained = batches.trained(0)
+            folds, systems = [trained, np.setdiff1d(folds[0], trained)], ((0,), (0, 1))
+        plan = self._plan = PassPlan(
+            *parties,
+            batches.rows,
+            tuple(map(len, folds)),
+            systems,
+            loss.label_weight,
+            loss.margin_weight,
+            agreement.l2,
+        )
         rounds, turns = agreement.stopping.rounds, len(agreement.turns)
-        bound = wrap_bound(list(plan.sizes), rounds, plan.outputs, turns)
+        bound = wrap_bound(list(sizes), rounds, plan.outputs, turns)
         check_wraps(bound, rounds, plan.columns, plan.outputs)
+        self._moving = [slice(0, plan.columns)] if turns == 1 else [plan.block(name) for name in plan.names]
+        """The parameters that move in each turn."""
+        self._own: PassColumns | None = None
+        if features is not None and steps is not None:
+            self._own = PassColumns(plan, features, steps.root(), folds, labels)
+        self._earlier_root: Array | None = None
+        """P^(1/2) of the run that this one starts from."""
         self._phi: Share = shares.zeros(plan.columns, plan.outputs)
         self._previous: Share = self._phi
         """phi of the round before."""
         self._vectors: list[Share] = []
         """Shares of c by system, at a holder."""
+        self.parameters: Array | None = None
+        """In the clear only if all agreed to release them: (columns, outputs)."""
+        if agreement.release:
+            self._check_release()
 
-    def _columns(self) -> Columns | None:
-        """A helper has none."""
-        return None
+    def _check_release(self) -> None:
+        agreement = self._agreement
+        for member in agreement.members[:-1]:
+            bits = release_bits(member.parameters, agreement.width)
+            if bits > RELEASE_LIMIT and not agreement.trusted:
+                raise SettingError(
+                    f"release: {member.parameters * agreement.width} parameters of {member.name} would show"
+                    f" it {bits} bits, at most {RELEASE_LIMIT} are allowed; release='trusted' at all parties"
+                    " says that they trust each other"
+                )
 
     # Setup
 
     async def _begin(self, link: Link) -> None:
         if self.first_round >= self.last_round:
             return  # a run that only has to end needs no statistics
-        statistics = await run_pass(link, self._plan, self._columns(), self._scheme, self._mapper)
+        plan, scheme, mapper = self._plan, self._scheme, self._mapper
+        statistics = await run_pass(link, plan, self._own, scheme, mapper)
         if self._agreement.warm_start and self.first_round == 0:
-            await self._rebase(link)
+            turn = None
+            if self._own is not None and self._earlier_root is not None:
+                turn = np.asarray(np.linalg.solve(self._own.root, self._earlier_root), dtype=np.float64)
+            phi = self._phi if self._is_holder(link.name) else None
+            turned = await rebase(link, plan, phi, turn, scheme, mapper)
+            if turned is not None:
+                self._phi = self._previous = turned
         if statistics is not None:
             await self._prepare_rounds(link, statistics)
 
-    def _turn(self) -> Array | None:
-        """From the basis of an earlier run to this one's; a helper has none."""
-        return None
-
-    async def _rebase(self, link: Link) -> None:
-        phi = self._phi if self._is_holder(link.name) else None
-        turned = await rebase(link, self._plan, phi, self._turn(), self._scheme, self._mapper)
-        if turned is not None:
-            self._phi = self._previous = turned
-
     async def _prepare_rounds(self, link: Link, statistics: Statistics) -> None:
-        """Products for all rounds that are left: by system and turn."""
-        plan = self._plan
+        """Prepare products for all rounds that are left: by system and turn."""
         systems = [self._system(t) for t in range(self.first_round, self.last_round)]
-        constants, count = round_products(plan, self._moving_blocks(), systems)
-        matrices = {system: statistics.matrix(system) for system in dict.fromkeys(systems)}
-        own = {
-            name: np.ascontiguousarray(matrices[name[1]][:, self._moving_blocks()[name[2]]])
-            for name in constants
-        }
-        self._vectors = [statistics.vector(system) for system in range(len(plan.systems))]
-        await self._prepare(link, constants, own, count)
+        matrices, count = round_products(self._plan, self._moving, systems)
+        whole = {system: statistics.matrix(system) for system in dict.fromkeys(systems)}
+        own = {name: np.ascontiguousarray(whole[name[1]][:, self._moving[name[2]]]) for name in matrices}
+        self._vectors = [statistics.vector(system) for system in range(len(self._plan.systems))]
+        await self._prepare(link, matrices, own, count)
 
     def _system(self, t: int) -> int:
         batches = self._agreement.batches
         return int(batches.holdout_rows > 0 and t >= batches.holdout_until)
-
-    def _moving_blocks(self) -> list[slice]:
-        """The parameters that move in each turn."""
-        if len(self._agreement.turns) == 1:
-            return [slice(0, self._plan.columns)]
-        return [self._plan.block(name) for name in self._plan.names]
 
     # A round
 
@@ -164,14 +180,13 @@ class LinearLoop(BlindLoop):
         await self._tell_progress(link, t)
 
     async def _move(self, link: Link, t: int) -> None:
-        agreement, system, first = self._agreement, self._system(t), link.name == self._plan.label_party
-        rate = agreement.learning_rate
+        rate, system, first = self._agreement.learning_rate, self._system(t), self._is_first(link.name)
         momentum = rate.momentum(t) if isinstance(rate, Automatic) else 0.0
         factor = rate(t) if isinstance(rate, Automatic) else rate(t) / rate(0)
         start, phi = self._phi, self._phi.copy()
-        for turn, rows in enumerate(self._moving_blocks()):
+        for turn, rows in enumerate(self._moving):
             request = self._products.times(("M", system, turn), phi)
-            (product,) = await trip(link, self._plan.peer(link.name), [request], round=t, step=turn)
+            (product,) = await trip(link, self._plan.peer(link.name), [request], At(turn, t))
             with link.activity("rounds"):
                 excess = shares.subtract(product, self._vectors[system][:, rows])
                 gradient = shares.truncate(excess, MATRIX_BITS, first=first)
@@ -192,32 +207,33 @@ class LinearLoop(BlindLoop):
     async def _rows_to_score(self, link: Link, rows: Array | None, t: int) -> int:
         return self._agreement.holdout or self._agreement.batches.rows
 
+    def _root(self) -> Array | None:
+        return None if self._own is None else self._own.root
+
     async def _end(self, link: Link) -> None:
         await super()._end(link)
         if self._agreement.release:
-            await self._release(link, self._agreement.stopping.rounds)
+            await self._release(link, At(RELEASE_STEP, self._agreement.stopping.rounds))
 
-    async def _release(self, link: Link, t: int) -> None:
+    async def _release(self, link: Link, at: At) -> None:
         """Holders open each party's own parameters to it, blurred."""
-        plan = self._plan
-        label_party, second = plan.holders
-        if link.name == label_party:
-            for name in plan.names[:-1]:
-                self._open_to(link, name, self.part.blocks[name], t)
-        elif link.name == second:
-            self._open_to(link, label_party, self.part.blocks[label_party], t)
-        if link.name in plan.names:
-            await self._take_released(link, second if link.name == label_party else label_party, t)
-
-    def _open_to(self, link: Link, name: str, share: Share, t: int) -> None:
-        unlimited = self._agreement.trusted or name == self._plan.label_party
-        blurred = blurred_share(share, self.guard, name, None if unlimited else RELEASE_LIMIT)
-        link.send(name, "released", shares.to_bytes(blurred), round=t, step=RELEASE_STEP)
-
-    async def _take_released(self, link: Link, peer: str, t: int) -> None:
-        raise SettingError("release: this party has no parameters")
+        plan, (label_party, second) = self._plan, self._plan.holders
+        receivers = {label_party: plan.names[:-1], second: (label_party,)}.get(link.name, ())
+        for name in receivers:
+            limit = None if self._agreement.trusted or name == label_party else RELEASE_LIMIT
+            blurred = blurred_share(self.part.blocks[name], self.guard, name, limit)
+            link.send(name, "released", shares.to_bytes(blurred), round=at.round, step=at.step)
+        if self._own is not None:
+            sender, own = second if link.name == label_party else label_party, self.part.blocks[link.name]
+            message = await link.receive("released", sender, round=at.round, step=at.step)
+            self.parameters = self._own.root @ released(own, shares.from_bytes(message, own.shape))
 
     # Checkpoints
+
+    def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        super().start_from(state)
+        if self._own is not None:
+            self._earlier_root = np.asarray(checkpoint_array(state, "root"), dtype=np.float64)
 
     def _shares(self) -> dict[str, Share]:
         return {"phi": self._phi, "previous": self._previous}
@@ -226,61 +242,95 @@ class LinearLoop(BlindLoop):
         self._phi, self._previous = restored["phi"], restored["previous"]
 
 
-class BlindParty(LinearLoop):
-    """A party with columns."""
-
-    def __init__(
-        self,
-        agreement: Agreement,
-        loss: Loss,
-        features: Array,
-        labels: Array | None,
-        context: PartyContext,
-        scheme: CrossScheme,
-        *,
-        steps: OwnSteps,
-    ) -> None:
-        super().__init__(agreement, loss, context, scheme)
-        batches = agreement.batches
-        folds = [np.arange(batches.rows)]
-        if batches.holdout_rows:
-            trained = batches.trained(0)
-            folds = [trained, np.setdiff1d(folds[0], trained)]
-        self._own = Columns(self._plan, features, steps.root(), folds, labels)
-        self.parameters: Array | None = None
-        """In the clear only if all agreed to release them: (columns, outputs)."""
-        if agreement.release:
-            self._check_release()
-
-    def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        super().start_from(state)
-        self._earlier_root = np.asarray(checkpoint_array(state, "root"), dtype=np.float64)
-
-    def _turn(self) -> Array:
-        return np.asarray(np.linalg.solve(self._own.root, self._earlier_root), dtype=np.float64)
-
-    def _check_release(self) -> None:
-        agreement = self._agreement
-        for member in agreement.members[:-1]:
-            bits = release_bits(member.parameters, agreement.width)
-            if bits > RELEASE_LIMIT and not agreement.trusted:
-                raise SettingError(
-                    f"release: {member.parameters * agreement.width} parameters of {member.name} would show"
-                    f" it {bits} bits, at most {RELEASE_LIMIT} are allowed; release='trusted' at all parties"
-                    " says that they trust each other"
-                )
-
-    def _columns(self) -> Columns:
-        return self._own
-
-    def _root(self) -> Array:
-        return self._own.root
-
-    async def _take_released(self, link: Link, peer: str, t: int) -> None:
-        own = self.part.blocks[link.name]
-        arrived = await link.receive("released", peer, round=t, step=RELEASE_STEP)
-        self.parameters = self._own.root @ released(own, shares.from_bytes(arrived, own.shape))
+# A warm start
 
 
-class BlindHelper(LinearLoop):
-    """The second holder of more than two parties: shares, and no columns, no key and no output."""
+@dataclass(frozen=True)
+class Turn:
+    """One encrypted product: the owner's matrix and a holder's share of the owner's parameters."""
+
+    encryptor: str
+    multiplier: str
+    owner: str
+    product: Product
+    key_step: int
+    step: int
+
+    def share(self, share: Share) -> Share:
+        """Return a share of the product as (5, parameters, outputs)."""
+        return share if self.owner == self.encryptor else share.transpose(0, 2, 1)
+
+
+def turns(parties: Parties) -> list[Turn]:
+    """List all encrypted products of a warm start, by encryptor."""
+    label_party, second = parties.holders
+    outputs, size = parties.outputs, parties.size(label_party)
+    encryptors = [(TURN_STEP, label_party)]
+    if parties.helper is not None:
+        encryptors.append((TURN_STEP + 3, parties.helper))
+    listed = []
+    for key_step, encryptor in encryptors:
+        for name in parties.names[:-1]:
+            own = parties.size(name)
+            product = Product(own, outputs, own, right_bits=TURN_BITS)
+            listed.append(Turn(encryptor, name, name, product, key_step, key_step + 1))
+        if encryptor == label_party:
+            product = Product(size, size, outputs, TURN_BITS)
+            listed.append(Turn(label_party, second, label_party, product, key_step, key_step + 2))
+    return listed
+
+
+async def rebase(
+    link: Link, parties: Parties, phi: Share | None, turn: Array | None, scheme: CrossScheme, mapper: Mapper
+) -> Share | None:
+    """Take one party's part of a warm start. Holders get new shares.
+
+    Parameters
+    ----------
+    phi: a holder's shares of the model.
+    turn: T of a party with data.
+    """
+    if turn is not None and float(np.abs(turn).max()) >= 2.0 ** (TURN_BITS - MATRIX_BITS):
+        raise SettingError(
+            "warm_start: this party's steps are far smaller than those of the fit before, because of a"
+            " smaller learning rate or of other columns; take a learning rate nearer to the earlier one, or"
+            " fit afresh"
+        )
+    whole = shares.zeros(0, 0) if turn is None else shares.from_floats(turn, MATRIX_BITS)
+    total = shares.zeros(parties.columns, parties.outputs)
+    if phi is not None and turn is not None:
+        own = parties.block(link.name)
+        total[:, own] = shares.matmul(whole, phi[:, own])
+    listed = turns(parties)
+    for encryptor in dict.fromkeys(each.encryptor for each in listed):
+        due = [each for each in listed if each.encryptor == encryptor]
+        keys: Encryptor | Multiplier | None = None
+        names, at = list(dict.fromkeys(each.multiplier for each in due)), At(due[0].key_step)
+        if link.name == encryptor:
+            keys = await Encryptor.begin(link, scheme, names, mapper, at=at)
+        elif link.name in names:
+            keys = await Multiplier.begin(link, scheme, encryptor, mapper, at=at)
+        for each in due:
+            block, factor, at = parties.block(each.owner), whole.transpose(0, 2, 1), At(each.step)
+            if link.name != each.owner and phi is not None:
+                factor = phi[:, block]
+            if isinstance(keys, Encryptor):
+                await keys.send(each.multiplier, each.product, operand_of(factor), at=at)
+                total[:, block] += each.share(await keys.read(each.multiplier, each.product, at=at))
+            elif keys is not None and link.name == each.multiplier:
+                share = each.share(await keys.multiply(each.product, operand_of(factor), at=at))
+                if phi is not None:
+                    total[:, block] += share
+                else:
+                    link.send(parties.peer(encryptor), "part", shares.to_bytes(share), step=each.step)
+        if isinstance(keys, Encryptor):
+            keys.end()
+        # Parties that hold no shares hand theirs to the holder that did not encrypt.
+        for each in due if link.name == parties.peer(encryptor) else ():
+            if each.multiplier not in parties.holders:
+                block = parties.block(each.owner)
+                message = await link.receive("part", each.multiplier, step=each.step)
+                total[:, block] += shares.from_bytes(message, total[:, block].shape)
+    if phi is None:
+        return None
+    return shares.truncate(shares.carry(total), MATRIX_BITS, first=link.name == parties.label_party)

@@ -18,8 +18,8 @@ from securefed.crypto.errors import FormatError
 from securefed.crypto.shares import LIMBS, Share
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.correlations import ConstantMatrix, Correlations, Count, Name, prepare_all
-from securefed.protocols.blind.cross import Encryptor, Multiplier
+from securefed.protocols.blind.correlations import Correlations, Count, FixedMatrix, Name, prepare_all
+from securefed.protocols.blind.cross import At, Encryptor, Multiplier
 from securefed.protocols.blind.scoring import (
     ModelPart,
     ScorePlan,
@@ -52,7 +52,7 @@ class BlindLoop(PartyLoop):
         self._products: Correlations
         """Prepared products, at a holder."""
         self._score_keys: Encryptor | Multiplier | None = None
-        self._score_secret: bytes | None = None
+        self._score_secret = b""
         self._scored_blocks: dict[str, Share] | None = None
         """Shares that the next scores are made of, by party."""
         self.part: ModelPart
@@ -65,19 +65,13 @@ class BlindLoop(PartyLoop):
         return name == self._score_plan.label_party
 
     async def _prepare(
-        self, link: Link, constants: Mapping[Name, ConstantMatrix], own: Mapping[Name, Share], count: Count
+        self, link: Link, matrices: Mapping[Name, FixedMatrix], own: Mapping[Name, Share], count: Count
     ) -> None:
-        """Prepare all products that were counted; `own`: this holder's shares of the constants."""
+        """Prepare all products that were counted; `own`: this holder's shares of the matrices."""
+        first, peer = self._is_first(link.name), self._score_plan.peer(link.name)
+        tools = self._scheme, self._mapper
         self._products = await prepare_all(
-            link,
-            self._score_plan.peer(link.name),
-            constants,
-            own,
-            count,
-            self._scheme,
-            self._mapper,
-            first=self._is_first(link.name),
-            step=PREPARE_STEP,
+            link, peer, matrices, own, count, *tools, first=first, at=At(PREPARE_STEP)
         )
 
     async def _tell_progress(self, link: Link, t: int) -> None:
@@ -102,28 +96,24 @@ class BlindLoop(PartyLoop):
 
     async def _model(self, link: Link, t: int) -> tuple[ModelPart, Encryptor | Multiplier]:
         await self._fix_question(link, t)
-        plan, secret, blocks = self._score_plan, self._own_secret(link), self._scored_blocks
+        plan, secret, blocks = self._score_plan, self._score_secret, self._scored_blocks or {}
         self._scored_blocks = None
         if self._score_keys is None:
             self._score_keys = await introduce(link, plan, self._scheme, self._mapper, secret, t)
-        part = await seal(link, plan, self._score_keys, blocks or {}, secret, t)
+        part = await seal(link, plan, self._score_keys, blocks, secret, t)
         part.root = self._root()
         return part, self._score_keys
 
     async def _fix_question(self, link: Link, t: int) -> None:
         """Compute the shares that scores are made of once: doing it again may round them otherwise."""
-        self._own_secret(link)
+        if not self._score_secret:
+            self._score_secret = score_secret(link, self._score_plan, self._scheme)
         if self._scored_blocks is None:
             self._scored_blocks = await self._blocks(link, t) if self._is_holder(link.name) else {}
 
-    def _own_secret(self, link: Link) -> bytes:
-        if self._score_secret is None:
-            self._score_secret = score_secret(link, self._score_plan, self._scheme)
-        return self._score_secret
-
     def _question_state(self) -> State:
         blocks = {f"{BLOCK}{name}": _stored(block) for name, block in (self._scored_blocks or {}).items()}
-        return {QUESTION_SEED: np.frombuffer(self._score_secret or b"", np.uint8), **blocks}
+        return {QUESTION_SEED: np.frombuffer(self._score_secret, np.uint8), **blocks}
 
     def _restore_question(self, state: State) -> None:
         self._score_secret = checkpoint_array(state, QUESTION_SEED).tobytes()
@@ -137,10 +127,7 @@ class BlindLoop(PartyLoop):
             raise SettingError("evaluation: no rows to evaluate on")
         count = await self._rows_to_score(link, rows, t)
         part, keys = await self._model(link, t)
-        scores = await score_rows(link, part, keys, rows, count, self.guard, t)
-        if scores is None:
-            return None
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        return await score_rows(link, part, keys, rows, count, self.guard, t)
 
     @abstractmethod
     async def _rows_to_score(self, link: Link, rows: Array | None, t: int) -> int:

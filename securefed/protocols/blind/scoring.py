@@ -1,11 +1,19 @@
 """Scores of a blind model: the label party learns them, blurred; nobody learns anything else.
 
 Every row has the score z phi with z = x P^(1/2). The label party L and the second holder (the other party of
-two, or the helper S) share phi. Rows are scored in chunks:
+two, or the helper S) share phi. Once a model, the parties get ready (`seal`):
+
+    L -> k          operand: [[phi_k^L]], which stays with k as it came
+    S -> k          model-share: phi_k^S, with a helper
+    k -> L          received: k has stored what determines the question, with a helper. L asks only when all
+                    have, so a run that goes on after an interruption asks the same again, and nobody books
+                    it twice
+
+Rows are scored in chunks:
 
     L -> second     operand: [[z_L]] of the rows
     second -> k     question: a keyed hash of that and of the helper's share, with a helper
-    k -> L          reply: [[phi_k^L]] z_k under a mask; [[phi_k^L]] was sent once and stays with k as it came
+    k -> L          reply: [[phi_k^L]] z_k under a mask
     k -> second     score-share: k's share of that, with z_k phi_k^S and its blur
     second -> L     reply: [[z_L]] phi_L^S under a mask
     second -> L     score: the sum of all shares but L's, modulo 2**(f + m)
@@ -25,7 +33,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b, sha256, shake_256
 from typing import Any
 
@@ -37,21 +45,17 @@ from securefed.crypto.blind.interface import NONCE_BYTES, CrossScheme, Product
 from securefed.crypto.errors import FormatError
 from securefed.crypto.randomness import SEED_BYTES
 from securefed.crypto.scheme import Mapper
-from securefed.crypto.shares import LIMBS, Floats, Share
+from securefed.crypto.shares import LIMBS, Share
 from securefed.errors import DataError, SettingError
-from securefed.protocols.blind.cross import Encryptor, Multiplier, operand_of
-from securefed.protocols.blind.precision import (
-    MODEL_BITS,
-    RANGE_BITS,
-    ROW_BITS,
-    SCORE_BITS,
-    VALUE_BITS,
-)
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.blind.cross import At, Encryptor, Multiplier, operand_of
+from securefed.protocols.blind.precision import MODEL_BITS, RANGE_BITS, ROW_BITS, SCORE_BITS, VALUE_BITS
 from securefed.protocols.blind.statistics import Parties
+from securefed.protocols.channel import note_agreement
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.transport import Link
+from securefed.transport import Link, Program
 
-__all__ = ["ModelPart", "ScorePlan", "introduce", "open_keys", "score_rows", "score_secret", "seal"]
+__all__ = ["ModelPart", "ScorePlan", "blind_program", "introduce", "score_rows", "score_secret", "seal"]
 
 Array = NDArray[np.float64]
 CHUNK = 1024
@@ -71,13 +75,7 @@ class ScorePlan(Parties):
     """p: bits after the point that a score shows."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "names": list(self.names),
-            "sizes": list(self.sizes),
-            "helper": self.helper,
-            "outputs": self.outputs,
-            "precision": self.precision,
-        }
+        return {**asdict(self), "names": list(self.names), "sizes": list(self.sizes)}
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> ScorePlan:
@@ -98,25 +96,13 @@ class ScorePlan(Parties):
 
     def rows_product(self, rows: int) -> Product:
         """z_L phi_L^S of a chunk: (rows, outputs)."""
-        return Product(
-            self.size(self.label_party),
-            rows,
-            self.outputs,
-            ROW_SIZE_BITS,
-            MODEL_BITS,
-            digit_bits=MODEL_BITS + 1,
-        )
+        size, bits = self.size(self.label_party), MODEL_BITS
+        return Product(size, rows, self.outputs, ROW_SIZE_BITS, bits, digit_bits=bits + 1)
 
     def sealed_product(self, name: str) -> Product:
         """phi_k^L' z_k' of some rows: (outputs, rows)."""
-        return Product(
-            self.size(name),
-            self.outputs,
-            SEALED_ROWS,
-            MODEL_BITS,
-            ROW_SIZE_BITS,
-            digit_bits=ROW_SIZE_BITS + 1,
-        )
+        size, bits = self.size(name), ROW_SIZE_BITS
+        return Product(size, self.outputs, SEALED_ROWS, MODEL_BITS, bits, digit_bits=bits + 1)
 
 
 @dataclass
@@ -188,14 +174,14 @@ async def introduce(
     link: Link, plan: ScorePlan, scheme: CrossScheme, mapper: Mapper, secret: bytes, t: int
 ) -> Encryptor | Multiplier:
     """Send the label party's scoring key to everybody who multiplies. `secret`: from `score_secret`."""
-    if link.name == plan.label_party:
-        encryptor = Encryptor(link, scheme.load_key(secret), mapper)
-        for peer in plan.multipliers():
-            await encryptor.introduce(peer, step=KEY_STEP, round=t)
-        return encryptor
-    return await Multiplier.begin(
-        link, scheme, plan.label_party, mapper, step=KEY_STEP, round=t, nonce=secret[:NONCE_BYTES]
-    )
+    at = At(KEY_STEP, t)
+    if link.name != plan.label_party:
+        nonce = secret[:NONCE_BYTES]
+        return await Multiplier.begin(link, scheme, plan.label_party, mapper, at=at, nonce=nonce)
+    encryptor = Encryptor(link, scheme.load_key(secret), mapper)
+    for peer in plan.multipliers():
+        await encryptor.introduce(peer, at=at)
+    return encryptor
 
 
 def score_secret(link: Link, plan: ScorePlan, scheme: CrossScheme) -> bytes:
@@ -219,22 +205,22 @@ async def seal(
     The label party encrypts its share of every other party's parameters; the helper hands each party the
     other share of its own.
     """
-    part = ModelPart(plan)
-    label_party, helper = plan.label_party, plan.helper
+    part, at = ModelPart(plan), At(SEAL_STEP, t)
+    label_party, helper, others = plan.label_party, plan.helper, plan.names[:-1]
+    # An evaluation that is repeated after an interruption is the same question. A finished model is
+    # encrypted afresh.
+    question = link.phase == "evaluation"
     if isinstance(keys, Encryptor):
-        part.blocks = dict(blocks)
-        for name in plan.names[:-1]:
-            share = blocks[name]
-            sealed = plan.sealed_product(name)
-            # An evaluation that is repeated after an interruption is the same question. A finished model is
-            # encrypted afresh.
-            again = link.phase == "evaluation"
-            await keys.send(name, sealed, operand_of(share), step=SEAL_STEP, round=t, repeatable=again)
-        part.key = keys.key.to_bytes()
+        part.blocks, part.key = dict(blocks), keys.key.to_bytes()
+        for name in others:
+            operand = operand_of(blocks[name])
+            await keys.send(name, plan.sealed_product(name), operand, at=at, repeatable=question)
+        for name in others if question and helper is not None else ():
+            await link.receive("received", name, round=t, step=SEAL_STEP)
         return part
     part.key, part.nonce = keys.key_bytes, keys.nonce
     if link.name == helper:
-        for name in plan.names[:-1]:
+        for name in others:
             link.send(name, "model-share", shares.to_bytes(blocks[name]), round=t, step=SEAL_STEP)
         part.blocks, part.secret = {label_party: blocks[label_party]}, secret[NONCE_BYTES:]
         return part
@@ -242,19 +228,41 @@ async def seal(
         part.blocks = {name: blocks[name] for name in plan.names}
     else:
         shape = (LIMBS, plan.size(link.name), plan.outputs)
-        arrived = await link.receive("model-share", helper, round=t, step=SEAL_STEP)
-        part.blocks = {link.name: shares.from_bytes(arrived, shape)}
-    part.sealed = await keys.take(plan.sealed_product(link.name), step=SEAL_STEP, round=t)
+        message = await link.receive("model-share", helper, round=t, step=SEAL_STEP)
+        part.blocks = {link.name: shares.from_bytes(message, shape)}
+    part.sealed = await keys.take(plan.sealed_product(link.name), at=at)
+    if question and helper is not None:
+        link.send(label_party, "received", b"\1", round=t, step=SEAL_STEP)
     return part
 
 
 def open_keys(link: Link, part: ModelPart, scheme: CrossScheme, mapper: Mapper) -> Encryptor | Multiplier:
-    """The keys of a model at rest."""
+    """Return the keys of a model at rest."""
     if link.name == part.plan.label_party:
         return Encryptor(link, scheme.load_key(part.key), mapper)
-    keys = Multiplier(link, part.plan.label_party, scheme.load_public(part.key, part.nonce), mapper)
-    keys.key_bytes, keys.nonce = part.key, part.nonce
-    return keys
+    return Multiplier(link, scheme, part.plan.label_party, mapper, part.key, part.nonce)
+
+
+def blind_program(
+    agreement: Agreement,
+    part: ModelPart,
+    features: Array | None,
+    count: int,
+    scheme: CrossScheme,
+    mapper: Mapper,
+    guard: ScoreGuard | None = None,
+) -> Program:
+    """Return one party's program that scores `count` rows by a model at rest. A helper has no `features`."""
+
+    async def program(link: Link) -> Array | None:
+        note_agreement(link, agreement)
+        if features is None and link.name in part.plan.names:
+            raise DataError(f"{link.name}: no rows to score")
+        keys = open_keys(link, part, scheme, mapper)
+        link.phase = "prediction"
+        return await score_rows(link, part, keys, features, count, guard or ScoreGuard(), 0)
+
+    return program
 
 
 async def score_rows(
@@ -266,7 +274,8 @@ async def score_rows(
     guard: ScoreGuard,
     t: int,
 ) -> Array | None:
-    """One party's part in scoring `count` rows; the label party gets the scores, (count, outputs).
+    """Take one party's part in scoring `count` rows. The label party gets the scores: (count,), or (count,
+    outputs) if there are several.
 
     `rows`: this party's columns of the rows, None at a helper.
     """
@@ -274,107 +283,97 @@ async def score_rows(
         raise SettingError(f"scores: {link.name} has {len(rows)} rows to score, {count} were agreed")
     scores = []
     for chunk, start in enumerate(range(0, count, CHUNK)):
-        some = slice(start, min(start + CHUNK, count))
-        step, size = SCORE_STEP + chunk, some.stop - some.start
-        if isinstance(keys, Encryptor):
-            scores.append(await _ask(link, part, keys, _required(rows)[some], t, step))
+        end, at = min(start + CHUNK, count), At(SCORE_STEP + chunk, t)
+        if rows is None and isinstance(keys, Multiplier):
+            await _help(link, part, keys, end - start, at)
         elif rows is None:
-            await _help(link, part, keys, size, t, step)
+            raise SettingError("scores: no rows to score")
+        elif isinstance(keys, Encryptor):
+            scores.append(await _ask(link, part, keys, rows[start:end], at))
         else:
-            await _answer(link, part, keys, rows[some], guard, t, step)
-    return np.concatenate(scores) if scores else None
+            await _answer(link, part, keys, rows[start:end], guard, at)
+    if not scores:
+        return None
+    whole = np.concatenate(scores)
+    return whole[:, 0] if whole.shape[1] == 1 else whole
 
 
-async def _ask(link: Link, part: ModelPart, keys: Encryptor, rows: Array, t: int, step: int) -> Array:
-    """The label party's part of a chunk."""
+async def _ask(link: Link, part: ModelPart, keys: Encryptor, rows: Array, at: At) -> Array:
+    """Take the label party's part of a chunk."""
     plan, size = part.plan, len(rows)
     own = shares.from_floats(part.rows(rows), ROW_BITS)
     product = plan.rows_product(size)
     # Asking again about the same rows is the same question, and costs the ledger nothing.
-    rows_first = operand_of(own.transpose(0, 2, 1))
-    await keys.send(plan.second, product, rows_first, step=step, round=t, repeatable=True)
+    await keys.send(plan.second, product, operand_of(own.transpose(0, 2, 1)), at=at, repeatable=True)
     total = shares.matmul(own, part.blocks[plan.label_party])
     for name in plan.names[:-1]:
-        sealed = plan.sealed_product(name)
         for first in range(0, size, SEALED_ROWS):
+            share = await keys.read(name, plan.sealed_product(name), at=at)
             last = min(first + SEALED_ROWS, size)
-            share = await keys.read(name, sealed, step=step, round=t)
             total[:, first:last] += share.transpose(0, 2, 1)[:, : last - first]
-    total = shares.add(total, await keys.read(plan.second, product, step=step, round=t))
-    told = await link.receive("score", plan.second, round=t, step=step)
-    return opened(shares.add(total, shares.from_bytes(told, total.shape)))
+    total = shares.add(total, await keys.read(plan.second, product, at=at))
+    rest = await link.receive("score", plan.second, round=at.round, step=at.step)
+    return opened(shares.add(total, shares.from_bytes(rest, total.shape)))
 
 
 def opened(total: Share) -> Array:
-    """A blurred score from its sum modulo 2**(f + m): the representative nearest to 0."""
+    """Return a blurred score from its sum modulo 2**(f + m): the representative nearest to 0."""
     spare = shares.WIDTH - SCORE_BITS - RANGE_BITS
     return shares.to_floats(shares.shift_left(total, spare), SCORE_BITS + spare)
 
 
 async def _answer(
-    link: Link, part: ModelPart, keys: Multiplier, rows: Array, guard: ScoreGuard, t: int, step: int
+    link: Link, part: ModelPart, keys: Multiplier, rows: Array, guard: ScoreGuard, at: At
 ) -> None:
-    """The part of a party that is scored. Its ledger knows people by these rows."""
+    """Take the part of a party that is scored. Its ledger knows people by these rows."""
     plan, size = part.plan, len(rows)
     own = shares.from_floats(part.rows(rows), ROW_BITS)
-    product, asked = plan.rows_product(size), []
+    product, blocks = plan.rows_product(size), list[bytes]()
     if plan.helper is None:
-        asked = await keys.take(product, step=step, round=t)
-        question = _hash(asked)
+        blocks = await keys.take(product, at=at)
+        question = _hash(blocks)
     else:
-        question = await link.receive("question", plan.helper, round=t, step=step)
+        question = await link.receive("question", plan.helper, round=at.round, step=at.step)
         if len(question) != sha256().digest_size:
             raise FormatError(f"question: {len(question)} bytes given, {sha256().digest_size} are due")
     context = _context(question, keys, part, own)
     noises, facts = guard.noises(
-        rows,
-        context,
-        plan.outputs,
-        precision_bits=plan.precision,
-        fraction_bits=SCORE_BITS,
-        placed=True,
+        rows, context, plan.outputs, precision_bits=plan.precision, fraction_bits=SCORE_BITS, placed=True
     )
     total = shares.add(shares.matmul(own, part.blocks[link.name]), _noise_limbs(noises))
     for first in range(0, size, SEALED_ROWS):
-        last = min(first + SEALED_ROWS, size)
-        operand, seed = _padded(own[:, first:last]), _reply_seed(guard.key, context, first)
-        share = keys.multiply_kept(
-            plan.sealed_product(link.name), part.sealed, operand_of(operand), seed, step=step, round=t
-        )
+        last, sealed = min(first + SEALED_ROWS, size), plan.sealed_product(link.name)
+        operand, seed = operand_of(_padded(own[:, first:last])), _reply_seed(guard.key, context, first)
+        share = keys.multiply_kept(sealed, part.sealed, operand, seed, at=at)
         total[:, first:last] += share.transpose(0, 2, 1)[:, : last - first]
     total = shares.carry(total)
     if plan.helper is not None:
-        told = shares.to_bytes(_cut_score(total))
-        link.send(plan.helper, "score-share", told, round=t, step=step, facts=facts)
+        _tell(link, plan.helper, "score-share", total, at, facts)
         return
-    seed = _reply_seed(guard.key, context, size)
-    share = keys.multiply_kept(
-        product, asked, operand_of(part.blocks[plan.label_party]), seed, step=step, round=t
-    )
-    _tell(link, plan, shares.add(total, share), t, step, facts)
+    operand, seed = operand_of(part.blocks[plan.label_party]), _reply_seed(guard.key, context, size)
+    share = keys.multiply_kept(product, blocks, operand, seed, at=at)
+    _tell(link, plan.label_party, "score", shares.add(total, share), at, facts)
 
 
-async def _help(link: Link, part: ModelPart, keys: Multiplier, size: int, t: int, step: int) -> None:
-    """The helper's part of a chunk."""
+async def _help(link: Link, part: ModelPart, keys: Multiplier, size: int, at: At) -> None:
+    """Take the helper's part of a chunk."""
     plan = part.plan
-    product = plan.rows_product(size)
-    asked = await keys.take(product, step=step, round=t)
-    block = part.blocks[plan.label_party]
-    question = _hash([part.secret, keys.key_bytes, keys.nonce, *asked, shares.to_bytes(block)])
+    product, block = plan.rows_product(size), part.blocks[plan.label_party]
+    blocks = await keys.take(product, at=at)
+    question = _hash([part.secret, keys.key_bytes, keys.nonce, *blocks, shares.to_bytes(block)])
     for name in plan.names[:-1]:
-        link.send(name, "question", question, round=t, step=step)
+        link.send(name, "question", question, round=at.round, step=at.step)
     seed = _reply_seed(part.secret, question, size)
-    total = keys.multiply_kept(product, asked, operand_of(block), seed, step=step, round=t)
+    total = keys.multiply_kept(product, blocks, operand_of(block), seed, at=at)
     for name in plan.names[:-1]:
-        arrived = await link.receive("score-share", name, round=t, step=step)
-        total = shares.add(total, shares.from_bytes(arrived, total.shape))
-    _tell(link, plan, total, t, step, {})
+        message = await link.receive("score-share", name, round=at.round, step=at.step)
+        total = shares.add(total, shares.from_bytes(message, total.shape))
+    _tell(link, plan.label_party, "score", total, at, {})
 
 
-def _tell(link: Link, plan: ScorePlan, total: Share, t: int, step: int, facts: dict[str, Any]) -> None:
-    """What the label party lacks of its scores, and no bit more."""
-    told = shares.to_bytes(_cut_score(total))
-    link.send(plan.label_party, "score", told, round=t, step=step, facts=facts)
+def _tell(link: Link, peer: str, kind: str, total: Share, at: At, facts: dict[str, Any]) -> None:
+    """Send what the label party lacks of its scores, and no bit more."""
+    link.send(peer, kind, shares.to_bytes(_cut_score(total)), round=at.round, step=at.step, facts=facts)
 
 
 def _cut_score(total: Share) -> Share:
@@ -414,12 +413,6 @@ def _hash(pieces: list[bytes]) -> bytes:
     for piece in pieces:
         digest.update(len(piece).to_bytes(8, "little") + piece)
     return digest.digest()
-
-
-def _required(rows: Floats | None) -> Floats:
-    if rows is None:
-        raise SettingError("scores: no rows to score")
-    return rows
 
 
 # Parameters in the clear, to their own party, if all agreed

@@ -24,7 +24,7 @@ Each share is uniform by itself. Holders add folds first and truncate afterwards
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +35,13 @@ from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import LIMBS, Share
 from securefed.data.storage import BLOCK_ROWS
 from securefed.errors import SettingError
-from securefed.protocols.blind.cross import Encryptor, Multiplier
+from securefed.protocols.blind.cross import At, Encryptor, Multiplier
 from securefed.protocols.blind.precision import MATRIX_BITS, PRODUCT_BITS, feature_bits
 from securefed.transport import Link
 
 __all__ = [
-    "Columns",
     "Parties",
+    "PassColumns",
     "PassPlan",
     "Statistics",
     "pass_products",
@@ -132,7 +132,7 @@ class PassPlan(Parties):
         return sum(self.folds[fold] for fold in self.systems[system])
 
 
-class Columns:
+class PassColumns:
     """A party's own columns, their step matrix, and its targets if it has the labels."""
 
     def __init__(
@@ -203,180 +203,132 @@ def _blocks(rows: Rows) -> list[Rows]:
     return [rows[start : start + BLOCK_ROWS] for start in range(0, len(rows), BLOCK_ROWS)]
 
 
-@dataclass
 class Statistics:
-    """A holder's shares of all folds and systems."""
+    """A holder's shares of M and c, by system."""
 
-    plan: PassPlan
-    first: bool
-    cross: dict[tuple[str, str], list[Share]] = field(default_factory=dict)
-    """By pair and fold, (d_i, d_j) with the fraction bits of products."""
-    target: dict[str, list[Share]] = field(default_factory=dict)
-    """c_k by party and fold, likewise."""
-    own: dict[str, list[Share]] = field(default_factory=dict)
-    """This holder's own diagonal block by system, in the clear, with the fraction bits of matrices."""
-    diagonal: dict[str, list[Share]] = field(default_factory=dict)
-    """Shares of other diagonal blocks by party and system, with the fraction bits of products."""
+    def __init__(self, plan: PassPlan, *, first: bool) -> None:
+        self._plan, self._first = plan, first
+        self._own: list[tuple[slice, list[Share]]] = []
+        """The holder's own diagonal block, in the clear, with the fraction bits of matrices."""
+        self._blocks: dict[tuple[str, str], list[Share]] = {}
+        """Shares of other blocks by pair, with the fraction bits of products."""
+        self._targets: dict[str, list[Share]] = {}
+        """c_k by party, likewise."""
+
+    def keep_own(self, name: str, columns: PassColumns) -> None:
+        """Take the holder's own blocks."""
+        plan = self._plan
+        blocks = [columns.own_block(system) for system in range(len(plan.systems))]
+        self._own.append((plan.block(name), [shares.from_floats(block, MATRIX_BITS) for block in blocks]))
+        if name == plan.label_party:
+            targets = [columns.own_target(fold) for fold in range(len(plan.folds))]
+            self._targets[name] = self._summed([shares.from_floats(each, PRODUCT_BITS) for each in targets])
+
+    def _summed(self, folds: list[Share]) -> list[Share]:
+        return [shares.add(*(folds[fold] for fold in system)) for system in self._plan.systems]
+
+    def add_product(self, pair: tuple[str, str], folds: list[Share]) -> None:
+        """Add a share of a cross block. A product with the label party has the targets in its last rows."""
+        size, totals = self._plan.size(pair[0]), self._summed(folds)
+        self.add_block(pair, [total[:, :size] for total in totals])
+        if pair[0] == self._plan.label_party:
+            self._targets[pair[1]] = [total[:, size:].transpose(0, 2, 1) for total in totals]
+
+    def add_block(self, pair: tuple[str, str], systems: list[Share]) -> None:
+        if pair in self._blocks:
+            systems = [shares.add(*both) for both in zip(self._blocks[pair], systems, strict=True)]
+        self._blocks[pair] = systems
 
     def matrix(self, system: int) -> Share:
-        """This holder's share of M: (5, d, d)."""
-        plan = self.plan
+        """Return this holder's share of M: (5, d, d)."""
+        plan = self._plan
         matrix = shares.zeros(plan.columns, plan.columns)
-        for name, blocks in self.own.items():
-            at = plan.block(name)
+        for at, blocks in self._own:
             matrix[:, at, at] = blocks[system]
-        for name, blocks in self.diagonal.items():
-            at = plan.block(name)
-            matrix[:, at, at] = self._truncated(blocks[system])
-        for (left, right), folds in self.cross.items():
-            total = shares.add(*(folds[fold] for fold in plan.systems[system]))
-            block = self._truncated(total)
+        for (left, right), blocks in self._blocks.items():
+            block = shares.truncate(blocks[system], PRODUCT_BITS - MATRIX_BITS, first=self._first)
             rows, columns = plan.block(left), plan.block(right)
-            matrix[:, rows, columns] = block
             matrix[:, columns, rows] = block.transpose(0, 2, 1)
+            matrix[:, rows, columns] = block
         return matrix
 
-    def _truncated(self, share: Share) -> Share:
-        return shares.truncate(share, PRODUCT_BITS - MATRIX_BITS, first=self.first)
-
     def vector(self, system: int) -> Share:
-        """This holder's share of c, with the fraction bits of products: (5, d, outputs)."""
-        plan = self.plan
+        """Return this holder's share of c, with the fraction bits of products: (5, d, outputs)."""
+        plan = self._plan
         vector = shares.zeros(plan.columns, plan.outputs)
-        for name, folds in self.target.items():
-            vector[:, plan.block(name)] = shares.add(*(folds[fold] for fold in plan.systems[system]))
+        for name, systems in self._targets.items():
+            vector[:, plan.block(name)] = systems[system]
         return vector
 
 
 async def run_pass(
-    link: Link, plan: PassPlan, columns: Columns | None, scheme: CrossScheme, mapper: Mapper
+    link: Link, plan: PassPlan, columns: PassColumns | None, scheme: CrossScheme, mapper: Mapper
 ) -> Statistics | None:
-    """One party's part; holders get their statistics, everybody else None."""
-    products: dict[tuple[str, str], list[Share]] = {}
+    """Take one party's part. Holders get their statistics, other parties None. A helper has no columns."""
+    label_party, holds = plan.label_party, link.name in plan.holders
+    statistics = Statistics(plan, first=link.name == label_party)
     if columns is not None:
         products = await pass_products(link, plan, columns, scheme, mapper)
-    if plan.helper is not None:
-        return await _gather(link, plan, columns, products)
-    if columns is None:
-        raise SettingError("statistics: a holder without a helper has columns")
-    (pair,) = plan.pairs()
-    statistics = Statistics(plan, link.name == plan.label_party)
-    _keep_cross(statistics, pair, products[pair])
-    _keep_own(statistics, link.name, columns)
+        if holds:
+            statistics.keep_own(link.name, columns)
+        else:
+            blocks = [columns.own_block(system) for system in range(len(plan.systems))]
+            split_parts(link, plan, [shares.from_floats(block, PRODUCT_BITS) for block in blocks])
+        for pair, folds in products.items():
+            if holds:
+                statistics.add_product(pair, folds)
+            elif pair[0] == label_party:
+                send_parts(link, plan.second, folds)
+            else:
+                split_parts(link, plan, folds)
+    if not holds:
+        return None
+    for name in plan.names[:-1] if plan.helper is not None else ():
+        square = (plan.size(name), plan.size(name))
+        statistics.add_block((name, name), await take_parts(link, name, [square] * len(plan.systems)))
+        for pair in plan.pairs():
+            if name in pair and not (link.name == pair[0] == label_party):
+                due = [plan.product(*pair, fold) for fold in range(len(plan.folds))]
+                parts = await take_parts(link, name, [(each.left, each.right) for each in due])
+                statistics.add_product(pair, parts)
     return statistics
 
 
-def _keep_cross(statistics: Statistics, pair: tuple[str, str], folds: list[Share]) -> None:
-    """A product with the label party has the targets in its last rows."""
-    plan, (left, right) = statistics.plan, pair
-    statistics.cross[pair] = [share[:, : plan.size(left)] for share in folds]
-    if left == plan.label_party:
-        statistics.target[right] = [share[:, plan.size(left) :].transpose(0, 2, 1) for share in folds]
-
-
-def _keep_own(statistics: Statistics, name: str, columns: Columns) -> None:
-    """A holder's own blocks, in the clear."""
-    plan = statistics.plan
-    statistics.own[name] = [
-        shares.from_floats(columns.own_block(system), MATRIX_BITS) for system in range(len(plan.systems))
-    ]
-    if name == plan.label_party:
-        statistics.target[name] = [
-            shares.from_floats(columns.own_target(fold), PRODUCT_BITS) for fold in range(len(plan.folds))
-        ]
-
-
 async def pass_products(
-    link: Link, plan: PassPlan, columns: Columns, scheme: CrossScheme, mapper: Mapper
+    link: Link, plan: PassPlan, columns: PassColumns, scheme: CrossScheme, mapper: Mapper
 ) -> dict[tuple[str, str], list[Share]]:
-    """This party's shares of every product that it takes part in, by fold. Keys end here."""
+    """Return this party's shares of every product that it takes part in, by fold. Keys end here."""
     products: dict[tuple[str, str], list[Share]] = {}
+    steps = [At(PART_STEP + 1 + fold) for fold in range(len(plan.folds))]
     for encryptor in dict.fromkeys(left for left, _ in plan.pairs()):
         multipliers = [right for left, right in plan.pairs() if left == encryptor]
         if link.name == encryptor:
-            own = await Encryptor.begin(link, scheme, multipliers, mapper, step=KEY_STEP)
-            for fold in range(len(plan.folds)):
-                step = PART_STEP + 1 + fold
+            own = await Encryptor.begin(link, scheme, multipliers, mapper, at=At(KEY_STEP))
+            for fold, at in enumerate(steps):
                 for name in multipliers:
                     product = plan.product(encryptor, name, fold)
-                    await own.send(name, product, columns.left(fold), step=step)
+                    await own.send(name, product, columns.left(fold), at=at)
                 for name in multipliers:
-                    share = await own.read(name, plan.product(encryptor, name, fold), step=step)
+                    share = await own.read(name, plan.product(encryptor, name, fold), at=at)
                     products.setdefault((encryptor, name), []).append(share)
             own.end()
         elif link.name in multipliers:
-            theirs = await Multiplier.begin(link, scheme, encryptor, mapper, step=KEY_STEP)
+            theirs = await Multiplier.begin(link, scheme, encryptor, mapper, at=At(KEY_STEP))
             products[encryptor, link.name] = [
-                await theirs.multiply(
-                    plan.product(encryptor, link.name, fold), columns.right(fold), step=PART_STEP + 1 + fold
-                )
-                for fold in range(len(plan.folds))
+                await theirs.multiply(plan.product(encryptor, link.name, fold), columns.right(fold), at=at)
+                for fold, at in enumerate(steps)
             ]
     return products
 
 
-# With a helper: the parts of every share go to the two holders
-
-
-async def _gather(
-    link: Link, plan: PassPlan, columns: Columns | None, products: dict[tuple[str, str], list[Share]]
-) -> Statistics | None:
-    label_party = plan.label_party
-    statistics = Statistics(plan, link.name == label_party)
-    if columns is not None:
-        if link.name == label_party:
-            _keep_own(statistics, link.name, columns)
-            for pair, folds in products.items():
-                _keep_cross(statistics, pair, folds)
-        else:
-            _hand_out(link, plan, columns, products)
-    if link.name not in plan.holders:
-        return None
-    for name in plan.names[:-1]:
-        statistics.diagonal[name] = await take_parts(
-            link, name, [(plan.size(name), plan.size(name))] * len(plan.systems)
-        )
-        for pair in plan.pairs():
-            if name not in pair or (link.name == label_party and pair[0] == label_party):
-                continue
-            shapes = [
-                (p.left, p.right) for p in (plan.product(*pair, fold) for fold in range(len(plan.folds)))
-            ]
-            parts = await take_parts(link, name, shapes)
-            if pair[0] == label_party:
-                _keep_cross(statistics, pair, parts)
-            elif pair in statistics.cross:
-                earlier = statistics.cross[pair]
-                statistics.cross[pair] = [shares.add(*both) for both in zip(earlier, parts, strict=True)]
-            else:
-                statistics.cross[pair] = parts
-    return statistics
-
-
-def _hand_out(
-    link: Link, plan: PassPlan, columns: Columns, products: dict[tuple[str, str], list[Share]]
-) -> None:
-    """A party without a share of its own sends all that it has, split between the holders."""
-    label_party, helper = plan.holders
-    blocks = [
-        shares.from_floats(columns.own_block(system), PRODUCT_BITS) for system in range(len(plan.systems))
-    ]
-    split_parts(link, plan, blocks)
-    for pair in plan.pairs():
-        if link.name not in pair:
-            continue
-        if pair[0] == label_party:
-            send_parts(link, helper, products[pair])
-        else:
-            split_parts(link, plan, products[pair])
+# With a helper: parts of shares for the two holders
 
 
 def split_parts(link: Link, plan: PassPlan, whole: list[Share]) -> None:
-    """A uniform part to the label party, the rest to the helper."""
-    label_party, helper = plan.holders
+    """Send a uniform part to the label party, and the rest to the helper."""
     parts = [shares.uniform(*share.shape[1:]) for share in whole]
-    send_parts(link, label_party, parts)
-    send_parts(link, helper, [shares.subtract(*both) for both in zip(whole, parts, strict=True)])
+    send_parts(link, plan.label_party, parts)
+    send_parts(link, plan.second, [shares.subtract(*both) for both in zip(whole, parts, strict=True)])
 
 
 def send_parts(link: Link, peer: str, parts: list[Share]) -> None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,18 +32,13 @@ from securefed.crypto.errors import FormatError
 from securefed.crypto.shares import WIDTH, Share
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.correlations import Move, Name, trip
+from securefed.protocols.blind.correlations import Name, run_moves
+from securefed.protocols.blind.cross import At
 from securefed.protocols.blind.loop import BlindLoop
-from securefed.protocols.blind.precision import (
-    MATRIX_BITS,
-    MODEL_BITS,
-    PRODUCT_BITS,
-    VALUE_BITS,
-    check_wraps,
-)
+from securefed.protocols.blind.precision import MATRIX_BITS, MODEL_BITS, PRODUCT_BITS, VALUE_BITS, check_wraps
 from securefed.protocols.blind.scoring import ScorePlan, cut
 from securefed.protocols.blind.statistics import (
-    Columns,
+    PassColumns,
     PassPlan,
     pass_products,
     send_parts,
@@ -59,13 +53,13 @@ from securefed.protocols.blind.transfer_round import (
     Maps,
     TransferRound,
     b_fraction,
-    constants_of,
     count_products,
+    fixed_matrices,
 )
 from securefed.protocols.loop import PartyContext
 from securefed.transport import Link
 
-__all__ = ["BlindTransferHelper", "BlindTransferParty", "transfer_score_plan", "transfer_wrap_bound"]
+__all__ = ["BlindTransferParty", "transfer_pass", "transfer_wrap_bound"]
 
 Array = NDArray[np.float64]
 SCORE_TRIP = 1 << 16
@@ -78,31 +72,10 @@ MEAN_CORRELATION = 0.25
 """On the mean entry of K: columns have a mean square of about 1."""
 
 
-def transfer_score_plan(agreement: Agreement) -> ScorePlan:
-    """What is public about scores: B's columns with the ones, and one column of the label party that is 0."""
-    return ScorePlan(
-        agreement.names,
-        (agreement.members[0].parameters, 1),
-        agreement.key_holder,
-        agreement.outputs,
-        agreement.score_precision,
-    )
-
-
 def transfer_pass(plan: TransferPlan, names: tuple[str, ...], helper: str | None) -> PassPlan:
     """What is public about the pass: F_A'F_B/n with the targets beside F_A."""
-    return PassPlan(
-        names,
-        (plan.size_b, plan.size_a),
-        helper,
-        plan.outputs,
-        plan.rows,
-        (plan.rows,),
-        ((0,),),
-        label_weight=-1.0,
-        margin_weight=1.0,
-        l2=0.0,
-    )
+    sizes, n = (plan.size_b, plan.size_a), plan.rows
+    return PassPlan(names, sizes, helper, plan.outputs, n, (n,), ((0,),), -1.0, 1.0, 0.0)
 
 
 def transfer_wrap_bound(plan: TransferPlan, rounds: int, *, helper: bool = False) -> float:
@@ -118,66 +91,111 @@ def transfer_wrap_bound(plan: TransferPlan, rounds: int, *, helper: bool = False
     return (passed + moved + told) * 2.0 ** (PRODUCT_BITS - WIDTH)
 
 
-class TransferLoop(BlindLoop):
-    """What parties with and without data have in common."""
+class BlindTransferParty(BlindLoop):
+    """A, which has the labels, or B. Without `rows` it is a helper: it has shares, and no columns, no key and
+    no output.
+    """
 
     def __init__(
-        self, agreement: Agreement, plan: TransferPlan, context: PartyContext, scheme: CrossScheme
+        self,
+        agreement: Agreement,
+        plan: TransferPlan,
+        rows: TransferRows | None,
+        context: PartyContext,
+        scheme: CrossScheme,
+        *,
+        seed: int = 0,
     ) -> None:
-        super().__init__(agreement, transfer_score_plan(agreement), context, scheme)
-        self._plan, rounds, helper = plan, agreement.stopping.rounds, agreement.key_holder
-        bound = transfer_wrap_bound(plan, rounds, helper=helper is not None)
+        names, helper, rounds = agreement.names, agreement.key_holder, agreement.stopping.rounds
+        # B's columns with the ones, and one column of the label party that is 0
+        sizes = (agreement.members[0].parameters, 1)
+        scores = ScorePlan(names, sizes, helper, agreement.outputs, agreement.score_precision)
+        super().__init__(agreement, scores, context, scheme)
+        self._plan, self._rows, self._helped = plan, rows, helper is not None
+        self._is_a = rows is not None and rows.labels is not None
+        bound = transfer_wrap_bound(plan, rounds, helper=self._helped)
         check_wraps(bound, rounds, plan.size_a + plan.size_b, plan.outputs)
-        self._pass = transfer_pass(plan, agreement.names, helper)
-        self._rates = tuple(dict.fromkeys(agreement.learning_rate(t) for t in range(rounds)))
-        self._constants = constants_of(plan, self._rates, helper=helper is not None)
+        self._pass = transfer_pass(plan, names, helper)
+        self._rates = [agreement.learning_rate(t) for t in range(rounds)]
+        self._fixed = fixed_matrices(plan, self._rates, helper=self._helped)
         self.maps = Maps.zeros(plan)
         """This party's shares of the model; zeros at a party that holds none."""
-        self._told: Share
+        self._labels: Share
         """This holder's share of c."""
+        self._start: Share
+        """This party's own map at the start. The other holder's share of it is 0."""
+        if rows is None:
+            return
+        start = rows.start(plan, seed)
+        self._start = shares.from_floats(start, VALUE_BITS)
+        if self._is_a:
+            phi = np.einsum("dk,dkh->kh", rows.pull, start.reshape(-1, plan.outputs, plan.hidden))
+            self.maps = Maps(self._start, self.maps.b, shares.from_floats(phi[:, None], VALUE_BITS))
+        elif not self._helped:
+            self.maps = Maps(self.maps.a, self._start, self.maps.phi)
 
     # Setup
 
     async def _begin(self, link: Link) -> None:
-        own = self._own_matrices()
+        own = {} if self._rows is None else self._own_matrices(self._rows)
         joint = await self._cross(link)
-        if self._agreement.key_holder is not None:
-            await self._split_matrices(link, own)
-        if joint is None:
-            return
+        if not self._is_holder(link.name):
+            more = [] if self.first_round else [self._start]
+            return split_parts(link, self._pass, [*own.values(), *more])
+        if self._helped:
+            await self._take_matrices(link, own)
         first, size = self._is_first(link.name), self._plan.size_a
         with link.activity("rounds"):
             joint = shares.truncate(joint, PRODUCT_BITS - MATRIX_BITS, first=first)
             own["K",], own["K'",] = joint, _transposed(joint[:, :size])
-            self._told = _transposed(joint[:, size:])
-        agreement = self._agreement
-        left = range(self.first_round, self.last_round)
-        count = count_products(
-            self._plan,
-            self._constants,
-            [agreement.learning_rate(t) for t in left],
-            agreement.evaluations_from(self.first_round) + 1,
-        )
-        await self._prepare(link, self._constants, own, count)
+            self._labels = _transposed(joint[:, size:])
+        scorings = self._agreement.evaluations_from(self.first_round) + 1
+        rates = self._rates[self.first_round : self.last_round]
+        count = count_products(self._plan, self._fixed, rates, scorings)
+        await self._prepare(link, self._fixed, own, count)
 
-    def _own_matrices(self) -> dict[Name, Share]:
-        """The matrices that this party knows."""
-        return {}
+    def _own_matrices(self, rows: TransferRows) -> dict[Name, Share]:
+        """Return the matrices that this party knows."""
+        kinds = OWN_OF_A if self._is_a else OWN_OF_B
+        fraction = MATRIX_BITS if self._is_a else b_fraction(helper=self._helped)
+        maps = {rate: OwnMaps(rows, self._plan, rate) for rate in dict.fromkeys(self._rates)}
+        matrices: dict[Name, Share] = {}
+        for name in self._fixed:
+            if name[0] not in kinds:
+                continue
+            values = rows.labelled_gram if name[0] == "G" else maps[name[1]].matrix(name[0], *name[2:])
+            largest = float(np.abs(values).max())
+            if not largest < LARGEST:
+                raise DataError(
+                    f"learning_rate: steps with these columns have a factor of {largest:.3g}, less than"
+                    f" {LARGEST:g} is allowed; standardise the columns or take a smaller learning rate"
+                )
+            matrices[name] = shares.from_floats(values, fraction)
+        return matrices
 
-    async def _cross(self, link: Link) -> Share | None:
-        """A holder's share of K with c' below it, with the fraction bits of products."""
-        product = self._pass.product(*self._pass.pairs()[0], 0)
-        return await self._take_part(link, product.left, product.right)
+    async def _cross(self, link: Link) -> Share:
+        """Return a share of K with c' below it, with the fraction bits of products."""
+        rows, plan = self._rows, self._pass
+        if rows is None:
+            product = plan.product(*plan.pairs()[0], 0)
+            return await self._take_part(link, product.left, product.right)
+        targets = rows.targets().reshape(plan.rows, -1) if self._is_a else None
+        root, folds = np.eye(plan.size(link.name)), [np.arange(plan.rows)]
+        columns = PassColumns(plan, rows.shared, root, folds, targets)
+        ((share,),) = (await pass_products(link, plan, columns, self._scheme, self._mapper)).values()
+        if not self._is_holder(link.name):
+            send_parts(link, plan.second, [share])
+        return share
 
     async def _take_part(self, link: Link, *shape: int) -> Share:
         (part,) = await take_parts(link, self._pass.names[0], [shape])
         return part
 
-    async def _split_matrices(self, link: Link, own: dict[Name, Share]) -> None:
-        """With a helper: a holder takes its shares of B's matrices and, in the first round, of its map."""
-        for name, constant in self._constants.items():
+    async def _take_matrices(self, link: Link, own: dict[Name, Share]) -> None:
+        """With a helper: take a holder's shares of B's matrices and, in the first round, of its map."""
+        for name, matrix in self._fixed.items():
             if name[0] in OWN_OF_B:
-                own[name] = await self._take_part(link, constant.rows, constant.inner)
+                own[name] = await self._take_part(link, matrix.rows, matrix.inner)
         if not self.first_round:
             start = await self._take_part(link, self._plan.size_b, self._plan.width)
             self.maps = Maps(self.maps.a, start, self.maps.phi)
@@ -186,53 +204,38 @@ class TransferLoop(BlindLoop):
 
     async def _round(self, link: Link, t: int) -> None:
         if self._is_holder(link.name):
-            self.maps = await self._move(link, self._steps(link, t).moves(self.maps), t, 0)
+            moves = self._steps(link, t).moves(self.maps)
+            self.maps = await run_moves(link, self._pass.peer(link.name), moves, At(0, t))
         await self._tell_progress(link, t)
 
     def _steps(self, link: Link, t: int) -> TransferRound:
-        rate = self._agreement.learning_rate(t)
-        return TransferRound(
-            self._plan,
-            self._products,
-            self._told,
-            rate,
-            first=self._is_first(link.name),
-            helper=self._agreement.key_holder is not None,
-        )
-
-    async def _move(self, link: Link, move: Move, t: int, step: int) -> Any:
-        """Run a program to its end, each trip a step; return what it returns."""
-        peer = self._pass.peer(link.name)
-        try:
-            wanted = next(move)
-            while True:
-                products = await trip(link, peer, wanted, round=t, step=step)
-                step += 1
-                with link.activity("rounds"):
-                    wanted = move.send(products)
-        except StopIteration as end:
-            return end.value
+        rate, first = self._agreement.learning_rate(t), self._is_first(link.name)
+        return TransferRound(self._plan, self._products, self._labels, rate, first=first, helper=self._helped)
 
     # Scores, and the end of the run
 
     async def _blocks(self, link: Link, t: int) -> dict[str, Share]:
-        """A holder's shares of v, and of the label party's column, which is 0."""
+        """Return a holder's shares of v, and of the label party's column, which is 0."""
         b, a = self._agreement.names
-        v = await self._move(link, self._steps(link, t).score_map(self.maps), t, SCORE_TRIP)
+        moves = self._steps(link, t).score_map(self.maps)
+        v = await run_moves(link, self._pass.peer(link.name), moves, At(SCORE_TRIP, t))
         return {b: cut(v, first=self._is_first(link.name)), a: shares.zeros(1, self._plan.outputs)}
 
     async def _rows_to_score(self, link: Link, rows: Array | None, t: int) -> int:
-        """How many rows are scored. The label party tells the helper, which knows neither."""
+        """Return how many rows are scored. The label party tells the helper, which knows neither."""
         label_party, helper = self._pass.label_party, self._pass.helper
         if link.name == helper:
-            told = await link.receive("row-count", label_party, round=t)
-            if len(told) != COUNT_BYTES:
-                raise FormatError(f"row-count: {len(told)} bytes given, {COUNT_BYTES} are due")
-            return int.from_bytes(told, "little")
+            message = await link.receive("row-count", label_party, round=t)
+            if len(message) != COUNT_BYTES:
+                raise FormatError(f"row-count: {len(message)} bytes given, {COUNT_BYTES} are due")
+            return int.from_bytes(message, "little")
         count = 0 if rows is None else len(rows)
         if link.name == label_party and helper is not None:
             link.send(helper, "row-count", count.to_bytes(COUNT_BYTES, "little"), round=t)
         return count
+
+    def _root(self) -> Array | None:
+        return None if self._rows is None else np.eye(self._score_plan.size(self._pass.names[self._is_a]))
 
     # Checkpoints
 
@@ -244,89 +247,6 @@ class TransferLoop(BlindLoop):
 
     def start_from(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         raise SettingError("warm_start: a blind transfer run does not start from another one's model")
-
-
-class BlindTransferParty(TransferLoop):
-    """A, which has the labels, or B."""
-
-    def __init__(
-        self,
-        agreement: Agreement,
-        plan: TransferPlan,
-        rows: TransferRows,
-        context: PartyContext,
-        scheme: CrossScheme,
-        *,
-        seed: int,
-    ) -> None:
-        super().__init__(agreement, plan, context, scheme)
-        self._rows, self._is_a = rows, rows.labels is not None
-        start = rows.start(plan, seed)
-        self._start = shares.from_floats(start, VALUE_BITS)
-        # Each map is its party's own at the start: the other's share of it is 0.
-        if self._is_a:
-            phi = np.einsum("dk,dkh->kh", rows.pull, start.reshape(-1, plan.outputs, plan.hidden))
-            self.maps = Maps(self._start, self.maps.b, shares.from_floats(phi[:, None], VALUE_BITS))
-        elif agreement.key_holder is None:
-            self.maps = Maps(self.maps.a, self._start, self.maps.phi)
-
-    # Setup
-
-    def _own_matrices(self) -> dict[Name, Share]:
-        kinds = OWN_OF_A if self._is_a else OWN_OF_B
-        own = {rate: OwnMaps(self._rows, self._plan, rate) for rate in self._rates}
-        helper = self._agreement.key_holder is not None
-        fraction = MATRIX_BITS if self._is_a else b_fraction(helper=helper)
-        matrices: dict[Name, Share] = {}
-        for name, constant in self._constants.items():
-            if name[0] not in kinds:
-                continue
-            values = self._matrix(name, own)
-            if values.shape != (constant.rows, constant.inner):
-                raise DataError(f"{name[0]}: {values.shape} numbers, {constant} is due")
-            largest = float(np.abs(values).max())
-            if not largest < LARGEST:
-                raise DataError(
-                    f"learning_rate: steps with these columns have a factor of {largest:.3g}, less than"
-                    f" {LARGEST:g} is allowed; standardise the columns or take a smaller learning rate"
-                )
-            matrices[name] = shares.from_floats(values, fraction)
-        return matrices
-
-    def _matrix(self, name: Name, own: Mapping[float, OwnMaps]) -> Array:
-        kind, *rest = name
-        if kind == "G":
-            return self._rows.labelled_gram
-        maps = own[rest[0]]
-        if kind == "base":
-            return maps.base(self._plan.local_steps)
-        if kind == "chunk":
-            place, chunks = int(rest[1]), self._plan.chunks
-            return maps.chunk(chunks[place], start=place == 0, end=place == len(chunks) - 1)
-        return {"bases": maps.bases, "pushes": maps.pushes, "weights": maps.weights}[str(kind)]()
-
-    async def _cross(self, link: Link) -> Share | None:
-        rows, plan = self._rows, self._pass
-        targets = rows.targets().reshape(plan.rows, -1) if self._is_a else None
-        columns = Columns(plan, rows.shared, np.eye(plan.size(link.name)), [np.arange(plan.rows)], targets)
-        ((share,),) = (await pass_products(link, plan, columns, self._scheme, self._mapper)).values()
-        if self._is_holder(link.name):
-            return share
-        send_parts(link, plan.second, [share])
-        return None
-
-    async def _split_matrices(self, link: Link, own: dict[Name, Share]) -> None:
-        if self._is_holder(link.name):
-            await super()._split_matrices(link, own)
-        else:
-            split_parts(link, self._pass, [*own.values(), *([] if self.first_round else [self._start])])
-
-    def _root(self) -> Array:
-        return np.eye(self._score_plan.size(self._pass.names[self._is_a]))
-
-
-class BlindTransferHelper(TransferLoop):
-    """The second holder where there is a helper: shares, and no columns, no key and no output."""
 
 
 def _transposed(share: Share) -> Share:

@@ -14,8 +14,8 @@ lies along its first axis, and the other columns are only penalised. So h = 1 is
 
 *Several classes*: each against the rest is an output with a Phi, a q, a c and h columns of both maps. Outputs
 share F, H, G, K and P, and every message. Products of changing matrices are made for each output by itself;
-a product by a constant matrix is made for all columns, and what it has away from an output's own columns
-(`TransferPlan.blocks`) is dropped. Rates are those of the output that allows the smallest.
+a product by a constant matrix is made for all columns, and what it has away from an output's own columns is
+dropped. Rates are those of the output that allows the smallest.
 
 *Steps.* W <- W - eta P gradient with P = (H + delta I)^-1, the party's own (A: H plus the same matrix over
 its labelled rows, so that q'P q <= 1). B's curvature is then that of P (|Phi|^2/4 G + 2 gamma H + l2 + mu),
@@ -119,11 +119,6 @@ class TransferPlan:
         return self.outputs * self.hidden
 
     @property
-    def blocks(self) -> NDArray[np.int64]:
-        """(outputs, width): 1 at each output's own columns."""
-        return np.repeat(np.eye(self.outputs, dtype=np.int64), self.hidden, axis=1)
-
-    @property
     def chunks(self) -> list[int]:
         """B's local steps, as equal pieces of `CHUNK` steps or fewer."""
         count = -(-self.local_steps // CHUNK)
@@ -147,7 +142,7 @@ class TransferRows:
         return self.features[self.overlap]
 
     @cached_property
-    def _told(self) -> tuple[NDArray[np.bool_], Array]:
+    def _labelled_rows(self) -> tuple[NDArray[np.bool_], Array]:
         """Which of A's rows have labels, and those, a column for each output."""
         if self.labels is None:
             raise DataError("no labels")
@@ -166,7 +161,7 @@ class TransferRows:
     @cached_property
     def pull(self) -> Array:
         """q, a column for each output."""
-        known, signs = self._told
+        known, signs = self._labelled_rows
         pull: Array = self.features[known].T @ signs / len(signs)
         return pull
 
@@ -188,7 +183,7 @@ class TransferRows:
         """P."""
         total = self.gram
         if self.labels is not None:
-            known = self.features[self._told[0]]
+            known = self.features[self._labelled_rows[0]]
             total = total + known.T @ known / len(known)
         size = len(total)
         inverse: Array = np.linalg.inv(total + DAMPING * np.trace(self.gram) / size * np.eye(size))
@@ -200,16 +195,13 @@ class TransferRows:
         reaches: Array = np.einsum("ik,ij,jk->k", self.pull, self.inverse, self.pull)
         return reaches
 
-    @cached_property
-    def reach(self) -> float:
-        """The largest of them."""
-        return float(self.reaches.max())
-
     def hold(self, plan: TransferPlan) -> float:
         """tau: how much the map is held to where it was at the exchange."""
         if not plan.own_steps:
             return 0.0
-        return 2.0 * plan.gamma + (HOLD if self.labels is None else COUPLING**2 * self.reach / HOLD)
+        return 2.0 * plan.gamma + (
+            HOLD if self.labels is None else COUPLING**2 * float(self.reaches.max()) / HOLD
+        )
 
     def curvature(self, plan: TransferPlan) -> float:
         """lambda: the largest of the local problem after P, from this party's own columns."""
@@ -240,10 +232,10 @@ class TransferRows:
         maps: Array = rng.normal(size=(size, plan.width)) * START / sqrt(float(np.trace(self.gram)))
         maps[:, :: plan.hidden] = 0.0
         if self.labels is not None:
-            told = self.inverse @ self.pull
+            apart = self.inverse @ self.pull
             # Shared people have a u of 1; |Phi| starts between sqrt(q'P q) and 1 all the same.
-            sizes = np.maximum(np.sqrt(np.einsum("ik,ij,jk->k", told, self.gram, told)), self.reaches)
-            maps[:, :: plan.hidden] = told / np.where(sizes > 0.0, sizes, np.inf)
+            sizes = np.maximum(np.sqrt(np.einsum("ik,ij,jk->k", apart, self.gram, apart)), self.reaches)
+            maps[:, :: plan.hidden] = apart / np.where(sizes > 0.0, sizes, np.inf)
         return maps
 
 
@@ -289,6 +281,15 @@ class OwnMaps:
         power, total = self.powers[steps]
         return np.hstack([power + total @ self.kept, 2.0 * self.plan.gamma * total @ self.scaled])
 
+    def matrix(self, kind: str, place: int = 0) -> Array:
+        """Return the matrix of that kind; `place`: the number of a chunk."""
+        if kind == "base":
+            return self.base(self.plan.local_steps)
+        if kind == "chunk":
+            chunks = self.plan.chunks
+            return self.chunk(chunks[place], start=place == 0, end=place == len(chunks) - 1)
+        return {"bases": self.bases, "pushes": self.pushes, "weights": self.weights}[kind]()
+
     # B's
 
     def chunk(self, steps: int, *, start: bool, end: bool) -> Array:
@@ -299,12 +300,12 @@ class OwnMaps:
         sigma^0 to sigma^p.
         """
         size, n, once = len(self.scaled), self.scaled, self.powers[1][0]
-        z_in, v_in, kept_in, pulled_in, told_in = np.split(np.eye(5 * size), 5)
+        z_in, v_in, kept_in, pulled_in, labels_in = np.split(np.eye(5 * size), 5)
         pushed = 2.0 * self.plan.gamma * n @ pulled_in + self.kept @ kept_in
         z, v = [z_in], [v_in]
         for _ in range(steps):
             x = [-0.25 * n @ self.rows.labelled_gram @ part for part in v]
-            x[0] = x[0] + 0.5 * n @ told_in
+            x[0] = x[0] + 0.5 * n @ labels_in
             moved = [once @ part for part in v] + [np.zeros_like(v_in)]
             for power, part in enumerate(x):
                 moved[power + 1] = moved[power + 1] + REACH * part

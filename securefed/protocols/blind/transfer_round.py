@@ -19,7 +19,7 @@ product are random, so they may be truncated; maps at the start are known to one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +27,8 @@ import numpy as np
 from securefed.crypto import shares
 from securefed.crypto.shares import LIMBS, Share
 from securefed.protocols.blind.correlations import (
-    ConstantMatrix,
     Count,
+    FixedMatrix,
     Move,
     Name,
     Products,
@@ -48,8 +48,8 @@ __all__ = [
     "Maps",
     "TransferRound",
     "b_fraction",
-    "constants_of",
     "count_products",
+    "fixed_matrices",
 ]
 
 OWN_OF_A, OWN_OF_B = ("bases", "pushes", "weights"), ("G", "base", "chunk")
@@ -86,34 +86,32 @@ class Maps:
         )
 
 
-def constants_of(plan: TransferPlan, rates: Sequence[float], *, helper: bool) -> dict[Name, ConstantMatrix]:
-    """All matrices that stay the same: K with c' below it, its transpose, and the parties' own for each rate.
+def fixed_matrices(plan: TransferPlan, rates: Sequence[float], *, helper: bool) -> dict[Name, FixedMatrix]:
+    """Return all matrices that stay the same: K with c' below it, its transpose, and parties' own by rate.
 
     `helper`: B is not a holder, and its matrices are shared.
     """
     da, db, c, steps = plan.size_a, plan.size_b, plan.outputs, plan.local_steps
 
-    def by_b(rows: int, inner: int) -> ConstantMatrix:
-        return (
-            ConstantMatrix(rows, inner, "both") if helper else ConstantMatrix(rows, inner, "second", OWN_BITS)
-        )
+    def by_b(rows: int, inner: int) -> FixedMatrix:
+        return FixedMatrix(rows, inner, "both") if helper else FixedMatrix(rows, inner, "second", OWN_BITS)
 
-    constants: dict[Name, ConstantMatrix] = {
-        ("K",): ConstantMatrix(da + c, db, "both", SHARE_BITS),
-        ("K'",): ConstantMatrix(db, da, "both", SHARE_BITS),
+    matrices: dict[Name, FixedMatrix] = {
+        ("K",): FixedMatrix(da + c, db, "both", SHARE_BITS),
+        ("K'",): FixedMatrix(db, da, "both", SHARE_BITS),
         ("G",): by_b(db, db),
     }
-    for rate in rates:
-        constants["base", rate] = by_b(db, 2 * db)
+    for rate in dict.fromkeys(rates):
+        matrices["base", rate] = by_b(db, 2 * db)
         for place, size in enumerate(plan.chunks):
             start, end = place == 0, place == len(plan.chunks) - 1
             rows, inner = (size if end else 2 * size + 1), (3 if start else 5)
-            constants["chunk", rate, place] = by_b(rows * db, inner * db)
-        constants["bases", rate] = ConstantMatrix(da + steps * c, 2 * da, "first", A_BITS)
-        constants["pushes", rate] = ConstantMatrix(da + c, steps * c, "first", A_BITS)
+            matrices["chunk", rate, place] = by_b(rows * db, inner * db)
+        matrices["bases", rate] = FixedMatrix(da + steps * c, 2 * da, "first", A_BITS)
+        matrices["pushes", rate] = FixedMatrix(da + c, steps * c, "first", A_BITS)
         if steps > 1:
-            constants["weights", rate] = ConstantMatrix((steps - 1) * c, c, "first", A_BITS)
-    return constants
+            matrices["weights", rate] = FixedMatrix((steps - 1) * c, c, "first", A_BITS)
+    return matrices
 
 
 def b_fraction(*, helper: bool) -> int:
@@ -122,17 +120,20 @@ def b_fraction(*, helper: bool) -> int:
 
 
 def count_products(
-    plan: TransferPlan, constants: dict[Name, ConstantMatrix], rates: Sequence[float], scorings: int
+    plan: TransferPlan, matrices: dict[Name, FixedMatrix], rates: Sequence[float], scorings: int
 ) -> Count:
-    """What rounds with these rates and so many scorings take."""
-    total, told = Count(constants), shares.zeros(plan.size_b, plan.outputs)
+    """Count what rounds with these rates and so many scorings take."""
+    total, labels = Count(matrices), shares.zeros(plan.size_b, plan.outputs)
+
+    def add(rate: float, times: int, move: Callable[[TransferRound, Maps], Move]) -> None:
+        each = Count(matrices)
+        counting = TransferRound(plan, each, labels, rate, first=True, helper=False)
+        trip_sizes(move(counting, Maps.zeros(plan)))
+        total.add(each, times)
+
     for rate, rounds in Counter(rates).items():
-        each = Count(constants)
-        trip_sizes(TransferRound(plan, each, told, rate, first=True, helper=False).moves(Maps.zeros(plan)))
-        total.add(each, rounds)
-    each = Count(constants)
-    trip_sizes(TransferRound(plan, each, told, 0.0, first=True, helper=False).score_map(Maps.zeros(plan)))
-    total.add(each, scorings)
+        add(rate, rounds, TransferRound.moves)
+    add(0.0, scorings, TransferRound.score_map)
     return total
 
 
@@ -140,10 +141,10 @@ class TransferRound:
     """The products of one round at one holder."""
 
     def __init__(
-        self, plan: TransferPlan, products: Products, told: Share, rate: float, *, first: bool, helper: bool
+        self, plan: TransferPlan, products: Products, labels: Share, rate: float, *, first: bool, helper: bool
     ) -> None:
-        """`told`: this holder's share of c, (5, d_B, outputs); `helper`: B is not a holder."""
-        self._plan, self._products, self._told = plan, products, told
+        """`labels`: this holder's share of c, (5, d_B, outputs); `helper`: B is not a holder."""
+        self._plan, self._products, self._labels = plan, products, labels
         self._rate, self._first, self._helper = rate, first, helper
         self._score_shape = Shape(1 + 2 * plan.size_b, plan.hidden, 1)
 
@@ -213,7 +214,7 @@ class TransferRound:
                 pair.open([(1 + size, self._by_output(aligned))]),
             ]
             pulled = self._cut(_beside(pair.product(slice(1 + size, None))))
-            fixed = np.concatenate([start, pulled, self._told], axis=1)
+            fixed = np.concatenate([start, pulled, self._labels], axis=1)
             (parts,) = yield [products.times(("chunk", self._rate, 0), fixed)]
             return self._cut_by_b(base), fixed, self._cut_by_b(parts)
 
@@ -273,7 +274,7 @@ class TransferRound:
         size, c, h, steps = plan.size_a, plan.outputs, plan.hidden, plan.local_steps
         product, weighed = yield [products.times(("K",), maps.b), products.times(("G",), maps.b)]
         product = self._cut(product)
-        aligned, told = product[:, :size], self._own_rows(product[:, size:])
+        aligned, labels = product[:, :size], self._own_rows(product[:, size:])
         square = products.pair(Shape(h, plan.size_b, h), c)
         w_b = self._by_output(maps.b)
         product, _ = yield [
@@ -291,7 +292,7 @@ class TransferRound:
             requests.append(products.times(("weights", rate), s.reshape(LIMBS, c, h * h)))
         _, *weighted = yield requests
         pulled = shares.subtract(
-            pair.product(slice(0, steps), slice(0, h)), shares.shift_left(told, MATRIX_BITS - 1)
+            pair.product(slice(0, steps), slice(0, h)), shares.shift_left(labels, MATRIX_BITS - 1)
         )
         gs = [self._cut(pulled[:, :, :1])]
         for step in range(1, steps):

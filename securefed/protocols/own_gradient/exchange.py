@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from securefed.crypto import Encrypted
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.channel import Channel
-from securefed.protocols.keyring import Keyring
+from securefed.protocols.channel import Channel, Keyring
 from securefed.protocols.own_gradient.sides import Side
 from securefed.transport import Link
 

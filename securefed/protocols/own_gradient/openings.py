@@ -24,10 +24,8 @@ from securefed.crypto.errors import ShapeError
 from securefed.crypto.fixed import PRIVATE_BITS, Multipliers, Scaled, as_multipliers
 from securefed.crypto.keyholder import OpeningMemory
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
-from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member
-from securefed.protocols.channel import Channel
-from securefed.protocols.keyring import Keyring
-from securefed.protocols.objectives import get_objective
+from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member, get_objective
+from securefed.protocols.channel import Channel, Keyring
 from securefed.protocols.own_gradient.exchange import PeerSum
 from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry, LedgerWarning
 from securefed.protocols.own_gradient.privacy import noise_units

@@ -32,8 +32,7 @@ from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.scheme import Floats, Mask, Masked
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.channel import Channel
-from securefed.protocols.keyring import Keyring
+from securefed.protocols.channel import Channel, Keyring
 from securefed.protocols.own_gradient.openings import check_room
 from securefed.protocols.scoring.blur import ScoreGuard, on_grid
 from securefed.protocols.scoring.scorers import LinearScorer, Scorer, TransferScorer

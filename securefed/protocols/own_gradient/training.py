@@ -28,7 +28,7 @@ from securefed.crypto.fixed import Multipliers
 from securefed.crypto.scheme import Bare, Mask
 from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
-from securefed.protocols.keyring import Keyring, distribute_keys
+from securefed.protocols.channel import Keyring, distribute_keys
 from securefed.protocols.loop import (
     PartyContext,
     PartyLoop,
@@ -36,7 +36,6 @@ from securefed.protocols.loop import (
     checkpoint_array,
     part_of,
 )
-from securefed.protocols.optimisers import Optimiser
 from securefed.protocols.own_gradient.exchange import Exchange, PeerSum
 from securefed.protocols.own_gradient.ledger import Ledger
 from securefed.protocols.own_gradient.openings import (
@@ -54,7 +53,7 @@ from securefed.protocols.own_gradient.privacy import own_noise
 from securefed.protocols.own_gradient.sides import Side
 from securefed.protocols.schedules import proximal_pull
 from securefed.protocols.scoring.scorers import TransferScorer
-from securefed.protocols.steps import OwnSteps
+from securefed.protocols.steps import Optimiser, OwnSteps
 from securefed.transport import Link
 
 __all__ = ["DataParty", "KeyHolderParty"]

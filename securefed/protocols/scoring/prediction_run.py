@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from securefed.crypto import KeyHolder, Mapper
-from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.scheme import Floats
-from securefed.errors import DataError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.scoring import ModelPart, open_keys, score_rows
-from securefed.protocols.keyring import distribute_keys, note_agreement
+from securefed.protocols.channel import distribute_keys, note_agreement
 from securefed.protocols.own_gradient.prediction import scores, serve_scores
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.scorers import Scorer
 from securefed.transport import Link, Program
 
-__all__ = ["blind_program", "predict_programs"]
+__all__ = ["predict_programs"]
 
 
 def predict_programs(
@@ -59,28 +56,3 @@ def predict_programs(
     if agreement.key_holder is not None:
         programs[agreement.key_holder] = key_holder
     return programs
-
-
-def blind_program(
-    agreement: Agreement,
-    part: ModelPart,
-    features: Floats | None,
-    count: int,
-    scheme: CrossScheme,
-    mapper: Mapper,
-    guard: ScoreGuard | None = None,
-) -> Program:
-    """Return one party's program for a blind model with `count` rows. A helper has no `features`."""
-
-    async def program(link: Link) -> Floats | None:
-        note_agreement(link, agreement)
-        if features is None and link.name in part.plan.names:
-            raise DataError(f"{link.name}: no rows to score")
-        keys = open_keys(link, part, scheme, mapper)
-        link.phase = "prediction"
-        outputs = await score_rows(link, part, keys, features, count, guard or ScoreGuard(), 0)
-        if outputs is None:
-            return None
-        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
-
-    return program
