@@ -225,8 +225,8 @@ def _blind_pass(rows: int, rounds: int, variant: str, seed: int) -> _Pass:
     )
     a, b = programs["A"], programs["B"]
     product = a._pass.product("A", "B", 0)
-    shared = [each._rows.shared for each in (a, b) if each._rows is not None]
-    return _Pass(seen["operand"], seen["reply"], product, labels[:rows], *shared)
+    features = [each._rows.shared for each in (a, b) if each._rows is not None]
+    return _Pass(seen["operand"], seen["reply"], product, labels[:rows], *features)
 
 
 def transfer_scores(keys: Keys, size: Size, seed: int) -> Iterator[Score]:
