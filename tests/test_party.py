@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from securefed import DataError, Party, SettingError
 from securefed.api.party import align, label_party
+from securefed.labels.quality import QualityWarning
 
 X = np.arange(12.0).reshape(4, 3)
 
@@ -259,3 +262,18 @@ def test_the_missing_values_of_pandas_are_missing() -> None:
     assert np.array_equal(signs, [1.0, -1.0, np.nan, 1.0], equal_nan=True)
     with pytest.raises(DataError, match="bank: 1 of 4 labels are missing"):
         binary_labels(np.asarray(labels), "bank", allow_missing=False)
+
+
+def test_a_label_that_was_left_among_the_columns_is_noticed() -> None:
+    rng = np.random.default_rng(0)
+    shop, bank = rng.normal(size=(100, 2)), rng.normal(size=(100, 2))
+    late = shop[:, 0] + bank[:, 0] > 0
+    table = {"a": bank[:, 0], "paid": np.where(late, 0.0, 12.5)}
+    parties = [Party("shop", shop), Party("bank", pd.DataFrame(table), labels=late)]
+    with pytest.warns(QualityWarning, match="bank: column 'paid' alone tells the two classes apart"):
+        parties[1].fitted()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parties[0].fitted()
+        Party("bank", bank, labels=late).fitted()
+        Party("bank", bank[:12], labels=np.arange(12) > 3).fitted()

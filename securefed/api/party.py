@@ -28,6 +28,7 @@ from securefed.data.readings import Policy
 from securefed.data.rows import Rows, read_rows, rows_of
 from securefed.data.storage import new_table, row_blocks, take_rows
 from securefed.errors import DataError, Problems, SettingError
+from securefed.labels.label_model import warn_of_label_columns
 
 __all__ = ["Fitted", "Party", "align", "check_parties", "label_party", "missing_elsewhere"]
 
@@ -310,6 +311,8 @@ class Party:
             names = list(source.fields)
         kind = "auto" if self.transform is not None and foreign is None else "none"
         columns, numbers = prepare(source, names, transform=kind, standardise=standardise)
+        if self.labels is not None:
+            warn_of_label_columns(np.asarray(self.labels), numbers, columns.names, self.name)
         return self._with(numbers), Fitted(foreign, columns, self.columns is not None and foreign is None)
 
     def transformed(self, fitted: Fitted | None) -> Party:

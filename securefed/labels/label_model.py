@@ -10,7 +10,8 @@ It is the label party's alone, and is saved with its shard only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -27,15 +28,17 @@ from securefed.labels.calibration import (
     uncalibrated,
 )
 from securefed.labels.metrics import Answers, get_metric
-from securefed.labels.quality import HeldOut, HeldOutMeans, Holdout, compared, judged
+from securefed.labels.quality import HeldOut, HeldOutMeans, Holdout, QualityWarning, compared, judged
 from securefed.protocols.losses import Loss
 
-__all__ = ["LabelModel", "binary_labels", "check_known", "missing_labels"]
+__all__ = ["LabelModel", "binary_labels", "check_known", "missing_labels", "warn_of_label_columns"]
 
 Array = NDArray[np.float64]
 Arrays = dict[str, NDArray[np.generic]]
 PREFIX = "label."
 LEAST_ROWS = 3
+LEAST_SEPARATED = 10
+"""People of each class from which a column that separates the classes is no accident."""
 
 
 @dataclass
@@ -340,6 +343,27 @@ def missing_labels(labels: NDArray[Any]) -> NDArray[np.bool_]:
     if labels.dtype.kind == "f":
         return np.asarray(np.isnan(labels), dtype=np.bool_)
     return np.array([missing(value) for value in labels.tolist()])
+
+
+def warn_of_label_columns(labels: NDArray[Any], numbers: Array, names: Sequence[str], party: str) -> None:
+    """Warn of a column that separates two classes by itself: most often it is the label."""
+    known = ~missing_labels(labels) if labels.ndim == 1 else np.zeros(0, dtype=np.bool_)
+    classes = set(labels[known].tolist()) if known.any() else set()
+    if len(classes) != 2:
+        return
+    first = classes.pop()
+    one = np.array([bool(label == first) for label in labels[known].tolist()])
+    if min(one.sum(), (~one).sum()) < LEAST_SEPARATED:
+        return
+    for name, column in zip(names, numbers[known].T, strict=True):
+        inside, outside = column[one], column[~one]
+        if inside.min() > outside.max() or inside.max() < outside.min():
+            warnings.warn(
+                f"{party}: column {name!r} alone tells the two classes apart without a mistake. If it is the "
+                "label, or known only afterwards, leave it out",
+                QualityWarning,
+                stacklevel=3,
+            )
 
 
 def check_known(labels: NDArray[Any], party: str) -> None:

@@ -16,7 +16,7 @@ from securefed.data.psi_local import check_ids
 from securefed.data.rows import Rows, file_digest, read_rows
 from securefed.errors import DataError, Problems, SettingError
 from securefed.labels.base_model import LabelOptions
-from securefed.labels.label_model import LabelModel
+from securefed.labels.label_model import LabelModel, warn_of_label_columns
 from securefed.settings.party import DataSettings, PartyFile
 from securefed.settings.run import RunSettings
 
@@ -86,6 +86,8 @@ def load_data(party: PartyFile) -> tuple[OwnData, FittedColumns, str]:
     if fitted is None:
         raise DataError(f"{settings.file}: no feature columns are left")
     preparation, features = fitted
+    if settings.label is not None:
+        warn_of_label_columns(labels, features, preparation.names, party.own.name)
     data = OwnData(
         features=features,
         ids=ids,
