@@ -308,6 +308,11 @@ def _peer(path: Path, name: str, table: Any) -> Peer:
         raise SettingError(f"{where}: {error}") from None
 
 
+def _file(path: Path) -> Path:
+    """A party's folder stands for the party.toml in it."""
+    return path / "party.toml" if path.is_dir() else path
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -332,6 +337,7 @@ def read_what_is_right(path: Path) -> tuple[PartyFile | None, list[str]]:
             problems.append(str(error))
             return None
 
+    path = _file(path)
     table = tried(_read, path)
     if table is None:
         return None, problems
@@ -354,7 +360,8 @@ def read_what_is_right(path: Path) -> tuple[PartyFile | None, list[str]]:
 
 
 def read_party_file(path: Path) -> PartyFile:
-    """A party.toml, checked."""
+    """Return the settings of a party.toml, or of the one in a party's folder, checked."""
+    path = _file(path)
     table = _read(path)
     try:
         return PartyFile.of(path, table)

@@ -164,6 +164,14 @@ def test_a_missing_file_says_who_makes_one(tmp_path: Path) -> None:
         read_party_file(tmp_path / "party.toml")
 
 
+def test_a_folder_stands_for_its_party_toml(folder: Path) -> None:
+    made = read(folder, GOOD)
+    assert read_party_file(folder) == made
+    assert read_what_is_right(folder)[0] == made
+    with pytest.raises(SettingError, match=r"peers/party.toml: No such file .*; securefed init makes one"):
+        read_party_file(folder / "peers")
+
+
 def test_numbers_are_compared_as_numbers() -> None:
     """1 and 1.0 are the same setting at two parties."""
     two = {"name": "r", "parties": ["a", "b"]}
