@@ -3,7 +3,8 @@
     python verify.py FOLDER
 
 This file stands alone: it needs Python 3.11, the package `cryptography`, and nothing of securefed. FOLDER
-holds transcript-<party>.jsonl and signatures-<party>.json of one party or of several. Nothing else is read.
+holds transcript-<party>.jsonl and signatures-<party>.json of one party or of several. Of a prediction it may
+hold prediction-<party>.jsonl, prediction-signatures-<party>.json and the label party's file of scores.
 
 A transcript is a list of lines of JSON: a header, one line for each event, and an end. Each event holds a
 hash over itself and everything before it (`chain`). The checks, in order:
@@ -14,6 +15,9 @@ hash over itself and everything before it (`chain`). The checks, in order:
     4. countersigned  every other party signed the same numbers when the run ended, so that a party that
                       rewrites its own transcript later and signs it again is found
     5. messages       what one party says it sent is what the other says it received, in the same order
+    6. scores         the file of scores is the one whose hash the label party's transcript holds
+
+Transcripts of predictions are signed and not countersigned: checks 1, 2, 3, 5 and 6 are made.
 
 What this cannot show: two parties that lie together, and events that a party never wrote down. Compare the
 printed fingerprints of certificates with those that the parties published.
@@ -69,15 +73,15 @@ class Witness:
     signed: dict[str, Any] = field(default_factory=dict)
 
 
-def read_transcript(path: Path) -> Witness:
-    """Check 1. Read a transcript and follow its chain."""
+def read_transcript(path: Path, word: str) -> Witness:
+    """Check 1. Read a transcript and follow its chain. `word` is how its file's name begins."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
     if len(lines) < 2 or not all(isinstance(line, dict) for line in lines):
         raise Wrong("not a transcript")
     header, *events, end = lines
     if header.keys() != HEADER or header["transcript"] != 2:
         raise Wrong("the first line is not the header of a transcript of format 2")
-    if path.name != f"transcript-{header['party']}.jsonl":
+    if path.name != f"{word}-{header['party']}.jsonl":
         raise Wrong(f"the file holds the transcript of {str(header['party'])[:60]!r}")
     chain = hashlib.sha256(canonical(header)).hexdigest()
     for number, event in enumerate(events):
@@ -156,8 +160,24 @@ def check_messages(sender: Witness, receiver: Witness) -> str:
     return f"{len(sent)} messages"
 
 
+def check_scores(folder: Path, event: dict[str, Any]) -> str:
+    """Check 6."""
+    path = folder / Path(str(event["detail"]["file"])).name
+    if not path.exists():
+        raise FileNotFoundError(path.name)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != event["detail"]["digest"]:
+        raise Wrong(f"{path.name} is not the file that was written then: it was changed or replaced")
+    return path.name
+
+
 def verify(folder: Path) -> list[tuple[str, str, str]]:
     """Make all checks; ("pass" | "FAIL" | "skip", what was checked, more) for each."""
+    training = _verify(folder, "transcript", "signatures")
+    return training + _verify(folder, "prediction", "prediction-signatures")
+
+
+def _verify(folder: Path, word: str, signatures: str) -> list[tuple[str, str, str]]:
+    """Check the files whose names begin with these words."""
     results: list[tuple[str, str, str]] = []
 
     def check(what: str, work: Any, *arguments: Any) -> Any:
@@ -167,6 +187,8 @@ def verify(folder: Path) -> list[tuple[str, str, str]]:
             results.append(("FAIL", what, "the signature is not valid"))
         except Wrong as wrong:
             results.append(("FAIL", what, str(wrong)))
+        except FileNotFoundError as missing:
+            results.append(("skip", what, f"{missing} is not there"))
         except Exception as error:  # noqa: BLE001  # files come from anybody, and hold anything
             results.append(("FAIL", what, f"cannot be read ({type(error).__name__})"))
         else:
@@ -175,21 +197,24 @@ def verify(folder: Path) -> list[tuple[str, str, str]]:
         return None
 
     parties: dict[str, Witness] = {}
-    for path in sorted(folder.glob("transcript-*.jsonl")):
-        party = check(f"chain of {path.name}", read_transcript, path)
+    for path in sorted(folder.glob(f"{word}-*.jsonl")):
+        party = check(f"chain of {path.name}", read_transcript, path, word)
         if party is not None:
             parties[party.name] = party
     runs = {party.run for party in parties.values()}
     if len(runs) > 1:
         results.append(("FAIL", "run", f"transcripts of {len(runs)} runs"))
     for party in list(parties.values()):
-        path = folder / f"signatures-{party.name}.json"
+        path = folder / f"{signatures}-{party.name}.json"
         if not path.exists():
-            results.append(("skip", f"signatures of {party.name}", f"{path.name} is not there"))
+            results.append(("skip", f"{signatures} of {party.name}", f"{path.name} is not there"))
             continue
         party.signed = check(f"{path.name}", lambda p=path: dict(json.loads(p.read_text("utf-8")))) or {}
         check(f"certificate of {party.name}", check_certificate, party)
         check(f"signature of {party.name}", check_signature, party)
+        for event in party.events:
+            if event["event"] == "scored":
+                check(f"scores of {party.name}", check_scores, folder, event)
     for party in parties.values():
         for peer in parties.values():
             if party is peer:
@@ -197,7 +222,7 @@ def verify(folder: Path) -> list[tuple[str, str, str]]:
             signed = party.signed and isinstance(peer.signed.get("countersigned"), dict)
             if signed and party.name in peer.signed["countersigned"]:
                 check(f"{peer.name} countersigned {party.name}", check_countersignature, party, peer)
-            else:
+            elif word == "transcript":
                 results.append(("skip", f"{peer.name} countersigned {party.name}", "no countersignature"))
             check(f"messages {party.name} to {peer.name}", check_messages, party, peer)
     return results

@@ -10,6 +10,7 @@ Each command is a module with `add_arguments(parser)` and `run(args, terminal) -
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -42,6 +43,8 @@ Two organisations:      securefed init NAME at each, exchange certificates, edit
                         securefed check NAME/party.toml, then securefed party NAME/party.toml at each.
 Exit codes:             0 good, 1 the run failed or was stopped, 2 a setting, file or option is wrong."""
 
+LEAST_ADDRESS_SPACE = 2000
+"""MiB. With less, libraries below Python abort a party without a word, wherever they are just then."""
 OUT_OF_MEMORY = "this process ran out of memory (machine, container or ulimit -v); give it more"
 USER_ERRORS = (SettingError, DataError, MissingExtra)
 """What somebody got wrong, as opposed to what went wrong."""
@@ -90,9 +93,13 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the result is the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    named = [word for word in given if word in COMMANDS][:1]
-    args = build_parser(named).parse_args(given)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    named = [word for word in words if word in COMMANDS][:1]
+    if named and named[0] in ("party", "predict") and (line := _too_little_address_space()):
+        with Terminal() as terminal:
+            terminal.error(f"securefed {named[0]}: {line}")
+        return 2
+    args = build_parser(named).parse_args(words)
     if args.version:
         from securefed.versions import versions
 
@@ -108,6 +115,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _guarded(args, terminal)
 
 
+def _too_little_address_space() -> str | None:
+    """Return why the network cannot be used under this process's limit; before it is even imported."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most == resource.RLIM_INFINITY or most >= LEAST_ADDRESS_SPACE << 20:
+        return None
+    return (
+        f"memory: the limit of this process (ulimit -v, RLIMIT_AS) is {most >> 20:,} MiB of address space, "
+        f"at least {LEAST_ADDRESS_SPACE:,} MiB are needed; raise it"
+    )
+
+
 def _guarded(args: argparse.Namespace, terminal: Terminal) -> int:
     try:
         return int(args.run(args, terminal))
@@ -120,12 +138,19 @@ def _guarded(args: argparse.Namespace, terminal: Terminal) -> int:
     except OSError as error:
         terminal.error(f"securefed {args.command}: {one_line(error)}")
         return 1
-    except MemoryError:
+    except (MemoryError, ImportError) as error:
+        if isinstance(error, ImportError) and not _short_of_memory(error):
+            raise
         terminal.error(f"securefed {args.command}: {OUT_OF_MEMORY}")
         return 1
     except KeyboardInterrupt:
         terminal.error(f"securefed {args.command}: stopped")
         return 1
+
+
+def _short_of_memory(error: ImportError) -> bool:
+    """Whether a library could not be loaded for want of memory; the dynamic linker has these words for it."""
+    return any(words in str(error) for words in ("failed to map segment", "annot allocate memory"))
 
 
 def is_user_error(error: SecurefedError) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from securefed.cli import passphrase as phrases
 from securefed.cli.entry import Stopped
@@ -16,13 +18,15 @@ from securefed.data.rows import read_rows
 from securefed.engine import started_engine
 from securefed.errors import SettingError
 from securefed.files import check_writable, only_process, write_json
+from securefed.labels.metrics import shown
 from securefed.process.attempts import ALL_KINDS, RELEASE, SIZES, Attempts
 from securefed.process.endpoint import load_keys, may_return, open_endpoint, why_it_ended
 from securefed.process.own_data import row_numbers
 from securefed.process.score_file import score_guard
-from securefed.process.scoring import NewRows, Scored, Scoring, write_scores
+from securefed.process.scoring import NewRows, Scorecard, Scored, Scoring, figures, write_scores
 from securefed.process.shards import Shard, read_shard
-from securefed.report.page import seconds
+from securefed.process.signing import Signatures
+from securefed.report.page import STABILITY, seconds
 from securefed.report.rundir import RunDirectory
 from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport.network import Endpoint, PeerGone
@@ -39,9 +43,11 @@ examples:
   securefed predict bank/party.toml --rows new-clients.csv    at the label party: writes scores.csv
   securefed predict shop/party.toml --rows new-people.csv     at the same time at the other party
   securefed predict notary/party.toml                         at the helper or key-holder, if there is one
+  securefed predict bank/party.toml --rows new-clients.csv --scorecard    with points of a scorecard
 
-A file of new rows has the columns of the training file, without the label. In transfer learning the label
-party's file needs only the id column of the people to score."""
+A file of new rows has the columns of the training file. If the label party's file has the label too, the
+command prints the quality of the scores and a gain table. In transfer learning the label party's file needs
+only the id column of the people to score."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=Path, metavar="FILE", help="the new rows: CSV or Parquet")
     parser.add_argument(
         "--out", type=Path, metavar="CSV", help="where the label party writes; default scores.csv in the run"
+    )
+    parser.add_argument(
+        "--scorecard",
+        nargs="?",
+        const="20,600,50",
+        metavar="DOUBLE,ANCHOR,ODDS",
+        help="also write points: DOUBLE points double the odds, ANCHOR points are odds of ODDS to 1 for the "
+        "first class; default %(const)s",
     )
     phrases.add_argument(parser)
 
@@ -63,6 +77,7 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     elif party.shared.helper is not None:
         shard = read_shard(directory.shard, None, party.shared)
     instance = shard.instance if shard is not None else str(directory.read()[0]["instance"])
+    card = None if args.scorecard is None else Scorecard.of(args.scorecard)
     rows = _new_rows(party, args.rows, shard, terminal)
     # Found now and not when the scores are there: they would be lost, and all would have to do it again.
     if party.is_label_party:
@@ -96,7 +111,18 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
             raise Stopped(f"{word}; nothing was lost: run the same command again") from None
         finally:
             keys.keep_count(now=True)
-    _report(args, party, directory, shard, rows, scored, terminal)
+    facts = _facts(party, rows, scored)
+    if scored.scores is not None and shard is not None and rows is not None:
+        out = args.out or directory.folder / "scores.csv"
+        write_scores(out, rows, scored, shard, card)
+        facts |= {"scores": str(out), **figures(party.own.name, rows, scored, shard, card)}
+    scored.transcript.close()
+    signatures = Signatures(keys, scored.transcript, instance)
+    write_json(directory.prediction_signatures, signatures.to_file({}))
+    for line in _lines(facts, party.shared.label_party):
+        terminal.result(line)
+    if args.json:
+        write_json(args.json, facts)
     return 0
 
 
@@ -123,7 +149,10 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal
         if party.data.offset is None:
             raise SettingError("offset: none named in [data], and the model was trained with one")
         offset = row_numbers(rows, party.data.offset, "offset")
-    return NewRows(ids, rows.count, features, party.data.peer_ids, offset)
+    label = party.data.label
+    labels = rows.column(label, "label") if label is not None and label in rows.fields else None
+    name = party.data.id or "id"
+    return NewRows(ids, rows.count, features, party.data.peer_ids, offset, name, labels)
 
 
 def _meet(
@@ -155,16 +184,9 @@ def _meet(
                 return scored
 
 
-def _report(
-    args: argparse.Namespace,
-    party: PartyFile,
-    directory: RunDirectory,
-    shard: Shard | None,
-    rows: NewRows | None,
-    scored: Scored,
-    terminal: Terminal,
-) -> None:
-    facts = {
+def _facts(party: PartyFile, rows: NewRows | None, scored: Scored) -> dict[str, Any]:
+    """Return what every party's JSON says."""
+    return {
         "party": party.own.name,
         "run": party.shared.name,
         "rows": len(scored.rows),
@@ -174,18 +196,31 @@ def _report(
         "alignment_seconds": scored.alignment.total,
         "scores": None,
     }
-    if scored.scores is not None and shard is not None and rows is not None:
-        out = args.out or directory.folder / "scores.csv"
-        count = write_scores(out, rows.ids, scored, shard)
-        facts["scores"] = str(out)
-        terminal.result(f"scores      {out}: {count:,} of {rows.count:,} rows were in common")
-    elif rows is not None:
-        terminal.result(
-            f"scored      {len(scored.rows):,} of {rows.count:,} rows, for {party.shared.label_party}"
+
+
+def _lines(facts: dict[str, Any], label_party: str) -> Iterator[str]:
+    """Yield what a person wants to know first."""
+    if facts["scores"] is not None:
+        yield f"scores      {facts['scores']}: {facts['rows']:,} of {facts['given']:,} rows were in common"
+    elif facts["given"]:
+        yield f"scored      {facts['rows']:,} of {facts['given']:,} rows, for {label_party}"
+    if quality := facts.get("quality"):
+        more = "".join(f", {name} {value:.3g}" for name, value in quality["more"].items())
+        value = shown(quality["value"], quality["interval"])
+        yield f"quality     {quality['metric']} {value} on {quality['rows']:,} rows with labels{more}"
+    for place, group in enumerate(facts.get("gain") or ()):
+        head = "gain" if place == 0 else ""
+        yield (
+            f"{head:<11} {group['people']:>8,} people with the highest scores: {group['found']:>4.0%} of the "
+            f"second class, lift {group['lift']:.2f}"
         )
-    terminal.result(
-        f"time        {seconds(scored.path.computation)} computation + "
-        f"{seconds(scored.path.communication)} communication"
-    )
-    if args.json:
-        write_json(args.json, facts)
+    if (index := facts.get("psi")) is not None:
+        words = next(words for limit, words in STABILITY if index < limit)
+        yield f"stability   PSI {index:.2f}: {words}"
+    if card := facts.get("scorecard"):
+        yield (
+            f"scorecard   points from {card['low']:.0f} to {card['high']:.0f}, mean {card['mean']:.0f}; "
+            f"{card['anchor']:g} points are odds of {card['odds']:g} to 1, {card['double']:g} double them"
+        )
+    computation, communication = facts["computation_seconds"], facts["communication_seconds"]
+    yield f"time        {seconds(computation)} computation + {seconds(communication)} communication"

@@ -25,6 +25,7 @@ from secrets import randbits, token_hex
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from securefed.assembly import Trained, assembly_of
 from securefed.crypto import Mapper
@@ -60,6 +61,7 @@ LITTLE = 0.05
 """A smaller part of the own people in common is told, with what may be said of the ids."""
 
 T = TypeVar("T")
+Array = NDArray[np.float64]
 
 
 class _AllRefuse(Exception):
@@ -448,15 +450,15 @@ class DataSession(Session):
         if measured is None or not measured.quality.scores or labels is None or settings is None:
             return
         scores = measured.quality.scores.pop()
-        self._save_preparation(labels.learn(measured.quality, scores, measured.own, settings.threshold))
+        self._save_preparation(labels.learn(measured.quality, scores, measured.own, settings.threshold), scores)
 
-    def _save_preparation(self, holdout: Holdout | None) -> None:
+    def _save_preparation(self, holdout: Holdout | None, scores: Array | None = None) -> None:
         """How columns and labels were prepared; a measurement that is there already stays."""
         if holdout is None and self.directory.preparation.exists():
             return
         arrays = self._preparation.to_arrays()
         if self._data.labels is not None:
-            arrays |= label_arrays(self._data.labels, holdout)
+            arrays |= label_arrays(self._data.labels, holdout, scores)
         write_arrays(self.directory.preparation, arrays)
 
     def _holdout(self) -> dict[str, Any] | None:

@@ -7,6 +7,9 @@
 A model of a run that revealed nothing is scored on its shares, under the keys that lie in its parts; a helper
 takes part with its own. Other models are scored under the parties' encryption keys. Compared when they meet:
 the settings of the training, and the instance that made the model.
+
+Each party signs its transcript of the prediction. The label party's holds the hash of the file of scores, so
+that `securefed verify` finds a changed score. It also has the figures of a prediction (`figures`).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,9 @@ from securefed.data.ids import ID_SHAPES, id_hint, id_shape, normalise_ids
 from securefed.errors import DataError, SettingError
 from securefed.files import write_atomically
 from securefed.labels.label_model import LabelModel
+from securefed.labels.metrics import main_metric, measure
+from securefed.labels.quality import curves, stability
+from securefed.labels.scorecard import points
 from securefed.process.alignment import NothingInCommon, align, hear_count
 from securefed.process.shards import Shard, prediction_agreement
 from securefed.process.transcripts import start_transcript
@@ -35,11 +42,11 @@ from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.scorers import TransferScorer
 from securefed.report.rundir import RunDirectory
 from securefed.settings.run import RunSettings
-from securefed.transport import Link
+from securefed.transport import Link, Transcript
 from securefed.transport import Path as ClockPath
 from securefed.transport.network import Malformed, NetworkLink
 
-__all__ = ["NewRows", "Scored", "Scoring", "write_scores"]
+__all__ = ["NewRows", "Scorecard", "Scored", "Scoring", "figures", "write_scores"]
 
 Array = NDArray[np.float64]
 KEY_ID_BYTES = 16
@@ -56,6 +63,10 @@ class NewRows:
     """How many ids a peer may put in."""
     offset: Array | None = None
     """Of the label party, where the model has one."""
+    id_name: str = "id"
+    """Of the column with the ids."""
+    labels: NDArray[Any] | None = None
+    """Where the label party's file has them; None or NaN where a label is not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +78,8 @@ class Scored:
     scores: Array | None
     path: ClockPath
     alignment: ClockPath
+    transcript: Transcript
+    """Still open: the hash of the scores is its last entry."""
 
 
 class Scoring:
@@ -105,20 +118,20 @@ class Scoring:
         if self._holder is not None:
             self._holder.memory.keep(self._directory.openings)
         link.transcript = start_transcript(
-            self._directory.folder / f"prediction-alignment-{self._name}.jsonl", self._name, link.run
+            self._directory.folder / f"aligned-prediction-{self._name}.jsonl", self._name, link.run
         )
         try:
             rows = await self._align(link)
         except NothingInCommon as nothing:
             self.refused = DataError(f"{nothing}: {id_hint(self._shapes(link), self._shared.id_form)}")
-            return Scored(np.zeros(0, dtype=np.intp), None, link.path, link.paused)
+            nobody = np.zeros(0, dtype=np.intp)
+            return Scored(nobody, None, link.path, link.paused, link.transcript)
         finally:
             link.transcript.close()
         link.transcript = start_transcript(self._directory.prediction, self._name, link.run)
         aligned = link.paused
         scores = await self._score(link, rows)
-        link.transcript.close()
-        return Scored(rows, scores, link.path, aligned)
+        return Scored(rows, scores, link.path, aligned, link.transcript)
 
     def _shapes(self, link: Link) -> dict[str, str]:
         """What each party said of its ids, where it is one of the words that may be said."""
@@ -219,26 +232,109 @@ class Scoring:
         return assembly.scored(self._shard.part, features, untransformed, last=last)
 
 
-def write_scores(path: Path, ids: Sequence[object] | None, scored: Scored, shard: Shard) -> int:
-    """The label party's CSV: one line a common row, in the order of its own file. How many."""
-    if scored.scores is None:
-        raise DataError("scores: only the label party has them")
+@dataclass(frozen=True)
+class Scorecard:
+    """How probabilities become points: `double` points double the odds of the first class."""
+
+    double: float = 20.0
+    anchor: float = 600.0
+    odds: float = 50.0
+    """`anchor` points are odds of `odds` to 1 for the first class."""
+
+    @classmethod
+    def of(cls, text: str) -> Scorecard:
+        """From DOUBLE,ANCHOR,ODDS."""
+        try:
+            double, anchor, odds = map(float, text.split(","))
+        except ValueError:
+            double = anchor = odds = float("nan")
+        if not (0 < double < np.inf and np.isfinite(anchor) and 0 < odds < np.inf):
+            raise SettingError(f"scorecard: {text!r} given, three numbers are allowed, such as 20,600,50")
+        return cls(double, anchor, odds)
+
+    def points(self, probabilities: Array) -> Array:
+        return points(probabilities, double=self.double, anchor=self.anchor, odds=self.odds)
+
+
+def write_scores(
+    path: Path, rows: NewRows, scored: Scored, shard: Shard, card: Scorecard | None = None
+) -> None:
+    """Write the label party's CSV, one line for each common row in the order of its own file, and its hash
+    into the transcript.
+    """
+    labels, scores = _label_side(scored, shard)
+    columns: dict[str, list[object]] = _spread("score", labels.numbers(scores), labels)
+    if labels.has_probabilities:
+        columns |= _spread("probability", labels.probabilities(scores), labels)
+    if labels.classes is not None:
+        columns["predicted"] = [_plain(each) for each in labels.answers(scores, "half").tolist()]
+    if card is not None:
+        columns["points"] = [f"{number:.1f}" for number in card.points(_likely(labels, scores))]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    labels = shard.labels
-    if labels is None:
-        raise DataError("scores: the label party's preparation does not say what its labels were")
-    columns: dict[str, list[object]] = _spread("score", labels.numbers(scored.scores), labels)
-    if labels.calibration is not None or labels.loss.name == "logistic":
-        columns |= _spread("probability", labels.probabilities(scored.scores), labels)
-    if labels.classes is not None:
-        columns["predicted"] = [_plain(each) for each in labels.answers(scored.scores, "half").tolist()]
-    writer.writerow(["id" if ids is not None else "row", *columns])
+    writer.writerow([rows.id_name if rows.ids is not None else "row", *columns])
     for place in np.argsort(scored.rows):
         row = int(scored.rows[place])
-        writer.writerow([ids[row] if ids is not None else row, *(each[place] for each in columns.values())])
-    write_atomically(path, text.getvalue().encode())
-    return len(scored.rows)
+        name = row if rows.ids is None else rows.ids[row]
+        writer.writerow([name, *(each[place] for each in columns.values())])
+    blob = text.getvalue().encode()
+    write_atomically(path, blob)
+    digest = sha256(blob).hexdigest()
+    scored.transcript.note("scored", "scores", "", 0, 0, "prediction", file=path.name, digest=digest)
+
+
+def _label_side(scored: Scored, shard: Shard) -> tuple[LabelModel, Array]:
+    if scored.scores is None:
+        raise DataError("scores: only the label party has them")
+    if shard.labels is None:
+        raise DataError("scores: the label party's preparation does not say what its labels were")
+    return shard.labels, scored.scores
+
+
+def _likely(labels: LabelModel, scores: Array) -> Array:
+    if labels.classes is None or len(labels.classes) != 2 or not labels.has_probabilities:
+        raise SettingError("scorecard: a model of two classes with probabilities is needed")
+    return labels.probabilities(scores)
+
+
+def figures(
+    party: str, rows: NewRows, scored: Scored, shard: Shard, card: Scorecard | None = None
+) -> dict[str, Any]:
+    """Return what the label party's scores say of these people, ready for JSON.
+
+    quality     every metric that fits, where the file has labels; the main one with its 95% interval
+    gain        the gain table of two classes, where the file has labels
+    psi         population stability index: these people beside the held-out people of the training
+    scorecard   the scale, and the lowest, mean and highest points
+    """
+    labels, scores = _label_side(scored, shard)
+    found: dict[str, Any] = {"quality": None, "gain": None, "psi": None, "scorecard": None}
+    if shard.training_scores is not None:
+        found["psi"] = stability(shard.training_scores, scores)
+    if card is not None:
+        each = card.points(_likely(labels, scores))
+        scale = {"double": card.double, "anchor": card.anchor, "odds": card.odds}
+        found["scorecard"] = {**scale, "low": each.min(), "mean": each.mean(), "high": each.max()}
+    truth = None if rows.labels is None else rows.labels[scored.rows]
+    known = np.zeros(0, dtype=np.intp) if truth is None else np.flatnonzero([_known(each) for each in truth])
+    if truth is None or not len(known):
+        return found
+    offset = None if rows.offset is None else rows.offset[scored.rows][known]
+    answers = labels.beside(truth[known], scores[known], party, offset, "half")
+    metric, more = main_metric(answers), measure(answers)
+    found["quality"] = {
+        "metric": metric.name,
+        "value": more.pop(metric.name),
+        "interval": list(metric.between(answers)),
+        "rows": len(known),
+        "more": more,
+    }
+    found["gain"] = curves(answers).get("gain")
+    return found
+
+
+def _known(label: object) -> bool:
+    return label not in (None, "") and label == label
 
 
 def _spread(name: str, numbers: Array, labels: LabelModel) -> dict[str, list[object]]:

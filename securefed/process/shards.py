@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+TRAINING_SCORES = "training_scores"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,8 @@ class Shard:
     """At a party with data."""
     labels: LabelModel | None = None
     """At the label party."""
+    training_scores: Array | None = None
+    """At the label party: percentiles of the scores of held-out people, to compare new people with."""
     score_bits: float | None = None
     """What the party's columns held when it trained (securefed.data.columns), for its score ledger."""
 
@@ -93,30 +96,35 @@ def read_shard(path: Path, preparation: Path | None, shared: RunSettings) -> Sha
         raise DataError(
             f"{path}: a model of {', '.join(parties)}, this run is of {', '.join(shared.parties)}"
         )
-    if shared.blind and not isinstance(public.get("blind"), dict):
-        raise DataError(f"{path}: made by an earlier version of securefed; train again")
-    labels, columns = None, None
+    labels, columns, scores = None, None, None
     if preparation is not None:
         beside = read_arrays(preparation, "preparation")
         labels, _ = take_labels(beside, shared)
+        if TRAINING_SCORES in beside:
+            scores = np.asarray(beside.pop(TRAINING_SCORES), dtype=np.float64)
         columns = FittedColumns.from_arrays(beside)
     bits = float(arrays.pop("score_bits", np.array(np.nan)))
     try:
         part = assembly_of(shared.settings).load(public, arrays)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    return Shard(public, part, columns, labels, None if np.isnan(bits) else bits)
+    return Shard(public, part, columns, labels, scores, None if np.isnan(bits) else bits)
 
 
-def label_arrays(labels: LabelModel, holdout: Holdout | None) -> dict[str, NDArray[np.generic]]:
-    """What the label party knows of its labels, and how good the model was."""
+def label_arrays(
+    labels: LabelModel, holdout: Holdout | None, scores: Array | None = None
+) -> dict[str, NDArray[np.generic]]:
+    """What the label party knows of its labels, how good the model was, and how held-out people scored."""
     classes = None if labels.classes is None else labels.classes.tolist()
     told = None if holdout is None else holdout.to_dict()
-    return {
+    arrays: dict[str, NDArray[np.generic]] = {
         "classes": np.array(json.dumps(classes)),
         "holdout": np.array(json.dumps(told)),
         **labels.to_arrays(),
     }
+    if scores is not None and scores.ndim == 1 and labels.wishes.family is None:
+        arrays[TRAINING_SCORES] = np.quantile(scores, np.linspace(0.0, 1.0, 101))
+    return arrays
 
 
 def take_labels(

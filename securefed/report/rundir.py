@@ -6,6 +6,7 @@
     transcript-<party>.jsonl  everything this party sent, received and opened (securefed.transport.transcript)
     signatures-<party>.json   the party's signature of that, and countersignatures (securefed.audit.verify)
     alignment-<party>.jsonl   the same for the set intersection before the training
+    prediction-<party>.jsonl  the same for the last prediction; prediction-signatures-<party>.json signs it
     shard-<party>.npz         this party's part of the model
     preparation-<party>.npz   how its columns were encoded and scaled
     openings-<party>.log      what this party's key has opened in this run (securefed.crypto.memory)
@@ -39,6 +40,7 @@ class RunDirectory:
         self.signatures = self.folder / f"signatures-{party}.json"
         self.alignment = self.folder / f"alignment-{party}.jsonl"
         self.prediction = self.folder / f"prediction-{party}.jsonl"
+        self.prediction_signatures = self.folder / f"prediction-signatures-{party}.json"
         self.shard = self.folder / f"shard-{party}.npz"
         self.preparation = self.folder / f"preparation-{party}.npz"
         self.checkpoints = self.folder / "checkpoints"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from securefed.cli import main
-from securefed.cli.entry import OUT_OF_MEMORY
+from securefed.cli.entry import LEAST_ADDRESS_SPACE, OUT_OF_MEMORY
 from securefed.cli.terminal import Terminal
 from securefed.data.psi import MAX_IDS
 from securefed.errors import DataError
@@ -138,3 +138,62 @@ def test_a_run_that_fails_says_so_in_its_events(
         assert main(["party", str(path), "--events", str(events)]) == 2
     last = made.events("bank")[-1]
     assert (last["event"], last["exit"]) == ("failed", 2)
+
+
+SHORT = """
+import resource, sys
+from securefed.cli import main, party
+
+load = party.load_data
+
+def limited(*arguments):
+    now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + (60 << 20),) * 2)
+    return load(*arguments)
+
+party.load_data = limited
+sys.exit(main(sys.argv[1:]))
+"""
+LIMITED = """
+import resource, runpy, sys
+limit = int(sys.argv.pop(1)) << 20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+runpy.run_module("securefed", run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", [300, 700, 1100])
+def test_a_party_with_too_little_address_space_ends_in_one_line(fleet: Make, mebibytes: int) -> None:
+    """With so little, libraries below Python would abort the process in silence."""
+    parties = fleet({"shop": 2, "bank": 2}, rounds=2)
+    parties.within["bank"] = [sys.executable, "-c", LIMITED, str(mebibytes)]
+    parties.start("bank")
+    assert parties.finish() == {"bank": 2}
+    (line,) = parties.log("bank").splitlines()
+    assert line.startswith("securefed party: memory: the limit of this process (ulimit -v, RLIMIT_AS) is ")
+    assert line.endswith("MiB are needed; raise it")
+
+
+@pytest.mark.slow
+def test_a_table_that_does_not_fit_into_the_limit_ends_in_one_line(fleet: Make) -> None:
+    """A real limit and a real table: reading and preparing it runs out of memory."""
+    parties = fleet({"shop": 2, "bank": 2}, rounds=2)
+    numbers = ",".join(f"{place}.5" for place in range(40))
+    with (parties.folder / "bank" / "data.csv").open("w") as file:
+        file.write("id," + ",".join(f"c{place}" for place in range(40)) + ",label\n")
+        for row in range(60_000):
+            file.write(f"{row},{row}{numbers},{row % 2}\n")
+    parties.within["bank"] = [sys.executable, "-c", SHORT]
+    parties.start("bank")
+    assert parties.finish() == {"bank": 1}
+    assert parties.log("bank") == f"securefed party: {OUT_OF_MEMORY}\n"
+
+
+@pytest.mark.slow
+def test_two_parties_work_within_the_least_address_space(fleet: Make) -> None:
+    parties = fleet({"shop": 3, "bank": 2}, people={"rows": 400}, rounds=3)
+    for name in parties.everybody:
+        parties.within[name] = [sys.executable, "-c", LIMITED, str(LEAST_ADDRESS_SPACE)]
+    parties.start_all()
+    parties.all_good()

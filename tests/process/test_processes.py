@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 from securefed import FedBCD, GeneralisedLinear, Party
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
+from securefed.audit.verify import verify
 from securefed.cli import main
 from securefed.data.columns import FittedColumns
 from securefed.protocols.own_gradient.ledger import LedgerWarning
@@ -110,6 +112,17 @@ def predicts(made: Fleet, least: float = 0.8) -> None:
     assert set(scores) == made.people.common
     labels = dict(zip(made.people.ids, made.people.labels.tolist(), strict=True))
     assert roc_auc_score([labels[i] for i in scores], [float(r["score"]) for r in scores.values()]) > least
+    together = made.folder / "verified"
+    together.mkdir(exist_ok=True)
+    shutil.copy(folder / "scores.csv", together)
+    for name in made.everybody:
+        for file in (f"prediction-{name}.jsonl", f"prediction-signatures-{name}.json"):
+            shutil.copy(made.run_folder(name) / file, together)
+    assert {verdict for verdict, _, _ in verify(together)} == {"pass"}
+    said = made.log(made.people.label_party)
+    assert " rows with labels" in said and "lift " in said
+    measured = made.result(made.people.label_party)["holdout"] is not None
+    assert ("stability   PSI " in said) == measured
     for row in scores.values():
         assert row["predicted"] == ("1" if float(row["probability"]) > 0.5 else "0")
     in_order = sorted(scores.values(), key=lambda row: float(row["score"]))
@@ -280,7 +293,7 @@ def test_four_parties_and_a_helper_train_blind_and_predict(
     np.savez(made.run_folder("a") / "shard-a.npz", allow_pickle=False, **old)
     file = str(made.folder / "a" / "party.toml")
     assert main(["predict", file, "--rows", str(made.folder / "a" / "data.csv")]) == 2
-    assert "made by an earlier version of securefed; train again" in capsys.readouterr().err
+    assert "written by securefed of an earlier release" in capsys.readouterr().err
 
 
 OLD = {"parties": list(FOUR), "instance": "0" * 16, "estimator": "generalised-linear"}
