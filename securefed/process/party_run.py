@@ -450,7 +450,8 @@ class DataSession(Session):
         if measured is None or not measured.quality.scores or labels is None or settings is None:
             return
         scores = measured.quality.scores.pop()
-        self._save_preparation(labels.learn(measured.quality, scores, measured.own, settings.threshold), scores)
+        holdout = labels.learn(measured.quality, scores, measured.own, settings.threshold)
+        self._save_preparation(holdout, scores)
 
     def _save_preparation(self, holdout: Holdout | None, scores: Array | None = None) -> None:
         """How columns and labels were prepared; a measurement that is there already stays."""
