@@ -12,9 +12,9 @@ from typing import Any
 
 from securefed.assembly import LinearAssembly, TransferAssembly
 from securefed.crypto import DEFAULT_SCHEME, protects
+from securefed.declare import declared
 from securefed.errors import SettingError
 from securefed.settings import LinearSettings, Monitoring, ObjectiveSettings, TransferSettings
-from securefed.settings.declare import declared
 from securefed.settings.objectives import OBJECTIVE_SETTINGS, Labels, Simulation
 from securefed.settings.protection import DEFAULTS, Blind, Plain, Protection, protection_from_words
 

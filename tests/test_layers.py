@@ -24,6 +24,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     ("errors",),
     ("checks", "extras", "files", "pages", "versions"),
+    ("declare",),
     ("crypto",),
     ("transport", "engine"),
     ("models", "data"),

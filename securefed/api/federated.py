@@ -29,6 +29,7 @@ from securefed.api.simulated import Keys
 from securefed.assembly import Assembly, Trained, assembly_of
 from securefed.assembly.base import Model
 from securefed.assembly.build import Measured, PartyData, build, known_rows, label_targets
+from securefed.declare import declared
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import missing_labels
@@ -37,7 +38,6 @@ from securefed.labels.several import ClassModels
 from securefed.protocols.agreement import Agreement, warn_of_trust
 from securefed.protocols.loop import Outcome, PartyContext
 from securefed.protocols.schedules import held_out
-from securefed.settings.declare import declared
 from securefed.settings.objectives import Labels, ObjectiveSettings
 
 __all__ = ["Federated", "all_or_nothing"]

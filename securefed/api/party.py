@@ -115,15 +115,15 @@ class Party:
             )
         try:
             self.policy = Policy(
-                impute,
-                dates or {},
-                missing,
-                rare,
-                unknown,
-                one_hot,
-                decimal,
-                dayfirst,
-                separator,
+                impute=impute,
+                dates=dates or {},
+                missing=missing,
+                rare=rare,
+                unknown=unknown,
+                one_hot=one_hot,
+                decimal=decimal,
+                dayfirst=dayfirst,
+                separator=separator,
             )
         except SettingError as error:
             raise SettingError(f"{name}: {error}") from None

@@ -20,11 +20,11 @@ from securefed.api.simulated import Keys
 from securefed.assembly import assembly_of
 from securefed.assembly.shards import Arrays, read_part, shard_file, write_part
 from securefed.data.columns import FittedColumns
+from securefed.declare import declared
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.several import label_model_of
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.scorers import LinearScorer
-from securefed.settings.declare import declared
 from securefed.settings.protection import Blind, ByGradient, OwnGradient, Protection
 
 __all__ = ["Saved"]

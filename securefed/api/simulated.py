@@ -18,13 +18,13 @@ from securefed.assembly import Assembly
 from securefed.crypto import KeyHolder, generate, key_kind
 from securefed.data.columns import column_bits
 from securefed.data.ids import normalise_ids
+from securefed.declare import declared
 from securefed.engine import Engine, get_engine
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.settings.declare import declared
 from securefed.settings.describe import parameters_text
 from securefed.settings.objectives import Labels, Monitoring, ObjectiveSettings, Simulation
 from securefed.settings.protection import (

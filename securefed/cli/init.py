@@ -9,6 +9,7 @@ from pathlib import Path
 from securefed.cli import passphrase as phrases
 from securefed.cli.terminal import Terminal
 from securefed.crypto import SCHEMES, protects
+from securefed.declare import check_names
 from securefed.errors import SettingError
 from securefed.files import make_folder, write_atomically, write_json
 from securefed.process.keys import (
@@ -21,7 +22,6 @@ from securefed.process.keys import (
     make_he_key,
     make_signing_key,
 )
-from securefed.settings.declare import check_names
 from securefed.settings.describe import party_toml
 from securefed.transport.identity import (
     CERTIFICATE_FILE,

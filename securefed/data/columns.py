@@ -116,7 +116,7 @@ class FittedColumns:
         """Fit on these rows, and return the rows as numbers too. `one_hot`: numbers that are codes."""
         check_choice("transform", transform, TRANSFORMS)
         problems, made_of = Problems(owner), list[Column]()
-        for name in policy.columns:
+        for name in policy.named:
             if name not in table:
                 problems.add(f"{owner}: no column {name!r} (impute or dates); it has {', '.join(table)}")
         for name, values in table.items():

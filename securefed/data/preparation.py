@@ -74,7 +74,7 @@ def prepare(
     """Fit the chosen columns on these rows, and return the rows as numbers too."""
     policy, problems, table = rows.policy, Problems(rows.name), ReadColumns(rows)
     one_hot = policy.one_hot
-    for name in policy.columns:
+    for name in policy.named:
         with problems.gathered():
             rows.require(name, "to be prepared")
             if name not in chosen:

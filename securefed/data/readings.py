@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.checks import check_choice, check_flag, check_integer
+from securefed.checks import check_choice
 from securefed.data.column_types import TYPES, ColumnType, Reading, all_forms, type_of_form
+from securefed.declare import Declared, check_names, choice, flag, integer, optional, setting
 from securefed.errors import DataError, SettingError
 
 __all__ = ["IMPUTES", "POLICY", "UNKNOWNS", "Policy", "ReadColumn", "read_column"]
@@ -34,64 +34,84 @@ NEARLY = 0.8
 IMPUTES = ("refuse", "median", "most-frequent", "indicator")
 UNKNOWNS = ("ignore", "refuse")
 DECIMALS = (".", ",")
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Policy:
+def _impute(name: str, value: Any) -> Any:
+    for column, way in value.items() if isinstance(value, Mapping) else ():
+        check_choice(f"{name} of {column}", way, IMPUTES)
+    return value if isinstance(value, Mapping) else check_choice(name, value, IMPUTES)
+
+
+def _dates(name: str, value: Any) -> Mapping[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{name}: {value!r} given; which column becomes what, as born = 'age'")
+    for column, form in value.items():
+        check_choice(f"{name}: {column}", form, tuple(all_forms()))
+    return value
+
+
+def _separator(name: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) != 1:
+        raise SettingError(f"{name}: {value!r} given, one sign such as ';' is allowed")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Policy(Declared):
     """One party's decisions about its columns, as in `Party(...)` and party.toml."""
 
-    impute: str | Mapping[str, str] | None = None
-    """One way for all gaps, or one for each column. "median" and "most-frequent" are of the training rows;
-    "indicator" adds a column that says where a value was missing. None: gaps are refused, or marked with
-    transform "auto"."""
-    dates: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    """By column: "age" or "parts"."""
-    missing: Sequence[str] = ()
-    """Words that mean "not known", besides the empty field."""
-    rare: int | None = None
-    """Categories with fewer training rows than this are put together."""
-    unknown: str = "ignore"
-    """Categories that training did not have: "ignore" counts and tells them, "refuse" is an error."""
-    one_hot: Sequence[str] | None = None
-    """Columns of numbers that are codes. If given, no other column may hold words."""
-    decimal: str | None = None
-    """The sign before the decimals; the other one may separate thousands. None: recognised, if clear."""
-    dayfirst: bool | None = None
-    """True: 03/01/2024 is in January. None: recognised, if clear."""
-    separator: str | None = None
-    """The sign between the fields of a text file. None: recognised."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.impute, Mapping):
-            for column, way in self.impute.items():
-                check_choice(f"impute of {column}", way, IMPUTES)
-        elif self.impute is not None:
-            check_choice("impute", self.impute, IMPUTES)
-        if not isinstance(self.dates, Mapping):
-            raise SettingError(f"dates: {self.dates!r} given; which column becomes what, as born = 'age'")
-        for column, form in self.dates.items():
-            check_choice(f"dates: {column}", form, tuple(all_forms()))
-        for name in ("missing", "one_hot"):
-            words: Any = getattr(self, name)
-            if words is None and name == "one_hot":
-                continue
-            if isinstance(words, str) or not all(isinstance(each, str) for each in words):
-                what = "words" if name == "missing" else "column names"
-                raise SettingError(f"{name}: {words!r} given, a list of {what} is allowed")
-            object.__setattr__(self, name, tuple(words))
-        if self.rare is not None:
-            check_integer("rare", self.rare, least=1)
-        check_choice("unknown", self.unknown, UNKNOWNS)
-        if self.decimal is not None:
-            check_choice("decimal", self.decimal, DECIMALS)
-        if self.dayfirst is not None:
-            check_flag("dayfirst", self.dayfirst)
-        if self.separator is not None and (not isinstance(self.separator, str) or len(self.separator) != 1):
-            raise SettingError(f"separator: {self.separator!r} given, one sign such as ';' is allowed")
+    one_hot: Sequence[str] | None = setting(
+        None,
+        optional(check_names),
+        "Categories. Left out: every column that holds words.",
+        example=["region"],
+    )
+    impute: str | Mapping[str, str] | None = setting(
+        None,
+        optional(_impute),
+        'Gaps: "median", "most-frequent" or "indicator" (marked too). Left out: refused.',
+        example="indicator",
+    )
+    dates: Mapping[str, str] = setting(
+        None,
+        _dates,
+        'Columns with dates: "age" (years before the newest) or "parts" (year, month, weekday).',
+        example={"born": "age"},
+    )
+    missing: Sequence[str] = setting(
+        (), check_names, "Words that mean that a value is not known.", example=["NA", "unknown"]
+    )
+    rare: int | None = setting(
+        None, optional(integer(least=1)), "Categories of fewer rows are put together.", example=10
+    )
+    decimal: str | None = setting(
+        None,
+        optional(choice(DECIMALS)),
+        "Before the decimals. Left out: recognised where only one reading fits.",
+        example=",",
+    )
+    dayfirst: bool | None = setting(
+        None,
+        optional(flag),
+        "Whether 03/01/2024 is in January. Left out: recognised where only one reading fits.",
+        example=True,
+    )
+    separator: str | None = setting(
+        None,
+        optional(_separator),
+        "Between the fields of a text file. Left out: recognised.",
+        example=";",
+    )
+    unknown: str = setting(
+        "ignore",
+        choice(UNKNOWNS),
+        'Categories that training did not have: "ignore" (counted and told) or "refuse".',
+    )
 
     @property
-    def columns(self) -> list[str]:
+    def named(self) -> list[str]:
         """The columns that are named."""
         named = self.impute if isinstance(self.impute, Mapping) else {}
         return list(dict.fromkeys([*(self.one_hot or ()), *named, *self.dates]))

@@ -1,6 +1,5 @@
-"""Every setting, declared once.
+"""Every setting, declared once (securefed.declare says how).
 
-declare       how a setting is declared, and the checks
 protection    Blind, OwnGradient, Plain
 objectives    the settings of each objective: estimators have all of them, [run] those that parties share
 run, party    [run] and the other tables of party.toml

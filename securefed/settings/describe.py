@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import indent, wrap
 from typing import Any
 
-from securefed.settings.declare import Declared, Setting, declared
+from securefed.declare import Declared, Setting, declared
 from securefed.settings.objectives import OBJECTIVE_SETTINGS
 from securefed.settings.party import DataSettings, OwnSettings
 from securefed.settings.protection import PROTECTIONS, Blind, Protection

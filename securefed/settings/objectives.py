@@ -14,6 +14,21 @@ from typing import Any, ClassVar, Self
 
 from securefed.crypto import SCHEMES, cross_scheme, protects
 from securefed.crypto.blind.interface import CrossScheme
+from securefed.declare import (
+    Declared,
+    accepted,
+    again,
+    anything,
+    choice,
+    declared,
+    flag,
+    instance,
+    integer,
+    number,
+    optional,
+    setting,
+    word_or,
+)
 from securefed.errors import SettingError
 from securefed.labels.base_model import LabelOptions, check_class_weight, check_family
 from securefed.labels.calibration import check_threshold
@@ -30,21 +45,6 @@ from securefed.protocols.schedules import (
     check_holdout,
 )
 from securefed.protocols.steps import SGD, Optimiser, get_optimiser
-from securefed.settings.declare import (
-    Declared,
-    accepted,
-    again,
-    anything,
-    choice,
-    declared,
-    flag,
-    instance,
-    integer,
-    number,
-    optional,
-    setting,
-    word_or,
-)
 from securefed.settings.protection import Blind, OwnGradient, Plain, Protection, check_protection, option
 from securefed.transport import get_network
 

@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from securefed.data.columns import TRANSFORMS
 from securefed.data.psi import check_peer_ids
 from securefed.data.readings import Policy
-from securefed.errors import SecurefedError, SettingError
-from securefed.labels.base_model import LabelOptions
-from securefed.protocols.scoring.score_ledger import MODES
-from securefed.settings.declare import (
+from securefed.declare import (
     Declared,
     anything,
     check_keys,
@@ -38,6 +35,9 @@ from securefed.settings.declare import (
     optional,
     setting,
 )
+from securefed.errors import SecurefedError, SettingError
+from securefed.labels.base_model import LabelOptions
+from securefed.protocols.scoring.score_ledger import MODES
 from securefed.settings.objectives import Labels
 from securefed.settings.run import RunSettings
 from securefed.transport.identity import (
@@ -107,7 +107,7 @@ class OwnSettings(Declared):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class DataSettings(Labels):
+class DataSettings(Labels, Policy):
     """[data]: this party's file, and what is done with it. It never leaves this machine."""
 
     file: str = setting(MISSING, check_text, "A CSV or Parquet file.")
@@ -121,46 +121,9 @@ class DataSettings(Labels):
         None, optional(check_names), "Features. Left out: all but id and label.", example=["age", "income"]
     )
     drop: tuple[str, ...] = setting((), check_names, "Or: all columns but these.", example=["comment"])
-    one_hot: tuple[str, ...] | None = setting(
-        None,
-        optional(check_names),
-        "Categories. Left out: every column that holds words.",
-        example=["region"],
-    )
     standardise: bool = setting(True, flag, "Mean 0 and variance 1 on this party's rows.")
     transform: str = setting(
         "none", choice(TRANSFORMS), '"auto": splines for numbers, rare categories together, gaps marked.'
-    )
-    impute: Any = setting(
-        None,
-        anything,
-        'Gaps: "median", "most-frequent" or "indicator" (marked too). Left out: refused.',
-        example="indicator",
-    )
-    dates: Any = setting(
-        None,
-        lambda name, value: value or {},
-        'Columns with dates: "age" (years before the newest) or "parts" (year, month, weekday).',
-        example={"born": "age"},
-    )
-    missing: tuple[str, ...] = setting(
-        (), check_names, "Words that mean that a value is not known.", example=["NA", "unknown"]
-    )
-    rare: int | None = setting(None, anything, "Categories of fewer rows are put together.", example=10)
-    decimal: str | None = setting(
-        None, anything, "Before the decimals. Left out: recognised where only one reading fits.", example=","
-    )
-    dayfirst: bool | None = setting(
-        None,
-        anything,
-        "Whether 03/01/2024 is in January. Left out: recognised where only one reading fits.",
-        example=True,
-    )
-    separator: str | None = setting(
-        None, anything, "Between the fields of a text file. Left out: recognised.", example=";"
-    )
-    unknown: str = setting(
-        "ignore", anything, 'Categories that training did not have: "ignore" (counted and told) or "refuse".'
     )
     weight: str | None = setting(
         None, optional(check_text), "Label party: a column that says how much a row counts.", example="weight"
@@ -179,7 +142,6 @@ class DataSettings(Labels):
     )
 
     def check(self) -> None:
-        _ = self.policy
         if self.wishes.any and self.label is None:
             raise SettingError(
                 "weight, offset, class_weight, family and base are the label party's, and no label is named"
@@ -197,7 +159,7 @@ class DataSettings(Labels):
     @property
     def policy(self) -> Policy:
         """What was decided about how values are written, gaps, dates and categories."""
-        return Policy(**{each.name: getattr(self, each.name) for each in fields(Policy)})
+        return Policy(**{name: getattr(self, name) for name in declared(Policy)})
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from securefed.checks import check_choice, check_flag
 from securefed.crypto import DEFAULT_SCHEME, SCHEMES, protects
-from securefed.models import ACTIVATIONS
-from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
-from securefed.protocols.scoring.score_ledger import MODES
-from securefed.protocols.steps import get_optimiser
-from securefed.settings.declare import (
+from securefed.declare import (
     Declared,
     accepted,
     again,
@@ -34,6 +30,10 @@ from securefed.settings.declare import (
     optional,
     setting,
 )
+from securefed.models import ACTIVATIONS
+from securefed.protocols.scoring.blur import MOST_PRECISION, PRECISION
+from securefed.protocols.scoring.score_ledger import MODES
+from securefed.protocols.steps import get_optimiser
 from securefed.transport.identity import check_party_name
 
 __all__ = [

@@ -12,10 +12,7 @@ from typing import Any, Self
 from securefed.checks import check_choice
 from securefed.crypto import key_kind
 from securefed.data.ids import ID_FORMS
-from securefed.errors import SettingError
-from securefed.protocols.agreement import get_objective
-from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
-from securefed.settings.declare import (
+from securefed.declare import (
     Declared,
     Setting,
     check_keys,
@@ -26,6 +23,9 @@ from securefed.settings.declare import (
     number,
     setting,
 )
+from securefed.errors import SettingError
+from securefed.protocols.agreement import get_objective
+from securefed.protocols.schedules import FedBCD, FedSGD, InverseSqrt, InverseSqrtParties
 from securefed.settings.objectives import OBJECTIVE_SETTINGS, Monitoring, ObjectiveSettings
 from securefed.settings.protection import (
     DEFAULTS,

@@ -88,14 +88,14 @@ def test_everything_that_is_wrong_is_one_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize("impute", ["median", "most-frequent"])
 def test_what_is_filled_comes_from_the_training_rows_alone(impute: str) -> None:
     trained = {"x": np.array([1.0, 1.0, 2.0, 9.0, np.nan]), "w": np.array(["a", "a", "b", "", "a"])}
-    columns, _ = FittedColumns.fit(trained, standardise=False, policy=Policy(impute))
+    columns, _ = FittedColumns.fit(trained, standardise=False, policy=Policy(impute=impute))
     numbers, unknown = columns.apply({"x": np.array([np.nan, 100.0]), "w": np.array(["", "b"])})
     assert numbers.tolist() == [[1.5 if impute == "median" else 1.0, 1, 0], [100.0, 0, 1]] and not unknown
 
 
 def test_a_gap_that_training_did_not_have_is_filled_and_told_where_gaps_are_marked() -> None:
     columns, _ = FittedColumns.fit(
-        {"x": np.array([1.0, 2.0, 6.0])}, policy=Policy("indicator"), standardise=False
+        {"x": np.array([1.0, 2.0, 6.0])}, policy=Policy(impute="indicator"), standardise=False
     )
     assert columns.apply({"x": np.array([np.nan])})[0].tolist() == [[2.0]]
     assert columns.apply({"x": np.array([np.nan])})[1] == {"x": 1}

@@ -23,6 +23,7 @@ from securefed.crypto import register as register_scheme
 from securefed.crypto.errors import BadKey
 from securefed.crypto.wire import Scheme
 from securefed.data.columns import FittedColumns
+from securefed.declare import number, setting
 from securefed.errors import SettingError
 from securefed.models.local import sigmoid
 from securefed.plan.calibration import calibrate
@@ -40,7 +41,6 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.scoring.scorers import LinearScorer
-from securefed.settings.declare import number, setting
 from securefed.settings.describe import settings_tables
 from securefed.settings.objectives import OBJECTIVE_SETTINGS
 from securefed.settings.run import RunSettings

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from securefed import GeneralisedLinear, TransferLearner
+from securefed.declare import declared
 from securefed.settings import LinearSettings, TransferSettings
-from securefed.settings.declare import declared
 
 SCRIPT = """
 from securefed import GeneralisedLinear, Plain, TransferLearner

@@ -23,6 +23,7 @@ from securefed.api.simulated import parameters
 from securefed.assembly import Assembly, Trained
 from securefed.assembly.base import Model, TrainingRows
 from securefed.crypto import FixedPoint
+from securefed.declare import number, setting
 from securefed.models import LinearModel
 from securefed.protocols.agreement import Agreement, Member, Objective, encoded_bits
 from securefed.protocols.loop import PartyContext
@@ -31,7 +32,6 @@ from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.schedules import as_learning_rate
 from securefed.protocols.scoring.scorers import LinearScorer
 from securefed.settings import ObjectiveSettings, Protection
-from securefed.settings.declare import number, setting
 from securefed.settings.protection import check_protection
 
 Array = NDArray[np.float64]

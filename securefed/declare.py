@@ -80,13 +80,13 @@ def again(cls: type[Any], name: str, **changes: Any) -> Any:
 
 
 def declared(cls: type[Any]) -> dict[str, Setting]:
-    """The settings of a class, by name."""
+    """The settings of a class, by name: its own ones first."""
+    known = [each for each in fields(cls) if "setting" in each.metadata]
     return {
         each.name: Setting(
             name=each.name, kind=str(each.type), default=each.default, **each.metadata["setting"]
         )
-        for each in fields(cls)
-        if "setting" in each.metadata
+        for each in sorted(known, key=lambda each: each.name not in cls.__annotations__)
     }
 
 
