@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.bars import Bar
-from research.assemblies import linear_assembly
 from securefed.assembly import LinearAssembly
 from securefed.assembly.base import HELPER
 from securefed.crypto import cross_scheme, shares
@@ -26,6 +25,7 @@ from securefed.protocols.blind.precision import VALUE_BITS
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import Algorithm, Automatic, FedBCD, FedSGD
+from securefed.settings import Blind, LinearSettings
 from securefed.transport import get_network, run_local
 
 __all__ = ["Case", "Distance", "bars", "cases", "measured"]
@@ -86,9 +86,10 @@ def cases(*, quick: bool) -> Iterator[Case]:
 
 def measured(case: Case, seed: int) -> Distance:
     columns, targets = table(case, seed)
-    assembly = linear_assembly(
-        scheme=case.scheme, algorithm=SCHEDULES[case.schedule], rounds=case.rounds, l2=0.01
+    settings = LinearSettings(
+        protection=Blind(scheme=case.scheme), algorithm=SCHEDULES[case.schedule], rounds=case.rounds, l2=0.01
     )
+    assembly = LinearAssembly(settings)
     began = time.process_time()
     found = opened(case, columns, targets, assembly)
     spent = time.process_time() - began

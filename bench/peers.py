@@ -27,7 +27,6 @@ from bench.bars import Bar
 from bench.peers_real import compare_real, fate
 from bench.rivals import Fate, Phe, fate_obstacle
 from bench.timing import Task, take_turns
-from research.assemblies import estimator
 from securefed import FedBCD, GeneralisedLinear, OwnGradient, Party, RunResult, Simulation, TransferLearner
 from securefed.crypto import generate
 from securefed.protocols.own_gradient.ledger import LedgerWarning
@@ -138,16 +137,12 @@ def transfer_round(scheme: str, rows: int, width: int, steps: int, seed: int) ->
     labels = np.where(rng.random(rows) < 0.5, -1, 1)
     a = Party("a", rng.normal(size=(rows, 18)), labels=labels)
     b = Party("b", rng.normal(size=(rows, 15)))
-    learner: TransferLearner = estimator(
-        TransferLearner,
+    learner = TransferLearner(
         width,
-        FedBCD(local_steps=steps),
-        scheme,
-        reveal="own-gradient",
+        algorithm=FedBCD(local_steps=steps),
+        protection=OwnGradient(scheme=scheme, key_bits=2048, allow_determined=True),
         rounds=1,
-        key_bits=2048,
-        allow_determined=True,
-        engine="serial",
+        simulation=Simulation(engine="serial"),
         seed=seed,
     )
     with warnings.catch_warnings():

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from research.assemblies import linear_assembly
 from research.attacks.views import Tape, View, Watched
+from securefed.assembly import LinearAssembly
 from securefed.crypto import KeyHolder, generate
 from securefed.crypto.blind.interface import CrossScheme
 from securefed.models import HiddenLayer, LinearModel
@@ -31,6 +31,7 @@ from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedBCD, FedSGD, Stopping
 from securefed.protocols.steps import SGD, Adam
+from securefed.settings import LinearSettings
 from securefed.transport import LocalRun, Program, get_network, run_local
 
 __all__ = [
@@ -157,7 +158,7 @@ def blind_scene(
     """
     joined, labels = generated(rows, sum(columns), seed)
     features = {"p0": joined[:, : columns[0]], "p1": joined[:, columns[0] :]}
-    assembly = linear_assembly(scheme="ckks", rounds=rounds, algorithm=FedBCD(5), seed=seed)
+    assembly = LinearAssembly(LinearSettings(rounds=rounds, algorithm=FedBCD(5), seed=seed))
     members = tuple(Member(name, block.shape[1], True) for name, block in features.items())
     agreement = assembly.agreement(members, rows)
     views = {name: View(name) for name in features}

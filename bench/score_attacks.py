@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.attack_variants import BLIND, CKKS, PAILLIER, PLAIN
-from research.assemblies import estimator
 from research.attacks.columns import columns_from_scores, in_units_of_noise
 from research.attacks.scores import Score, proportion
-from securefed import GeneralisedLinear, OwnGradient, Party, Simulation
+from securefed import GeneralisedLinear, OwnGradient, Party, Plain, Simulation
 from securefed.models import LocalModel
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.own_gradient.ledger import LedgerWarning
@@ -72,9 +71,9 @@ def _until_refused(score: Callable[[int], Array]) -> tuple[list[Array], str]:
 
 def score_attacks(seed: int) -> Iterator[Score]:
     data = Levels(seed)
-    common: dict[str, Any] = {"batch_size": 24, "engine": "serial", "holdout": 0}
-    plain = estimator(
-        GeneralisedLinear, scheme="plain", rounds=3, reveal="own-gradient", allow_determined=True, **common
+    common: dict[str, Any] = {"holdout": 0, "simulation": Simulation(engine="serial")}
+    plain = GeneralisedLinear(
+        protection=Plain(batch_size=24, allow_determined=True), rounds=3, refit=False, **common
     )
     trained = []
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,6 @@ from bench.attack_variants import (
 )
 from bench.linear_attacks import unmasked
 from bench.scenes import Keys, TransferScene, generated, transfer_scene
-from research.assemblies import transfer_assembly
 from research.attacks.blind import columns_from_cross, numbers_of
 from research.attacks.clear import CLEAR
 from research.attacks.linear import direction_scores, norm_scores
@@ -45,6 +44,7 @@ from securefed.protocols.blind.precision import PRODUCT_BITS
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.schedules import FedBCD
+from securefed.settings import TransferSettings
 from securefed.transport import Message, get_network, run_local
 from tests.audit.fate_style import PerSample
 
@@ -199,7 +199,7 @@ class _Pass:
 
 def _blind_pass(rows: int, rounds: int, variant: str, seed: int) -> _Pass:
     joined, labels = generated(rows + 20, 30, seed)
-    assembly = transfer_assembly(algorithm=FedBCD(2), rounds=rounds)
+    assembly = TransferAssembly(TransferSettings(algorithm=FedBCD(2), rounds=rounds))
     members = (Member("B", 16, True), Member("A", 16, True))
     agreement = assembly.agreement(members, rows, 1)
     shared, labelled = np.arange(rows), np.ones(rows, dtype=bool)

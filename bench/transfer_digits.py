@@ -19,10 +19,11 @@ from sklearn.metrics import roc_auc_score
 from bench.arguments import seed_list
 from bench.blind_transfer import features_of
 from bench.simulate import signs_of
-from research.assemblies import transfer_assembly
 from research.transfer_plain import PlainTransfer
+from securefed.assembly import TransferAssembly
 from securefed.protocols.agreement import Member
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones
+from securefed.settings import TransferSettings
 
 __all__ = ["main", "reached"]
 
@@ -35,7 +36,7 @@ def reached(a: Array, b: Array, odd: NDArray[np.int64], seed: int) -> float:
     known, others = people[:LABELLED], people[LABELLED:]
     features_a, _ = features_of("A", a[known])
     features_b, _ = features_of("B", b[np.concatenate([known[:SHARED], others])])
-    assembly = transfer_assembly(scheme="ckks", seed=seed)
+    assembly = TransferAssembly(TransferSettings(seed=seed))
     members = (
         Member("B", features_b.shape[1] + 1, True),
         Member("A", features_a.shape[1] + 1, True),

@@ -21,12 +21,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from research.assemblies import transfer_assembly
 from research.transfer_plain import PlainTransfer
 from securefed import Party, TransferLearner
+from securefed.assembly import TransferAssembly
 from securefed.labels.several import ClassModels
 from securefed.protocols.agreement import Member
 from securefed.protocols.blind.transfer_algebra import TransferRows, with_ones, with_waves
+from securefed.settings import TransferSettings
 
 __all__ = ["Halves", "digits_by_halves"]
 
@@ -51,7 +52,7 @@ class Halves:
 
     def emulated(self, rounds: int | None = None) -> float:
         """The accuracy that a blind run with default settings has on B's other people."""
-        made = transfer_assembly(scheme="ckks", rounds=rounds)
+        made = TransferAssembly(TransferSettings(rounds=rounds))
         a, b = _features(self.left[A]), _features(self.right[600:], B.stop - B.start)
         side, signs = ClassModels.with_gaps(self.labels[A], "A", made.settings.loss_function)
         count, known = SHARED.stop - SHARED.start, np.ones(SHARED.stop - SHARED.start, dtype=np.bool_)

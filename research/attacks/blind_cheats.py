@@ -15,8 +15,8 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from research.assemblies import linear_assembly
 from research.attacks.clear import CLEAR
+from securefed.assembly import LinearAssembly
 from securefed.assembly.base import HELPER
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme
@@ -30,6 +30,7 @@ from securefed.protocols.blind.scoring import SEAL_STEP
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
 from securefed.protocols.scoring.blur import PRECISION, ScoreGuard
+from securefed.settings import Blind, LinearSettings, Monitoring
 from securefed.transport import LocalRun, get_network, run_local
 
 __all__ = [
@@ -137,14 +138,24 @@ def score_run(
     scored: list[Array] | None = None,
     own_rows: Callable[[int], Array] | None = None,
     know: bool = False,
-    **settings: Any,
+    rounds: int = 3,
+    evaluate_every: int = 1,
+    target: float | None = None,
+    release: bool | str = False,
+    **more: Any,
 ) -> Scored:
     """Blind training with evaluations on the training rows.
 
     `own_rows`: (number of a scoring) -> what a label party asks with in place of its own rows. `know`: the
     guards are told who the rows are about, as a run does.
     """
-    assembly = linear_assembly(scheme="ckks", **{"rounds": 3, "evaluate_every": 1, **settings})
+    settings = LinearSettings(
+        rounds=rounds,
+        protection=Blind(release=release),
+        monitoring=Monitoring(evaluate_every=evaluate_every, target=target),
+        **more,
+    )
+    assembly = LinearAssembly(settings)
     names = [f"p{k}" for k in range(len(columns) - 1)] + ["L"]
     members = tuple(Member(name, own.shape[1], True) for name, own in zip(names, columns, strict=True))
     agreement = assembly.agreement(members, len(labels), labels.shape[1])
