@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from bench import machine
 from bench.chaos_endings import expiry, middlebox, renewal
 from bench.chaos_faults import STUCK_SECONDS, Outcome, Torment
+from bench.chaos_mutations import run_mutations
 from bench.chaos_parties import Fleet, Scene, distance
 from securefed.errors import SettingError
 
@@ -152,6 +153,7 @@ def _bar(name: str, value: float, bar: float, better: str, note: str) -> dict[st
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--faults", type=int, help="so many over all runs; default 1000, --quick 30")
+    parser.add_argument("--mutations", type=int, help="instead: so many mutated messages, frames and files")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after so many")
     parser.add_argument("--scene", action="append", metavar="NAME", help="only this one; may be repeated")
 
@@ -205,6 +207,8 @@ class Stage:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.mutations:
+        return _mutate(args)
     facts = machine.describe(("grpcio",))
     names, outcomes = chosen(args), list[Outcome]()
     asked = args.faults or (30 if args.quick else 1000)
@@ -226,6 +230,23 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(bar["met"] for bar in rows) else 1
 
 
+def _mutate(args: argparse.Namespace) -> int:
+    facts = machine.describe(("grpcio",))
+    with tempfile.TemporaryDirectory(prefix="securefed-mutations-") as folder:
+        report = run_mutations(args.mutations, args.seed, Path(folder))
+    for line in report.failures:
+        print(f"FAILED {line}")
+    rows = report.bars(args.mutations)
+    print("mutations: " + ", ".join(f"{count} {layer}" for layer, count in sorted(report.mutations.items())))
+    print("exit codes: " + ", ".join(f"{count} x {code}" for code, count in sorted(report.exits.items())))
+    _print_bars(rows)
+    if args.json is not None:
+        args.json.write_text(
+            json.dumps({"machine": facts, "rows": [asdict(report)], "bars": rows}, indent=2) + "\n"
+        )
+    return 0 if all(bar["met"] for bar in rows) else 1
+
+
 def _line(outcome: Outcome) -> str:
     struck = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.faults.items())) or "no fault"
     text = f"{outcome.scene:<16} seed {outcome.seed:<5} {outcome.verdict:<9} {outcome.seconds:>6.1f} s  "
@@ -240,5 +261,9 @@ def _report(outcomes: Sequence[Outcome], rows: Sequence[dict[str, Any]]) -> None
     verdicts = Counter(outcome.verdict for outcome in outcomes)
     print(f"\n{len(outcomes)} runs: {', '.join(f'{count} {word}' for word, count in verdicts.items())}")
     print("faults: " + (", ".join(f"{count} {kind}" for kind, count in sorted(faults.items())) or "none"))
+    _print_bars(rows)
+
+
+def _print_bars(rows: Sequence[dict[str, Any]]) -> None:
     for bar in rows:
         print(f"{bar['name']:<24}{bar['value']:>8g}  bar {bar['bar']:g}  {'met' if bar['met'] else 'MISSED'}")

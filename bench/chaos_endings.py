@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from bench.chaos_faults import Outcome
+from bench.chaos_faults import Outcome, traceback_of
 from bench.chaos_parties import COMMAND, Fleet
 from bench.fleet import ROOT
 from securefed.errors import SecurefedError
@@ -167,8 +167,8 @@ def _finish(fleet: Fleet, outcome: Outcome) -> None:
             break
         if code != 0:
             outcome.lose(f"{name}: mended, and exit code {code}; {_last(fleet, name)}")
-        if "Traceback" in fleet.log(name):
-            outcome.lose(f"{name}: a traceback")
+        if (text := traceback_of(fleet.log(name))) is not None:
+            outcome.lose(f"{name}: {text}")
     fleet.end()
 
 

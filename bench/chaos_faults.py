@@ -23,7 +23,7 @@ from bench.chaos_parties import Fleet
 from bench.chaos_wires import FAULTS, HOST, disturb
 from bench.fleet import ROOT
 
-__all__ = ["KINDS", "Outcome", "Torment", "control_characters"]
+__all__ = ["KINDS", "Outcome", "Torment", "control_characters", "traceback_of"]
 
 STUCK_SECONDS = 420.0
 """After the last fault. Everything that a party waits for is over before."""
@@ -143,8 +143,8 @@ class Torment:
         for name in fleet.everybody:
             if odd := control_characters(fleet.log(name)):
                 outcome.lose(f"{name}: control characters {odd} in its output")
-            if "Traceback" in fleet.log(name):
-                outcome.lose(f"{name}: a traceback")
+            if (text := traceback_of(fleet.log(name))) is not None:
+                outcome.lose(f"{name}: {text}")
         outcome.faults -= Counter(kind for kind, path in self._traps if path.exists())
         outcome.seconds = round(time.monotonic() - begun, 1)
         outcome.growth_mb = round(max(0.0, self.peak_mb - self._usual_mb), 1)
@@ -413,6 +413,12 @@ class Torment:
             f"{name}: {' / '.join(self.fleet.lines(name)[-3:]) or 'nothing said'}"
             for name in self.fleet.everybody
         )
+
+
+def traceback_of(text: str) -> str | None:
+    """Return the first traceback of a log, or None."""
+    place = text.find("Traceback")
+    return None if place < 0 else text[place : place + 3000]
 
 
 def control_characters(text: str) -> str:

@@ -192,7 +192,7 @@ def close_run(endpoint: Endpoint, session: Session, account: PartyAccount, peers
             heard.update(link.hello)
 
     normal = endpoint.timeouts
-    endpoint.timeouts = replace(normal, join=CLOSING_SECONDS)
+    endpoint.timeouts = replace(normal, join=min(normal.join, CLOSING_SECONDS))
     try:
         endpoint.run(
             listen,
