@@ -30,12 +30,13 @@ from securefed.transport.identity import (
 )
 from securefed.transport.link import Timer
 from securefed.transport.local import Program
+from securefed.transport.message import TransportError
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.core import DELIVER, GREET, POST, TUNNEL, grpc, server_options
 from securefed.transport.network.errors import (
     WeakTransport,
 )
-from securefed.transport.network.host import Host, too_many_threads
+from securefed.transport.network.host import Host, thread_starts, too_many_threads
 from securefed.transport.network.limits import Limits, Timeouts
 from securefed.transport.network.peer_channel import Line, connector
 from securefed.transport.network.rpc_handlers import Reception
@@ -114,13 +115,18 @@ class Endpoint:
         self._register = self._reception.register
         try:
             self._server, inner_port = self._serve()
+            self._inner_port = inner_port
+            try:
+                self._door.open(inner_port, self._host)
+            except TransportError:
+                self._server.stop(None)
+                self._pool.shutdown()
+                raise
         except BaseException:
             self._door.close()
             for tunnel_port in self._ports.values():
                 tunnel_port.close()
             raise
-        self._inner_port = inner_port
-        self._door.open(inner_port, self._host)
         connectors = {
             name: connector(name, peer, identity, self.limits, self._ports.get(name))
             for name, peer in self._peers.items()
@@ -163,6 +169,12 @@ class Endpoint:
                 f"the certificate of {self.name!r} or of a peer cannot be used for TLS; put the files back "
                 f"from a backup, or renew the own one: securefed init {self.name} --renew tls"
             ) from None
+        try:
+            # grpc's server never ends if its own thread cannot start, so another one has to show that it can.
+            self._host.start(lambda: None, "securefed-first").join()
+        except TransportError:
+            self._pool.shutdown()
+            raise
         server.start()
         if _speaks_tls_1_2(port):
             server.stop(None)
@@ -176,18 +188,20 @@ class Endpoint:
         for port in self._ports.values():
             port.close()
         # Answers that are under way get out; no new call is taken.
-        self._server.stop(GRACE).wait()
+        try:
+            self._server.stop(GRACE).wait()
+        except RuntimeError:  # no thread for the grace
+            self._server.stop(None)
         self._pool.shutdown()
         for source in self._sources:
             source.close()
         self._door.close()
         # A stop that came while grpc began a call leaves one that nobody ends, and closing waits for it.
-        closing = [threading.Thread(target=line.close, daemon=True) for line in self._lines.values()]
-        for thread in closing:
-            thread.start()
         end = time.monotonic() + CLOSING
-        for thread in closing:
-            thread.join(max(0.0, end - time.monotonic()))
+        with suppress(TransportError):  # without a thread the end of the process closes them
+            closing = [self._host.start(line.close, "securefed-closing") for line in self._lines.values()]
+            for thread in closing:
+                thread.join(max(0.0, end - time.monotonic()))
 
     def __enter__(self) -> Self:
         return self
@@ -255,7 +269,8 @@ class Endpoint:
                 timer=timer,
                 host=self._host,
             )
-            return driver.run(program)
+            with thread_starts():
+                return driver.run(program)
         finally:
             self._register.end()
 

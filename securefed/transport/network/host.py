@@ -9,7 +9,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from securefed.transport.message import TransportError
 
@@ -34,11 +35,20 @@ class Host:
     def start(self, work: Callable[[], None], name: str) -> threading.Thread:
         """Start a thread. `join` waits for its end."""
         thread = threading.Thread(target=work, name=name, daemon=True)
-        try:
+        with thread_starts():
             thread.start()
-        except RuntimeError:
-            raise too_many_threads() from None
         return thread
+
+
+@contextmanager
+def thread_starts() -> Iterator[None]:
+    """Turn a failure to start a thread, also inside grpc, into the error that says what to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "new thread" not in str(error):
+            raise
+        raise too_many_threads() from None
 
 
 def too_many_threads() -> TransportError:

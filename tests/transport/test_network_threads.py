@@ -1,0 +1,63 @@
+"""A thread that cannot start, anywhere in a party's transport: one line and an end, never a deaf party."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from securefed.transport.message import TransportError
+from securefed.transport.network import Endpoint, Peer
+from tests.transport.network import IDENTITIES, QUICK, Town, place
+from tests.transport.test_network import ring
+
+REMEDY = "cannot start another thread; raise the limit"
+
+
+class Starts:
+    """Counts the starts of threads, and lets chosen ones fail.
+
+    The thread of grpc's own server starts always: `Endpoint` has tried another one just before.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, fails: range = range(0), named: str = "") -> None:
+        self.count = 0
+        plain = threading.Thread.start
+
+        def start(thread: threading.Thread) -> None:
+            if named in thread.name and "(_serve)" not in thread.name:
+                self.count += 1
+                if self.count - 1 in fails:
+                    raise RuntimeError("can't start new thread")
+            plain(thread)
+
+        patch.setattr(threading.Thread, "start", start)
+
+
+def open_and_close() -> None:
+    peers = {"shop": Peer(place(), IDENTITIES["shop"].certificate)}
+    Endpoint(IDENTITIES["bank"], listen="127.0.0.1:0", peers=peers, timeouts=QUICK).close()
+
+
+def test_an_endpoint_opens_or_says_what_to_do_and_always_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        all_starts = Starts(patch)
+        open_and_close()
+    refused = 0
+    for number in range(all_starts.count):
+        with monkeypatch.context() as patch:
+            Starts(patch, fails=range(number, number + 1))
+            try:
+                open_and_close()
+            except TransportError as error:
+                assert REMEDY in str(error)
+                refused += 1
+    assert refused == all_starts.count - 2, "all but the two that close it"
+
+
+def test_a_run_whose_connections_get_no_thread_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """grpc starts a thread for each new channel; "_run" is its name for it."""
+    town = Town("bank", "shop")
+    Starts(monkeypatch, fails=range(1000), named="_run")
+    with pytest.raises(TransportError, match=REMEDY):
+        town.alone("bank", ring(2, 100))
