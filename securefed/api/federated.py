@@ -106,6 +106,8 @@ class Federated(Saved):
             for index, name in enumerate(names)
         }
         agreement = self._agreement(assembly, models, len(labelled), len(division[1]), seen)
+        if agreement.batches.holdout_rows:
+            division = agreement.batches.division
         warn_of_trust(agreement.scheme, agreement.reveal, agreement.objective)
         holders, guards = self._keys(settings, agreement, keys), self._guards(settings, names, listed)
         looked_at = division[1] if len(division[1]) else division[0]
@@ -302,11 +304,10 @@ class Federated(Saved):
         judged = [model._judged for model in self.models_ if model._judged is not None]
         self.result_ = first.result_
         if len(judged) == len(self.models_):
-            columns, _, seen = judged[0][0].own
-            trained = np.column_stack([measured.own[1] for measured, _ in judged])
+            trained = np.column_stack([measured.own.targets for measured, _ in judged])
             targets = np.column_stack([measured.quality.targets for measured, _ in judged])
             scores = np.column_stack([scores for _, scores in judged])
-            quality = self._label_model.compare(targets, scores, (columns, trained, seen))
+            quality = self._label_model.compare(targets, scores, replace(judged[0][0].own, targets=trained))
             self.result_ = replace(first.result_, holdout=quality)
         self.parties_, self._holders, self._key_holder = first.parties_, first._holders, first._key_holder
         self.transforms_, self.score_guards_ = first.transforms_, first.score_guards_

@@ -130,6 +130,7 @@ class Assembly(ABC, Generic[S]):
     ) -> Agreement:
         """Return an agreement with what every objective has, and `more`."""
         settings = self.settings
+        stopping = more.pop("stopping", None) or settings.stopping()
         return Agreement(
             settings.objective,
             settings.scheme,
@@ -137,7 +138,7 @@ class Assembly(ABC, Generic[S]):
             settings.algorithm,
             rate,
             batches,
-            settings.stopping(),
+            stopping,
             holdout=holdout,
             evaluate_every=settings.monitoring.every,
             score_precision=settings.option("score_precision"),

@@ -17,7 +17,7 @@ from securefed.data.storage import take_rows
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel, binary_labels, check_known, missing_labels
-from securefed.labels.quality import HeldOut
+from securefed.labels.quality import HeldOut, OwnRows
 from securefed.labels.several import ClassModels, TargetModels
 from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.loop import EvaluationRows, PartyContext
@@ -55,8 +55,7 @@ class Measured:
     """What the label party measures the model with."""
 
     quality: HeldOut
-    own: tuple[Array, Array, Array]
-    """Its columns and targets of the training rows, and its columns of the held-out ones."""
+    own: OwnRows
 
 
 def known_rows(targets: Array) -> NDArray[np.bool_]:
@@ -156,6 +155,7 @@ def build(
         data.labels.check_measured(
             name, len(measured_rows) if validation is None else len(validation.features)
         )
+    folds = agreement.batches.fold_sizes if agreement.batches.folds > 1 else []
     if everybody:  # before anything is measured: scores are added to what it fits
         trained = kept if again else np.arange(len(train))
         aimed = _aimed(assembly.settings, data, learning, columns, trained, name)
@@ -174,12 +174,14 @@ def build(
             offset = _taken(data.offset, place)
         metric: Callable[[Array], float] | None = None
         if truth is not None and targets is not None and data.labels is not None:
-            metric = quality = data.labels.held_out(truth, seen if everybody else None, offset)
+            margins = data.labels.margins_of(seen, offset, aside if folds else None) if everybody else None
+            metric = quality = data.labels.held_out(truth, margins, offset)
             if agreement.evaluate_every and quality.name == "accuracy":
                 lacking = "are all of one class" if data.labels.outputs == 1 else "lack a class"
                 raise DataError(f"evaluation: the labels of the rows to evaluate on {lacking}")
             if len(measured_rows) or (validation is not None and everybody):
-                own = (take_rows(features, train) if again else columns), targets[train], seen
+                trained_columns = take_rows(features, train) if again else columns
+                own = OwnRows(trained_columns, targets[train], seen, _parts(folds, aside))
                 measured = Measured(quality, own if everybody else _without_columns(aimed, len(seen)))
         context = replace(context, evaluation=EvaluationRows(seen, metric))
     if everybody:
@@ -194,12 +196,17 @@ def _taken(values: Array | None, rows: Places) -> Array | None:
     return None if values is None else values[rows]
 
 
-def _without_columns(targets: Array | None, rows: int) -> tuple[Array, Array, Array]:
+def _parts(sizes: list[int], held: Places) -> list[Places]:
+    """The places of each fold among the training rows."""
+    return np.split(held, np.cumsum(sizes)[:-1]) if sizes else []
+
+
+def _without_columns(targets: Array | None, rows: int) -> OwnRows:
     """What the label party has of people that only the other one knows: how frequent its classes are."""
     if targets is None:
         raise DataError("the label party has no labels")
     known = targets[known_rows(targets)]
-    return np.zeros((len(known), 1)), known, np.zeros((rows, 1))
+    return OwnRows(np.zeros((len(known), 1)), known, np.zeros((rows, 1)))
 
 
 def _aimed(

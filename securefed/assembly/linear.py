@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from securefed.errors import DataError, SettingError
 from securefed.models import HiddenLayer, LinearModel, LocalModel, NetworkModel
 from securefed.protocols.agreement import Agreement, Member, encoded_bits
 from securefed.protocols.blind.linear import BlindParty
+from securefed.protocols.blind.precision import MOST_WRAPS, wrap_bound
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.own_gradient.sides import LinearSide
@@ -31,6 +33,12 @@ __all__ = ["LinearAssembly"]
 Array = NDArray[np.float64]
 REFIT_SHARE = 3
 """One round in so many is left for learning from the held-out rows too."""
+FEW_HELD_OUT = 500
+"""Fewer held-out rows are too few to calibrate with: a curve of two numbers costs 1/rows of log loss. Then
+all rows are held out, in turns."""
+FOLDS = 5
+MOST_FOLDED = 500
+"""Columns of all parties up to which every fold may have a matrix of its own."""
 NETWORK_RATE, ADAM_RATE = 0.5, 0.01
 """What learning_rate="auto" is where no curvature says it: for networks, and for Adam."""
 
@@ -87,16 +95,21 @@ class LinearAssembly(Assembly[LinearSettings]):
         """Return what all parties run by; `members` in the order of turns, the label party last.
 
         Where the last rounds learn from held-out rows too (`batches.holdout_rows`), programs take all rows,
-        else the others.
+        else the others. Few rows are all held out, in turns: a model for each fold, from statistics of the
+        same pass, scores the rows that it did not learn from.
         """
         settings = self.settings
         names, models_ = {member.name for member in members}, settings.option("local_model")
         if not isinstance(models_, str) and not set(models_) <= names:
             unknown = ", ".join(sorted(set(models_) - names))
             raise SettingError(f"local_model: {unknown} given, the parties are {', '.join(sorted(names))}")
-        again = self.refit_rounds(members) if holdout else 0
+        again, stopping = self.refit_rounds(members) if holdout else 0, settings.stopping()
         if again:
-            batches = Batches(rows, None, settings.seed, False, holdout, settings.rounds - again)
+            folds = FOLDS if holdout < FEW_HELD_OUT and self._bears(members, again, outputs) else 1
+            holdout = rows if folds > 1 else holdout
+            until = folds * (settings.rounds - again)
+            batches = Batches(rows, None, settings.seed, False, holdout, until, folds)
+            stopping = replace(stopping, rounds=until + again)
         else:
             batches = settings.batches(rows - holdout)
         loss, blind = settings.loss_function, settings.blind
@@ -105,6 +118,7 @@ class LinearAssembly(Assembly[LinearSettings]):
             self._rate(members, batches),
             batches,
             holdout,
+            stopping=stopping,
             width=outputs,
             exchange=settings.option("exchange"),
             key_holder=None if len(members) == 2 else HELPER if blind else KEY_HOLDER,
@@ -118,8 +132,17 @@ class LinearAssembly(Assembly[LinearSettings]):
                 ("loss", settings.loss),
                 ("l2", settings.penalty(rows)),
                 ("margin_bound", settings.option("margin_bound")),
+                *((("like", "blind"),) if settings.like_blind and not blind else ()),
             ),
         )
+
+    def _bears(self, members: tuple[Member, ...], again: int, outputs: int) -> bool:
+        """Whether there is room for the matrices of all folds, and shares bear all their rounds."""
+        settings = self.settings
+        sizes = [member.parameters for member in members]
+        turns = 1 if settings.algorithm.order == "parallel" else len(members)
+        rounds = FOLDS * (settings.rounds - again) + again
+        return sum(sizes) <= MOST_FOLDED and wrap_bound(sizes, rounds, outputs, turns) <= MOST_WRAPS
 
     def _value_bits(self) -> int:
         """Bits of a contribution or a score with its noise, whichever is larger."""
@@ -141,7 +164,8 @@ class LinearAssembly(Assembly[LinearSettings]):
         share = batches.effective_size / batches.rows
         plain_rounds = settings.exact or settings.option("dp_noise") > 0.0
         plain_rounds = plain_rounds or settings.algorithm.order != "parallel"
-        return Automatic(share, share == 1.0 and not plain_rounds, batches.holdout_until or None)
+        again = batches.holdout_until // batches.folds or None
+        return Automatic(share, share == 1.0 and not plain_rounds, again, batches.folds)
 
     def steps(self, agreement: Agreement, columns: Array) -> OwnSteps:
         """Return how a party with a linear model moves; `columns` with the intercept's."""

@@ -18,7 +18,13 @@ from securefed.crypto.shares import LIMBS, size_in_bytes, zeros
 from securefed.errors import DataError
 from securefed.protocols.blind.correlations import Count, prepared_products, trip_sizes
 from securefed.protocols.blind.cross import AHEAD, WINDOW
-from securefed.protocols.blind.linear import RELEASE_STEP, round_products, turns
+from securefed.protocols.blind.linear import (
+    RELEASE_STEP,
+    folds_and_systems,
+    round_products,
+    system_of,
+    turns,
+)
 from securefed.protocols.blind.loop import PREPARE_STEP
 from securefed.protocols.blind.scoring import CHUNK, KEY_STEP, SCORE_STEP, SEAL_STEP, SEALED_ROWS, ScorePlan
 from securefed.protocols.blind.statistics import PART_STEP, PassPlan
@@ -31,7 +37,14 @@ from securefed.protocols.blind.transfer_round import (
     count_products,
     fixed_matrices,
 )
-from securefed.protocols.schedules import Automatic, Constant, InverseSqrt, InverseSqrtParties, LearningRate
+from securefed.protocols.schedules import (
+    Automatic,
+    Batches,
+    Constant,
+    InverseSqrt,
+    InverseSqrtParties,
+    LearningRate,
+)
 
 __all__ = ["SCHEDULES", "Due", "LinearSchedule", "Schedule", "TransferSchedule", "numbers_in"]
 
@@ -71,9 +84,9 @@ class Schedule(ABC):
         self._helper = None if helper is None else str(helper)
         self._outputs, self._lengths = int(settings["width"]), lengths
         stopping = str(settings["stopping"])
-        self._rows, self._aside, self._until = (
-            _field(str(settings["batches"]), name) for name in ("rows", "holdout_rows", "holdout_until")
-        )
+        words, names = str(settings["batches"]), ("rows", "holdout_rows", "holdout_until", "folds")
+        rows, aside, until, folds = (_field(words, name) for name in names)
+        self._batches = Batches(rows, None, 0, False, aside, until, max(1, folds))
         self.rounds = _field(stopping, "rounds")
         self.watched = "target=None" not in stopping or "patience=None" not in stopping
         self._every, self._holdout = int(settings["evaluate_every"]), int(settings["holdout"])
@@ -128,8 +141,10 @@ class Schedule(ABC):
         yield from self._scoring("prediction", 0, rows, True, seal=False)
 
     def _evaluates(self, t: int) -> bool:
-        last = self._holdout > 0 and t + 1 == (self._until if self._aside else self.rounds)
-        return last or (self._every > 0 and (t + 1) % self._every == 0)
+        due, batches = t + 1 == self.rounds, self._batches
+        if batches.holdout_rows:
+            due = batches.fold(t) is not None and batches.fold(t) != batches.fold(t + 1)
+        return (self._holdout > 0 and due) or (self._every > 0 and (t + 1) % self._every == 0)
 
     @staticmethod
     def _numbers(count: int) -> int:
@@ -220,11 +235,16 @@ class LinearSchedule(Schedule):
     def __init__(self, settings: Mapping[str, Any], lengths: Lengths | None) -> None:
         super().__init__(settings, lengths)
         self._release, self._warm = bool(settings["release"]), bool(settings.get("warm_start"))
-        rows, aside = self._rows, self._aside
-        folds: tuple[int, ...] = (rows - aside, aside) if aside else (rows,)
-        systems: tuple[tuple[int, ...], ...] = ((0,), (0, 1)) if aside else ((0,),)
         self._pass = PassPlan(
-            self._names, self._parameters, self._helper, self._outputs, rows, folds, systems, 0.0, 0.0, 0.0
+            self._names,
+            self._parameters,
+            self._helper,
+            self._outputs,
+            self._batches.rows,
+            *folds_and_systems(self._batches),
+            0.0,
+            0.0,
+            0.0,
         )
         self._moving = [slice(0, self._pass.columns)]
         if settings["order"] != "parallel":
@@ -234,8 +254,13 @@ class LinearSchedule(Schedule):
         return ScorePlan(self._names, self._parameters, self._helper, self._outputs, self._precision)
 
     def training(self, rounds: int, scored: Callable[[int], int], *, broken: bool = False) -> Iterator[Due]:
-        count = self._holdout or self._rows
-        return super().training(rounds, lambda t: count, broken=broken)
+        batches, count = self._batches, self._holdout or self._batches.rows
+
+        def rows(t: int) -> int:
+            fold = batches.fold(t)
+            return count if batches.folds == 1 or fold is None else batches.fold_sizes[fold]
+
+        return super().training(rounds, rows, broken=broken)
 
     def encryptors(self, phase: str) -> set[str]:
         """Who has a key in that phase: parties that encrypt in the pass, else the label party."""
@@ -262,7 +287,7 @@ class LinearSchedule(Schedule):
                 yield from self._product(owner, peer, product, PART_STEP + 1 + fold)
         if plan.helper is not None:
             yield from self._parts()
-        systems = [int(self._aside > 0 and t >= self._until) for t in range(self.rounds)]
+        systems = [system_of(self._batches, t) for t in range(self.rounds)]
         yield from self._prepared(prepared_products(*round_products(plan, self._moving, systems)))
 
     def _turned(self) -> Iterator[Due]:
@@ -309,7 +334,7 @@ class TransferSchedule(Schedule):
         steps, sequential = int(settings["local_steps"]), settings["order"] != "parallel"
         hidden, outputs = int(settings["hidden"]), self._outputs
         self._plan = TransferPlan(
-            size_a, size_b, hidden, self._rows, 0.0, 0.0, 0.0, steps, sequential, outputs=outputs
+            size_a, size_b, hidden, self._batches.rows, 0.0, 0.0, 0.0, steps, sequential, outputs=outputs
         )
         rate = _learning_rate(str(settings["learning_rate"]))
         self._rates = [rate(t) for t in range(self.rounds)]

@@ -166,8 +166,10 @@ class OwnFit:
         offset: Array | None,
         loss: Loss,
         wishes: LabelOptions,
-    ) -> tuple[OwnFit, Array]:
-        """From the training rows: the fit, and what the joint training is to fit of them."""
+    ) -> tuple[OwnFit, Array, Array]:
+        """From the training rows: the fit, what the joint training is to fit of them, and each one's margin
+        by a fit without it.
+        """
         kind = "classes" if loss.binary else "numbers" if wishes.family is None else "power"
         power = wishes.family or 0.0
         if kind == "power" and (targets < 0).any():
@@ -187,7 +189,7 @@ class OwnFit:
         z = weights * made._score(eta, targets) / curvature
         step = float(np.sqrt(np.mean(z**2))) or 1.0
         odds = _weighted_odds(targets, weights) if kind == "classes" else 0.0
-        return cls(kind, power, fit, curvature, step, odds), _as_labels(z / step, loss)
+        return cls(kind, power, fit, curvature, step, odds), _as_labels(z / step, loss), eta
 
     def targets(
         self, columns: Array, targets: Array, weights: Array, offset: Array | None, loss: Loss

@@ -22,13 +22,20 @@ from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions, OwnFit
 from securefed.labels.calibration import (
     Calibration,
-    LeastSquares,
     check_threshold,
     chosen_threshold,
     uncalibrated,
 )
 from securefed.labels.metrics import Answers, get_metric
-from securefed.labels.quality import HeldOut, HeldOutMeans, Holdout, QualityWarning, compared, judged
+from securefed.labels.quality import (
+    HeldOut,
+    HeldOutMeans,
+    Holdout,
+    OwnRows,
+    QualityWarning,
+    compared,
+    judged,
+)
 from securefed.protocols.losses import Loss
 
 __all__ = ["LabelModel", "binary_labels", "check_known", "missing_labels", "warn_of_label_columns"]
@@ -55,6 +62,8 @@ class LabelModel:
     wishes: LabelOptions = field(default_factory=LabelOptions)
     own: OwnFit | None = None
     """What scores are added to, where there were wishes."""
+    unseen_margins: Array | None = None
+    """Of the own fit, for each row that it learnt from, by a fit without it. Not saved."""
 
     @classmethod
     def of(
@@ -114,7 +123,7 @@ class LabelModel:
             raise DataError(f"{party}: all rows to learn from have weight 0; at least one above 0 is allowed")
         part = None if shift is None else shift[trained]
         try:
-            self.own, aimed = OwnFit.learn(
+            self.own, aimed, self.unseen_margins = OwnFit.learn(
                 columns[trained], targets[trained], weights[trained], part, self.loss, self.wishes
             )
         except DataError as error:
@@ -157,42 +166,42 @@ class LabelModel:
         found: list[Any] = self.classes[~(table > 0).any(axis=0)].tolist()
         return found
 
-    def held_out(self, targets: Array, columns: Array | None = None, offset: Array | None = None) -> HeldOut:
-        """What evaluations are measured by; `columns` and `offset` of the label party's rows."""
+    def margins_of(
+        self, columns: Array, offset: Array | None, learnt: NDArray[np.intp] | None
+    ) -> Array | None:
+        """What scores of rows to measure with are added to; None without a fit of its own.
+
+        `learnt`: the places of these rows among those that the own fit learnt from, where it did.
+        """
+        if self.own is None or self.unseen_margins is None:
+            return None
+        if learnt is not None:
+            return self.unseen_margins[learnt]
+        return self.own.margins(columns, self._shift(offset))
+
+    def held_out(self, targets: Array, margins: Array | None = None, offset: Array | None = None) -> HeldOut:
+        """What evaluations are measured by; `margins` from `margins_of`."""
         power = self.wishes.family
         held = HeldOut(targets, binary=self.loss.binary)
         if power is not None:
             held = HeldOutMeans(targets, power, offset)
-        if self.own is not None and columns is not None:
-            held.context(self.own.margins(columns, self._shift(offset)), self.own.step)
+        if self.own is not None and margins is not None:
+            held.context(margins, self.own.step)
         return held
 
-    def learn(
-        self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
-    ) -> Holdout:
-        """From the scores of rows that were held out. `own`: see securefed.labels.quality.compared."""
-        known = self._known_of(own[1], held)
-        self.calibrate(held, scores, threshold, known)
+    def learn(self, held: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
+        """From the scores of rows that were held out."""
+        self.calibrate(held, scores, threshold)
         if isinstance(held, HeldOutMeans) and self.own is not None:
             self.own, told = self.own.calibrated(held.margins, scores, held.targets)
             return judged(held.answers(told), held.answers(held.margins))
         line = 0.5 if self.threshold is None else self.threshold
         classes = [] if self.classes is None else self.classes.tolist()
-        return compared(held, scores, own, unit=self.scale, classes=classes, line=line, known=known)
+        return compared(held, scores, own, unit=self.scale, classes=classes, line=line)
 
-    def _known_of(self, trained: Array, held: HeldOut) -> LeastSquares | None:
-        """What is known of least squares scores without held-out rows; None of other scores."""
-        if not (self.loss.binary and self.taylor and self.own is None):
-            return None
-        everybody = np.concatenate([trained, held.targets])
-        share = float(np.mean(everybody > 0))
-        return LeastSquares(share, self.loss.reach) if 0.0 < share < 1.0 else None
-
-    def calibrate(
-        self, held: HeldOut, scores: Array, threshold: str | float, known: LeastSquares | None = None
-    ) -> None:
+    def calibrate(self, held: HeldOut, scores: Array, threshold: str | float) -> None:
         if self.loss.binary and held.name == "AUC":
-            self.calibration = Calibration.of(scores, held.targets, known)
+            self.calibration = Calibration.of(scores, held.targets)
             probabilities = self.calibration.probabilities(scores)
             self.threshold = chosen_threshold(check_threshold(threshold), probabilities, held.targets)
 

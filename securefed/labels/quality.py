@@ -8,7 +8,7 @@ All of it stays at the label party.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError
-from securefed.labels.calibration import Calibration, LeastSquares
+from securefed.labels.calibration import Calibration
 from securefed.labels.metrics import Answers, better_by, main_metric, measure, shown
 from securefed.labels.scorecard import gains
 
@@ -24,6 +24,7 @@ __all__ = [
     "HeldOut",
     "HeldOutMeans",
     "Holdout",
+    "OwnRows",
     "QualityWarning",
     "calibration_curve",
     "compared",
@@ -84,17 +85,13 @@ class Holdout:
         error = 0.5 / np.sqrt(self.rows) if self.gain_error is None else self.gain_error
         gain = self.value - self.alone
         if self.low <= self.chance:
-            worse, reasons = (
-                f"not clearly better than chance ({self.beside(self.chance)})",
-                "labels that these columns",
-            )
-            reasons = f"{reasons} say little about, rows that are not about the same people"
-        elif gain < -SURE * error:
-            worse = f"worse than the label party's own columns alone ({self.beside(self.alone)})"
-            reasons = "too many columns for so few rows (a larger l2), too few rounds"
+            worse = f"not clearly better than chance ({self.beside(self.chance)})"
+            reasons = "labels that these columns say little about, rows that are not about the same people"
         elif gain <= SURE * error:
-            worse = f"not clearly better than the label party's own columns alone ({self.beside(self.alone)})"
+            how = "worse" if gain < -SURE * error else "not clearly better"
+            worse = f"{how} than the label party's own columns alone ({self.beside(self.alone)})"
             reasons = "rows of another party in another order or about other people, columns that add nothing"
+            reasons += " or are too many for so few rows (a larger l2)"
         else:
             return None
         few = f", only {self.rows} rows to measure with" if self.rows < 100 else ""
@@ -122,6 +119,34 @@ class Holdout:
     def __str__(self) -> str:
         alone, chance = self.beside(self.alone), self.beside(self.chance)
         return f"{self.measured} (the label party alone {alone}, chance {chance})"
+
+
+@dataclass(frozen=True, eq=False)
+class OwnRows:
+    """The label party's own rows: what the joint model is compared with."""
+
+    columns: Array
+    """Of the training rows, as `targets`."""
+    targets: Array
+    seen: Array
+    """Columns of the rows to measure with."""
+    folds: Sequence[NDArray[np.intp]] = ()
+    """Where rows are held out in turns: the places of each fold among the training rows."""
+
+    def alone(self, learn: Callable[[Array, Array, Array], Array]) -> Array:
+        """Return what a model of the own columns says of the rows that it did not learn from.
+
+        `learn` takes columns and targets to learn from, and columns to answer for.
+        """
+        if not self.folds:
+            return learn(self.columns, self.targets, self.seen)
+        answers, start = [], 0
+        for fold in self.folds:
+            others = np.setdiff1d(np.arange(len(self.targets)), fold)
+            seen = self.seen[start : start + len(fold)]
+            answers.append(learn(self.columns[others], self.targets[others], seen))
+            start += len(fold)
+        return np.concatenate(answers)
 
 
 class HeldOut:
@@ -201,32 +226,28 @@ def judged(ours: Answers, alone: Answers, chance: float | None = None) -> Holdou
 def compared(
     held: HeldOut,
     scores: Array,
-    own: tuple[Array, Array, Array],
+    own: OwnRows,
     *,
     unit: float = 1.0,
     classes: Sequence[Any] = (),
     line: float = 0.5,
-    known: LeastSquares | None = None,
 ) -> Holdout:
     """Compare the joint model's scores with the label party alone and chance.
 
     Parameters
     ----------
-    own: the label party's columns of the training rows, its labels of them, and its columns of the held-out
-        rows.
     unit: of numbers.
     classes: the two classes, for the confusion matrix.
     line: the probability above which the second class is predicted.
-    known: what is known of the scores without held-out rows.
     """
-    columns, labels, seen = own
-    ours, alone = held.answers(scores), held.answers(_alone(columns, labels, seen, binary=held.binary))
+    ours = held.answers(scores)
+    alone = held.answers(own.alone(_logistic if held.binary else _ridge))
     if not held.binary:
         return judged(_in_units(ours, unit), _in_units(alone, unit))
-    likely = Calibration.out_of_fold(scores, held.targets, known)
+    likely = Calibration.out_of_fold(scores, held.targets)
     if likely is not None:
         ours = replace(ours, probabilities=likely, predictions=(likely > line).astype(np.float64))
-    majority = float(max(np.mean(labels > 0), np.mean(labels < 0)))
+    majority = float(max(np.mean(own.targets > 0), np.mean(own.targets < 0)))
     measured = judged(ours, alone, None if held.name == "AUC" else majority)
     if len(classes) != 2 or ours.predictions is None:
         return measured
@@ -241,17 +262,21 @@ def _in_units(answers: Answers, unit: float) -> Answers:
     return replace(answers, truth=unit * answers.truth, predictions=predictions)
 
 
-def _alone(columns: Array, labels: Array, seen: Array, *, binary: bool) -> Array:
+def _logistic(columns: Array, labels: Array, seen: Array) -> Array:
     if len(np.unique(labels)) < 2:
         return np.full(len(seen), labels[0])
-    from sklearn.linear_model import LogisticRegression, RidgeCV
+    from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of convergence: a baseline is good enough without
-        if binary:
-            scores: Array = LogisticRegression(max_iter=300).fit(columns, labels).decision_function(seen)
-        else:
-            scores = RidgeCV(np.logspace(-2, 4, 7)).fit(columns, labels).predict(seen)
+        scores: Array = LogisticRegression(max_iter=300).fit(columns, labels).decision_function(seen)
+    return scores
+
+
+def _ridge(columns: Array, labels: Array, seen: Array) -> Array:
+    from sklearn.linear_model import RidgeCV
+
+    scores: Array = RidgeCV(np.logspace(-2, 4, 7)).fit(columns, labels).predict(seen)
     return scores
 
 

@@ -22,7 +22,7 @@ from securefed.labels.base_model import LabelOptions
 from securefed.labels.calibration import Discriminant, least_rows, out_of_fold, softmax
 from securefed.labels.label_model import LabelModel, missing_labels
 from securefed.labels.metrics import Answers
-from securefed.labels.quality import HeldOut, Holdout, compared, judged
+from securefed.labels.quality import HeldOut, Holdout, OwnRows, compared, judged
 from securefed.protocols.losses import Loss
 
 __all__ = ["ClassModels", "HeldOutColumns", "TargetModels", "label_model_of"]
@@ -64,7 +64,7 @@ class SeveralModels(LabelModel):
     def outputs(self) -> int:
         return len(self.sides)
 
-    def held_out(self, targets: Array, columns: Array | None = None, offset: Array | None = None) -> HeldOut:
+    def held_out(self, targets: Array, margins: Array | None = None, offset: Array | None = None) -> HeldOut:
         return HeldOutColumns(targets, binary=self.loss.binary)
 
     def numbers(self, scores: Array) -> Array:
@@ -147,24 +147,19 @@ class ClassModels(SeveralModels):
             ]
         )
 
-    def learn(
-        self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
-    ) -> Holdout:
+    def learn(self, held: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
         return self.compare(held.targets, scores, own)
 
-    def compare(self, targets: Array, scores: Array, own: tuple[Array, Array, Array]) -> Holdout:
-        """Accuracy on held-out rows, once the sides have learnt from them. `own` as for `learn`."""
-        from sklearn.linear_model import LogisticRegression
-
-        columns, trained, seen = own
-        truth, known, count = np.argmax(targets, axis=1), np.argmax(trained, axis=1), self.outputs
+    def compare(self, targets: Array, scores: Array, own: OwnRows) -> Holdout:
+        """Accuracy on held-out rows, once the sides have learnt from them."""
+        truth, known, count = np.argmax(targets, axis=1), np.argmax(own.targets, axis=1), self.outputs
         chances = self._apart(scores)
         if self._least_squares and len(truth) >= least_rows(count):
             everybody = np.concatenate([known, truth])
             shares = np.maximum(np.bincount(everybody, minlength=count), 1) / len(everybody)
             chances = out_of_fold(scores, truth, shares, self.loss.reach)
             self.curve = Discriminant.of(scores, truth, shares, self.loss.reach)
-        alone = LogisticRegression(max_iter=300).fit(columns, known).predict(seen)
+        alone = replace(own, targets=known).alone(_likeliest)
         found = np.argmax(chances, axis=1)
         self.confusion = np.bincount(truth * count + found, minlength=count**2).reshape(count, count)
         ours = Answers("classes", truth, probabilities=chances, predictions=found)
@@ -238,13 +233,11 @@ class TargetModels(SeveralModels):
         columns = zip(self.sides, labels.T, strict=True)
         return np.column_stack([side.targets(each, party, margin_bound) for side, each in columns])
 
-    def learn(
-        self, held: HeldOut, scores: Array, own: tuple[Array, Array, Array], threshold: str | float
-    ) -> Holdout:
-        columns, known, seen = own
+    def learn(self, held: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
+        columns = zip(self.sides, held.targets.T, scores.T, own.targets.T, strict=True)
         each = [
-            compared(HeldOut(truth, binary=False), found, (columns, trained, seen), unit=side.scale)
-            for side, truth, found, trained in zip(self.sides, held.targets.T, scores.T, known.T, strict=True)
+            compared(HeldOut(truth, binary=False), found, replace(own, targets=known), unit=side.scale)
+            for side, truth, found, known in columns
         ]
         more = {f"R2 of target {place}": one.value for place, one in enumerate(each)}
         value, alone = (float(np.mean([getattr(one, name) for one in each])) for name in ("value", "alone"))
@@ -270,6 +263,15 @@ class TargetModels(SeveralModels):
     def take(cls, arrays: Arrays, loss: Loss, classes: NDArray[Any] | None) -> Self:
         sides = _take_sides(arrays, int(arrays.pop(COUNT)), loss)
         return cls(loss, taylor=all(side.taylor for side in sides), sides=sides)
+
+
+def _likeliest(columns: Array, classes: Array, seen: Array) -> Array:
+    if len(np.unique(classes)) < 2:
+        return np.full(len(seen), classes[0])
+    from sklearn.linear_model import LogisticRegression
+
+    found: Array = LogisticRegression(max_iter=300).fit(columns, classes).predict(seen)
+    return found
 
 
 def label_model_of(arrays: Arrays, loss: Loss, classes: Sequence[Any] | None) -> LabelModel:

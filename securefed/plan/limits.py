@@ -44,7 +44,7 @@ WINDOWS = 128 << 20
 def peak_memory(agreement: Agreement) -> int:
     """Estimate the bytes that a share-holding party of a blind run needs besides its own table."""
     columns = sum(member.parameters for member in agreement.members)
-    systems = 2 if agreement.batches.holdout_rows else 1
+    systems = agreement.batches.folds + 1 if agreement.batches.holdout_rows else 1
     matrices = WORD * LIMBS * columns**2 * (2 * systems + 1)
     sums = 0
     if cross_scheme(agreement.scheme).name == "rlwe":

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from securefed.assembly import Trained, assembly_of
 from securefed.assembly.base import Model
 from securefed.assembly.build import Measured, PartyData
@@ -23,9 +20,7 @@ from securefed.protocols.loop import PartyContext
 from securefed.protocols.schedules import held_out
 from securefed.settings.run import RunSettings
 
-__all__ = ["Measured", "agreement_of", "build", "divided", "make_model"]
-
-Places = NDArray[np.intp]
+__all__ = ["Measured", "agreement_of", "build", "make_model"]
 
 
 def make_model(shared: RunSettings, name: str, columns: int, seed: int) -> Model:
@@ -35,16 +30,11 @@ def make_model(shared: RunSettings, name: str, columns: int, seed: int) -> Model
     return assembly.model(name, assembly.columns(columns), last=last, index=place, seed=seed)
 
 
-def divided(shared: RunSettings, common: int) -> tuple[Places, Places]:
-    """Divide the common rows into those to train on and those that are held out."""
-    return held_out(common, shared.settings.holdout, shared.settings.seed)
-
-
 def agreement_of(shared: RunSettings, standings: Mapping[str, ResumeState], common: int) -> Agreement:
     """Return what all parties run by, from what they said of themselves."""
     told = [(name, standings[name]) for name in shared.parties]
     members = tuple(Member(name, each.parameters, each.is_linear) for name, each in told)
-    _, held = divided(shared, common)
+    _, held = held_out(common, shared.settings.holdout, shared.settings.seed)
     agreement = assembly_of(shared.settings).agreement(members, common, shared.outputs, holdout=len(held))
     return replace(agreement, key_holder=shared.key_holder)
 
@@ -59,6 +49,8 @@ def build(
     context: PartyContext,
 ) -> tuple[Trained, Measured | None]:
     """Return a data party's program, and what the label party measures the model with."""
-    assembly, division = assembly_of(shared.settings), divided(shared, len(alignment))
-    rows, labelled = alignment.rows, alignment.labelled
+    assembly, rows, labelled = assembly_of(shared.settings), alignment.rows, alignment.labelled
+    division = agreement.batches.division
+    if not agreement.batches.holdout_rows:
+        division = held_out(len(alignment), shared.settings.holdout, shared.settings.seed)
     return build_party(assembly, agreement, name, data, rows, labelled, division, model, context)

@@ -251,6 +251,11 @@ class Agreement:
         return bool(dict(self.details).get("warm_start", False))
 
     @property
+    def emulates_blind(self) -> bool:
+        """Whether the run trains in the clear what a blind one trains."""
+        return dict(self.details).get("like") == "blind"
+
+    @property
     def names(self) -> tuple[str, ...]:
         return tuple(m.name for m in self.members)
 
@@ -292,13 +297,18 @@ class Agreement:
 
     def evaluates_after(self, round_: int) -> bool:
         """Return whether an evaluation follows the round."""
-        last = self.holdout > 0 and round_ + 1 == self.measured_after
+        due, batches = round_ + 1 == self.stopping.rounds, self.batches
+        if batches.holdout_rows:  # the end of a fold's model; later rounds may learn from the fold
+            due = batches.fold(round_) is not None and batches.fold(round_) != batches.fold(round_ + 1)
+        last = self.holdout > 0 and due
         return last or (self.evaluate_every > 0 and (round_ + 1) % self.evaluate_every == 0)
 
-    @property
-    def measured_after(self) -> int:
-        """Rounds before the held-out rows are scored. Later rounds may learn from these rows."""
-        return self.batches.holdout_until if self.batches.holdout_rows else self.stopping.rounds
+    def scored_after(self, round_: int) -> slice:
+        """Return which of the rows to measure with are scored after the round: of several folds one."""
+        sizes, fold = self.batches.fold_sizes, self.batches.fold(round_)
+        if len(sizes) == 1 or fold is None:
+            return slice(0, self.holdout or self.batches.rows)
+        return slice(sum(sizes[:fold]), sum(sizes[: fold + 1]))
 
     @property
     def common_rows(self) -> int:
@@ -316,8 +326,9 @@ class Agreement:
         return self.evaluate_every > 0 or self.holdout > 0
 
     def evaluations_from(self, round_: int) -> int:
-        """Count the evaluations from that round on, without early stopping."""
-        return sum(map(self.evaluates_after, range(round_, self.stopping.rounds)))
+        """Count how often a row is scored from that round on, without early stopping."""
+        evaluations = sum(map(self.evaluates_after, range(round_, self.stopping.rounds)))
+        return evaluations if self.batches.folds == 1 else min(1, evaluations)
 
     def unknowns(self) -> int:
         """Count the secrets that stay fixed between two exchanges."""

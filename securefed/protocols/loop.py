@@ -11,6 +11,7 @@ whether the label party saw its target, a new best or no progress. The run keeps
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,9 @@ TRACKER = "stopping."
 BEST = "best."
 METRIC = "metric"
 """Names the metric of an evaluation that was answered, in its checkpoint."""
+SCORING, SCORING_BYTES = "scoring", 16
+HELD = "held."
+"""Begins the names of earlier folds' scores, in the label party's checkpoint."""
 QUESTION = "question"
 """Marks a checkpoint from before the evaluation of its round."""
 VERDICTS: tuple[Reason | None, ...] = (None, "target", "rounds", "no progress")
@@ -133,6 +137,10 @@ class PartyLoop(ABC):
         self.last_round = agreement.stopping.rounds
         self._repeats = False
         """The run repeats the last round's evaluation with the same question."""
+        self._scoring = np.frombuffer(secrets.token_bytes(SCORING_BYTES), np.uint8)
+        """What questions about held-out rows belong to, in a scored party's ledger."""
+        self._held_scores: State = {}
+        """Scores of held-out rows by fold, at the label party."""
         self._asked: State | None = None
         """The state before the last evaluation, with everything that determines its question."""
         self.ledger = Ledger(allow_determined=agreement.allow_determined)
@@ -220,10 +228,19 @@ class PartyLoop(ABC):
             self.guard.expect(evaluation.features, due, agreement.score_precision, agreement.outputs)
 
     async def _metric(self, link: Link, t: int) -> float | None:
-        evaluation = self._evaluation
-        scores = await self._scores(link, None if evaluation is None else evaluation.features, t)
+        evaluation, agreement = self._evaluation, self._agreement
+        features = None if evaluation is None else evaluation.features
+        if features is not None and agreement.batches.folds > 1:
+            features = features[agreement.scored_after(t)]
+        scores = await self._scores(link, features, t)
         if scores is None or evaluation is None or evaluation.metric is None:
             return None
+        if agreement.batches.folds > 1:
+            fold = agreement.batches.fold(t)
+            self._held_scores[str(fold)] = scores
+            if fold != agreement.batches.folds - 1:
+                return None
+            scores = np.concatenate([self._held_scores[str(each)] for each in range(fold + 1)])
         metric = float(evaluation.metric(scores))
         # The first answer to a question counts. A peer that breaks off and answers otherwise would get
         # another verdict under the same key.
@@ -262,7 +279,9 @@ class PartyLoop(ABC):
     def _state(self, rounds: int) -> State:
         tracker = {f"{TRACKER}{name}": array for name, array in self._tracker.state().items()}
         best = {f"{BEST}{name}": array for name, array in self._best.items()}
-        return {"round": np.array(rounds), **self._model_state(), **tracker, **best}
+        held = {f"{HELD}{name}": array for name, array in self._held_scores.items()}
+        counts: State = {"round": np.array(rounds), SCORING: self._scoring}
+        return {**counts, **self._model_state(), **tracker, **best, **held}
 
     def go_on_after(self, rounds: int, *, evaluates: bool, over: bool = False) -> None:
         """Skip `rounds` rounds. `evaluates` repeats the last evaluation, `over` ends the training."""
@@ -275,7 +294,8 @@ class PartyLoop(ABC):
         first_round = checkpoint_round(state)
         self._restore_model(state)
         self._tracker.restore(part_of(state, TRACKER))
-        self._best = part_of(state, BEST)
+        self._best, self._held_scores = part_of(state, BEST), part_of(state, HELD)
+        self._scoring = np.asarray(state.get(SCORING, self._scoring), dtype=np.uint8)
         if QUESTION in state:
             self._asked = dict(state)
             self._restore_question(self._asked)

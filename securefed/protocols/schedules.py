@@ -161,12 +161,13 @@ class Automatic:
     Round t makes the returned fraction of that step. It is 1 with the full batch. With batches of a `share`
     of the rows it falls, since one batch says little about the others. An `accelerated` run makes longer
     steps and adds `momentum(t)` of the last one: Chebyshev's recurrence, the fastest sure one for a quadratic
-    loss (docs/proofs.md). It restarts with round `again`.
+    loss (docs/proofs.md). It restarts every `again` rounds, `restarts` times.
     """
 
     share: float = 1.0
     accelerated: bool = False
     again: int | None = None
+    restarts: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "share", check_number("share", self.share, above=0.0))
@@ -186,7 +187,7 @@ class Automatic:
         return (2 * place - 1) / (2 * place + 3) if self.accelerated and place else 0.0
 
     def _place(self, t: int) -> int:
-        return t if self.again is None or t < self.again else t - self.again
+        return t if self.again is None else t - min(t // self.again, self.restarts) * self.again
 
 
 def automatic_rounds(parties: int) -> int:
@@ -228,7 +229,9 @@ class Batches:
     (seed, t), a stream that numpy keeps the same over its versions. Batches are public; they protect nothing.
 
     `holdout_rows` of the rows (see `held_out`) are held out until round `holdout_until`. Every batch is then
-    all rows, and training does not use the held-out ones before that.
+    all rows, and training does not use the held-out ones before that. In `folds` the held-out rows take
+    turns: the rounds until then are cut into as many equal parts, each of which begins anew and leaves one
+    fold out.
     """
 
     rows: int
@@ -237,6 +240,7 @@ class Batches:
     fixed: bool = False
     holdout_rows: int = 0
     holdout_until: int = 0
+    folds: int = 1
 
     def __post_init__(self) -> None:
         check_flag("fixed", self.fixed)
@@ -244,8 +248,12 @@ class Batches:
         if self.size is not None:
             object.__setattr__(self, "size", check_integer("size", self.size, least=1, most=self.rows))
         object.__setattr__(self, "seed", check_integer("seed", self.seed, least=0, most=2**64 - 1))
-        check_integer("holdout_rows", self.holdout_rows, least=0, most=self.rows - 1)
+        check_integer("folds", self.folds, least=1)
+        most = self.rows - 1 if self.folds == 1 else self.rows
+        check_integer("holdout_rows", self.holdout_rows, least=0, most=most)
         check_integer("holdout_until", self.holdout_until, least=0)
+        if self.holdout_until % self.folds:
+            raise SettingError(f"holdout_until: {self.holdout_until} given for {self.folds} folds")
         if self.holdout_rows and self.size is not None:
             raise SettingError(
                 f"holdout_rows: {self.holdout_rows} rows given, and batches of {self.size}; all rows are due"
@@ -273,11 +281,35 @@ class Batches:
         chosen = np.argsort(words, kind="stable")[start : start + size]
         return np.sort(chosen).astype(np.intp, copy=False)
 
+    def fold(self, t: int) -> int | None:
+        """Return the fold that round t leaves out; None if there is none, or all are learnt from."""
+        if not self.holdout_rows or t >= self.holdout_until:
+            return None
+        return t // (self.holdout_until // self.folds)
+
+    def begins_anew(self, t: int) -> bool:
+        """Return whether round t begins the model of another fold, of which the last one may know rows."""
+        return t > 0 and self.fold(t) is not None and self.fold(t) != self.fold(t - 1)
+
+    def held(self, fold: int) -> NDArray[np.intp]:
+        """Return the row numbers of a fold, in ascending order."""
+        return _folds(self.rows, self.holdout_rows, self.folds, self.seed)[fold]
+
     def trained(self, t: int) -> NDArray[np.intp]:
         """Return the row numbers that round t learns from."""
-        if t < self.holdout_until and self.holdout_rows:
-            return _divided(self.rows, self.holdout_rows, self.seed)[0]
-        return self.batch(t)
+        fold = self.fold(t)
+        return self.batch(t) if fold is None else np.setdiff1d(np.arange(self.rows), self.held(fold))
+
+    @property
+    def fold_sizes(self) -> list[int]:
+        """Held-out rows of each fold."""
+        return [len(part) for part in np.array_split(np.arange(self.holdout_rows), self.folds)]
+
+    @property
+    def division(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The rows to train on and the rows to measure with; folds one after another."""
+        parts = _folds(self.rows, self.holdout_rows, self.folds, self.seed)
+        return self.batch(0) if self.folds > 1 else self.trained(0), np.concatenate(parts)
 
 
 def check_holdout(value: object) -> float:
@@ -294,13 +326,15 @@ def held_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.intp], NDAr
     count = round(share * rows)
     if count < LEAST_HELD_OUT or rows - count < LEAST_HELD_OUT:
         return np.arange(rows, dtype=np.intp), np.zeros(0, dtype=np.intp)
-    return _divided(rows, count, seed)
+    (held,) = _folds(rows, count, 1, seed)
+    return np.setdiff1d(np.arange(rows), held), held
 
 
-def _divided(rows: int, count: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _folds(rows: int, count: int, folds: int, seed: int) -> list[NDArray[np.intp]]:
+    """Return the first `count` rows of a random order, cut into folds."""
     words = np.random.Philox(key=np.array([seed, 2**64 - 2], dtype=np.uint64)).random_raw(rows)
-    order = np.argsort(words, kind="stable")
-    return np.sort(order[count:]).astype(np.intp), np.sort(order[:count]).astype(np.intp)
+    order = np.argsort(words, kind="stable")[:count].astype(np.intp)
+    return [np.sort(part) for part in np.array_split(order, folds)]
 
 
 @dataclass(frozen=True)

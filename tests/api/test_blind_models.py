@@ -52,7 +52,7 @@ def test_two_classes_of_a_raw_table(count: int) -> None:
     assert roc_auc_score(labels[test], model.decision_function(new)) > expected - 0.005
     assert np.mean(model.predict(new) == labels[test]) > joined.score(table[test], labels[test]) - 0.02
     held = model.result_.holdout
-    assert held is not None and held.value > 0.97 and held.rows == 80
+    assert held is not None and held.value > 0.97 and held.rows == 400
     assert set(model.shards_) == {*(f"p{k}" for k in range(count)), *(["helper"] if count > 2 else [])}
     assert model.holders_ == {} and model.result_.ledger == []
 

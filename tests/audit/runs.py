@@ -139,7 +139,7 @@ def blind(parties: int, **more: Any) -> Callable[[str, Algorithm], Made]:
         sides: dict[str, Any] = {}
         for k, (name, block) in enumerate(zip(names, blocks, strict=True)):
             last = k == parties - 1
-            seen = block[:held] if held else block
+            seen = block[agreement.batches.division[1]] if agreement.batches.holdout_rows else block
             context = PartyContext(
                 evaluation=EvaluationRows(seen, mean if last else None),
                 guard=ScoreGuard(party=name, column_bits=MUCH),

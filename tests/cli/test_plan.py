@@ -66,10 +66,8 @@ def test_a_plan_for_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_blind_runs_are_planned_with_the_rows_that_are_held_out() -> None:
     shared = RunSettings.of({**TWO, "holdout": 0.25, "seed": 3})
     scenario = _scenario(shared, {"shop": 3, "bank": 2}, 80, 3072)
-    assert (
-        scenario.agreement.holdout == scenario.holdout_rows == 20
-        and scenario.agreement.batches.holdout_rows == 20
-    )
+    assert scenario.holdout_rows == 20
+    assert scenario.agreement.holdout == scenario.agreement.batches.holdout_rows == 80
     open_ = _scenario(
         RunSettings.of(run_table({**TWO, "reveal": "own-gradient"})), {"shop": 3, "bank": 2}, 80, 3072
     )
@@ -86,10 +84,10 @@ def test_a_table_that_is_too_wide_is_refused_with_figures(
 ) -> None:
     monkeypatch.setattr("securefed.plan.limits.machine_memory", lambda: 100 << 20)
     monkeypatch.setattr("securefed.cli.plan.LOCAL_STEPS", (1,))
-    words = ["plan", "--rows", "60", "--columns", "shop=300,bank=2", "--scheme", "ckks", "--engine", "serial"]
+    words = ["plan", "--rows", "60", "--columns", "shop=600,bank=2", "--scheme", "ckks", "--engine", "serial"]
     assert main(words) == 0
     told = capsys.readouterr()
-    assert "reveals nothing: columns: 303 in all given; shares of 303 x 303 numbers take 0.4 GB" in told.err
+    assert "reveals nothing: columns: 603 in all given; shares of 603 x 603 numbers take 0.6 GB" in told.err
     assert "ckks, own gradients" in told.out and "ckks, reveals nothing" not in told.out
 
 

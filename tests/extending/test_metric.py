@@ -43,7 +43,7 @@ def test_one_entry_adds_a_metric_everywhere() -> None:
     expected = youden(Answers("two classes", labels.astype(float), predictions=model.predict(parties)))
     assert model.score(parties, "Youden") == pytest.approx(expected)
     told = held.to_dict()
-    assert f"Youden {told['more']['Youden']:.4g}" in quality_line(told)
+    assert f"Youden {told['more']['Youden']:.3g}" in quality_line(told)
     run = account("plain")
     page = render({**run.result(), "holdout": told}, run.timing())
     assert "Youden" in page and "Found less false alarms." in page

@@ -49,7 +49,7 @@ class TestTheFitItself:
         assert np.allclose(self.learn("linear", SIGNS).coefficients, expected, atol=1e-6)
 
     def test_counts_with_an_exposure_are_rates_weighted_by_it(self) -> None:
-        made, _ = OwnFit.learn(
+        made, _, _ = OwnFit.learn(
             COLUMNS, COUNTS, np.ones(400), np.log(EXPOSURE), get_loss("linear"), LabelOptions(family=1.0)
         )
         rates = PoissonRegressor(alpha=1 / EXPOSURE.sum(), tol=1e-8)
@@ -72,9 +72,10 @@ class TestTheFitItself:
     def test_training_rows_are_judged_by_fits_without_them(self) -> None:
         """Columns that fit every row exactly leave nothing otherwise."""
         many, noise = RNG.normal(size=(60, 50)), RNG.normal(size=60)
-        made, aimed = OwnFit.learn(
+        made, aimed, margins = OwnFit.learn(
             many, noise, np.ones(60), None, get_loss("linear"), LabelOptions(base=True)
         )
+        assert np.mean((noise - margins) ** 2) > 5 * np.mean((noise - made.margins(many, None)) ** 2)
         inside = made.targets(many, noise, np.ones(60), None, get_loss("linear")) * made.step
         assert np.mean(inside**2) < 0.2 * np.mean((aimed * made.step) ** 2)
 

@@ -20,7 +20,7 @@ from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.precision import VALUE_BITS
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.messages import KINDS
-from securefed.protocols.schedules import Automatic, FedBCD, FedSGD, held_out
+from securefed.protocols.schedules import Automatic, Batches, FedBCD, FedSGD, held_out
 from securefed.transport import get_network, run_local
 from tests.flat import linear
 
@@ -104,8 +104,10 @@ class Run:
         return shares.to_floats(total, VALUE_BITS)
 
 
-def plain(run: Run, columns: list[Array], targets: Array, assembly: LinearAssembly) -> Array:
-    """The same rounds in the clear."""
+def plain(
+    run: Run, columns: list[Array], targets: Array, assembly: LinearAssembly, rounds: int | None = None
+) -> Array:
+    """The same rounds in the clear, or the first of them."""
     agreement, loss = run.agreement, assembly.settings.loss_function
     roots = [steps.root() for steps in run.steps]
     z = np.hstack([x @ root for x, root in zip(columns, roots, strict=True)])
@@ -117,8 +119,10 @@ def plain(run: Run, columns: list[Array], targets: Array, assembly: LinearAssemb
     n = agreement.batches.rows
     phi = previous = np.zeros((z.shape[1], targets.shape[1]))
     rate = agreement.learning_rate
-    for t in range(agreement.stopping.rounds):
+    for t in range(agreement.stopping.rounds if rounds is None else rounds):
         rows = agreement.batches.trained(t)
+        if agreement.batches.begins_anew(t):
+            phi = previous = np.zeros_like(phi)
         share = len(rows) / n
         matrix = loss.margin_weight / n * z[rows].T @ z[rows] + agreement.l2 * share * penalty
         vector = -loss.label_weight / n * z[rows].T @ targets[rows]
@@ -155,7 +159,8 @@ def test_equals_the_same_rounds_in_the_clear(schedule: str, parties: int, output
 
 
 @pytest.mark.parametrize("parties", [2, 3])
-def test_the_last_rounds_learn_from_held_out_rows(parties: int) -> None:
+def test_the_last_rounds_learn_from_held_out_rows(parties: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("securefed.assembly.linear.FEW_HELD_OUT", 0)
     columns, targets = table(parties)
     assembly = linear(scheme="ckks", rounds=12)
     _, held = held_out(60, 0.25, 0)
@@ -163,6 +168,28 @@ def test_the_last_rounds_learn_from_held_out_rows(parties: int) -> None:
     assert run.agreement.batches.holdout_rows == 15
     np.testing.assert_allclose(run.phi, plain(run, columns, targets, assembly), atol=1e-7)
     assert len(run.scores) == 1
+
+
+@pytest.mark.parametrize("parties,outputs", [(2, 1), (3, 1), (2, 3)])
+def test_few_rows_are_held_out_in_turns(parties: int, outputs: int) -> None:
+    """A person's score is that of a model of the other folds; the last model is of all rows."""
+    columns, targets = table(parties, outputs=outputs)
+    assembly = linear(scheme="ckks", rounds=60)
+    batches = Batches(60, None, 0, False, 60, 200, 5)
+    _, held = batches.division
+    run = Run(columns, targets, assembly, held=15, rows=[c[held] for c in columns])
+    assert run.agreement.batches == batches and run.agreement.stopping.rounds == 220
+    np.testing.assert_allclose(run.phi, plain(run, columns, targets, assembly), atol=1e-7)
+    (scores,) = run.scores
+    z = np.hstack([x @ steps.root() for x, steps in zip(columns, run.steps, strict=True)])
+    found = np.split(scores, np.cumsum(batches.fold_sizes)[:-1])
+    for fold, own in enumerate(found):
+        known, rows = targets.copy(), batches.held(fold)
+        known[rows] = 9.0  # a model does not know the labels of the rows that it scores
+        expected = z[rows] @ plain(run, columns, known, assembly, 40 * (fold + 1))
+        np.testing.assert_allclose(
+            own.reshape(expected.shape), expected, atol=(parties - 1) * 2.0**-11 + 1e-6
+        )
 
 
 @pytest.mark.parametrize("parties,outputs", [(2, 1), (2, 3), (4, 2)])

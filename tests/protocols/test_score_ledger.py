@@ -80,16 +80,37 @@ def test_it_warns_and_then_refuses_in_one_line() -> None:
 
 @pytest.mark.parametrize("columns", [2, 12])
 def test_default_settings_train_and_predict_whatever_the_columns_hold(columns: int) -> None:
-    """Held-out people are scored by the model before the last rounds and by the finished one."""
+    """Everybody is scored by the model of the other folds and by the finished one. Of two columns many people
+    have the same rows, in several folds: that is one scoring, and every bit of it counts.
+    """
     rng = np.random.default_rng(0)
-    shop, bank = rng.integers(0, 60, size=(100, columns)), rng.normal(size=(100, 2))
-    labels = (shop[:, 0] > 30).astype(int)
+    most = 4 if columns == 2 else 60
+    shop, bank = rng.integers(0, most, size=(100, columns)), rng.normal(size=(100, 2))
+    labels = (shop[:, 0] > most / 2).astype(int)
     people = np.arange(100)
     given = [Party("shop", shop, ids=people), Party("bank", bank, labels=labels, ids=people)]
     model = GeneralisedLinear(rounds=3, simulation=Simulation(engine="serial")).fit(given)
-    assert "holdout_rows=20" in model.result_.settings["batches"]
+    assert "holdout_rows=100" in model.result_.settings["batches"]
     assert model.decision_function(given).shape == (100,)
-    assert model.score_guards_["shop"].ledger.total_bits == 120 * 16
+    ledger = model.score_guards_["shop"].ledger
+    assert {scorings for scorings, _ in ledger._told.values()} == {2}
+    assert ledger.total_bits == 200 * 16 if columns == 12 else ledger.total_bits > 400 * 16
+    if columns == 2:
+        with pytest.raises(ScoreRefusal, match="scored 3 times"):
+            model.decision_function([party.take(np.arange(50)) for party in given])
+
+
+def test_questions_of_one_scoring_count_once_and_all_their_bits() -> None:
+    ledger = ScoreLedger(KEY)
+    for number in range(5):
+        state = ask(ledger, bytes([number]), scoring=b"training")
+    assert (state.scorings, state.bits, state.verdict) == (1, 80, "near")
+    assert ask(ledger, bytes([0]), scoring=b"another").bits == 80  # the same question again
+    again = ScoreLedger(KEY)
+    again.restore(ledger.to_bytes())
+    assert ask(again, b"use").scorings == 2
+    with pytest.raises(ScoreRefusal, match="scored 3 times, 112 bits of the 100"):
+        ask(again, b"once more")
 
 
 def test_the_same_question_costs_nothing_and_new_people_are_counted() -> None:

@@ -326,12 +326,31 @@ class TestRecipe:
         assert adam.agreement(self.member(True), 100).learning_rate == Constant(0.01)
 
     def test_the_last_third_of_the_rounds_learns_from_the_held_out_rows_too(self) -> None:
-        made = linear(scheme="ckks", rounds=9).agreement(self.member(True), 100, holdout=20)
-        assert (made.batches.rows, made.holdout, made.common_rows) == (100, 20, 100)
-        assert [len(made.batches.trained(t)) for t in (0, 5, 6, 8)] == [80, 80, 100, 100]
+        made = linear(scheme="ckks", rounds=9).agreement(self.member(True), 5000, holdout=1000)
+        assert (made.batches.rows, made.holdout, made.common_rows) == (5000, 1000, 5000)
+        assert [len(made.batches.trained(t)) for t in (0, 5, 6, 8)] == [4000, 4000, 5000, 5000]
         assert [t for t in range(9) if made.evaluates_after(t)] == [5]
-        assert np.array_equal(made.batches.trained(0), held_out(100, 0.2, 0)[0])
+        assert np.array_equal(made.batches.trained(0), held_out(5000, 0.2, 0)[0])
         assert made.learning_rate == Automatic(1.0, True, 6)
+
+    def test_few_rows_are_held_out_in_turns(self) -> None:
+        made = linear(scheme="ckks", rounds=9).agreement(self.member(True), 103, holdout=20)
+        batches = made.batches
+        assert (batches.rows, made.holdout, made.common_rows, batches.folds) == (103, 103, 103, 5)
+        assert batches.fold_sizes == [21, 21, 21, 20, 20] and made.stopping.rounds == 33
+        assert [t for t in range(33) if made.evaluates_after(t)] == [5, 11, 17, 23, 29]
+        assert [t for t in range(33) if batches.begins_anew(t)] == [6, 12, 18, 24]
+        assert made.evaluations_from(0) == 1 and made.learning_rate == Automatic(1.0, True, 6, 5)
+        assert [made.learning_rate(t) for t in (0, 6, 24, 30)] == [made.learning_rate(0)] * 4
+        everybody = np.concatenate([batches.held(fold) for fold in range(5)])
+        assert np.array_equal(np.sort(everybody), np.arange(103))
+        for t in (0, 6, 29):
+            fold = batches.fold(t)
+            assert fold is not None and not set(batches.trained(t)) & set(batches.held(fold))
+        assert len(batches.trained(30)) == 103
+        wide = (Member("a", 400, True), Member("b", 101, True))
+        assert linear(scheme="ckks").agreement(wide, 103, holdout=20).batches.folds == 1
+        assert linear(scheme="ckks").agreement(self.member(True), 103, 20_000, 20).batches.folds == 1
 
     @pytest.mark.parametrize(
         "settings",

@@ -329,6 +329,7 @@ def test_a_checkpoint_holds_the_partys_own_numbers_only(keys: Keys) -> None:
         size = made.parameters[name].size
         assert {key: value.shape for key, value in state.items()} == {
             "round": (),
+            "scoring": (16,),
             "parameters": (size,),
             "previous": (size,),
             "optimiser.steps": (),

@@ -48,11 +48,11 @@ from securefed.protocols.blind.scoring import (
 from securefed.protocols.blind.statistics import Parties, PassColumns, PassPlan, Statistics, run_pass
 from securefed.protocols.loop import PartyContext, checkpoint_array
 from securefed.protocols.losses import Loss
-from securefed.protocols.schedules import Automatic
+from securefed.protocols.schedules import Automatic, Batches
 from securefed.protocols.steps import OwnSteps
 from securefed.transport import Link
 
-__all__ = ["BlindParty", "Turn", "round_products", "turns"]
+__all__ = ["BlindParty", "Turn", "folds_and_systems", "round_products", "system_of", "turns"]
 
 Array = NDArray[np.float64]
 RELEASE_STEP = 1
@@ -60,6 +60,27 @@ TURN_STEP = 1 << 15
 """Steps of the messages of a warm start: beyond those of the pass."""
 TURN_BITS = MATRIX_BITS + 14
 """Of the entries of T."""
+
+
+def folds_and_systems(batches: Batches) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the rows of each fold of the pass, and the folds of each system.
+
+    Rows that are never held out are a fold of their own, the first. A system leaves out one of the others;
+    the last system is all rows.
+    """
+    if not batches.holdout_rows:
+        return (batches.rows,), ((0,),)
+    rest = batches.rows - batches.holdout_rows
+    sizes = (*([rest] if rest else []), *batches.fold_sizes)
+    everything = tuple(range(len(sizes)))
+    held = everything[-batches.folds :]
+    return sizes, (*(tuple(each for each in everything if each != out) for out in held), everything)
+
+
+def system_of(batches: Batches, t: int) -> int:
+    """Return the system that round t solves."""
+    fold = batches.fold(t)
+    return fold if fold is not None else batches.folds if batches.holdout_rows else 0
 
 
 def round_products(
@@ -96,16 +117,10 @@ class BlindParty(BlindLoop):
         sizes, batches = tuple(member.parameters for member in agreement.members), agreement.batches
         parties = agreement.names, sizes, agreement.key_holder, agreement.outputs
         super().__init__(agreement, ScorePlan(*parties, agreement.score_precision), context, scheme)
-        folds = [np.arange(batches.rows)]
-        systems: tuple[tuple[int, ...], ...] = ((0,),)
-        if batches.holdout_rows:
-            trained = batches.trained(0)
-            folds, systems = [trained, np.setdiff1d(folds[0], trained)], ((0,), (0, 1))
         plan = self._plan = PassPlan(
             *parties,
             batches.rows,
-            tuple(map(len, folds)),
-            systems,
+            *folds_and_systems(batches),
             loss.label_weight,
             loss.margin_weight,
             agreement.l2,
@@ -117,6 +132,9 @@ class BlindParty(BlindLoop):
         """The parameters that move in each turn."""
         self._own: PassColumns | None = None
         if features is not None and steps is not None:
+            folds = [batches.held(fold) for fold in range(batches.folds)] if batches.holdout_rows else []
+            rest = np.setdiff1d(np.arange(batches.rows), np.concatenate([*folds, []]))
+            folds = [rest, *folds] if len(rest) else folds
             self._own = PassColumns(plan, features, steps.root(), folds, labels)
         self._earlier_root: Array | None = None
         """P^(1/2) of the run that this one starts from."""
@@ -161,16 +179,12 @@ class BlindParty(BlindLoop):
 
     async def _prepare_rounds(self, link: Link, statistics: Statistics) -> None:
         """Prepare products for all rounds that are left: by system and turn."""
-        systems = [self._system(t) for t in range(self.first_round, self.last_round)]
+        systems = [system_of(self._agreement.batches, t) for t in range(self.first_round, self.last_round)]
         matrices, count = round_products(self._plan, self._moving, systems)
         whole = {system: statistics.matrix(system) for system in dict.fromkeys(systems)}
         own = {name: np.ascontiguousarray(whole[name[1]][:, self._moving[name[2]]]) for name in matrices}
         self._vectors = [statistics.vector(system) for system in range(len(self._plan.systems))]
         await self._prepare(link, matrices, own, count)
-
-    def _system(self, t: int) -> int:
-        batches = self._agreement.batches
-        return int(batches.holdout_rows > 0 and t >= batches.holdout_until)
 
     # A round
 
@@ -180,7 +194,10 @@ class BlindParty(BlindLoop):
         await self._tell_progress(link, t)
 
     async def _move(self, link: Link, t: int) -> None:
-        rate, system, first = self._agreement.learning_rate, self._system(t), self._is_first(link.name)
+        batches, rate = self._agreement.batches, self._agreement.learning_rate
+        system, first = system_of(batches, t), self._is_first(link.name)
+        if batches.begins_anew(t):
+            self._phi = self._previous = shares.zeros(self._plan.columns, self._plan.outputs)
         momentum = rate.momentum(t) if isinstance(rate, Automatic) else 0.0
         factor = rate(t) if isinstance(rate, Automatic) else rate(t) / rate(0)
         start, phi = self._phi, self._phi.copy()
@@ -205,7 +222,8 @@ class BlindParty(BlindLoop):
         return {name: phi[:, self._plan.block(name)] for name in self._plan.names}
 
     async def _rows_to_score(self, link: Link, rows: Array | None, t: int) -> int:
-        return self._agreement.holdout or self._agreement.batches.rows
+        scored = self._agreement.scored_after(t)
+        return int(scored.stop - scored.start)
 
     def _root(self) -> Array | None:
         return None if self._own is None else self._own.root

@@ -127,7 +127,9 @@ class BlindLoop(PartyLoop):
             raise SettingError("evaluation: no rows to evaluate on")
         count = await self._rows_to_score(link, rows, t)
         part, keys = await self._model(link, t)
-        return await score_rows(link, part, keys, rows, count, self.guard, t)
+        folds = self._agreement.batches.folds > 1
+        scoring = self._scoring.tobytes() if folds else self._scoring.tobytes() + t.to_bytes(8, "little")
+        return await score_rows(link, part, keys, rows, count, self.guard, t, scoring)
 
     @abstractmethod
     async def _rows_to_score(self, link: Link, rows: Array | None, t: int) -> int:

@@ -273,12 +273,15 @@ async def score_rows(
     count: int,
     guard: ScoreGuard,
     t: int,
+    scoring: bytes | None = None,
 ) -> Array | None:
     """Take one party's part in scoring `count` rows. The label party gets the scores: (count,), or (count,
     outputs) if there are several.
 
-    `rows`: this party's columns of the rows, None at a helper.
+    `rows`: this party's columns of the rows, None at a helper. `scoring`: what the questions belong to (None:
+    these alone), for a scored party's ledger.
     """
+    scoring = os.urandom(SECRET_BYTES) if scoring is None else scoring
     if rows is not None and len(rows) != count:
         raise SettingError(f"scores: {link.name} has {len(rows)} rows to score, {count} were agreed")
     scores = []
@@ -291,7 +294,7 @@ async def score_rows(
         elif isinstance(keys, Encryptor):
             scores.append(await _ask(link, part, keys, rows[start:end], at))
         else:
-            await _answer(link, part, keys, rows[start:end], guard, at)
+            await _answer(link, part, keys, rows[start:end], guard, at, scoring)
     if not scores:
         return None
     whole = np.concatenate(scores)
@@ -323,7 +326,7 @@ def opened(total: Share) -> Array:
 
 
 async def _answer(
-    link: Link, part: ModelPart, keys: Multiplier, rows: Array, guard: ScoreGuard, at: At
+    link: Link, part: ModelPart, keys: Multiplier, rows: Array, guard: ScoreGuard, at: At, scoring: bytes
 ) -> None:
     """Take the part of a party that is scored. Its ledger knows people by these rows."""
     plan, size = part.plan, len(rows)
@@ -338,7 +341,13 @@ async def _answer(
             raise FormatError(f"question: {len(question)} bytes given, {sha256().digest_size} are due")
     context = _context(question, keys, part, own)
     noises, facts = guard.noises(
-        rows, context, plan.outputs, precision_bits=plan.precision, fraction_bits=SCORE_BITS, placed=True
+        rows,
+        context,
+        plan.outputs,
+        precision_bits=plan.precision,
+        fraction_bits=SCORE_BITS,
+        placed=True,
+        scoring=scoring,
     )
     total = shares.add(shares.matmul(own, part.blocks[link.name]), _noise_limbs(noises))
     for first in range(0, size, SEALED_ROWS):

@@ -202,8 +202,11 @@ def book(
 ) -> None:
     """Count one opening of `party` against the fixed secrets and against the labels.
 
-    The key-holder's memory adds openings of earlier attempts at the round.
+    The key-holder's memory adds openings of earlier attempts at the round. In the clear, a run that trains
+    what a blind one trains has no openings to count.
     """
+    if agreement.emulates_blind:
+        return
     member = next(m for m in agreement.members if m.name == party)
     labels = party == agreement.label_party
     block, equations = get_objective(agreement.objective).block(labels), member.parameters

@@ -77,8 +77,8 @@ class DataParty(PartyLoop):
     ) -> None:
         super().__init__(agreement, context)
         self._side, self._optimiser, self._steps = side, optimiser, steps
-        self._previous = side.parameters
-        """Parameters at the start of the last round."""
+        self._start = self._previous = side.parameters
+        """Parameters at the start of the run, and of the last round."""
         self._sealed = b""
         """The label party's encrypted model that asks for scores in a transfer run."""
         if agreement.scores_rows and context.evaluation is None:
@@ -107,6 +107,8 @@ class DataParty(PartyLoop):
 
     async def _round(self, link: Link, t: int) -> None:
         agreement, keys = self._agreement, self._keys
+        if agreement.batches.begins_anew(t):
+            self._side.parameters = self._previous = self._start
         self._side.begin(agreement.batches.trained(t))
         if agreement.algorithm.order == "parallel":
             operand = await self._exchange.all(t)

@@ -186,15 +186,18 @@ class ScoreGuard:
         precision_bits: int,
         fraction_bits: int,
         placed: bool = False,
+        scoring: bytes = b"",
     ) -> tuple[list[list[int]], dict[str, Any]]:
-        """Book one scoring; return the noise for each output, and the facts for the transcript.
+        """Book a question; return the noise for each output, and the facts for the transcript.
 
         The facts state the width of the noise, never the noise. The ledger identifies a model by every byte
         of `context`. Another ciphertext of the same model is another question: nothing proves that it hides
-        the same parameters. `placed`: see `blur`.
+        the same parameters. `placed`: see `blur`. `scoring`: see `ScoreLedger.book`.
         """
         question, entropy = _sizes(precision_bits, fraction_bits) + context, self._entropy(rows)
-        state = self.ledger.book(self.party, self._about(rows), question, precision_bits, entropy, outputs)
+        state = self.ledger.book(
+            self.party, self._about(rows), question, precision_bits, entropy, outputs, scoring
+        )
         noises = [
             blur(
                 rows,

@@ -19,6 +19,10 @@ The ledger counts *questions*: people, and all bytes of the question. The same q
 answer (protocols.scoring.blur) and costs nothing. Evaluations during training are questions too. A party
 refuses a training that plans too many of them before it begins.
 
+One *scoring* may take several questions: chunks of rows, or folds that models of their own score. Everybody
+is in one of them. People with equal rows are not told apart, so that each of them may be counted in several.
+That is still one scoring, and all its bits count.
+
 A dishonest label party can aim every opening at one person: with a column of its own that singles that person
 out, scores of *other* people tell about this one. So the ledger also has a total over all people
 (`total_bits`). It bounds what was told about any one person.
@@ -64,6 +68,7 @@ RANGE_BITS = 6
 """m: a score is opened modulo 2**m."""
 LEAST_ALLOWED = 2
 DIGEST = 16
+HALF = DIGEST // 2
 HEAD = struct.Struct(f"<4sII{DIGEST}s")
 MAGIC = b"SCOR"
 CHECK = 8
@@ -123,9 +128,9 @@ class ScoringState:
     def verdict(self) -> str:
         if self.mode == "off":
             return "not counted"
-        if self.scorings <= 1 and self.ratio > MARGIN:
+        if self.scorings <= 1 and score_bits(self.precision_bits, self.outputs) > self.column_bits:
             return "shown"
-        if self.scorings > allowed_scorings(self.column_bits, self.precision_bits, self.outputs):
+        if self.scorings > LEAST_ALLOWED and self.ratio > 1.0:
             return "past"
         return "near" if self.ratio > 0.5 else "below the line"
 
@@ -149,6 +154,8 @@ class ScoreLedger:
         """(scorings, bits) by person."""
         self._answered: dict[bytes, set[bytes]] = {}
         """People by question."""
+        self._scored: dict[bytes, set[bytes]] = {}
+        """People by scoring."""
         self._records = b""
         self._warned: set[str] = set()
 
@@ -191,12 +198,17 @@ class ScoreLedger:
         precision_bits: int,
         column_bits: float,
         outputs: int = 1,
+        scoring: bytes = b"",
     ) -> ScoringState:
-        """Record a scoring before it is answered, or raise ScoreRefusal."""
+        """Record a question before it is answered, or raise ScoreRefusal.
+
+        `scoring`: the same for all questions of a scoring, drawn by the scored party. Empty: the question is
+        a scoring of its own.
+        """
         if self.mode == "off":
             return ScoringState("off", 0, 0, column_bits, precision_bits, outputs)
         with nullcontext() if self._store is None else self._store.held():
-            return self._book(party, people, question, precision_bits, column_bits, outputs)
+            return self._book(party, people, question, precision_bits, column_bits, outputs, scoring)
 
     def _book(
         self,
@@ -206,14 +218,16 @@ class ScoreLedger:
         precision_bits: int,
         column_bits: float,
         outputs: int,
+        scoring: bytes,
     ) -> ScoringState:
         self._catch_up()
-        asked = self._hashed(question, b"score question")
-        before = self._answered.get(asked, set())
+        asked = self._asked(question, scoring)
+        before = self._answered.get(asked[:HALF], set())
+        scored = self._scored.get(asked[HALF:], set())
         hashes = dict.fromkeys(self._person(each) for each in people)
         new = [each for each in hashes if each not in before]
         step = score_bits(precision_bits, outputs)
-        after = {each: _plus(self._told.get(each, (0, 0)), step) for each in new}
+        after = {each: _plus(self._told.get(each, (0, 0)), step, again=each in scored) for each in new}
         told = [after.get(each) or self._told[each] for each in hashes]
         scorings, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
         state = ScoringState(self.mode, scorings, bits, column_bits, precision_bits, outputs)
@@ -229,9 +243,9 @@ class ScoreLedger:
         """
         with nullcontext() if self._store is None else self._store.held():
             self._catch_up()
-            asked = self._hashed(question, b"score question")
+            asked = self._asked(question, b"")
             person = self._person(b"release " + receiver.encode())
-            if person in self._answered.get(asked, set()):
+            if person in self._answered.get(asked[:HALF], set()):
                 return
             total = self._told.get(person, (0, 0))[1] + bits
             if limit is not None and total > limit:
@@ -289,11 +303,18 @@ class ScoreLedger:
 
     def _take(self, records: bytes) -> None:
         for question, bits, people in read_records(records):
-            answered = self._answered.setdefault(question, set())
+            answered = self._answered.setdefault(question[:HALF], set())
+            scored = self._scored.setdefault(question[HALF:], set())
             for each in people:
                 if each not in answered:
-                    answered.add(each)
-                    self._told[each] = _plus(self._told.get(each, (0, 0)), bits)
+                    self._told[each] = _plus(self._told.get(each, (0, 0)), bits, again=each in scored)
+            answered.update(people)
+            scored.update(people)
+
+    def _asked(self, question: bytes, scoring: bytes) -> bytes:
+        """A hash of the question, and one of the scoring that it belongs to."""
+        kept = self._hashed(scoring or question, b"score question")
+        return self._hashed(question, b"score question")[:HALF] + kept[HALF:]
 
     def _person(self, content: bytes) -> bytes:
         return self._hashed(content, b"score person")
@@ -302,8 +323,8 @@ class ScoreLedger:
         return blake2b(content, key=self._key, person=purpose, digest_size=DIGEST).digest()
 
 
-def _plus(told: tuple[int, int], bits: int) -> tuple[int, int]:
-    return told[0] + 1, told[1] + bits
+def _plus(told: tuple[int, int], bits: int, *, again: bool) -> tuple[int, int]:
+    return told[0] + (not again), told[1] + bits
 
 
 def _record(question: bytes, people: Sequence[bytes], bits: int) -> bytes:
