@@ -11,11 +11,9 @@ Schemes: "ckks" (lattices, thousands of values a ciphertext), "paillier" (factor
 packed) and "plain" (no protection; for experiments and as the oracle). Blind training encrypts one product
 between two parties instead (securefed.crypto.blind, `cross_scheme`), under keys that it makes itself.
 
-The registry of schemes and key kinds: one entry each, with every fact that other code needs.
-
-Users choose a scheme. A run takes keys of the kind that the scheme uses for the run's protection
-(`key_kind`). No code outside this package compares a scheme's name: it asks the entry. docs/extending.md adds
-a scheme.
+`SCHEMES` and `KEY_KINDS` have one entry each, with every fact that other code needs. Users choose a scheme. A
+run takes keys of the kind that the scheme uses for the run's protection (`key_kind`). No code outside this
+package compares a scheme's name: it asks the entry. docs/extending.md adds a scheme.
 """
 
 from __future__ import annotations

@@ -1,22 +1,5 @@
 """The crypto layer's errors.
 
-    CryptoError
-    |-- RangeError        a value is not finite, or outside the declared range      (also a ValueError)
-    |-- ShapeError        arrays that do not fit together                           (also a ValueError)
-    |-- CapacityError     a sum or product would leave the plaintext space
-    |-- FormatError       bytes that are not what they announce                     (also a ValueError)
-    |-- BadKey            a key that is malformed, too small or weak                (also a ValueError)
-    |-- BadCiphertext     a ciphertext that no honest party makes                   (also a ValueError)
-    |-- WrongKey          a ciphertext of another key or parameter set
-    |-- MaskError         a mask used twice, or a reply that is not its own
-    |-- OpeningRefused    opened before, or the key has answered often enough
-    `-- KeyFileError
-        |-- WrongPassphrase
-        |-- DamagedKeyFile
-        |   |-- TruncatedKeyFile
-        |   `-- AlteredKeyFile
-        `-- UnsafeKeyFile
-
 A check raises before any arithmetic on its argument. Messages contain no key, no mask and no data of another
 party. A range error does state how large the caller's own value was.
 """
@@ -26,20 +9,16 @@ from __future__ import annotations
 from securefed.errors import SecurefedError
 
 __all__ = [
-    "AlteredKeyFile",
     "BadCiphertext",
     "BadKey",
     "CapacityError",
     "CryptoError",
-    "DamagedKeyFile",
     "FormatError",
     "KeyFileError",
     "MaskError",
     "OpeningRefused",
     "RangeError",
     "ShapeError",
-    "TruncatedKeyFile",
-    "UnsafeKeyFile",
     "WrongKey",
     "WrongPassphrase",
 ]
@@ -86,24 +65,8 @@ class OpeningRefused(CryptoError):
 
 
 class KeyFileError(CryptoError):
-    """A key file cannot be written or read."""
+    """A key file cannot be written or read, was damaged, or is not safe."""
 
 
 class WrongPassphrase(KeyFileError):
     """The file is undamaged, but the passphrase is wrong."""
-
-
-class DamagedKeyFile(KeyFileError):
-    """The file was cut short or altered."""
-
-
-class TruncatedKeyFile(DamagedKeyFile):
-    """The file is shorter than its header announces."""
-
-
-class AlteredKeyFile(DamagedKeyFile):
-    """The file's bytes were changed after writing."""
-
-
-class UnsafeKeyFile(KeyFileError):
-    """Other users can read the file, or it exists already."""

@@ -1,4 +1,4 @@
-"""Fixed point with one public scale.
+"""Fixed point with one public scale, and the plain numbers of a contraction.
 
 A real number v becomes the integer round(v * 2**fraction_bits). The scale belongs to the whole array and is
 public. So a ciphertext says nothing about the magnitude of its value, unlike one with an exponent per number
@@ -6,14 +6,6 @@ public. So a ciphertext says nothing about the magnitude of its value, unlike on
 
 Multipliers are plaintext numbers of one party. They get a number of significant bits relative to the largest
 of them (`exponent_for`). The exponent stays with that party unless it chooses a public `FixedPoint`.
-
-The plain numbers of a contraction, block by block.
-
-    result[a, j] = sum over i of multipliers[j, a, i] * encrypted[i, j]        (columns, outputs, rows)
-
-Where every column has its own multipliers this tensor is larger than all else. A hidden layer of 64 over
-1,000 columns and as many rows takes half a gigabyte. So a contraction asks for blocks, and nobody stores the
-whole. All blocks have one scale, from `largest`, which a first pass computes.
 """
 
 from __future__ import annotations
@@ -34,6 +26,7 @@ __all__ = [
     "EVERY",
     "PRIVATE_BITS",
     "FixedPoint",
+    "Floats",
     "Multipliers",
     "Scaled",
     "as_multipliers",
@@ -42,13 +35,17 @@ __all__ = [
     "exponent_for",
 ]
 
-# Encoded values are held in int64 arrays; one bit for the sign and one to spare.
+Floats = NDArray[np.float64]
 MOST_BITS = 62
+"""Encoded values are in int64 arrays: one bit for the sign and one to spare."""
 PRIVATE_BITS = 24
 """Significant bits of multipliers whose scale stays with their party, relative to the largest of them."""
+BLOCK_ENTRIES = 1 << 16
+"""Numbers in a block of multipliers, unless its user needs a larger one: 512 KiB."""
+EVERY = slice(None)
 
 
-def checked_array(values: ArrayLike, what: str = "values") -> NDArray[np.float64]:
+def checked_array(values: ArrayLike, what: str = "values") -> Floats:
     """Return `values` as float64. Raises unless they have 1 or 2 dimensions and are finite and not empty."""
     try:
         array = np.asarray(values, dtype=np.float64)
@@ -66,10 +63,8 @@ def checked_array(values: ArrayLike, what: str = "values") -> NDArray[np.float64
     return array
 
 
-def checked_addend(values: ArrayLike, shape: tuple[int, ...], bound: float) -> NDArray[np.float64]:
-    """Return the addend of an encrypted array: one number for all entries or one for each, up to its
-    bound.
-    """
+def checked_addend(values: ArrayLike, shape: tuple[int, ...], bound: float) -> Floats:
+    """Return an addend of an encrypted array: one number for all or one for each entry, up to its bound."""
     if np.ndim(values) == 0:
         values = np.broadcast_to(np.asarray(values, dtype=np.float64), shape)
     array = checked_array(values, "addend")
@@ -93,35 +88,32 @@ class FixedPoint:
             raise RangeError(f"bound: {self.bound!r} given, a finite number above 0 is allowed")
         if not isinstance(self.fraction_bits, int) or isinstance(self.fraction_bits, bool):
             raise RangeError(f"fraction_bits: {self.fraction_bits!r} given, a whole number is allowed")
-        if not 1 <= self.magnitude_bits <= MOST_BITS:
+        bits = round(ldexp(self.bound, self.fraction_bits)).bit_length()
+        if not 1 <= bits <= MOST_BITS:
             raise RangeError(
                 f"bound {self.bound!r} with {self.fraction_bits} fraction bits takes"
-                f" {self.magnitude_bits} bits, 1 to {MOST_BITS} are allowed"
+                f" {bits} bits, 1 to {MOST_BITS} are allowed"
             )
 
     @property
     def scale(self) -> float:
         return float(2.0**self.fraction_bits)
 
-    @property
-    def magnitude_bits(self) -> int:
-        """V such that every encoded integer is below 2**V in magnitude."""
-        return round(ldexp(self.bound, self.fraction_bits)).bit_length()
-
-    def check(self, values: NDArray[np.float64], what: str = "values") -> None:
+    def check(self, values: Floats, what: str = "values") -> None:
         largest = float(np.max(np.abs(values)))
         if largest > self.bound:
             raise RangeError(
                 f"{what}: magnitude up to {largest:.6g} given, at most {self.bound:.6g} was declared"
             )
 
-    def encode(self, values: ArrayLike, what: str = "values") -> NDArray[np.int64]:
-        array = checked_array(values, what)
-        self.check(array, what)
-        return np.rint(array * self.scale).astype(np.int64)
+    def checked(self, values: ArrayLike) -> Floats:
+        """Return values as an array that is in the declared range."""
+        array = checked_array(values)
+        self.check(array)
+        return array
 
-    def decode(self, integers: ArrayLike) -> NDArray[np.float64]:
-        return np.asarray(integers).astype(np.float64) / self.scale
+    def encode(self, values: ArrayLike) -> NDArray[np.int64]:
+        return np.rint(self.checked(values) * self.scale).astype(np.int64)
 
 
 def exponent_for(largest: float, bits: int) -> int:
@@ -133,14 +125,12 @@ def exponent_for(largest: float, bits: int) -> int:
     return exponent - 1 if np.rint(np.ldexp(largest, exponent)) >= 2.0**bits else exponent
 
 
-Floats = NDArray[np.float64]
-BLOCK_ENTRIES = 1 << 16
-"""Numbers in a block, unless its user needs a larger one: 512 KiB."""
-EVERY = slice(None)
-
-
 class Multipliers(ABC):
-    """A tensor that computes its blocks on demand."""
+    """The (columns, outputs, rows) multipliers of a contraction, computed block by block on demand.
+
+    A hidden layer of 64 over 1,000 columns and as many rows would take half a gigabyte. All blocks have one
+    scale, from `largest`, which a first pass computes.
+    """
 
     shape: tuple[int, int, int]
 
@@ -186,13 +176,11 @@ class Scaled(Multipliers):
         self.shape, self._multipliers, self._powers = multipliers.shape, multipliers, powers
 
     def block(self, columns: slice, outputs: slice) -> Floats:
-        block: Floats = self._multipliers.block(columns, outputs) * self._powers[columns, outputs, None]
-        return block
+        return np.asarray(self._multipliers.block(columns, outputs) * self._powers[columns, outputs, None])
 
     @cached_property
     def largest(self) -> Floats:
-        largest: Floats = self._multipliers.largest * self._powers
-        return largest
+        return np.asarray(self._multipliers.largest * self._powers)
 
 
 def as_multipliers(values: ArrayLike | Multipliers) -> Multipliers:

@@ -18,10 +18,9 @@ authenticated with the secret. Version 1, big-endian:
     ciphertext      secret + 16 bytes of tag
     digest     32   SHA-256 over all the rest: finds damage before a passphrase is judged
 
-Who reads the file without the passphrase learns the label and the size of the secret. The check value gives
-somebody who guesses passphrases nothing that the GCM tag would not give. The digest finds damage. Whoever
-alters the file and renews the digest is found by GCM, or, if it was the salt, the cost or the check value, it
-is reported as a wrong passphrase. A secret that was tampered with never comes out.
+Whoever reads the file without the passphrase learns the label and the size of the secret. The check value
+gives somebody who guesses passphrases nothing that the GCM tag would not give. Whoever alters the file and
+renews the digest is found by GCM; an altered salt, cost or check value is reported as a wrong passphrase.
 """
 
 from __future__ import annotations
@@ -40,14 +39,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from securefed.crypto.errors import (
-    AlteredKeyFile,
-    KeyFileError,
-    TruncatedKeyFile,
-    UnsafeKeyFile,
-    WrongPassphrase,
-)
-from securefed.files import StorageError, UnsafeFile, read_bounded, write_atomically
+from securefed.crypto.errors import KeyFileError, WrongPassphrase
+from securefed.files import StorageError, read_bounded, write_atomically
 
 __all__ = ["KeyFile", "read_key_file", "write_key_file"]
 
@@ -100,7 +93,7 @@ def write_key_file(
     try:
         write_atomically(Path(path), blob, overwrite=overwrite)
     except FileExistsError:
-        raise UnsafeKeyFile(f"{path} exists already and is kept; overwrite=True replaces it") from None
+        raise KeyFileError(f"{path} exists already and is kept; overwrite=True replaces it") from None
 
 
 def read_key_file(
@@ -120,7 +113,7 @@ def _salt_of(path: Path) -> bytes:
 
 
 def _seal(secret: bytes, passphrase: bytes, label: bytes, log2_n: int, salt: bytes, nonce: bytes) -> bytes:
-    """The file's bytes; deterministic, so that there is a known answer."""
+    """Return the file's bytes. It is deterministic, so that there is a known answer."""
     if not isinstance(secret, bytes):
         raise KeyFileError(f"secret: a {type(secret).__name__} given, bytes are allowed")
     if not 1 <= len(secret) <= MOST_SECRET:
@@ -136,26 +129,26 @@ def _unseal(blob: bytes, passphrase: bytes, least_log2_n: int) -> KeyFile:
     if blob[: len(MAGIC)] != MAGIC[: len(blob)]:
         raise KeyFileError("not a securefed key file: its first bytes are others")
     if len(blob) < HEADER.size:
-        raise TruncatedKeyFile(f"cut short: {len(blob)} bytes, the header alone has {HEADER.size}")
+        raise KeyFileError(f"cut short: {len(blob)} bytes, the header alone has {HEADER.size}")
     _, version, kdf, log2_n, r, p, label_size, secret_size, salt, nonce, check = HEADER.unpack_from(blob)
     announced = HEADER.size + label_size + secret_size + TAG_SIZE + DIGEST_SIZE
     body, digest = blob[:-DIGEST_SIZE], blob[-DIGEST_SIZE:]
     if hashlib.sha256(body).digest() != digest:
         if version == VERSION and len(blob) < announced:
-            raise TruncatedKeyFile(f"cut short: {len(blob)} bytes, the header announces {announced}")
-        raise AlteredKeyFile("altered: the digest at its end does not fit the bytes before it")
+            raise KeyFileError(f"cut short: {len(blob)} bytes, the header announces {announced}")
+        raise KeyFileError("altered: the digest at its end does not fit the bytes before it")
     # From here on the file is as somebody meant it to be, which need not be somebody honest.
     if version != VERSION:
         raise KeyFileError(f"key file of version {version}; this release reads version {VERSION}")
     if len(blob) != announced:
-        raise AlteredKeyFile(f"altered: {len(blob)} bytes, the header announces {announced}")
+        raise KeyFileError(f"altered: {len(blob)} bytes, the header announces {announced}")
     if kdf != SCRYPT or r != R or p != P or not LOG2_N_TEST <= log2_n <= LOG2_N_MOST:
         raise KeyFileError(
             f"kdf {kdf} with n = 2**{log2_n}, r = {r}, p = {p}; allowed: kdf {SCRYPT} (scrypt) with "
             f"n = 2**{least_log2_n} to 2**{LOG2_N_MOST}, r = {R}, p = {P}"
         )
     if log2_n < least_log2_n:
-        raise UnsafeKeyFile(
+        raise KeyFileError(
             f"its passphrase is cheap to guess: scrypt with n = 2**{log2_n}, "
             f"at least 2**{least_log2_n} is allowed"
         )
@@ -167,7 +160,7 @@ def _unseal(blob: bytes, passphrase: bytes, least_log2_n: int) -> KeyFile:
         secret = AESGCM(key).decrypt(nonce, ciphertext, header)
         return KeyFile(header[HEADER.size :].decode(), secret)
     except (InvalidTag, UnicodeDecodeError):
-        raise AlteredKeyFile("altered: the passphrase is right and the contents are not authentic") from None
+        raise KeyFileError("altered: the passphrase is right and the contents are not authentic") from None
 
 
 @lru_cache(maxsize=4)
@@ -207,7 +200,5 @@ def _read_private(path: Path) -> bytes:
     """Return the bytes of a regular file of bounded size that no other user can read."""
     try:
         return read_bounded(path, HEADER.size + 255 + MOST_SECRET + TAG_SIZE + DIGEST_SIZE, private=True)
-    except UnsafeFile as error:
-        raise UnsafeKeyFile(str(error)) from None
     except StorageError as error:
         raise KeyFileError(str(error)) from None

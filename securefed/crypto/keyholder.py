@@ -1,15 +1,4 @@
-"""A key's memory: which ciphertexts it opened, and how many equations for which party.
-
-A key-holder opens no ciphertext twice, and counts what it opens (protocols.own_gradient.ledger). A new
-process would have no memory of either, so a peer that breaks a connection could ask again. Where a run
-continues over several processes, `keep` stores the memory in a file, which is written before an opening
-leaves. It contains hashes of ciphertexts and counts, nothing secret. Past `MOST` ciphertexts it drops the
-older half.
-
-    c <hex>                        a ciphertext, by the first 16 bytes of its SHA-256
-    e <equations> <JSON string>    equations of a block of secrets
-
-The key-holder: the only object that has a secret key.
+"""The key-holder: the only object that has a secret key, and its memory.
 
 It opens only masked ciphertexts, never the same one twice, and counts openings. It sees uniform numbers and
 returns masked values.
@@ -32,18 +21,26 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from securefed.crypto.errors import OpeningRefused, WrongKey
-from securefed.crypto.fixed import FixedPoint, checked_array
-from securefed.crypto.scheme import Encrypted, Floats, Masked, Opened, PublicKey
+from securefed.crypto.fixed import FixedPoint, Floats
+from securefed.crypto.scheme import Encrypted, Masked, Opened, PublicKey
 from securefed.files import write_atomically
 
-__all__ = ["KeyHolder", "OpeningMemory"]
+__all__ = ["KeyHolder", "OpeningMemory", "SecretKey"]
 
 MOST = 1 << 20
 DIGEST = 16
 
 
 class OpeningMemory:
-    """A memory in this process and, after `keep`, in a file."""
+    """Which ciphertexts a key opened, and how many equations for which party (own_gradient.ledger).
+
+    A new process would have no memory of either, so a peer that breaks a connection could ask again. Where a
+    run continues over several processes, `keep` stores the memory in a file, which is written before an
+    opening leaves. Past `MOST` ciphertexts it drops the older half. Its lines have nothing secret:
+
+        c <hex>                        a ciphertext, by the first 16 bytes of its SHA-256
+        e <equations> <JSON string>    equations of a block of secrets
+    """
 
     def __init__(self) -> None:
         self._ciphertexts: dict[bytes, None] = {}
@@ -127,7 +124,6 @@ class SecretKey(ABC):
 
     @cached_property
     def memory(self) -> OpeningMemory:
-        """The memory of opened ciphertexts."""
         return OpeningMemory()
 
     @abstractmethod
@@ -170,9 +166,7 @@ class KeyHolder:
 
     def encrypt(self, values: ArrayLike, fixed: FixedPoint) -> Encrypted:
         """Encrypt as `public.encrypt` does, but faster."""
-        array = checked_array(values)
-        fixed.check(array)
-        encrypted = self._secret.encrypt(array, fixed)
+        encrypted = self._secret.encrypt(fixed.checked(values), fixed)
         encrypted.origin = "fresh"
         return encrypted
 

@@ -22,119 +22,75 @@ from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 __all__ = ["PlainEncrypted", "PlainPublicKey", "PlainSecretKey", "generate_secret_key", "strong_parameters"]
 
 
-class PlainPublicKey(PublicKey):
-    """A name that tells the arrays of two owners apart, not a key."""
-
-    scheme: ClassVar[Scheme] = Scheme.PLAIN
-    parameters = fingerprint(b"plain")
-
-    def __init__(self, token: bytes) -> None:
-        if len(token) != 16:
-            raise BadKey(f"plain: a token of {len(token)} bytes given, 16 expected")
-        self._token = token
-        self.key_id = fingerprint(b"plain", token)
-
-    def to_bytes(self) -> bytes:
-        return self.frame(Kind.PUBLIC_KEY, self._token).to_bytes()
-
-    @classmethod
-    def from_frame(cls, frame: Frame) -> PlainPublicKey:
-        key = cls(frame.payload)
-        frame.expect(cls.scheme, cls.parameters, key.key_id)
-        return key
-
-    def _encrypt(self, values: Floats, fixed: FixedPoint) -> PlainEncrypted:
-        return PlainEncrypted(self, values, fixed.bound)
-
-    def _load(self, frame: Frame) -> PlainEncrypted:
-        values, bound = _array_and_bound(frame)
-        return PlainEncrypted(self, values, bound)
-
-    def _load_masked(self, frame: Frame) -> PlainBlock:
-        return PlainBlock(self, _array_and_bound(frame)[0], frame.numbers[0])
-
-    def _load_opened(self, frame: Frame) -> PlainReply:
-        return PlainReply(self, _array_and_bound(frame)[0])
-
-
-def _payload(values: Floats, bound: float) -> bytes:
+def _payload(values: Floats, bound: float = 1.0) -> bytes:
     return np.float64(bound).tobytes() + np.ascontiguousarray(values, dtype="<f8").tobytes()
 
 
 def _array_and_bound(frame: Frame) -> tuple[Floats, float]:
-    shape = frame.expect_array()
-    expected = 8 * (int(np.prod(shape)) + 1)
+    expected = 8 * (int(np.prod(frame.shape)) + 1)
     if len(frame.payload) != expected:
         raise FormatError(
-            f"{len(frame.payload)} bytes of values given, {expected} expected for shape {shape}"
+            f"{len(frame.payload)} bytes of values given, {expected} expected for shape {frame.shape}"
         )
     numbers = np.frombuffer(frame.payload, dtype="<f8").astype(np.float64)
     if not np.isfinite(numbers).all() or numbers[0] <= 0:
         raise RangeError("values: NaN or infinite entries; only finite numbers are allowed")
-    return numbers[1:].reshape(shape), float(numbers[0])
+    return numbers[1:].reshape(frame.shape), float(numbers[0])
 
 
 class PlainEncrypted(Bare):
     """Values in the clear."""
 
-    def __init__(self, public: PlainPublicKey, values: Floats, bound: float) -> None:
-        self.public = public
-        self._values = values
-        self.shape = values.shape
-        self.bound = bound
+    def __init__(self, public: PublicKey, values: Floats, bound: float) -> None:
+        self.public, self.values, self.shape, self.bound = public, values, values.shape, bound
+
+    @classmethod
+    def from_frame(cls, public: PublicKey, frame: Frame) -> PlainEncrypted:
+        return cls(public, *_array_and_bound(frame))
 
     @property
     def ciphertexts(self) -> int:
-        return int(self._values.size)
-
-    @property
-    def values(self) -> Floats:
-        """The values in the clear."""
-        return self._values
-
-    def _make(self, values: Floats, bound: float) -> PlainEncrypted:
-        if not isinstance(self.public, PlainPublicKey):  # the type of `public` is fixed by __init__
-            raise BadKey("a plain array without a plain key")
-        return PlainEncrypted(self.public, values, bound)
+        return int(self.values.size)
 
     def _add(self, other: PlainEncrypted) -> PlainEncrypted:
-        return self._make(self._values + other._values, self.bound + other.bound)
+        return PlainEncrypted(self.public, self.values + other.values, self.bound + other.bound)
 
     def _add_plain(self, values: Floats) -> PlainEncrypted:
-        return self._make(self._values + values, 2 * self.bound)
+        return PlainEncrypted(self.public, self.values + values, 2 * self.bound)
 
     def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> PlainEncrypted:
         largest = fixed.bound if fixed else float(np.max(np.abs(factors)))
-        return self._make(self._values * factors, self.bound * (largest or 1.0))
+        return PlainEncrypted(self.public, self.values * factors, self.bound * (largest or 1.0))
 
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> PlainEncrypted:
-        matrix = self._values.reshape(self.rows, self.columns)
+        matrix = self.values.reshape(self.rows, self.columns)
         result = np.empty((multipliers.shape[1], self.columns))
         for j, a, block in multipliers.blocks():
             result[a, j] = np.matmul(block, matrix.T[j, :, None])[:, :, 0].T
         largest = fixed.bound if fixed else float(multipliers.largest.max())
-        shaped = result if len(self.shape) == 2 else result[:, 0]
-        return self._make(np.ascontiguousarray(shaped), self.bound * self.rows * (largest or 1.0))
+        shaped = np.ascontiguousarray(result if len(self.shape) == 2 else result[:, 0])
+        return PlainEncrypted(self.public, shaped, self.bound * self.rows * (largest or 1.0))
 
     def rerandomise(self) -> PlainEncrypted:
         return self
 
     def mask(self) -> tuple[PlainBlock, PlainMask]:
         # The key-holder refuses repeats by their bytes, and two openings of equal values are two openings.
-        return PlainBlock(self.public, self._values, secrets.randbits(31)), PlainMask(self._values.shape)
+        return PlainBlock(self.public, self.values, secrets.randbits(31)), PlainMask(self.shape)
 
     def to_bytes(self) -> bytes:
-        return self.public.frame(Kind.ENCRYPTED, _payload(self._values, self.bound), self.shape).to_bytes()
+        return self.public.frame(Kind.ENCRYPTED, _payload(self.values, self.bound), self.shape).to_bytes()
 
 
 class PlainBlock(Masked):
     """Values in the clear, where another scheme has a masked ciphertext."""
 
     def __init__(self, public: PublicKey, values: Floats, nonce: int) -> None:
-        self.public = public
-        self.values = values
-        self.shape = values.shape
-        self._nonce = nonce
+        self.public, self.values, self.shape, self._nonce = public, values, values.shape, nonce
+
+    @classmethod
+    def from_frame(cls, public: PublicKey, frame: Frame) -> PlainBlock:
+        return cls(public, _array_and_bound(frame)[0], frame.numbers[0])
 
     @property
     def ciphertexts(self) -> int:
@@ -142,23 +98,25 @@ class PlainBlock(Masked):
 
     def to_bytes(self) -> bytes:
         numbers = (self._nonce, 0, 0, 0)
-        return self.public.frame(Kind.MASKED, _payload(self.values, 1.0), self.shape, numbers).to_bytes()
+        return self.public.frame(Kind.MASKED, _payload(self.values), self.shape, numbers).to_bytes()
 
 
 class PlainReply(Opened):
     """Values in the clear."""
 
     def __init__(self, public: PublicKey, values: Floats) -> None:
-        self.public = public
-        self.values = values
-        self.shape = values.shape
+        self.public, self.values, self.shape = public, values, values.shape
+
+    @classmethod
+    def from_frame(cls, public: PublicKey, frame: Frame) -> PlainReply:
+        return cls(public, _array_and_bound(frame)[0])
 
     def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> PlainReply:
         noise = np.ldexp(np.array(units, dtype=np.float64), -fraction_bits)
         return PlainReply(self.public, self.values + noise.reshape(self.shape))
 
     def to_bytes(self) -> bytes:
-        return self.public.frame(Kind.OPENED, _payload(self.values, 1.0), self.shape).to_bytes()
+        return self.public.frame(Kind.OPENED, _payload(self.values), self.shape).to_bytes()
 
 
 class PlainMask(Mask):
@@ -180,12 +138,40 @@ class PlainMask(Mask):
         return [bytes(1)]
 
 
+class PlainPublicKey(PublicKey):
+    """A name that tells the arrays of two owners apart, not a key."""
+
+    scheme: ClassVar[Scheme] = Scheme.PLAIN
+    encrypted_type, masked_type, opened_type = PlainEncrypted, PlainBlock, PlainReply
+    parameters = fingerprint(b"plain")
+
+    def __init__(self, token: bytes) -> None:
+        if len(token) != 16:
+            raise BadKey(f"plain: a token of {len(token)} bytes given, 16 expected")
+        self._token = token
+        self.key_id = fingerprint(b"plain", token)
+
+    def to_bytes(self) -> bytes:
+        return self.frame(Kind.PUBLIC_KEY, self._token).to_bytes()
+
+    @classmethod
+    def from_frame(cls, frame: Frame) -> PlainPublicKey:
+        key = cls(frame.payload)
+        frame.expect(cls.scheme, cls.parameters, key.key_id)
+        return key
+
+    def _encrypt(self, values: Floats, fixed: FixedPoint) -> PlainEncrypted:
+        return PlainEncrypted(self, values, fixed.bound)
+
+
 class PlainSecretKey(SecretKey):
     """The form of a secret key. It opens values that anybody can read."""
 
+    public: PlainPublicKey
+
     def __init__(self, token: bytes | None = None) -> None:
         self._token = token if token is not None else secrets.token_bytes(16)
-        self.public: PlainPublicKey = PlainPublicKey(self._token)
+        self.public = PlainPublicKey(self._token)
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> PlainEncrypted:
         return PlainEncrypted(self.public, values, fixed.bound)

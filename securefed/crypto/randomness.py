@@ -1,18 +1,11 @@
-"""Random integers from the operating system's generator.
+"""Random numbers from the operating system's generator. All protecting randomness is drawn here.
 
-All protecting randomness is drawn here: masks uniform mod n, units mod n, exponents, prime candidates, exact
-Gaussian noise. The public uniform functions read `os.urandom`. Each wraps a function that takes the byte
-source as an argument, for known-answer tests. Candidates above the bound are rejected, never reduced, so
-draws are exactly uniform.
+*Integers* of Paillier and of exact Gaussian noise come from `os.urandom` itself. Candidates above the bound
+are rejected, never reduced, so draws are exactly uniform.
 
-Random numbers for the lattice schemes.
-
-Everything starts from `os.urandom`. A fresh 32-byte seed keys AES-256 in counter mode, and its key stream is
-cut into samples. Each function takes the byte source as an argument; `secret_bytes` makes the one for use,
-and known-answer tests give a fixed one.
-
-The same key stream expands public seeds, as FrodoKEM-AES does: the seed is then known to everybody, and
-AES-256 under distinct keys has to behave as a random function for whoever did not choose the output.
+*Arrays* of the lattice schemes come from the key stream of AES-256 in counter mode under a fresh seed of 32
+bytes. The same key stream expands public seeds, as FrodoKEM-AES does: the seed is then known to everybody,
+and AES-256 under distinct keys has to behave as a random function for whoever did not choose the output.
 
 | distribution | deviation | for |
 |---|---|---|
@@ -20,6 +13,8 @@ AES-256 under distinct keys has to behave as a random function for whoever did n
 | uniform on -1, 0, 1 | 0.82 | the secret key |
 | rounded normal | 500,000 | re-randomisation of blind replies |
 | sum of rounded normals | up to 2**95 | flooding of CKKS openings |
+
+Functions take the byte source as an argument, or wrap one that does, for known-answer tests.
 """
 
 from __future__ import annotations
@@ -173,12 +168,9 @@ NOTHING = memoryview(bytes(1 << 18))
 
 
 def key_stream(seed: bytes, label: bytes = b"") -> ByteSource:
-    """Return the key stream of AES-256-CTR under `seed`, as a source of bytes.
+    """Return the key stream of AES-256-CTR under a seed of 32 bytes, as a source of bytes.
 
-    Parameters
-    ----------
-    seed: 32 bytes, the AES key.
-    label: up to 8 bytes that tell streams of one seed apart. They are the upper half of the counter.
+    Up to 8 bytes of `label` tell streams of one seed apart. They are the upper half of the counter.
     """
     start = label.ljust(8, b"\0") + bytes(8)
     stream = Cipher(algorithms.AES(seed), modes.CTR(start)).encryptor()
@@ -222,18 +214,10 @@ def normals(source: ByteSource, count: int, out: Floats | None = None) -> Floats
 
     A pair is r (cos a, sin a). Half of the normals are the cosines, and the other half are the sines.
 
-    - r is sqrt(-2 log u) deviations, for u = (k + 1/2) 2**-63 as a float64, k uniform on 63 bits. So nothing
-      lies beyond 9.42 deviations.
-    - a is uniform on 2**64 angles: one of 4,096 from a table, and a rest below 0.0008 in magnitude by its
-      series. The series and all roundings of float64 move a pair by less than 2**-23 of a unit.
+    - r is sqrt(-2 log u) deviations, for u = (k + 1/2) 2**-63 as a float64, k uniform on 63 bits.
+    - a is uniform on 2**64 angles: one of 4,096 from a table, and a rest below 0.0008 by its series.
 
-    `rerandomise` says how accurate pairs have to be, and why these are.
-
-    Parameters
-    ----------
-    source: secret bytes, 16 for a pair.
-    count: how many normals.
-    out: where to put them, contiguous.
+    docs/proofs.md says how accurate pairs have to be, and why these are. They go to `out`, if there is one.
     """
     pairs = count // 2
     drawn = np.empty(count) if out is None else out.reshape(-1, copy=False)
@@ -290,22 +274,10 @@ def standard_normals(source: ByteSource, count: int) -> Floats:
 def gaussian_integers(source: ByteSource, count: int, deviation: float) -> tuple[Integers, int, Integers]:
     """Draw rounded Gaussians of any deviation up to 2**95.
 
-    A float64 has 53 significant bits. One multiplied by 2**76 ends in zeros, and leaves what lies there bare.
-    Uniform bits in place of the zeros still show steps where the float was rounded: ties go to even numbers,
-    so every second step is a few percent lower. So a wide Gaussian is the sum of up to three independent
-    ones, each a rounded float times a power of two:
+    A float64 has 53 significant bits. So a wide Gaussian is the sum of up to three rounded floats times
+    powers of two: 2**44 * N(0, ..) + 2**7 * N(0, 2**40) + N(0, 2**10). docs/proofs.md says why it has no steps.
 
-        2**44 * N(0, ..) + 2**7 * N(0, 2**40) + N(0, 2**10)   (the second from 2**10 on, the first from 2**50)
-
-    The deviation of what lies below is eight steps of what lies above, which blurs the steps and whatever is
-    uneven about them. A pattern of period two steps is damped by exp(-pi**2 8**2 / 2) < 2**-450, and the
-    steps themselves by more. The lowest one has steps of 1, each made of 2**39 floats or more. So its
-    probabilities are off by 2**-39 of themselves at most, and a sample's divergence by the square of that:
-    2**-78, over 2**20 replies of 2**13 samples 2**-45.
-
-    Returns
-    -------
-    (high, shift, low): the samples are high * 2**shift + low.
+    Returns (high, shift, low): the samples are high * 2**shift + low.
     """
     if not 0 < deviation <= 2.0**MOST_DEVIATION_BITS:
         raise RangeError(f"deviation: {deviation:.3g} given, up to 2^{MOST_DEVIATION_BITS} is allowed")

@@ -4,16 +4,14 @@
                                                       Masked --KeyHolder.open--> Opened
                                                       Mask.remove(Opened) --> values
 
-Only a `SecretKey` can open. Only a `KeyHolder` has one, and it opens only `Masked`. Objects without the
-secret key have no method that decrypts.
+Objects without the secret key have no method that decrypts: see `securefed.crypto.keyholder`.
 
 An `Encrypted` is a vector (rows,) or a matrix (rows, columns). Its one heavy operation is `contract`: column
-j of the result is a plaintext matrix times column j. A gradient has this form in every protocol here:
-residuals by samples for linear models, hidden-layer terms for transfer learning. The results are sums over
-rows, never single rows.
+j of the result is a plaintext matrix times column j. A gradient has this form in every protocol here. The
+results are sums over rows, never single rows.
 
 This module checks shapes, finiteness, declared ranges and keys once for all schemes, before any arithmetic.
-The schemes implement the methods with a leading underscore.
+The schemes implement `from_frame` and the methods with a leading underscore.
 """
 
 from __future__ import annotations
@@ -21,22 +19,30 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from tqdm import tqdm
 
 from securefed.crypto.errors import MaskError, RangeError, ShapeError, WrongKey
-from securefed.crypto.fixed import FixedPoint, Multipliers, as_multipliers, checked_addend, checked_array
+from securefed.crypto.fixed import (
+    FixedPoint,
+    Floats,
+    Multipliers,
+    as_multipliers,
+    checked_addend,
+    checked_array,
+)
 from securefed.crypto.wire import Frame, Kind, Scheme
 
 __all__ = [
-    "PATIENCE",
     "SERIAL",
     "Bare",
     "Encrypted",
+    "Floats",
     "Mapper",
     "Mask",
     "Masked",
@@ -47,7 +53,6 @@ __all__ = [
     "progress",
 ]
 
-Floats = NDArray[np.float64]
 Origin = Literal["fresh", "re-randomised", "arrived", "computed"]
 """Where a ciphertext's randomness comes from. What leaves a party is fresh or re-randomised.
 
@@ -56,10 +61,10 @@ ciphertexts.
 """
 FLOAT_BITS = 52
 """Fraction bits of addends: floats represent all small multiples of 2**-52 exactly."""
-T = TypeVar("T")
-R = TypeVar("R")
 PATIENCE = 2.0
 """Seconds before a progress bar appears."""
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Mapper(Protocol):
@@ -93,7 +98,7 @@ SERIAL = Serial()
 
 
 def progress(items: Iterable[T], what: str, total: int, unit: str = "block") -> Iterator[T]:
-    """Yield the items and show a bar on stderr. A file or a pipe gets no output."""
+    """Yield the items. A terminal shows a bar on stderr if that takes long; a file or a pipe does not."""
     if not sys.stderr.isatty():
         yield from items
         return
@@ -105,6 +110,9 @@ class PublicKey(ABC):
     """The public part of a key pair: it encrypts, computes and parses what arrives."""
 
     scheme: ClassVar[Scheme]
+    encrypted_type: ClassVar[type[Encrypted]]
+    masked_type: ClassVar[type[Masked]]
+    opened_type: ClassVar[type[Opened]]
     parameters: bytes
     """Hash of the parameter set. Both sides build the set themselves and compare the hash."""
     key_id: bytes
@@ -114,9 +122,7 @@ class PublicKey(ABC):
 
     def encrypt(self, values: ArrayLike, fixed: FixedPoint) -> Encrypted:
         """Encrypt `values`, each |value| <= fixed.bound, with the operating system's randomness."""
-        array = checked_array(values)
-        fixed.check(array)
-        encrypted = self._encrypt(array, fixed)
+        encrypted = self._encrypt(fixed.checked(values), fixed)
         encrypted.origin = "fresh"
         return encrypted
 
@@ -130,25 +136,22 @@ class PublicKey(ABC):
     def load(self, blob: bytes, shape: tuple[int, ...] | None = None) -> Encrypted:
         """Parse and validate ciphertexts that arrived. `shape` is the expected shape."""
         frame = self._frame(blob, Kind.ENCRYPTED)
-        announced = frame.expect_array()
-        if shape is not None and announced != shape:
-            raise ShapeError(f"ciphertexts of shape {announced} given, {shape} expected")
-        encrypted = self._load(frame)
+        if shape is not None and frame.shape != shape:
+            raise ShapeError(f"ciphertexts of shape {frame.shape} given, {shape} expected")
+        encrypted = self.encrypted_type.from_frame(self, frame)
         encrypted.origin = "arrived"
         return encrypted
 
     def load_masked(self, blob: bytes) -> Masked:
-        frame = self._frame(blob, Kind.MASKED)
-        frame.expect_array()
-        return self._load_masked(frame)
+        return self.masked_type.from_frame(self, self._frame(blob, Kind.MASKED))
 
     def load_opened(self, blob: bytes) -> Opened:
-        frame = self._frame(blob, Kind.OPENED)
-        frame.expect_array()
-        return self._load_opened(frame)
+        return self.opened_type.from_frame(self, self._frame(blob, Kind.OPENED))
 
     def _frame(self, blob: bytes, kind: Kind) -> Frame:
-        return Frame.from_bytes(blob, kind).expect(self.scheme, self.parameters, self.key_id)
+        frame = Frame.from_bytes(blob, kind).expect(self.scheme, self.parameters, self.key_id)
+        frame.expect_array()
+        return frame
 
     def frame(
         self,
@@ -160,29 +163,34 @@ class PublicKey(ABC):
         """Return a frame that belongs to this key."""
         return Frame(kind, self.scheme, self.parameters, self.key_id, payload, shape, numbers)
 
-    @abstractmethod
-    def _load(self, frame: Frame) -> Encrypted: ...
-
-    @abstractmethod
-    def _load_masked(self, frame: Frame) -> Masked: ...
-
-    @abstractmethod
-    def _load_opened(self, frame: Frame) -> Opened: ...
-
     def __repr__(self) -> str:
         return f"<{self.scheme.name} public key {self.key_id.hex()[:8]}>"
 
 
-class Encrypted(ABC):
+class Framed(ABC):
+    """What travels in a frame of a key."""
+
+    public: PublicKey
+    shape: tuple[int, ...]
+    origin: Origin = "computed"
+    """For the audit. Arithmetic gives "computed", except that a sum with a fresh term is fresh."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """Return a frame. Re-randomise computed arrays before it is sent."""
+
+    @classmethod
+    def from_frame(cls, public: Any, frame: Frame) -> Self:
+        """Parse what arrived, whose shape is that of an array."""
+        raise NotImplementedError
+
+
+class Encrypted(Framed):
     """An encrypted array and its operations without the secret key."""
 
     __array_ufunc__: ClassVar[None] = None  # so that numpy hands `matrix @ encrypted` over
-    public: PublicKey
-    shape: tuple[int, ...]
     bound: float
     """Public bound on every |value|, from declared ranges and operations, never from values."""
-    origin: Origin = "computed"
-    """For the audit. Arithmetic gives "computed", except that a sum with a fresh term is fresh."""
     shown: bool = False
     """It was sent, so its randomness can no longer re-randomise a sum."""
 
@@ -208,20 +216,17 @@ class Encrypted(ABC):
 
     def __add__(self, other: Encrypted | ArrayLike) -> Encrypted:
         """Add. A plain addend is at most as large as the declared bound, so the result's bound is public."""
-        if isinstance(other, Encrypted):
-            self._same(other)
-            total: Encrypted = self._add(other)
-            total.origin = self._lent(other)
-            return total
-        return self._add_plain(checked_addend(other, self.shape, self.bound))
+        if not isinstance(other, Encrypted):
+            return self._add_plain(checked_addend(other, self.shape, self.bound))
+        if other.public.key_id != self.public.key_id or other.public.scheme != self.public.scheme:
+            raise WrongKey(f"arrays under two keys do not add up: {self.public!r} and {other.public!r}")
+        if other.shape != self.shape:
+            raise ShapeError(f"shapes {self.shape} and {other.shape} do not add up")
+        total: Encrypted = self._add(other)
+        total.origin = self._origin_of_sum(other)
+        return total
 
     __radd__ = __add__
-
-    def __sub__(self, other: Encrypted | ArrayLike) -> Encrypted:
-        if isinstance(other, Encrypted):
-            self._same(other)
-            return self._add(other * -1.0)
-        return self._add_plain(-checked_addend(other, self.shape, self.bound))
 
     def __mul__(self, other: ArrayLike) -> Encrypted:
         """Multiply entry by entry with plaintext numbers, or with one number."""
@@ -233,10 +238,9 @@ class Encrypted(ABC):
         """Multiply entry by entry. `fixed` gives the multipliers a public scale instead of a private one."""
         if isinstance(other, Encrypted):
             raise ShapeError("a product of two encrypted arrays is not possible: multiply by plain numbers")
-        factor = (
-            np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape) if np.ndim(other) == 0 else other
-        )
-        array = checked_array(factor, "multipliers")
+        if np.ndim(other) == 0:
+            other = np.broadcast_to(np.asarray(other, dtype=np.float64), self.shape)
+        array = checked_array(other, "multipliers")
         if array.shape != self.shape:
             raise ShapeError(f"multipliers: shape {array.shape} given, {self.shape} expected")
         if fixed is not None:
@@ -255,8 +259,7 @@ class Encrypted(ABC):
 
         `multipliers` has shape (columns, outputs, rows). The result has shape (outputs, columns), or
         (outputs,) for a vector. Without `fixed` the multipliers get 24 significant bits relative to the
-        largest. Their scale stays with the caller as long as the result is only masked. `Multipliers` are
-        read block by block.
+        largest. Their scale stays with the caller as long as the result is only masked.
         """
         checked = as_multipliers(multipliers)
         columns, outputs, rows = checked.shape
@@ -269,10 +272,6 @@ class Encrypted(ABC):
         if fixed is not None:
             fixed.check(checked.largest, "multipliers")
         return self._contract(checked, fixed)
-
-    def sum(self) -> Encrypted:
-        """Sum over the rows: shape (1, columns), or (1,) for a vector."""
-        return np.ones((1, self.rows)) @ self
 
     @abstractmethod
     def rerandomise(self) -> Encrypted:
@@ -299,10 +298,6 @@ class Encrypted(ABC):
         return self + np.ldexp(np.array(units, dtype=np.float64), -self.unit_bits)
 
     @abstractmethod
-    def to_bytes(self) -> bytes:
-        """Return a frame of kind ENCRYPTED. Re-randomise computed arrays first: see `rerandomise`."""
-
-    @abstractmethod
     def _add(self, other: Any) -> Encrypted: ...
 
     @abstractmethod
@@ -314,13 +309,7 @@ class Encrypted(ABC):
     @abstractmethod
     def _contract(self, multipliers: Multipliers, fixed: FixedPoint | None) -> Encrypted: ...
 
-    def _same(self, other: Encrypted) -> None:
-        if other.public.key_id != self.public.key_id or other.public.scheme != self.public.scheme:
-            raise WrongKey(f"arrays under two keys do not add up: {self.public!r} and {other.public!r}")
-        if other.shape != self.shape:
-            raise ShapeError(f"shapes {self.shape} and {other.shape} do not add up")
-
-    def _lent(self, other: Encrypted) -> Origin:
+    def _origin_of_sum(self, other: Encrypted) -> Origin:
         """Return the origin of a sum. A term with unseen randomness makes one sum fresh, and only one."""
         for term in (self, other):
             if term.origin in ("fresh", "re-randomised") and not term.shown:
@@ -335,17 +324,14 @@ class Encrypted(ABC):
 class Bare(Encrypted):
     """An array of a scheme that protects nothing. Anybody may read it."""
 
-    @property
-    @abstractmethod
-    def values(self) -> Floats: ...
+    values: Floats
 
 
-class Masked(ABC):
-    """A re-randomised ciphertext block of value + mask, the only thing that a key-holder opens."""
+class Masked(Framed):
+    """A re-randomised ciphertext block of value + mask, the only thing that a key-holder opens.
 
-    public: PublicKey
-    shape: tuple[int, ...]
-    origin: Origin = "computed"
+    Its frame shows shapes and counts, but no scales and no values.
+    """
 
     @property
     @abstractmethod
@@ -361,32 +347,20 @@ class Masked(ABC):
             raise ShapeError(f"{self.ciphertexts} ciphertexts to open for {prod(self.shape)} values")
 
     def check_sums(self, operand: tuple[int, ...], outputs: int) -> None:
-        """Raise ShapeError unless the layout is that of `outputs` sums over the rows of an array of that
-        shape.
+        """Raise ShapeError unless this is a request for `outputs` sums over the rows of an `operand`.
 
         Schemes whose requests name the opened coefficients check those too.
         """
         if self.shape != (outputs, *operand[1:]):
             raise ShapeError(f"sums of shape {self.shape} to open, {(outputs, *operand[1:])} expected")
 
-    @abstractmethod
-    def to_bytes(self) -> bytes:
-        """Return a frame of kind MASKED. It shows shapes and counts, but no scales and no values."""
 
-
-class Opened(ABC):
+class Opened(Framed):
     """The key-holder's answer: value + mask in the clear. It is uniform without the mask."""
-
-    public: PublicKey
-    shape: tuple[int, ...]
 
     def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> Opened:
         """Add noise, in units of 2**-fraction_bits, to values in slots of `width` bits."""
         raise RangeError(f"openings of {self.public.scheme.name} take no noise")
-
-    @abstractmethod
-    def to_bytes(self) -> bytes:
-        """Return a frame of kind OPENED."""
 
 
 class Mask(ABC):
@@ -397,31 +371,28 @@ class Mask(ABC):
 
     def remove(self, opened: Opened) -> Floats:
         """Return the value under the mask, the requester's output of the opening."""
-        self._spend()
-        try:
+        with self._used():
             return self._remove(opened)
-        finally:
-            self._destroy()
 
     def disclose(self) -> bytes:
-        """Give the mask to the key-holder, so that it learns the value (a score). Return a DISCLOSURE
-        frame.
-        """
-        self._spend()
-        try:
+        """Return a DISCLOSURE frame: it tells the key-holder the mask, and so the value (a score)."""
+        with self._used():
             return self._disclose()
-        finally:
-            self._destroy()
 
-    def _spend(self) -> None:
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Spend the mask. Afterwards nothing of it stays reachable."""
+        self._check_unspent()
+        self._spent = True
+        try:
+            yield
+        finally:
+            for name in [name for name in vars(self) if name != "_spent"]:
+                delattr(self, name)
+
+    def _check_unspent(self) -> None:
         if self._spent:
             raise MaskError("this mask was used already; each opening takes a fresh one")
-        self._spent = True
-
-    def _destroy(self) -> None:
-        """Delete all attributes, so that nothing of a used mask stays reachable."""
-        for name in [name for name in vars(self) if name != "_spent"]:
-            delattr(self, name)
 
     @property
     def destroyed(self) -> bool:
@@ -433,8 +404,7 @@ class Mask(ABC):
         They serve only for a keyed fingerprint that detects two uses of one mask
         (securefed.transport.transcript).
         """
-        if self._spent:
-            raise MaskError("this mask was used already; nothing of it is left")
+        self._check_unspent()
         return self._material()
 
     def narrow(self) -> int:
@@ -442,8 +412,7 @@ class Mask(ABC):
 
         The count is 0 unless something is broken.
         """
-        if self._spent:
-            raise MaskError("this mask was used already; nothing of it is left")
+        self._check_unspent()
         return self._narrow()
 
     def _narrow(self) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Never, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -298,11 +298,6 @@ class DryPublicKey(PublicKey):
 
     def load_opened(self, blob: bytes) -> DryOpened:
         return DryOpened(self, self.meter.read(blob), blob)
-
-    def _no_frame(self, frame: Any) -> Never:
-        raise BadKey("a dry key reads dry frames")
-
-    _load = _load_masked = _load_opened = _no_frame  # nothing comes by these ways
 
 
 class DryCkksKey(DryPublicKey):

@@ -14,8 +14,8 @@ from securefed.crypto.ckks import (
     CkksSecretKey,
     generate_secret_key,
 )
-from securefed.crypto.ckks.form import flood_deviation
-from securefed.crypto.ckks.layout import DATA_BITS, RING, RowLayout, SumLayout
+from securefed.crypto.ckks.form import DATA_BITS, flood_deviation
+from securefed.crypto.ckks.layout import RING, RowLayout, SumLayout
 from securefed.crypto.lattice.seal_ring import Words, subtract
 
 __all__ = ["ONE", "Desk", "numbers", "tolerance"]

@@ -11,13 +11,15 @@ import pytest
 from securefed.crypto.ckks import CkksEncrypted
 from securefed.crypto.ckks.form import (
     FRESH_DEVIATION,
+    MOST_REPLIES,
+    SECURITY_BITS,
     SWITCH_DEVIATION,
     TAIL,
     Noise,
     flood_deviation,
     noise_bound,
 )
-from securefed.crypto.ckks.layout import MOST_REPLIES, RING, SECURITY_BITS, RowLayout, SumLayout, merge
+from securefed.crypto.ckks.layout import RING, RowLayout, SumLayout, merge
 from securefed.crypto.errors import CapacityError, FormatError
 from securefed.crypto.lattice.seal_ring import add, centred, from_ntt, multiply, read, subtract
 from tests.crypto.ckks_cases import ONE, Desk, numbers

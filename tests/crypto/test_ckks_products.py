@@ -7,7 +7,8 @@ import pytest
 
 from securefed.crypto import FixedPoint
 from securefed.crypto.ckks import CkksEncrypted
-from securefed.crypto.ckks.layout import CAPACITY_BITS, MULTIPLIER_BITS
+from securefed.crypto.ckks.form import MULTIPLIER_BITS
+from securefed.crypto.ckks.layout import CAPACITY_BITS
 from securefed.crypto.errors import CapacityError, RangeError, ShapeError
 from tests.covering import all_pairs
 from tests.crypto.ckks_cases import ONE, Desk, numbers, tolerance
@@ -135,17 +136,15 @@ def test_multipliers_that_are_zero(desk: Desk) -> None:
     assert np.abs(desk.open(long) - numbers(5000)[0]).max() <= tolerance(long, 5000)
 
 
-def test_sums_and_differences(desk: Desk) -> None:
+def test_sums(desk: Desk) -> None:
     a, b, c = (numbers(50, 3, seed=s) for s in range(3))
     x, y = desk.public.encrypt(a, ONE), desk.holder.encrypt(b, ONE)
     for total, plain in (
         (x + y, a + b),
-        (x - y, a - b),
         (x + c, a + c),
-        (x - c, a - c),
-        (x + y + c - x, b + c),
+        (x + -c, a - c),
         (x + 0.5, a + 0.5),
-        (x - x, 0 * a),
+        (x * 2.0 + x * -2.0, 0 * a),
         (x + x, 2 * a),
     ):
         assert isinstance(total, CkksEncrypted)
@@ -192,7 +191,7 @@ def test_sums_of_products(desk: Desk) -> None:
     ):
         assert np.abs(desk.open(total) - wanted).max() <= 2 * tolerance(total, 120)
     plain = numbers(5, 2, seed=4)
-    more = x.contract(s) + plain + y.contract(t) - y.contract(t) - plain
+    more = x.contract(s) + plain + y.contract(t) + y.contract(-t) + -plain
     assert np.abs(desk.open(more) - expected(s, a)).max() <= 4 * tolerance(more, 240)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import struct
 import threading
@@ -16,11 +17,7 @@ from hypothesis import strategies as st
 
 from securefed.crypto import keyfile
 from securefed.crypto.errors import (
-    AlteredKeyFile,
-    DamagedKeyFile,
     KeyFileError,
-    TruncatedKeyFile,
-    UnsafeKeyFile,
     WrongPassphrase,
 )
 from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
@@ -128,7 +125,7 @@ def test_a_label_that_cannot_be_stored(tmp_path: Path, label: str) -> None:
 def test_every_truncation_is_reported_as_such() -> None:
     whole = seal()
     for length in range(len(whole)):
-        with pytest.raises(TruncatedKeyFile, match="cut short"):
+        with pytest.raises(KeyFileError, match="cut short"):
             unseal(whole[:length])
 
 
@@ -140,15 +137,15 @@ def test_every_flipped_byte_is_damage_or_another_kind_of_file() -> None:
         with pytest.raises(KeyFileError) as caught:
             unseal(bytes(altered))
         if at >= len(keyfile.MAGIC):
-            assert isinstance(caught.value, DamagedKeyFile), at
+            assert re.match("cut short|altered", str(caught.value)), at
         if not 9 <= at < 14 and at >= len(keyfile.MAGIC):  # a flipped size looks like a missing end
-            assert isinstance(caught.value, AlteredKeyFile), at
+            assert str(caught.value).startswith("altered"), at
 
 
 def test_bytes_after_the_end_are_an_alteration() -> None:
-    with pytest.raises(AlteredKeyFile):
+    with pytest.raises(KeyFileError, match="altered"):
         unseal(seal() + b"\0")
-    with pytest.raises(AlteredKeyFile):
+    with pytest.raises(KeyFileError, match="altered"):
         unseal(with_digest(seal()[:-32] + b"\0"))
 
 
@@ -158,7 +155,7 @@ def test_an_alteration_with_a_renewed_digest_is_found_by_authentication() -> Non
     for at in (NONCE_AT, LABEL_AT, CIPHERTEXT_AT, tag_at):
         altered = bytearray(body)
         altered[at] ^= 1
-        with pytest.raises(AlteredKeyFile, match="not authentic"):
+        with pytest.raises(KeyFileError, match=r"altered.*not authentic"):
             unseal(with_digest(bytes(altered)))
 
 
@@ -195,7 +192,7 @@ def test_another_version_is_named() -> None:
 
 
 def test_a_file_made_for_tests_is_not_read_without_the_word(key_file: Path) -> None:
-    with pytest.raises(UnsafeKeyFile, match=r"cheap to guess: scrypt with n = 2\*\*10"):
+    with pytest.raises(KeyFileError, match=r"cheap to guess: scrypt with n = 2\*\*10"):
         read_key_file(key_file, PASSPHRASE)
 
 
@@ -222,13 +219,13 @@ def test_mode_0600_whatever_the_umask(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601, 0o777])
 def test_a_file_that_others_can_reach_is_refused(key_file: Path, mode: int) -> None:
     key_file.chmod(mode)
-    with pytest.raises(UnsafeKeyFile, match=f"mode {mode:04o}.*chmod 600"):
+    with pytest.raises(KeyFileError, match=f"mode {mode:04o}.*chmod 600"):
         read_key_file(key_file, PASSPHRASE, weak_for_tests=True)
 
 
 def test_an_existing_file_is_kept_unless_told_otherwise(key_file: Path) -> None:
     before = key_file.read_bytes()
-    with pytest.raises(UnsafeKeyFile, match="exists already"):
+    with pytest.raises(KeyFileError, match="exists already"):
         write_key_file(key_file, b"other", PASSPHRASE, label="bank", weak_for_tests=True)
     assert key_file.read_bytes() == before
     write_key_file(key_file, b"other", PASSPHRASE, label="bank", overwrite=True, weak_for_tests=True)
@@ -249,7 +246,7 @@ def test_of_several_writers_one_wins(tmp_path: Path) -> None:
     def write(secret: bytes) -> None:
         try:
             write_key_file(path, secret, PASSPHRASE, label="bank", weak_for_tests=True)
-        except UnsafeKeyFile as error:
+        except KeyFileError as error:
             refused.append(str(error))
 
     writers = [threading.Thread(target=write, args=(bytes([number]),)) for number in range(1, 7)]
@@ -288,7 +285,7 @@ def test_what_is_not_there_or_not_a_file(tmp_path: Path) -> None:
         read_key_file(tmp_path, PASSPHRASE)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe, 0o600)
-    with pytest.raises(UnsafeKeyFile, match="not a regular file"):
+    with pytest.raises(KeyFileError, match="not a regular file"):
         read_key_file(pipe, PASSPHRASE)
 
 
@@ -304,6 +301,5 @@ def test_the_other_kinds_of_file_are_told_apart_from_damage(tmp_path: Path) -> N
     path = tmp_path / "notes.txt"
     path.touch(0o600)
     path.write_text("not a key at all, but long enough to hold a header and then some more text")
-    with pytest.raises(KeyFileError, match="not a securefed key file") as caught:
+    with pytest.raises(KeyFileError, match="not a securefed key file"):
         read_key_file(path, PASSPHRASE)
-    assert not isinstance(caught.value, DamagedKeyFile)

@@ -225,14 +225,14 @@ class TestSecretForm:
         secret = generate_secret_key(512, allow_small=True)
         again = PaillierSecretKey.from_frame(secret_frame(secret), allow_small=True)
         assert again._primes == secret._primes
-        assert again._primes.p.factored and again._primes.q.factored
+        assert again._primes.p.cofactor and again._primes.q.cofactor
         assert again.to_bytes() == secret.to_bytes()
 
     def test_round_trip_of_given_primes(self) -> None:
         secret = PaillierSecretKey.from_primes(P, Q, allow_small=True)
         again = PaillierSecretKey.from_frame(secret_frame(secret), allow_small=True)
         assert (again._primes.p.p, again._primes.q.p) == (P, Q)
-        assert not again._primes.p.factored
+        assert not again._primes.p.cofactor
 
     def test_small_keys_need_the_switch(self) -> None:
         secret = PaillierSecretKey.from_primes(P, Q, allow_small=True)

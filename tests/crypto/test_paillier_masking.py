@@ -31,7 +31,7 @@ from securefed.crypto.paillier import (
     PaillierSecretKey,
     generate_secret_key,
 )
-from securefed.crypto.paillier.masking import PackedLayout, from_integers
+from securefed.crypto.paillier.masking import PackedLayout
 from securefed.crypto.wire import Frame, Kind
 
 P = 0xC57665EF6AE364F4555607AB86494D25
@@ -272,11 +272,12 @@ def test_results_beyond_float64_are_an_error(secret: PaillierSecretKey) -> None:
     with pytest.raises(CapacityError):
         encrypted * 2.0**123
     with pytest.raises(RangeError, match="float64"):
-        from_integers([1 << 600], -500, (1,))
+        PackedLayout(2048, (1,), 602, -500, 1 << 600).decode([mpz(1 << 600)], mpz(1 << 2047))
 
 
 @settings(deadline=None)
 @given(st.integers(-(1 << 200), 1 << 200), st.integers(-50, 300))
 def test_decoding_rounds_once_and_correctly(integer: int, fraction_bits: int) -> None:
-    [value] = from_integers([integer], fraction_bits, (1,)).tolist()
+    layout = PackedLayout(2048, (1,), 202, fraction_bits, 1 << 200)
+    [value] = layout.decode([mpz(integer)], mpz(1 << 2047)).tolist()
     assert value == float(Fraction(integer) / Fraction(2) ** fraction_bits)

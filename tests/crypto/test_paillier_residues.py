@@ -11,12 +11,12 @@ from math import gcd
 import pytest
 from gmpy2 import mpz
 
-from securefed.crypto.paillier import generate_secret_key
+from securefed.crypto.paillier import PaillierSecretKey, generate_secret_key
+from securefed.crypto.paillier.keys import unit_powers
 from securefed.crypto.paillier.primes import (
     FactoredPrime,
     OwnerResidues,
     PrimePair,
-    PublicResidues,
     invert_all,
 )
 
@@ -114,8 +114,8 @@ def test_draws_are_nth_residues_and_differ(primes: PrimePair) -> None:
 
 def test_public_draws_are_nth_powers_of_units() -> None:
     n = P * Q
-    assert PublicResidues(mpz(n))._powers([mpz(2), mpz(n - 1)]) == [pow(2, n, n * n), pow(n - 1, n, n * n)]
-    draws = PublicResidues(mpz(n)).draw(5)
+    assert unit_powers((mpz(n), [mpz(2), mpz(n - 1)])) == [pow(2, n, n * n), pow(n - 1, n, n * n)]
+    draws = PaillierSecretKey(FACTORED, allow_small=True).public.draw(5)
     assert all(pow(int(residue), (P - 1) * (Q - 1), n * n) == 1 for residue in draws)
     assert len(set(draws)) == 5
 
@@ -131,7 +131,7 @@ def test_tables_wait_for_the_first_draw() -> None:
 
 def test_no_draws() -> None:
     assert OwnerResidues(FACTORED).draw(0) == []
-    assert PublicResidues(mpz(P * Q)).draw(0) == []
+    assert PaillierSecretKey(FACTORED, allow_small=True).public.draw(0) == []
 
 
 def test_batched_inverses() -> None:

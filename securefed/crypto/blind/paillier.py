@@ -61,9 +61,9 @@ from securefed.crypto.blind.interface import (
 )
 from securefed.crypto.errors import BadKey, CapacityError, FormatError, RangeError, ShapeError, WrongKey
 from securefed.crypto.paillier.keys import (
+    Opener,
     PaillierPublicKey,
     PaillierSecretKey,
-    _Opener,
     check_size,
     cut,
     prove,
@@ -235,13 +235,13 @@ class _Secret:
     """By tables."""
     powers: OwnerResidues
     """The same residues without tables, for few."""
-    opener: _Opener
+    opener: Opener
 
     @classmethod
     def of(cls, primes: PrimePair) -> _Secret:
         p, q = primes.p.p, primes.q.p
         bare = PrimePair(FactoredPrime(p), FactoredPrime(q))
-        return cls(primes, OwnerResidues(primes), OwnerResidues(bare), _Opener(p, q))
+        return cls(primes, OwnerResidues(primes), OwnerResidues(bare), Opener(p, q))
 
     def __repr__(self) -> str:
         return "<the primes of a Paillier key>"

@@ -1,4 +1,10 @@
-"""Masked blocks, openings and masks.
+"""CKKS arrays: ciphertexts and their operations, masked blocks, openings and masks.
+
+An array has public numbers (`ArrayForm`): the layout, the scale, the magnitude and the parts of its noise.
+Coefficients of a result stay below 2^magnitude, else CapacityError comes before any computation. One product
+by plain numbers is possible, entry by entry or as a contraction. Multipliers are divided by a power of two
+not below the largest of them. With `fixed` that power is public. Without, it stays with the caller as long as
+the result is only masked and opened. `to_bytes` and a disclosure contain it.
 
     requester                                         key-holder
     c1 + zero's, c0 + zero's + mask at the places  ->
@@ -13,20 +19,9 @@ and nothing about their computation.
 
 Limits: the parties must follow the protocol. A requester that announces too little noise, or chooses c1
 itself, gets an answer with too little flooding. The layout limits how many coefficients it gets, not what
-they are. The noise bound is heuristic (securefed.crypto.ckks.noise). With inputs of both parties in one
-result, independent flooding meets a weaker simulation notion than a sum that one party alone computed. SEAL's
-product by a plaintext does not run in constant time.
-
-Encrypted CKKS arrays and their operations without the secret key.
-
-An array has public numbers: the layout, the scale (values are multiplied by 2^scale), the magnitude and the
-parts of its noise. Coefficients of a result stay below 2^magnitude, else CapacityError comes before any
-computation. One product by plain numbers is possible, entry by entry or as a contraction. Sums are possible
-as long as the magnitude allows.
-
-Multipliers are divided by a power of two not below the largest of them. With `fixed` that power is public.
-Without, it stays with the caller as long as the result is only masked and opened. `to_bytes` and a disclosure
-contain it, because the numbers cannot be read without it.
+they are. The noise bound is heuristic (docs/proofs.md). With inputs of both parties in one result,
+independent flooding meets a weaker simulation notion than a sum that one party alone computed. SEAL's product
+by a plaintext does not run in constant time.
 """
 
 from __future__ import annotations
@@ -57,33 +52,17 @@ from securefed.crypto.ckks.layout import (
     Complex,
     RowLayout,
     SumLayout,
-    coefficients,
     constant,
     layout_of,
     merge,
     seal_order,
 )
 from securefed.crypto.errors import BadCiphertext, FormatError, MaskError, ShapeError
-from securefed.crypto.fixed import EVERY, FixedPoint, Multipliers
-from securefed.crypto.lattice.seal_ring import (
-    Words,
-    add,
-    apply,
-    centred,
-    check_residues,
-    ciphertext,
-    encode,
-    expand,
-    from_floats,
-    gaussian,
-    plaintext,
-    read,
-    subtract,
-    to_ntt,
-    uniform,
-)
+from securefed.crypto.fixed import EVERY, FixedPoint, Floats, Multipliers
+from securefed.crypto.lattice import seal_ring as ring
+from securefed.crypto.lattice.seal_ring import Words, apply
 from securefed.crypto.randomness import SEED_BYTES, secret_bytes
-from securefed.crypto.scheme import Encrypted, Floats, Mask, Masked, Opened
+from securefed.crypto.scheme import Encrypted, Mask, Masked, Opened
 from securefed.crypto.wire import Frame, Kind, fingerprint
 
 if TYPE_CHECKING:
@@ -101,10 +80,16 @@ __all__ = [
     "flood",
     "masked_bytes",
     "read_answer",
-    "repeated",
 ]
 
 _DIGEST_BYTES = 16
+_HEAD = struct.Struct("<ddBB6x")
+
+
+def encrypted_bytes(layout: CkksLayout, seeded: bool) -> int:
+    """Return the size of an array's payload. `seeded`: fresh from its key-holder."""
+    words = layout.units * RING * 2 * (1 if seeded else 2)
+    return _HEAD.size + (SEED_BYTES if seeded else 0) + 8 * words
 
 
 def masked_bytes(layout: CkksLayout) -> int:
@@ -117,143 +102,14 @@ def answer_bytes(layout: CkksLayout) -> int:
     return _DIGEST_BYTES + 8 * 2 * layout.coefficients
 
 
-def flood(layout: CkksLayout, noise: Noise) -> Words:
-    """Draw Gaussian residues for the returned coefficients of one opening."""
-    count = layout.coefficients
-    return gaussian(secret_bytes(), count, flood_deviation(noise, count, layout.units, layout.levels))
+def _expect_size(frame: Frame, expected: int) -> None:
+    if len(frame.payload) != expected:
+        raise FormatError(f"{len(frame.payload)} bytes given, {expected} expected for shape {frame.shape}")
 
 
-def decode(layout: CkksLayout, residues: Words, scale: int) -> Floats:
-    """Map unmasked residues of the returned coefficients to values."""
-    return layout.values(np.ldexp(centred(residues), -scale))
-
-
-def repeated(c1: Words) -> int:
+def _repeated(c1: Words) -> int:
     """Count blocks that share c1, and so the randomness, with another."""
     return len(c1) - len({block.tobytes() for block in c1})
-
-
-class CkksMasked(Masked):
-    """A block of c1 in full and c0 + mask at the returned coefficients."""
-
-    public: CkksPublicKey
-
-    def __init__(self, public: CkksPublicKey, layout: CkksLayout, noise: Noise, c0: Words, c1: Words) -> None:
-        self.public = public
-        self.layout = layout
-        self.shape = layout.shape
-        self.noise = noise
-        self.c0 = c0
-        self.c1 = c1
-
-    @property
-    def ciphertexts(self) -> int:
-        return len(self.c1)
-
-    def repeated(self) -> int:
-        return repeated(self.c1)
-
-    def check_sums(self, operand: tuple[int, ...], outputs: int) -> None:
-        super().check_sums(operand, outputs)
-        if self.layout != RowLayout(operand).contracted(outputs):
-            raise ShapeError(f"a request for coefficients that its {prod(self.shape)} sums do not lie in")
-
-    def _payload(self) -> bytes:
-        return self.c1.astype("<u8").tobytes() + self.c0.astype("<u8").tobytes()
-
-    @cached_property
-    def digest(self) -> bytes:
-        """Identifies this block in its answer."""
-        return fingerprint(self._payload())
-
-    def to_bytes(self) -> bytes:
-        noise = self.noise
-        numbers = (noise.terms, noise.multiplier_bits, noise.blocks, self.layout.code)
-        return self.public.frame(Kind.MASKED, self._payload(), self.shape, numbers).to_bytes()
-
-    @classmethod
-    def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksMasked:
-        terms, multiplier_bits, blocks, code = frame.numbers
-        noise, layout = Noise(terms, multiplier_bits, blocks), layout_of(frame.shape, code)
-        split, expected = layout.ciphertexts * 2 * RING, masked_bytes(layout)
-        if len(frame.payload) != expected:
-            raise FormatError(f"{len(frame.payload)} bytes given, {expected} expected for {frame.shape}")
-        words = np.frombuffer(frame.payload, dtype="<u8").astype(np.uint64)
-        c1 = check_residues(words[:split].reshape(-1, 2, RING), "masked block")
-        c0 = check_residues(words[split:].reshape(2, layout.coefficients), "masked block")
-        return cls(public, layout, noise, c0, c1)
-
-
-class CkksOpened(Opened):
-    """Residues of value + mask + flood."""
-
-    public: CkksPublicKey
-
-    def __init__(self, public: CkksPublicKey, layout: CkksLayout, digest: bytes, residues: Words) -> None:
-        self.public = public
-        self.layout = layout
-        self.shape = layout.shape
-        self.digest = digest
-        self.residues = residues
-
-    def to_bytes(self) -> bytes:
-        payload = self.digest + self.residues.astype("<u8").tobytes()
-        return self.public.frame(Kind.OPENED, payload, self.shape, (0, 0, 0, self.layout.code)).to_bytes()
-
-    @classmethod
-    def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksOpened:
-        layout = layout_of(frame.shape, frame.numbers[3])
-        return cls(public, layout, *read_answer(frame, layout))
-
-
-def read_answer(frame: Frame, layout: CkksLayout) -> tuple[bytes, Words]:
-    """Return the digest and the residues of an opening or a disclosure."""
-    expected = answer_bytes(layout)
-    if len(frame.payload) != expected:
-        raise FormatError(f"{len(frame.payload)} bytes given, {expected} expected for {frame.shape}")
-    words = np.frombuffer(frame.payload, dtype="<u8", offset=_DIGEST_BYTES).astype(np.uint64)
-    residues = check_residues(words.reshape(2, layout.coefficients), "answer")
-    return frame.payload[:_DIGEST_BYTES], residues
-
-
-class CkksMask(Mask):
-    """The added residues, and the scale of the values under them."""
-
-    def __init__(self, masked: CkksMasked, residues: Words, scale: int) -> None:
-        super().__init__()
-        self._public = masked.public
-        self._layout = masked.layout
-        self._noise = masked.noise
-        self._digest = masked.digest
-        self._residues = residues
-        self._scale = scale
-
-    def _remove(self, opened: CkksOpened) -> Floats:
-        if not isinstance(opened, CkksOpened) or opened.digest != self._digest:
-            raise MaskError("this is the answer to another question: its mask is another one")
-        return decode(self._layout, subtract(opened.residues, self._residues), self._scale)
-
-    def _material(self) -> list[bytes]:
-        return [self._residues.tobytes()]
-
-    def _narrow(self) -> int:
-        # Uniform below 2**60: half of them, of at least four, below 2**40 is less likely than 2**-40.
-        return int(np.median(self._residues) < 2.0**40)
-
-    def _disclose(self) -> bytes:
-        residues = add(self._residues, flood(self._layout, self._noise))
-        payload = self._digest + residues.astype("<u8").tobytes()
-        numbers = (self._scale, 0, 0, self._layout.code)
-        return self._public.frame(Kind.DISCLOSURE, payload, self._layout.shape, numbers).to_bytes()
-
-
-_HEAD = struct.Struct("<ddBB6x")
-
-
-def encrypted_bytes(layout: CkksLayout, seeded: bool) -> int:
-    """Return the size of an array's payload. `seeded`: fresh from its key-holder."""
-    words = layout.units * RING * 2 * (1 if seeded else 2)
-    return _HEAD.size + (SEED_BYTES if seeded else 0) + 8 * words
 
 
 @dataclass(frozen=True)
@@ -278,13 +134,8 @@ class CkksEncrypted(Encrypted):
         words: Words | None = None,
         seeded: Seeded | None = None,
     ) -> None:
-        self.public = public
-        self.form = form
-        self.shape = form.layout.shape
-        self.bound = form.bound
-        self._objects = ciphertexts
-        self._words = words
-        self._seeded = seeded
+        self.public, self.form, self.shape, self.bound = public, form, form.layout.shape, form.bound
+        self._objects, self._words, self._seeded = ciphertexts, words, seeded
 
     @property
     def ciphertexts(self) -> int:
@@ -294,37 +145,27 @@ class CkksEncrypted(Encrypted):
     def _seal(self) -> Sequence[Any]:
         """SEAL's objects, made at first use."""
         if self._objects is None:
-            self._objects = [ciphertext(block) for block in self.residues()]
+            self._objects = [ring.ciphertext(block) for block in self.residues()]
         return self._objects
 
     def residues(self) -> Words:
         """Return (ciphertexts, 2, 2, N) residues in NTT form."""
         if self._seeded is not None:
-            return np.stack([self._seeded.c0, expand(self._seeded.seed, len(self._seeded.c0))], axis=1)
+            return np.stack([self._seeded.c0, ring.expand(self._seeded.seed, len(self._seeded.c0))], axis=1)
         if self._words is not None:
             return self._words
         ciphertexts = self._objects or ()
-        return np.stack([read(item, item.dyn_array()).reshape(2, 2, RING) for item in ciphertexts])
+        return np.stack([ring.read(item, item.dyn_array()).reshape(2, 2, RING) for item in ciphertexts])
 
     def repeated(self) -> int:
         if self._seeded is not None:
             return 0  # c1 of each is another part of the seed's stream
-        return repeated(self.residues()[:, 1])
+        return _repeated(self.residues()[:, 1])
 
     def _make(self, form: ArrayForm, ciphertexts: Sequence[Any]) -> CkksEncrypted:
         return CkksEncrypted(self.public, form, ciphertexts=ciphertexts)
 
     # Sums
-
-    def __sub__(self, other: Any) -> Encrypted:
-        """Subtract. Negation costs no product here."""
-        if isinstance(other, CkksEncrypted):
-            self._same(other)
-            return self._add(other._negated())
-        return super().__sub__(other)
-
-    def _negated(self) -> CkksEncrypted:
-        return self._make(self.form, [apply("negate", item) for item in self._seal])
 
     def _add(self, other: CkksEncrypted) -> CkksEncrypted:
         if other.form.layout != self.form.layout:
@@ -350,18 +191,11 @@ class CkksEncrypted(Encrypted):
             return self.public.zero()  # a + (-a): SEAL has no ciphertext for it
 
     def _add_plain(self, values: Floats) -> CkksEncrypted:
-        form, layout = plain_added(self.form), self.form.layout
-        polynomials = (
-            coefficients(layout.slots(values))
-            if isinstance(layout, RowLayout)
-            else layout.polynomials(values)
-        )
-        addends = to_ntt(from_floats(polynomials, self.form.scale), structured=True)
-        products = [
-            apply("add_plain", item, plaintext(addend))
-            for item, addend in zip(self._seal, addends, strict=True)
-        ]
-        return self._make(form, products)
+        form = plain_added(self.form)
+        polynomials = ring.from_floats(self.form.layout.polynomials(values), self.form.scale)
+        addends = ring.to_ntt(polynomials, structured=True)
+        pairs = zip(self._seal, addends, strict=True)
+        return self._make(form, [apply("add_plain", item, ring.plaintext(addend)) for item, addend in pairs])
 
     # Products
 
@@ -385,7 +219,7 @@ class CkksEncrypted(Encrypted):
         # Copies that no output needs repeat the others: the sum is as many times larger, and so more precise.
         form = replace(form, scale=form.scale + (rows.copies // target.copies).bit_length() - 1)
         size = 2 * target.copies
-        outputs = (slice(start, start + size) for start in range(0, target.outputs, size))
+        outputs = (slice(start, start + size) for start in range(0, target.rows, size))
         units = [self._unit(target, rows, _scaled(multipliers.block(EVERY, each), scale)) for each in outputs]
         return self._make(form, units)
 
@@ -420,8 +254,8 @@ class CkksEncrypted(Encrypted):
         layout = self.form.layout
         blocks = [self.public.blinded(item) for item in self._merged()]
         chosen = [block[0][:, places] for block, places in zip(blocks, layout.places, strict=True)]
-        mask = uniform(secret_bytes(), layout.coefficients)
-        c0 = add(np.concatenate(chosen, axis=1), mask)
+        mask = ring.uniform(secret_bytes(), layout.coefficients)
+        c0 = ring.add(np.concatenate(chosen, axis=1), mask)
         c1 = np.stack([block[1] for block in blocks])
         masked = CkksMasked(self.public, layout, self.form.noise, c0, c1)
         masked.origin = "re-randomised"
@@ -461,18 +295,14 @@ class CkksEncrypted(Encrypted):
         if isinstance(layout, SumLayout) and not product:
             raise FormatError("sums that are not products given")
         form = ArrayForm(layout, bound, scale, magnitude, noise, product, private, aligned)
-        body = memoryview(frame.payload)[_HEAD.size :]
-        start = SEED_BYTES if seeded else 0
-        if len(frame.payload) != (expected := encrypted_bytes(layout, seeded)):
-            raise FormatError(
-                f"{len(frame.payload)} bytes given, {expected} expected for shape {frame.shape}"
-            )
-        words = np.frombuffer(body[start:], dtype="<u8").astype(np.uint64)
-        residues = check_residues(words.reshape(layout.units, -1, 2, RING), "ciphertexts")
+        _expect_size(frame, encrypted_bytes(layout, seeded))
+        start = _HEAD.size + (SEED_BYTES if seeded else 0)
+        words = np.frombuffer(frame.payload, dtype="<u8", offset=start).astype(np.uint64)
+        residues = ring.check_residues(words.reshape(layout.units, -1, 2, RING), "ciphertexts")
         if not residues.any(axis=-1).all():
             raise BadCiphertext("ciphertexts: a polynomial is zero")
         if seeded:
-            return cls(public, form, seeded=Seeded(bytes(body[:start]), residues[:, 0]))
+            return cls(public, form, seeded=Seeded(frame.payload[_HEAD.size : start], residues[:, 0]))
         return cls(public, form, words=residues)
 
 
@@ -502,8 +332,122 @@ def _encoded(slots: Floats | Complex) -> Iterator[Any]:
         arranged = block[order]
         if np.iscomplexobj(arranged):
             arranged.imag[conjugated] *= -1.0
-        yield encode(arranged.tolist())
+        yield ring.encode(arranged.tolist())
 
 
 def _times(block: Any, multiplier: Any) -> Any:
     return None if multiplier is None else apply("multiply_plain", block, multiplier)
+
+
+# Openings
+
+
+def flood(layout: CkksLayout, noise: Noise) -> Words:
+    """Draw Gaussian residues for the returned coefficients of one opening."""
+    count = layout.coefficients
+    return ring.gaussian(secret_bytes(), count, flood_deviation(noise, count, layout.units, layout.levels))
+
+
+def decode(layout: CkksLayout, residues: Words, scale: int) -> Floats:
+    """Map unmasked residues of the returned coefficients to values."""
+    return layout.values(np.ldexp(ring.centred(residues), -scale))
+
+
+class CkksMasked(Masked):
+    """A block of c1 in full and c0 + mask at the returned coefficients."""
+
+    public: CkksPublicKey
+
+    def __init__(self, public: CkksPublicKey, layout: CkksLayout, noise: Noise, c0: Words, c1: Words) -> None:
+        self.public, self.layout, self.shape, self.noise = public, layout, layout.shape, noise
+        self.c0, self.c1 = c0, c1
+
+    @property
+    def ciphertexts(self) -> int:
+        return len(self.c1)
+
+    def repeated(self) -> int:
+        return _repeated(self.c1)
+
+    def check_sums(self, operand: tuple[int, ...], outputs: int) -> None:
+        super().check_sums(operand, outputs)
+        if self.layout != RowLayout(operand).contracted(outputs):
+            raise ShapeError(f"a request for coefficients that its {prod(self.shape)} sums do not lie in")
+
+    def _payload(self) -> bytes:
+        return self.c1.astype("<u8").tobytes() + self.c0.astype("<u8").tobytes()
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Identifies this block in its answer."""
+        return fingerprint(self._payload())
+
+    def to_bytes(self) -> bytes:
+        noise = self.noise
+        numbers = (noise.terms, noise.multiplier_bits, noise.blocks, self.layout.code)
+        return self.public.frame(Kind.MASKED, self._payload(), self.shape, numbers).to_bytes()
+
+    @classmethod
+    def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksMasked:
+        terms, multiplier_bits, blocks, code = frame.numbers
+        noise, layout = Noise(terms, multiplier_bits, blocks), layout_of(frame.shape, code)
+        _expect_size(frame, masked_bytes(layout))
+        split = layout.ciphertexts * 2 * RING
+        words = np.frombuffer(frame.payload, dtype="<u8").astype(np.uint64)
+        c1 = ring.check_residues(words[:split].reshape(-1, 2, RING), "masked block")
+        c0 = ring.check_residues(words[split:].reshape(2, layout.coefficients), "masked block")
+        return cls(public, layout, noise, c0, c1)
+
+
+class CkksOpened(Opened):
+    """Residues of value + mask + flood."""
+
+    public: CkksPublicKey
+
+    def __init__(self, public: CkksPublicKey, layout: CkksLayout, digest: bytes, residues: Words) -> None:
+        self.public, self.layout, self.shape = public, layout, layout.shape
+        self.digest, self.residues = digest, residues
+
+    def to_bytes(self) -> bytes:
+        payload = self.digest + self.residues.astype("<u8").tobytes()
+        return self.public.frame(Kind.OPENED, payload, self.shape, (0, 0, 0, self.layout.code)).to_bytes()
+
+    @classmethod
+    def from_frame(cls, public: CkksPublicKey, frame: Frame) -> CkksOpened:
+        layout = layout_of(frame.shape, frame.numbers[3])
+        return cls(public, layout, *read_answer(frame, layout))
+
+
+def read_answer(frame: Frame, layout: CkksLayout) -> tuple[bytes, Words]:
+    """Return the digest and the residues of an opening or a disclosure."""
+    _expect_size(frame, answer_bytes(layout))
+    words = np.frombuffer(frame.payload, dtype="<u8", offset=_DIGEST_BYTES).astype(np.uint64)
+    residues = ring.check_residues(words.reshape(2, layout.coefficients), "answer")
+    return frame.payload[:_DIGEST_BYTES], residues
+
+
+class CkksMask(Mask):
+    """The added residues, and the scale of the values under them."""
+
+    def __init__(self, masked: CkksMasked, residues: Words, scale: int) -> None:
+        super().__init__()
+        self._public, self._layout, self._noise = masked.public, masked.layout, masked.noise
+        self._digest, self._residues, self._scale = masked.digest, residues, scale
+
+    def _remove(self, opened: CkksOpened) -> Floats:
+        if not isinstance(opened, CkksOpened) or opened.digest != self._digest:
+            raise MaskError("this is the answer to another question: its mask is another one")
+        return decode(self._layout, ring.subtract(opened.residues, self._residues), self._scale)
+
+    def _material(self) -> list[bytes]:
+        return [self._residues.tobytes()]
+
+    def _narrow(self) -> int:
+        # Uniform below 2**60: half of them, of at least four, below 2**40 is less likely than 2**-40.
+        return int(np.median(self._residues) < 2.0**40)
+
+    def _disclose(self) -> bytes:
+        residues = ring.add(self._residues, flood(self._layout, self._noise))
+        payload = self._digest + residues.astype("<u8").tobytes()
+        numbers = (self._scale, 0, 0, self._layout.code)
+        return self._public.frame(Kind.DISCLOSURE, payload, self._layout.shape, numbers).to_bytes()

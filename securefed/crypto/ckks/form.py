@@ -1,13 +1,11 @@
-"""A bound on a ciphertext's noise, and the flooding that hides it at an opening.
-
-A reader of the exact phase = value + noise can solve for the noise's parts: the secret key (Li and Micciancio
-2021) or the multipliers. So each opening adds a Gaussian flood whose deviation is a multiple of a bound on
-the noise. The bound depends on public numbers alone.
-
-The public numbers of an encrypted array, and their change under operations.
+"""The public numbers of an encrypted array, their change under operations, and the noise that follows.
 
 Nothing here looks at a value. A form follows from declared ranges, shapes and operations, so errors, headers
 and the amount of flooding say nothing about data. The one exception is marked: a private scale.
+
+A reader of the exact phase = value + noise can solve for the noise's parts: the secret key or the
+multipliers. So each opening adds a Gaussian flood whose deviation is a multiple of a bound on the noise.
+docs/proofs.md derives the bound.
 """
 
 from __future__ import annotations
@@ -17,28 +15,14 @@ from math import frexp, isfinite, log, log2, sqrt
 
 import numpy as np
 
-from securefed.crypto.ckks.layout import (
-    ALIGNMENT_BITS,
-    CAPACITY_BITS,
-    DATA_BITS,
-    ERROR_DEVIATION,
-    LEAST_MULTIPLIER_BITS,
-    MOST_REPLIES,
-    MULTIPLIER_BITS,
-    RING,
-    SECURITY_BITS,
-    CkksLayout,
-    RowLayout,
-)
+from securefed.crypto.ckks.layout import CAPACITY_BITS, RING, CkksLayout, RowLayout
 from securefed.crypto.errors import CapacityError, FormatError
 from securefed.crypto.fixed import FixedPoint
-from securefed.crypto.randomness import MOST_DEVIATION_BITS
+from securefed.crypto.randomness import ERROR_DEVIATION, MOST_DEVIATION_BITS
 
 __all__ = [
-    "FRESH",
-    "MOST_MULTIPLIER_BITS",
+    "MOST_REPLIES",
     "MOST_SCALE",
-    "MOST_TERMS",
     "ArrayForm",
     "Noise",
     "added",
@@ -49,15 +33,27 @@ __all__ = [
     "product_form",
 ]
 
+DATA_BITS = 76
+MULTIPLIER_BITS = 32
+LEAST_MULTIPLIER_BITS = 16
+MOST_MULTIPLIER_BITS = 60
+ALIGNMENT_BITS = 4
+"""The most bits between the private scales of two products in a sum (always declared)."""
+MOST_SCALE = 1200
+_LEAST_POWER, _MOST_POWER = -512, 1000
+MOST_TERMS = 1 << 30
+_MOST_BLOCKS = 1 << 20
+
+SECURITY_BITS = 40
+"""s: statistical security of the flooding."""
+MOST_REPLIES = 1 << 20
+"""tau: openings that one key answers before it must be replaced."""
 _KEY_NORM = 2 * RING / 3 + 6 * sqrt(2 * RING / 9)
 """Squared norm of a uniform ternary key, six deviations above its mean."""
 FRESH_DEVIATION = sqrt((1 + _KEY_NORM) / 12)
 SWITCH_DEVIATION = sqrt(ERROR_DEVIATION**2 * 2 * RING / 3 + FRESH_DEVIATION**2)
 TAIL = sqrt(2 * (SECURITY_BITS + log2(MOST_REPLIES)) * log(2))
 """Deviations that no reply of a key exceeds, except with probability 2^-s: 2^-(s + log2 tau) for each."""
-MOST_MULTIPLIER_BITS = 60
-MOST_TERMS = 1 << 30
-_MOST_BLOCKS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -81,32 +77,8 @@ class Noise:
                 raise FormatError(f"noise: {value} {name} given, {least} to {most} are allowed")
 
 
-FRESH = Noise()
-
-
 def noise_bound(noise: Noise, coefficients: int, units: int, levels: int) -> float:
-    """A bound on the Euclidean norm of the noise in the returned coefficients of one opening.
-
-    1. A fresh encryption under the public key is made modulo p0 p1 p2 and divided by p2; what remains is the
-       rounding u0 + u1 s with u uniform in [-1/2, 1/2]: per coefficient the variance (1 + |s|^2) / 12, with
-       |s|^2 the number of nonzero coefficients of s. (The owner's encryptions have deviation 3.24.)
-    2. A sum of `terms` of them has at most `terms` times that deviation.
-    3. Multiplying by a polynomial t with |t| <= A in every slot multiplies the deviation of a coefficient by
-       |t|_2 <= A (Parseval), and no direction by more than A. A = sqrt(2) * 2^multiplier_bits for two outputs
-       in one complex number; the rounding of t's coefficients adds at most sqrt(N) / 2 to it. `blocks`
-       products with independent noises add up to sqrt(blocks) times as much.
-    4. Masking adds one fresh encryption of zero. A merge doubles what is in the useful coefficients before
-       it (the halving in advance undoes that for what the units brought along) and adds the noise of a key
-       switch: two digits below 2^60, not centred, times errors, divided by p2, and a rounding. So after
-       `levels` merges at most 2^levels times that.
-    5. With a the root of the sum of squares, the vector of n returned coefficients from U units is a linear
-       image of independent errors, of Frobenius norm at most a sqrt(n) and operator norm at most a sqrt(U).
-       By Gaussian concentration its norm exceeds a (sqrt(n) + sqrt(U) sqrt(2 k ln 2)) with probability below
-       2^-k; with k = s + log2 tau none of the key's replies does, but for 2^-s.
-
-    Heuristic in two places: the errors are taken as Gaussian and as white (the spectrum of s is flat up to a
-    small factor, and the multipliers do not know it).
-    """
+    """Return a bound on the Euclidean norm of the noise in the returned coefficients of one opening."""
     factor = sqrt(2) * 2.0**noise.multiplier_bits + sqrt(RING) / 2 if noise.multiplier_bits else 1.0
     computed = noise.terms * FRESH_DEVIATION * factor * sqrt(noise.blocks)
     switched = SWITCH_DEVIATION * 2.0**levels if levels else 0.0
@@ -115,11 +87,7 @@ def noise_bound(noise: Noise, coefficients: int, units: int, levels: int) -> flo
 
 
 def flood_deviation(noise: Noise, coefficients: int, units: int, levels: int) -> float:
-    """Return sigma = sqrt(12 tau) * 2^(s/2) * |noise|: tau replies together are 2^-s from noise-free ones.
-
-    (Li, Micciancio, Schultz and Sorrell 2022: the divergence of one reply is |noise|^2 / (2 sigma^2), that of
-    tau replies tau times as much.)
-    """
+    """Return sigma = sqrt(12 tau) * 2^(s/2) * |noise|: tau replies together are 2^-s from noise-free ones."""
     bound = noise_bound(noise, coefficients, units, levels)
     deviation = sqrt(12 * MOST_REPLIES) * 2.0 ** (SECURITY_BITS / 2) * bound
     if deviation > 2.0**MOST_DEVIATION_BITS:
@@ -127,12 +95,10 @@ def flood_deviation(noise: Noise, coefficients: int, units: int, levels: int) ->
     return float(deviation)
 
 
-MOST_SCALE = 1200
-_LEAST_POWER, _MOST_POWER = -512, 1000
-
-
 @dataclass(frozen=True)
 class ArrayForm:
+    """The public numbers of an array, and two private ones."""
+
     layout: CkksLayout
     bound: float
     """Every |value| is at most this."""
@@ -140,7 +106,7 @@ class ArrayForm:
     """Values are multiplied by 2^scale."""
     magnitude: float
     """Relevant coefficients stay below 2^magnitude."""
-    noise: Noise = FRESH
+    noise: Noise = Noise()
     product: bool = False
     """It is a product, and cannot be multiplied again."""
     private: bool = False
@@ -160,14 +126,14 @@ class ArrayForm:
             raise CapacityError(f"a scale of 2^{self.scale} is out of range: declare other bounds")
 
 
-def power_above(number: float) -> int:
+def _power_above(number: float) -> int:
     """Return the least n with number <= 2^n, and at least -512."""
     mantissa, exponent = frexp(number)
     return max(exponent - (mantissa == 0.5), _LEAST_POWER)
 
 
 def fresh_form(shape: tuple[int, ...], fixed: FixedPoint) -> ArrayForm:
-    power = power_above(fixed.bound)
+    power = _power_above(fixed.bound)
     return ArrayForm(RowLayout(shape), fixed.bound, DATA_BITS - power, DATA_BITS + log2(fixed.bound) - power)
 
 
@@ -202,21 +168,17 @@ def added(low: ArrayForm, high: ArrayForm) -> tuple[ArrayForm, int]:
     terms = low.noise.terms + high.noise.terms
     if terms > MOST_TERMS:
         raise CapacityError(f"a sum of {terms} encryptions given, at most {MOST_TERMS} are allowed")
-    noise = Noise(terms, max(bits), max(low.noise.blocks, high.noise.blocks))
-    return (
-        ArrayForm(
-            low.layout,
-            low.bound + high.bound,
-            high.scale,
-            magnitude,
-            noise,
-            low.product or high.product,
-            private,
-            aligned=private,
-            room=room,
-        ),
-        lift,
+    form = replace(
+        high,
+        bound=low.bound + high.bound,
+        magnitude=magnitude,
+        noise=Noise(terms, max(bits), max(low.noise.blocks, high.noise.blocks)),
+        product=low.product or high.product,
+        private=private,
+        aligned=private,
+        room=room,
     )
+    return form, lift
 
 
 def product_form(
@@ -237,7 +199,7 @@ def product_form(
             f"{blocks} blocks of rows at {form.magnitude:.1f} bits are too many"
         )
     # A private limit is known by its power of two alone: a bound to the last digit would show the largest.
-    power = power_above(fixed.bound if fixed else largest or 1.0)
+    power = _power_above(fixed.bound if fixed else largest or 1.0)
     if power > _MOST_POWER:
         raise CapacityError(f"multipliers above 2^{_MOST_POWER} given: declare smaller ones")
     limit = fixed.bound if fixed else 2.0**power

@@ -1,16 +1,4 @@
-"""Merging many units into few ciphertexts before an opening (Chen, Dai, Kim and Song 2020).
-
-Two ciphertexts a and b with useful coefficients at multiples of s become one with useful coefficients at
-multiples of s/2:
-
-    merge(a, b) = (a + X^(s/2) b) + sigma(a - X^(s/2) b),   sigma: X -> X^(1 + 2N/s)
-
-sigma keeps X^(s k) and negates X^(s/2 + s k). So the useful coefficients are doubled and the others at their
-places cancel. Each merge is one key switch. The doubling is undone in advance: a unit with m merges is
-multiplied by the inverse of 2^m modulo q. That is exact where the coefficients double and harmless elsewhere.
-A unit without a partner moves up unchanged: the key-holder never returns the missing partner's places.
-
-CKKS keys.
+"""CKKS keys.
 
 The public key encrypts, blinds and merges. A KeyHolder has the secret key. Nothing reachable from a public
 key can open anything. The secret key never becomes a SEAL object: opening is one multiplication in numpy.
@@ -18,8 +6,7 @@ key can open anything. The secret key never becomes a SEAL object: opening is on
 A public key is an encryption of zero and the Galois keys for merging. Every part is b = -(a s + e) modulo p0
 p1 p2 with a uniform and e small. In the key that leads from sigma(s) back to s, digit i also carries p2 *
 sigma(s) in its residue modulo p_i. That is SEAL's form: the digits of a ciphertext are its residues, and p2
-is divided out at the end. All the a come from one public seed, so a public key is a seed and the b: half the
-size.
+is divided out at the end. All the a come from one public seed, so a public key is a seed and the b.
 """
 
 from __future__ import annotations
@@ -40,11 +27,10 @@ from securefed.crypto.ckks.arrays import (
     flood,
     read_answer,
 )
-from securefed.crypto.ckks.form import MOST_SCALE, fresh_form
+from securefed.crypto.ckks.form import MOST_REPLIES, MOST_SCALE, fresh_form
 from securefed.crypto.ckks.layout import (
     DATA_PRIMES,
     GALOIS_STRIDES,
-    MOST_REPLIES,
     PARAMETERS,
     PRIMES,
     RING,
@@ -53,42 +39,15 @@ from securefed.crypto.ckks.layout import (
     galois_element,
 )
 from securefed.crypto.errors import BadCiphertext, BadKey, FormatError, MaskError, OpeningRefused, ShapeError
-from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.keyholder import SecretKey
-from securefed.crypto.lattice.seal_ring import (
-    Integers,
-    Words,
-    add,
-    apply,
-    centred,
-    check_residues,
-    encrypt,
-    engine,
-    expand,
-    from_floats,
-    from_ntt,
-    from_pieces,
-    galois_keys,
-    multiply,
-    plaintext,
-    public_key,
-    read,
-    subtract,
-    to_ntt,
-)
+from securefed.crypto.lattice import seal_ring as ring
+from securefed.crypto.lattice.seal_ring import Integers, Words
 from securefed.crypto.randomness import SEED_BYTES, errors, secret_bytes, ternary
-from securefed.crypto.scheme import Floats, PublicKey, progress
+from securefed.crypto.scheme import PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
-__all__ = [
-    "PUBLIC_BYTES",
-    "CkksPublicKey",
-    "CkksSecretKey",
-    "automorphism",
-    "generate_secret_key",
-    "public_parts",
-]
-
+__all__ = ["PUBLIC_BYTES", "CkksPublicKey", "CkksSecretKey", "generate_secret_key"]
 
 ELEMENTS = tuple(galois_element(stride) for stride in GALOIS_STRIDES)
 PARTS = 1 + len(DATA_PRIMES) * len(ELEMENTS)
@@ -119,19 +78,21 @@ def public_parts(secret: Integers) -> tuple[bytes, Words]:
     seed = os.urandom(SEED_BYTES)
     images = [secret, *(automorphism(secret, element) for element in ELEMENTS)]
     # One by one: the transforms are permutations of each other, and together they would be compressed.
-    key, *turned = (to_ntt(from_pieces(image[None], 0, primes=len(PRIMES)))[0] for image in images)
+    key, *turned = (ring.to_ntt(ring.from_pieces(image[None], 0, primes=len(PRIMES)))[0] for image in images)
     zero = np.zeros_like(key)
-    noise = to_ntt(from_pieces(_small(PARTS * RING).reshape(PARTS, RING), 0, primes=len(PRIMES)))
-    masks = expand(seed, PARTS, len(PRIMES))
-    parts = [subtract(zero, add(multiply(a, key), e)) for a, e in zip(masks, noise, strict=True)]
+    small = _small(PARTS * RING).reshape(PARTS, RING)
+    noise = ring.to_ntt(ring.from_pieces(small, 0, primes=len(PRIMES)))
+    masks = ring.expand(seed, PARTS, len(PRIMES))
+    pairs = zip(masks, noise, strict=True)
+    parts = [ring.subtract(zero, ring.add(ring.multiply(a, key), e)) for a, e in pairs]
     special = np.array([[PRIMES[-1] % prime] for prime in PRIMES], dtype=np.uint64)
     for i, image in enumerate(turned):
-        scaled = multiply(image, np.broadcast_to(special, image.shape))
+        scaled = ring.multiply(image, np.broadcast_to(special, image.shape))
         for digit in range(len(DATA_PRIMES)):
-            part, row = parts[1 + len(DATA_PRIMES) * i + digit], slice(digit, digit + 1)
-            carried = np.zeros_like(part)
+            place, row = 1 + len(DATA_PRIMES) * i + digit, slice(digit, digit + 1)
+            carried = np.zeros_like(zero)
             carried[row] = scaled[row]
-            parts[1 + len(DATA_PRIMES) * i + digit] = add(part, carried)
+            parts[place] = ring.add(parts[place], carried)
     return seed, np.stack(parts)
 
 
@@ -139,6 +100,7 @@ class CkksPublicKey(PublicKey):
     """An encryption of zero, and the Galois keys for merging."""
 
     scheme: ClassVar[Scheme] = Scheme.CKKS
+    encrypted_type, masked_type, opened_type = CkksEncrypted, CkksMasked, CkksOpened
     parameters = PARAMETERS
 
     def __init__(self, seed: bytes, parts: Words) -> None:
@@ -146,10 +108,10 @@ class CkksPublicKey(PublicKey):
         self._seed = seed
         self._parts = parts
         self.key_id = fingerprint(b"ckks", seed, parts.astype("<u8").tobytes())
-        pairs = np.stack([parts, expand(seed, PARTS, len(PRIMES))], axis=1)
-        self._key = public_key(pairs[0])
+        pairs = np.stack([parts, ring.expand(seed, PARTS, len(PRIMES))], axis=1)
+        self._key = ring.public_key(pairs[0])
         switching = pairs[1:].reshape(len(ELEMENTS), len(DATA_PRIMES), 2, len(PRIMES), RING)
-        self.galois = galois_keys(dict(zip(ELEMENTS, switching, strict=True)))
+        self.galois = ring.galois_keys(dict(zip(ELEMENTS, switching, strict=True)))
 
     def payload(self) -> bytes:
         return self._seed + self._parts.astype("<u8").tobytes()
@@ -163,7 +125,7 @@ class CkksPublicKey(PublicKey):
             raise BadKey(f"public key: {len(payload)} bytes given, {PUBLIC_BYTES} expected")
         words = np.frombuffer(payload, dtype="<u8", offset=SEED_BYTES).astype(np.uint64)
         try:
-            parts = check_residues(words.reshape(PARTS, len(PRIMES), RING), "public key")
+            parts = ring.check_residues(words.reshape(PARTS, len(PRIMES), RING), "public key")
         except BadCiphertext as error:
             raise BadKey(str(error)) from None
         return cls(payload[:SEED_BYTES], parts)
@@ -177,8 +139,9 @@ class CkksPublicKey(PublicKey):
 
     def encrypts_zero_under(self, secret: Words) -> bool:
         """Return whether this key belongs to a secret key in NTT form."""
-        a = expand(self._seed, 1, len(PRIMES))[0, :2]
-        error = centred(from_ntt(add(self._parts[0, :2], multiply(a, secret))[None])[0])
+        a = ring.expand(self._seed, 1, len(PRIMES))[0, :2]
+        phase = ring.add(self._parts[0, :2], ring.multiply(a, secret))
+        error = ring.centred(ring.from_ntt(phase[None])[0])
         return bool(np.abs(error).max() <= _MOST_ERROR)
 
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
@@ -186,41 +149,35 @@ class CkksPublicKey(PublicKey):
         ciphertexts: list[Any] = []
         slots = RowLayout(values.shape).slots(values)
         for block in progress(slots, "encrypting", len(slots)):
-            message = to_ntt(from_floats(coefficients(block), form.scale)[None], structured=True)[0]
-            ciphertexts.append(encrypt(self._key, plaintext(message)))
+            polynomial = ring.from_floats(coefficients(block), form.scale)
+            message = ring.to_ntt(polynomial[None], structured=True)[0]
+            ciphertexts.append(ring.encrypt(self._key, ring.plaintext(message)))
         return CkksEncrypted(self, form, ciphertexts=ciphertexts)
 
     def zero(self) -> Any:
         """Return a fresh encryption of zero."""
-        return encrypt(self._key)
+        return ring.encrypt(self._key)
 
     def blinded(self, ciphertext: Any) -> Words:
         """Return the (2, 2, N) coefficients of a ciphertext plus an encryption of zero."""
-        total = apply("add", ciphertext, self.zero())
-        engine().evaluator.transform_from_ntt_inplace(total)
-        return read(total, total.dyn_array()).reshape(2, 2, RING)
-
-    def _load(self, frame: Frame) -> CkksEncrypted:
-        return CkksEncrypted.from_frame(self, frame)
-
-    def _load_masked(self, frame: Frame) -> CkksMasked:
-        return CkksMasked.from_frame(self, frame)
-
-    def _load_opened(self, frame: Frame) -> CkksOpened:
-        return CkksOpened.from_frame(self, frame)
+        total = ring.apply("add", ciphertext, self.zero())
+        ring.engine().evaluator.transform_from_ntt_inplace(total)
+        return ring.read(total, total.dyn_array()).reshape(2, 2, RING)
 
 
 class CkksSecretKey(SecretKey):
     """A ternary polynomial s, and the number of openings that it has answered."""
 
+    public: CkksPublicKey
+
     def __init__(
         self, secret: Integers, public: CkksPublicKey, replies: int = 0, *, most_replies: int = MOST_REPLIES
     ) -> None:
-        self.public: CkksPublicKey = public
+        self.public = public
         self.replies = replies
         self._most_replies = most_replies
         self._secret = secret
-        self._key = to_ntt(from_pieces(secret[None], 0))[0]
+        self._key = ring.to_ntt(ring.from_pieces(secret[None], 0))[0]
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> CkksEncrypted:
         """Encrypt with c1 from a fresh public seed and c0 = m + e - c1 s: less noise, and half the bytes."""
@@ -230,9 +187,10 @@ class CkksSecretKey(SecretKey):
         starts = range(0, len(slots), _CHUNK)
         for start in progress(starts, "encrypting", len(starts)):
             chunk = coefficients(slots[start : start + _CHUNK])
-            messages = np.stack([from_floats(p, form.scale, _small(RING)) for p in chunk])
-            for i, message in enumerate(to_ntt(messages), start):
-                c0[i] = subtract(message, multiply(expand(seed, 1, first=i)[0], self._key))
+            messages = np.stack([ring.from_floats(p, form.scale, _small(RING)) for p in chunk])
+            for i, message in enumerate(ring.to_ntt(messages), start):
+                c1 = ring.expand(seed, 1, first=i)[0]
+                c0[i] = ring.subtract(message, ring.multiply(c1, self._key))
         return CkksEncrypted(self.public, form, seeded=Seeded(seed, c0))
 
     def open(self, masked: CkksMasked) -> CkksOpened:
@@ -244,13 +202,10 @@ class CkksSecretKey(SecretKey):
         flooding = flood(masked.layout, masked.noise)
         self._admit(masked)
         self.replies += 1
-        return CkksOpened(self.public, masked.layout, masked.digest, add(self._phase(masked), flooding))
+        return CkksOpened(self.public, masked.layout, masked.digest, ring.add(self._phase(masked), flooding))
 
     def receive(self, masked: CkksMasked, disclosure: bytes) -> Floats:
-        public = self.public
-        frame = Frame.from_bytes(disclosure, Kind.DISCLOSURE).expect(
-            public.scheme, public.parameters, public.key_id
-        )
+        frame = self.public._frame(disclosure, Kind.DISCLOSURE)
         if frame.shape != masked.shape or frame.numbers[3] != masked.layout.code:
             raise ShapeError(f"a disclosure for shape {frame.shape} given, {masked.shape} expected")
         digest, residues = read_answer(frame, masked.layout)
@@ -260,7 +215,7 @@ class CkksSecretKey(SecretKey):
         if abs(scale) > MOST_SCALE:
             raise FormatError(f"scale {scale} given, at most {MOST_SCALE} is allowed")
         self._admit(masked)
-        return decode(masked.layout, subtract(self._phase(masked), residues), scale)
+        return decode(masked.layout, ring.subtract(self._phase(masked), residues), scale)
 
     def _admit(self, masked: CkksMasked) -> None:
         """Admit every c1 only once, in whatever block it is. An honest one is fresh."""
@@ -268,9 +223,9 @@ class CkksSecretKey(SecretKey):
 
     def _phase(self, masked: CkksMasked) -> Words:
         """Return c0 + c1 s at the layout's coefficients only."""
-        products = from_ntt(np.stack([multiply(c1, self._key) for c1 in to_ntt(masked.c1)]))
+        products = ring.from_ntt(np.stack([ring.multiply(c1, self._key) for c1 in ring.to_ntt(masked.c1)]))
         chosen = [block[:, places] for block, places in zip(products, masked.layout.places, strict=True)]
-        return add(masked.c0, np.concatenate(chosen, axis=1))
+        return ring.add(masked.c0, np.concatenate(chosen, axis=1))
 
     def to_bytes(self) -> bytes:
         payload = _COUNTER.pack(self.replies) + self._secret.astype(np.int8).tobytes() + self.public.payload()

@@ -1,36 +1,35 @@
-"""The one parameter set: ring, primes, scales, security margins. Both sides build it from this file.
+"""The parameter set of CKKS, and the places of values in slots and coefficients.
 
-The ring is Z_q[X] / (X^N + 1) with N = 8192. The chain is three 60-bit primes, 180 bits of the 218 that the
-homomorphic encryption standard allows at this N for 128-bit security. The last prime serves key switching
-only, so data are modulo q = p0 * p1, just under 2^120. No part of a context is accepted from a peer. Frames
-have a hash of the name and the primes, and a mismatch is refused.
+*Parameters.* Both sides build the one set from this file, and no part of a context is accepted from a peer.
+Frames have a hash of the name and the primes, and a mismatch is refused. The ring is Z_q[X] / (X^N + 1) with
+N = 8192. The chain is three 60-bit primes, 180 bits of the 218 that the homomorphic encryption standard
+allows at this N for 128-bit security. The last prime serves key switching only, so data are modulo
+q = p0 * p1, just under 2^120. Values are scaled to at most 1 and then by 2^76, multipliers by 2^32. Products
+are not rescaled, so they are at 2^108. The room below q/2 is for sums. The room between the noise and 2^76 is
+for flooding at openings.
 
-Values are scaled to at most 1 and then by 2^76, multipliers by 2^32. Products are not rescaled, so they are
-at 2^108. The room below q/2 is for sums. The room between the noise and 2^76 is for flooding at openings.
+*Slots.* Slot t of a polynomial is its value at zeta^(4t + 1), zeta = exp(i pi / N), t = 0 .. N/2 - 1. SEAL
+orders its slots by powers of 3. Nothing here rotates slots, and in our order the sums over t = j, j + G,
+j + 2G, ... are again the slots of a polynomial: see `sums`. With w = FFT(slots) / (N/2) and w_k turned by
+zeta^-k, coefficient k is the real part and coefficient k + N/2 the imaginary part of w_k.
 
-The canonical embedding: slots to coefficients and back, in an order made for sums.
+*Layouts.* `RowLayout` has one value a slot. With F the columns rounded up to a power of two, a value is at
+slot (row * copies + copy) * F + column of its block. Arrays that do not fill a block are repeated (`copies`),
+so that one product serves several outputs. `SumLayout` is the layout of a contraction. A unit is one
+ciphertext whose slots contain products. The sums over the slots j, j + G, j + 2G, ... (G = groups) are the
+results. Multipliers are complex, with one output in the real and one in the imaginary part, and each copy
+takes another pair. So a unit has 2 * copies outputs in its 2G useful coefficients, at multiples of the stride
+(N/2)/G. Both layouts define which coefficients an opening returns. For sums these are only the useful ones,
+so the requester gets sums over rows and nothing finer.
 
-Slot t of a polynomial is its value at zeta^(4t + 1), zeta = exp(i pi / N), t = 0 .. N/2 - 1. The conjugates
-have the same values. SEAL orders its slots by powers of 3. Nothing here rotates slots, and in our order the
-sums over t = j, j + G, j + 2G, ... are again the slots of a polynomial: see `sums`.
+*Merging* puts the useful coefficients of many units into one ciphertext (Chen, Dai, Kim and Song 2020). Two
+with useful coefficients at multiples of s become one with useful coefficients at multiples of s/2:
 
-With w = FFT(slots) / (N/2) and w_k turned by zeta^-k, coefficient k is the real part and coefficient k + N/2
-the imaginary part of w_k.
+    merge(a, b) = (a + X^(s/2) b) + sigma(a - X^(s/2) b),   sigma: X -> X^(1 + 2N/s)
 
-The places of an array's values in slots of ciphertexts and in coefficients of an opening.
-
-`RowLayout` has one value a slot. With F the columns rounded up to a power of two, a value is at slot (row *
-copies + copy) * F + column of its block. Arrays that do not fill a block are repeated (`copies`), so that one
-product serves several outputs.
-
-`SumLayout` is the layout of a contraction. A unit is one ciphertext whose slots contain products. The sums
-over the slots j, j + G, j + 2G, ... (G = groups) are the results. Multipliers are complex, with one output in
-the real and one in the imaginary part, and each copy takes another pair. So a unit has 2 * copies outputs in
-its 2G useful coefficients, at multiples of the stride (N/2)/G. Merging puts the useful coefficients of many
-units into one ciphertext.
-
-Both define which coefficients an opening returns. For sums these are only the useful ones, so the requester
-gets sums over rows and nothing finer.
+sigma keeps X^(s k) and negates X^(s/2 + s k). So the useful coefficients are doubled and the others at their
+places cancel. The doubling is undone in advance, by the inverse of 2^m modulo q for a unit with m merges. A
+unit without a partner moves up unchanged: the key-holder never returns the missing partner's places.
 """
 
 from __future__ import annotations
@@ -44,30 +43,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto.errors import CapacityError, FormatError
-from securefed.crypto.lattice.seal_ring import DATA_PRIMES, DEGREE, PRIMES, apply, engine, plaintext, to_ntt
-from securefed.crypto.randomness import ERROR_DEVIATION
+from securefed.crypto.fixed import Floats
+from securefed.crypto.lattice.seal_ring import (
+    DATA_PRIMES,
+    DEGREE,
+    PRIMES,
+    apply,
+    engine,
+    plaintext,
+    to_ntt,
+)
 from securefed.crypto.wire import fingerprint
 
 __all__ = [
-    "ALIGNMENT_BITS",
     "CAPACITY_BITS",
-    "DATA_BITS",
     "DATA_PRIMES",
-    "ERROR_DEVIATION",
     "GALOIS_STRIDES",
-    "LEAST_MULTIPLIER_BITS",
-    "LEAST_STRIDE",
-    "MOST_REPLIES",
-    "MULTIPLIER_BITS",
     "NAME",
     "PARAMETERS",
     "PRIMES",
     "RING",
-    "SECURITY_BITS",
     "SLOTS",
     "CkksLayout",
     "Complex",
-    "Floats",
     "RowLayout",
     "SumLayout",
     "coefficients",
@@ -76,52 +74,28 @@ __all__ = [
     "layout_of",
     "merge",
     "merges_of",
-    "power_of_two",
-    "real_slots",
     "seal_order",
-    "sum_coefficients",
-    "sums",
 ]
 
 NAME = "ckks-8192-60-60-60"
 RING = DEGREE
 SLOTS = RING // 2
 PARAMETERS = fingerprint(NAME.encode(), *(prime.to_bytes(8, "little") for prime in PRIMES))
-
-DATA_BITS = 76
-MULTIPLIER_BITS = 32
-LEAST_MULTIPLIER_BITS = 16
 CAPACITY_BITS = 118.0
 """A coefficient of a result stays below 2^118. Flooding has the rest of q/2, which is above 2^118.99."""
-ALIGNMENT_BITS = 4
-"""The most bits between the private scales of two products in a sum (always declared)."""
-
-SECURITY_BITS = 40
-"""s: statistical security of the flooding."""
-MOST_REPLIES = 1 << 20
-"""tau: openings that one key answers before it must be replaced."""
-
 LEAST_STRIDE = 4
 GALOIS_STRIDES = tuple(1 << k for k in range(12, LEAST_STRIDE.bit_length() - 1, -1))
 """A merge halves the stride of the useful coefficients, from one of these; each takes one Galois key."""
 
-
-def galois_element(stride: int) -> int:
-    """Return the exponent of the automorphism that keeps X^(stride * k) and negates X^(stride/2 + stride *
-    k).
-    """
-    return 1 + 2 * RING // stride
-
-
 Complex = NDArray[np.complex128]
-Floats = NDArray[np.float64]
+
+
+# Slots and coefficients
 
 
 @cache
 def _turn(slots: int) -> Complex:
-    """Return exp(i pi k / (2 * slots)) for k < slots, powers of the root of a ring of 2 * slots
-    coefficients.
-    """
+    """Return exp(i pi k / (2 * slots)) for k < slots, powers of the root of a ring of 2 * slots."""
     return np.asarray(np.exp(1j * np.pi * np.arange(slots) / (2 * slots)))
 
 
@@ -133,16 +107,11 @@ def seal_order() -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     return (np.where(conjugated, 2 * RING - exponents, exponents) - 1) // 4, conjugated
 
 
-def coefficients(slots: NDArray[np.float64] | Complex) -> Floats:
+def coefficients(slots: Floats | Complex) -> Floats:
     """Return the (..., 2n) real coefficients of the polynomial with these (..., n) slots."""
     count = slots.shape[-1]
     turned = np.fft.fft(slots) * (np.conj(_turn(count)) / count)
     return np.concatenate([turned.real, turned.imag], axis=-1)
-
-
-def sum_coefficients(values: Complex, stride: int) -> Floats:
-    """Return the 2G useful coefficients of an array of sums (..., G): the inverse of `sums`."""
-    return coefficients(values / stride)
 
 
 def sums(useful: Floats, stride: int) -> Complex:
@@ -167,28 +136,27 @@ def real_slots(lower: Floats) -> Floats:
     return sums(np.concatenate([lower, upper], axis=-1), 1).real
 
 
+# Layouts
+
+
 def power_of_two(number: int) -> int:
     """Return the least power of two that is not below `number`."""
     return 1 << (number - 1).bit_length()
 
 
-def _width(columns: int) -> int:
-    if columns > SLOTS:
-        raise CapacityError(f"{columns} columns given, at most {SLOTS} fit a ciphertext")
-    return power_of_two(columns)
-
-
 @dataclass(frozen=True)
-class RowLayout:
-    """One value a slot."""
+class Placed:
+    """The common part of layouts: an array of this shape."""
 
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        _width(self.columns)
+        if self.columns > SLOTS:
+            raise CapacityError(f"{self.columns} columns given, at most {SLOTS} fit a ciphertext")
 
     @property
     def rows(self) -> int:
+        """Rows of values, or outputs."""
         return self.shape[0]
 
     @property
@@ -197,7 +165,15 @@ class RowLayout:
 
     @cached_property
     def width(self) -> int:
-        return _width(self.columns)
+        return power_of_two(self.columns)
+
+
+@dataclass(frozen=True)
+class RowLayout(Placed):
+    """One value a slot."""
+
+    code = 0
+    levels = 0
 
     @cached_property
     def copies(self) -> int:
@@ -216,9 +192,6 @@ class RowLayout:
     def units(self) -> int:
         return self.ciphertexts
 
-    code = 0
-    levels = 0
-
     def slots(self, values: Floats) -> Floats:
         """Map (rows, columns) values to (blocks, slots)."""
         padded = np.zeros((self.ciphertexts * self.height, self.width))
@@ -226,6 +199,10 @@ class RowLayout:
         blocks = padded.reshape(self.ciphertexts, self.height, 1, self.width)
         shape = (self.ciphertexts, self.height, self.copies, self.width)
         return np.broadcast_to(blocks, shape).reshape(self.ciphertexts, SLOTS)
+
+    def polynomials(self, values: Floats) -> Floats:
+        """Return (blocks, N) coefficients of the values, as a plain addend."""
+        return coefficients(self.slots(values))
 
     @cached_property
     def places(self) -> list[NDArray[np.intp]]:
@@ -250,23 +227,10 @@ class RowLayout:
 
 
 @dataclass(frozen=True)
-class SumLayout:
+class SumLayout(Placed):
     """Sums over slots before merging and opening."""
 
-    shape: tuple[int, ...]
     groups: int
-
-    @property
-    def outputs(self) -> int:
-        return self.shape[0]
-
-    @property
-    def columns(self) -> int:
-        return self.shape[1] if len(self.shape) == 2 else 1
-
-    @cached_property
-    def width(self) -> int:
-        return _width(self.columns)
 
     @cached_property
     def copies(self) -> int:
@@ -278,7 +242,7 @@ class SumLayout:
 
     @cached_property
     def units(self) -> int:
-        return -(-self.outputs // (2 * self.copies))
+        return -(-self.rows // (2 * self.copies))
 
     @cached_property
     def units_each(self) -> int:
@@ -326,22 +290,15 @@ class SumLayout:
         results = sums(opened.reshape(self.units, 2 * self.groups), self.stride)
         pairs = results.reshape(self.units, self.copies, self.width)
         table = np.stack([pairs.real, pairs.imag], axis=1).reshape(-1, self.width)
-        return np.ascontiguousarray(table[: self.outputs, : self.columns]).reshape(self.shape)
-
-    def pairs(self, values: Floats) -> Complex:
-        """Map (outputs, ...) to (units, copies, ...) complex numbers of two outputs each."""
-        padded = np.zeros((self.units * 2 * self.copies, *values.shape[1:]))
-        padded[: self.outputs] = values
-        halves = padded.reshape(self.units, 2, self.copies, *values.shape[1:])
-        return np.asarray(halves[:, 0] + 1j * halves[:, 1])
+        return np.ascontiguousarray(table[: self.rows, : self.columns]).reshape(self.shape)
 
     def polynomials(self, values: Floats) -> Floats:
         """Return (units, N) coefficients of polynomials whose sums are `values`, as a plain addend."""
-        table = np.zeros((self.outputs, self.width))
-        table[:, : self.columns] = values.reshape(self.outputs, self.columns)
-        useful = sum_coefficients(self.pairs(table).reshape(self.units, self.groups), self.stride)
+        table = np.zeros((self.units * 2 * self.copies, self.width))
+        table[: self.rows, : self.columns] = values.reshape(self.rows, self.columns)
+        halves = table.reshape(self.units, 2, self.groups)
         result = np.zeros((self.units, RING))
-        result[:, :: self.stride] = useful
+        result[:, :: self.stride] = coefficients((halves[:, 0] + 1j * halves[:, 1]) / self.stride)
         return result
 
 
@@ -349,16 +306,22 @@ CkksLayout = RowLayout | SumLayout
 
 
 def layout_of(shape: tuple[int, ...], code: int) -> CkksLayout:
-    """Return the layout that a frame announces. Raises FormatError if it returns more than its shape
-    needs.
-    """
+    """Return the layout that a frame announces, or raise FormatError if it returns more than it should."""
+    rows = RowLayout(shape)
     if code == 0:
-        return RowLayout(shape)
-    width, outputs = _width(shape[1] if len(shape) == 2 else 1), shape[0]
+        return rows
     groups = 1 << (code - 1) if 0 < code <= SLOTS.bit_length() else 0
-    if not width <= groups <= width * power_of_two((outputs + 1) // 2):
+    if not rows.width <= groups <= rows.width * power_of_two((rows.rows + 1) // 2):
         raise FormatError(f"layout {code} is not one of an array of shape {shape}")
     return SumLayout(shape, groups)
+
+
+# Merging
+
+
+def galois_element(stride: int) -> int:
+    """Return the exponent of the automorphism that keeps X^(stride k) and negates X^(stride/2 + stride k)."""
+    return 1 + 2 * RING // stride
 
 
 @cache

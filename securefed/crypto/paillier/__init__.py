@@ -1,11 +1,10 @@
 """The Paillier scheme: exact sums and products by plain integers, on gmpy2.
 
-keys        public.py (everybody), secret.py (the owner), primes.py (generation and checks),
-            proof.py (that n and phi(n) have no factor in common)
-randomness  residues.py (r**n, and the owner's way to it)
-arrays      encrypted.py (one value a ciphertext), extent.py (scale, bounds, packing)
-products    multiexp.py
-openings    masking.py
+primes    primes and n-th residues
+keys      the proof of a modulus, public and secret keys
+arrays    one value a ciphertext
+powers    products of powers
+masking   packing, masks and openings
 """
 
 from __future__ import annotations

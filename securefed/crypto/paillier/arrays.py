@@ -1,19 +1,14 @@
-"""The integers behind ciphertexts: their scale, their bound, and their places in plaintexts.
-
-An extent follows from declared ranges and operations, never from values. It is checked against the key before
-any computation: integers reach at most (n - 1) / 2 in magnitude, so that signs survive and nothing wraps.
-
-Several integers share a plaintext, each in a slot of w bits: P = v_0 + v_1 * 2**w + v_2 * 2**(2 w) + ... P is
-signed, and taken mod n for encryption. Unpacking goes from low to high. Each slot is centred around 0 and
-passes its borrow to the next.
-
-An array of Paillier ciphertexts, one value each, and its operations without the secret key.
+"""An array of Paillier ciphertexts, one value each, and its operations without the secret key.
 
     E(a) * E(b) = E(a + b)        E(a) * (1 + n b) = E(a + b)        E(a) ** t = E(a t)        all mod n**2
 
 Results of arithmetic are exact integers at a known scale. They are not re-randomised. Call `rerandomise` or
 `mask` before they leave: the key-holder can read multipliers out of randomness that was only raised to
 powers.
+
+Scale and bounds (`Extent`) follow from declared ranges and operations, never from values. They are checked
+against the key before any computation: integers reach at most (n - 1) / 2 in magnitude, so that signs survive
+and nothing wraps.
 """
 
 from __future__ import annotations
@@ -23,13 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice
-from math import frexp, inf, isfinite, ldexp
-from typing import TYPE_CHECKING, Any
+from math import frexp, inf, isfinite, ldexp, prod
+from typing import TYPE_CHECKING
 
 import gmpy2
 import numpy as np
 from gmpy2 import mpz
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from securefed.crypto.errors import CapacityError, FormatError
 from securefed.crypto.fixed import (
@@ -37,37 +32,31 @@ from securefed.crypto.fixed import (
     EVERY,
     PRIVATE_BITS,
     FixedPoint,
+    Floats,
     Multipliers,
     as_multipliers,
     exponent_for,
 )
 from securefed.crypto.paillier.masking import (
     MOST_FRACTION_BITS,
+    Ciphertexts,
     PackedLayout,
     PaillierMask,
     PaillierMasked,
     join_integers,
     mask_packed,
     pack_ciphertexts,
-    repeated,
 )
 from securefed.crypto.paillier.powers import ExponentColumn, column_powers
 from securefed.crypto.paillier.primes import invert_all
 from securefed.crypto.randomness import uniform_many_below
-from securefed.crypto.scheme import Encrypted, Floats, progress
-from securefed.crypto.wire import Kind
+from securefed.crypto.scheme import Encrypted, progress
+from securefed.crypto.wire import Frame, Kind
 
 if TYPE_CHECKING:
     from securefed.crypto.paillier.keys import PaillierPublicKey
 
-__all__ = [
-    "Extent",
-    "MultiplierScale",
-    "PaillierEncrypted",
-    "each_power",
-    "multiplier_scale",
-    "to_integers",
-]
+__all__ = ["Extent", "MultiplierScale", "PaillierEncrypted", "each_power", "multiplier_scale", "to_integers"]
 
 MOST_MAGNITUDE_BITS = 1 << 15
 
@@ -122,13 +111,12 @@ class Extent:
             raise FormatError(f"magnitude of {bits} bits given, 1 to {MOST_MAGNITUDE_BITS} are allowed")
         if not (isfinite(bound) and bound > 0):
             raise FormatError("bound: a finite number above 0 is allowed")
-        extent = cls(fraction_bits, (1 << bits) - 1, bound)
         # The bound may be what integers of that many bits stand for and not more: addends go up to it.
         if frexp(bound)[1] + fraction_bits > bits + 1:
             raise FormatError(
                 f"a bound of {bound:.3g} at {fraction_bits} fraction bits given for {bits} bits"
             )
-        return extent
+        return cls(fraction_bits, (1 << bits) - 1, bound)
 
 
 @dataclass(frozen=True)
@@ -157,16 +145,12 @@ def multiplier_scale(multipliers: Multipliers, fixed: FixedPoint | None) -> Mult
     bound = ldexp(1.0, above) if above < 1024 else inf  # an extent without a finite bound is not admitted
     scale = MultiplierScale(exponent, 1 << PRIVATE_BITS, bound)
     # The last power of two that all have in common only costs squarings: it goes into the scale.
-    return replace(scale, fraction_bits=exponent - _common_twos(multipliers, scale))
-
-
-def _common_twos(multipliers: Multipliers, scale: MultiplierScale) -> int:
     merged = 0
     for _, _, block in multipliers.blocks():
         merged |= int(np.bitwise_or.reduce(np.abs(scale.integers(block)), axis=None))
         if merged & 1:
             break
-    return max(0, (merged & -merged).bit_length() - 1)
+    return replace(scale, fraction_bits=exponent - max(0, (merged & -merged).bit_length() - 1))
 
 
 def to_integers(values: Floats, fraction_bits: int) -> list[int]:
@@ -184,48 +168,18 @@ def _largest(bound: float, fraction_bits: int) -> int:
     return max(1, round(Fraction(top << max(0, fraction_bits), bottom << max(0, -fraction_bits))))
 
 
-WHOLE = FixedPoint(bound=1.0, fraction_bits=0)
-"""The scale of 1 and -1, which are not secret."""
-
-
-class PaillierEncrypted(Encrypted):
+class PaillierEncrypted(Ciphertexts, Encrypted):
     """Ciphertexts row by row, with the public extent of the integers in them."""
-
-    public: PaillierPublicKey
 
     def __init__(
         self, public: PaillierPublicKey, shape: tuple[int, ...], ciphertexts: Sequence[mpz], extent: Extent
     ) -> None:
-        self.public = public
-        self.shape = shape
-        self.bound = extent.bound
-        self.extent = extent
+        self.public, self.shape, self.extent, self.bound = public, shape, extent, extent.bound
         self._ciphertexts = list(ciphertexts)
-
-    @property
-    def ciphertexts(self) -> int:
-        return len(self._ciphertexts)
 
     @property
     def fraction_bits(self) -> int:
         return self.extent.fraction_bits
-
-    def repeated(self) -> int:
-        return repeated(self._ciphertexts, self.public.n)
-
-    def integers(self) -> list[int]:
-        """Return the ciphertexts as integers mod n**2, row by row."""
-        return [int(c) for c in self._ciphertexts]
-
-    def __sub__(self, other: Encrypted | ArrayLike) -> Encrypted:
-        if isinstance(other, Encrypted):
-            self._same(other)
-            negated: Any = other.multiply(-1.0, WHOLE)
-            return self._add(negated)
-        return super().__sub__(other)
-
-    def sum(self) -> Encrypted:
-        return self.contract(np.ones((self.columns, 1, self.rows)), WHOLE)
 
     def rerandomise(self) -> PaillierEncrypted:
         return self._times_residues(self.public.draw(self.ciphertexts))
@@ -251,13 +205,20 @@ class PaillierEncrypted(Encrypted):
     def _mask_with(
         self, layout: PackedLayout, masks: Sequence[mpz], residues: Sequence[mpz]
     ) -> tuple[PaillierMasked, PaillierMask]:
-        return mask_packed(
-            self.public, pack_ciphertexts(self.public, self._ciphertexts, layout), layout, masks, residues
-        )
+        packed = pack_ciphertexts(self.public, self._ciphertexts, layout)
+        return mask_packed(self.public, packed, layout, masks, residues)
 
     def to_bytes(self) -> bytes:
         payload = join_integers(self._ciphertexts, self.public.ciphertext_bytes)
         return self.public.frame(Kind.ENCRYPTED, payload, self.shape, self.extent.numbers()).to_bytes()
+
+    @classmethod
+    def from_frame(cls, public: PaillierPublicKey, frame: Frame) -> PaillierEncrypted:
+        extent = Extent.from_numbers(frame.numbers)
+        if extent.magnitude.bit_length() > public.bits - 1:
+            raise FormatError(f"integers of {extent.magnitude.bit_length()} bits announced for {public!r}")
+        ciphertexts = public.read_ciphertexts(frame.payload, prod(frame.shape))
+        return cls(public, frame.shape, ciphertexts, extent)
 
     def _add(self, other: PaillierEncrypted) -> PaillierEncrypted:
         fraction_bits = max(self.fraction_bits, other.fraction_bits)
@@ -274,21 +235,18 @@ class PaillierEncrypted(Encrypted):
         return list(gmpy2.powmod_base_list(self._ciphertexts, shift, self.public.square))
 
     def _add_plain(self, values: Floats) -> PaillierEncrypted:
-        return self.add_integers(to_integers(values, self.fraction_bits))
-
-    def add_integers(self, integers: Sequence[int]) -> PaillierEncrypted:
-        """Add plain integers at the array's own scale, up to its bound."""
-        extent = self.public.admit(self.extent.plus_plain())
-        n, square = self.public.n, self.public.square
-        sums = [c * (1 + n * m) % square for c, m in zip(self._ciphertexts, integers, strict=True)]
-        return PaillierEncrypted(self.public, self.shape, sums, extent)
+        return self.add_units(to_integers(values, self.fraction_bits))
 
     @property
     def unit_bits(self) -> int:
         return self.fraction_bits
 
     def add_units(self, units: Sequence[int]) -> PaillierEncrypted:
-        return self.add_integers(units)
+        """Add plain integers at the array's own scale, up to its bound."""
+        extent = self.public.admit(self.extent.plus_plain())
+        n, square = self.public.n, self.public.square
+        sums = [c * (1 + n * m) % square for c, m in zip(self._ciphertexts, units, strict=True)]
+        return PaillierEncrypted(self.public, self.shape, sums, extent)
 
     def _multiply(self, factors: Floats, fixed: FixedPoint | None) -> PaillierEncrypted:
         scale = multiplier_scale(as_multipliers(factors.reshape(1, 1, -1)), fixed)
@@ -313,7 +271,7 @@ class PaillierEncrypted(Encrypted):
         size = -(-outputs // slices)
         total = columns * -(-outputs // size)
         work = progress(self._pieces(multipliers, scale, size), "multiplying", total)
-        # Enough for every worker, and else no more than a block: engines take what they are given at once.
+        # Enough for every worker, and else no more than a block: engines take all that they get at once.
         at_once = max(mapper.workers, BLOCK_ENTRIES // (size * rows))
         flat: list[mpz] = []
         while pieces := list(islice(work, at_once)):

@@ -1,42 +1,14 @@
-"""The proof that comes with every public key: gcd(n, phi(n)) = 1, and n has no small factor.
+"""Paillier keys: the proof of a modulus, the public side, and the owner's side.
 
-Re-randomisation hides how a ciphertext was computed only if r -> r**n is a permutation of Z_n*. Whoever
-makes n can break that: with n = p_1 ... p_45 q and q = 1 modulo all p_i, the n-th powers modulo q are a tiny
-subgroup, and an "encryption" outside it carries multipliers past any mask
-(tests/audit/test_attack_paillier_key.py). From outside such an n looks like every other, so the owner proves
-that it is none (Goldberg, Reyzin, Sagga and Baldimtsi, "Efficient Noninteractive Certification of RSA Moduli
-and Beyond", 2019).
+Peers of the owner learn n and, of an encrypted array, its shape, scale and declared bound. Arrivals are
+validated before any arithmetic: keys for known weak forms and by their proof, ciphertexts for being units mod
+n**2, blocks for their announced length. The owner opens only masked blocks and gets integers mod n that are
+uniform to it.
 
-The proof: challenges x_1, x_2, ... are hashed from n, uniform in Z_n*, and the owner shows the n-th root of
-each modulo n. The verifier divides n by all primes below 2**16 and raises each root to the n-th power.
-
-- Complete: n is prime to phi(n), so every x has a root, x**(1/n mod phi(n)).
-- Sound: if a prime p divides n and phi(n), the n-th powers are at most 1/p of Z_n*, and p > 2**16. Then k
-  challenges all have roots with probability 2**-16k. There are no commitments to grind on, only n itself: who
-  tries 2**128 moduli (the strength that a 3072-bit key is chosen for) succeeds with at most 2**(128 - 16k),
-  which is 2**-80 for k = 13. It follows that n has no square factor either (p**2 | n gives p | phi(n)).
-- Zero-knowledge: the roots of uniform challenges are what anybody gets who draws roots and raises them.
-
-It does not say that n has two prime factors and not more: more of them make the key weak, which harms what is
-encrypted under it and not those who compute on it; a key-holder can as well publish its key.
-
-A proof may be bound to a context, such as a nonce of the verifier. The challenges then depend on it too, so
-that nobody can look for a fitting n before the nonce is known, and a proof for one nonce fails for another.
-
-The roots are unique, so that the proof is a function of the key and the context. The owner makes it from the
-primes whenever the key is made or loaded, in less time than a check takes; key files hold the primes only,
-and a key of phe or of an older release gets its proof when its owner loads it.
-
-The public side of a Paillier key: it encrypts, computes and parses what arrives.
-
-Its owner's peers learn n and, of an encrypted array, its shape, scale and declared bound. Arrivals are
-validated before any arithmetic. Keys are checked for known weak forms and by their proof (proof.py),
-ciphertexts for being units mod n**2, and blocks for their announced length.
-
-A Paillier key pair: generation, its proof, the owner's encryption, opening.
-
-The owner opens only masked blocks and gets integers mod n that are uniform to it. Its own encryptions have
-exactly the distribution of all others (residues.py).
+The proof comes with every public key: gcd(n, phi(n)) = 1, and n has no small factor. Otherwise r -> r**n
+would not be a permutation of Z_n*, and an owner could read multipliers past any mask. Challenges are hashed
+from n, uniform in Z_n*, and the owner shows the n-th root of each (docs/proofs.md). A proof may be bound to a
+context, such as a nonce of the verifier. The roots are unique, so key files have the primes only.
 """
 
 from __future__ import annotations
@@ -49,7 +21,6 @@ from math import ceil, isfinite, log2
 from typing import ClassVar
 
 import gmpy2
-import numpy as np
 from gmpy2 import mpz
 
 from securefed.crypto.errors import (
@@ -60,35 +31,29 @@ from securefed.crypto.errors import (
     OpeningRefused,
     WrongKey,
 )
-from securefed.crypto.fixed import FixedPoint
+from securefed.crypto.fixed import FixedPoint, Floats
 from securefed.crypto.keyholder import SecretKey
+from securefed.crypto.paillier import primes as prime_numbers
 from securefed.crypto.paillier.arrays import Extent, PaillierEncrypted
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure, split_integers
-from securefed.crypto.paillier.primes import (
-    FactoredPrime,
-    OwnerResidues,
-    PrimePair,
-    PublicResidues,
-    Residues,
-    is_prime,
-    small_factor,
-    small_primes_below,
-)
+from securefed.crypto.paillier.primes import FactoredPrime, OwnerResidues, PrimePair, Residues
 from securefed.crypto.randomness import uniform_units
-from securefed.crypto.scheme import Floats, PublicKey, progress
+from securefed.crypto.scheme import PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
 __all__ = [
     "LEAST_BITS",
+    "Opener",
     "PaillierPublicKey",
     "PaillierSecretKey",
     "challenges",
     "check_size",
-    "encrypt_array",
+    "cut",
     "generate_secret_key",
     "prove",
     "roots_needed",
     "strong_parameters",
+    "unit_powers",
     "verify",
 ]
 
@@ -96,15 +61,24 @@ DOMAIN = b"securefed: n-th roots for a Paillier modulus, version 1"
 CONTEXT = b" with context"
 TRIED_MODULI_BITS = 128
 FAILURE_BITS = 80
+LEAST_BITS = 2048
+"""About 112 bits of security; the default of 3072 gives about 128."""
+LEAST_TEST_BITS = 16
+MOST_BITS = 8192
+BLOCK = 512
+"""Ciphertexts between two ticks of a progress bar, and the unit of encoding long arrays."""
+HEAD = struct.Struct("<2H2I")
+WORTH_SHARING = 64
+"""Fewer residues than this do not justify building tables in other processes."""
 
 
 def roots_needed(bits: int) -> int:
-    """How many roots a modulus takes: 13; more for toy keys, where trial division ends sooner."""
-    return ceil((TRIED_MODULI_BITS + FAILURE_BITS) / log2(small_primes_below(bits)))
+    """Return how many roots a modulus takes: 13; more for toy keys, where trial division ends sooner."""
+    return ceil((TRIED_MODULI_BITS + FAILURE_BITS) / log2(prime_numbers.small_primes_below(bits)))
 
 
 def challenges(n: mpz, context: bytes = b"") -> list[mpz]:
-    """Uniform in Z_n*, from n and the context alone: SHAKE-256, anew for what is not a unit below n."""
+    """Hash n and the context to units mod n: SHAKE-256, anew for what is not a unit below n."""
     size, bits = (n.bit_length() + 7) // 8, n.bit_length()
     candidates: list[mpz] = []
     attempt = 0
@@ -121,7 +95,7 @@ def challenges(n: mpz, context: bytes = b"") -> list[mpz]:
 
 
 def prove(p: mpz, q: mpz, context: bytes = b"") -> tuple[mpz, ...]:
-    """The n-th roots of the challenges, by the Chinese remainder theorem. p, q: checked (primes.py)."""
+    """Return the n-th roots of the challenges, by the Chinese remainder theorem, for checked primes."""
     n = p * q
     listed = challenges(n, context)
     mod_p, mod_q = (
@@ -134,7 +108,7 @@ def prove(p: mpz, q: mpz, context: bytes = b"") -> tuple[mpz, ...]:
 
 def verify(n: mpz, roots: tuple[mpz, ...], context: bytes = b"") -> None:
     """Raise BadKey unless n has no small factor and the roots are those of its challenges."""
-    if small_factor(n) != 1:
+    if prime_numbers.small_factor(n) != 1:
         raise BadKey("n has a small factor; a product of two large primes is allowed")
     needed = roots_needed(n.bit_length())
     if len(roots) != needed:
@@ -146,14 +120,6 @@ def verify(n: mpz, roots: tuple[mpz, ...], context: bytes = b"") -> None:
             "the key's proof is wrong: n may have factors in common with phi(n), and then its maker could"
             " read what it is sent under masks"
         )
-
-
-LEAST_BITS = 2048
-"""About 112 bits of security; the default of 3072 gives about 128."""
-LEAST_TEST_BITS = 16
-MOST_BITS = 8192
-BLOCK = 512
-"""Ciphertexts between two ticks of a progress bar, and the unit of encoding long arrays."""
 
 
 def check_size(bits: int, allow_small: bool) -> None:
@@ -169,39 +135,29 @@ class PaillierPublicKey(PublicKey):
     """
 
     scheme: ClassVar[Scheme] = Scheme.PAILLIER
+    encrypted_type, masked_type, opened_type = PaillierEncrypted, PaillierMasked, PaillierOpened
 
     def __init__(self, n: int, proof: tuple[mpz, ...], *, allow_small: bool = False) -> None:
         self.n = mpz(n)
         self.bits: int = self.n.bit_length() if self.n > 0 else 0
         check_size(self.bits, allow_small)
-        if self.n % 2 == 0 or small_factor(self.n) != 1:
+        if self.n % 2 == 0 or prime_numbers.small_factor(self.n) != 1:
             raise BadKey("n has a small factor; a product of two large primes is allowed")
         if gmpy2.is_power(self.n):
             raise BadKey("n is a perfect power; a product of two different primes is allowed")
-        if is_prime(self.n):
+        if prime_numbers.is_prime(self.n):
             raise BadKey("n is prime; a product of two primes is allowed")
         self._proof = proof
         self.square: mpz = self.n * self.n
+        self.plaintext_bytes = (self.bits + 7) // 8
+        self.ciphertext_bytes = 2 * self.plaintext_bytes
         self.parameters = _parameters(self.bits)
-        self.key_id = fingerprint(b"paillier", self._n_bytes())
-
-    @property
-    def plaintext_bytes(self) -> int:
-        return (self.bits + 7) // 8
-
-    @property
-    def ciphertext_bytes(self) -> int:
-        return 2 * self.plaintext_bytes
-
-    def _n_bytes(self) -> bytes:
-        return bytes(self.n.to_bytes(self.plaintext_bytes, "big"))
+        self.key_id = fingerprint(b"paillier", self.n.to_bytes(self.plaintext_bytes, "big"))
 
     def to_bytes(self) -> bytes:
-        """Return a frame of n and the roots of its proof, each as long as n. Its first number is that
-        length.
-        """
+        """Return a frame of n and the roots, each as long as n. Its first number is that length."""
         size = self.plaintext_bytes
-        payload = self._n_bytes() + b"".join(root.to_bytes(size, "big") for root in self._proof)
+        payload = b"".join(number.to_bytes(size, "big") for number in (self.n, *self._proof))
         return self.frame(Kind.PUBLIC_KEY, payload, numbers=(size, 0, 0, 0)).to_bytes()
 
     @classmethod
@@ -239,13 +195,22 @@ class PaillierPublicKey(PublicKey):
         return self._powers(uniform_units(self.n, count)) if count else []
 
     def _powers(self, units: Sequence[mpz]) -> list[mpz]:
-        pieces = cut(units, self.mapper.workers)
-        return [
-            p for piece in self.mapper.map(unit_powers, [(self.n, piece) for piece in pieces]) for p in piece
-        ]
+        pieces = [(self.n, piece) for piece in cut(units, self.mapper.workers)]
+        return [power for piece in self.mapper.map(unit_powers, pieces) for power in piece]
 
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
-        return encrypt_array(self, self, values, fixed)
+        return self.encrypt_array(self, values, fixed)
+
+    def encrypt_array(self, residues: Residues, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
+        """Encrypt one value per ciphertext, under residues from the public side or from the owner."""
+        extent = self.admit(Extent.fresh(fixed))
+        integers = fixed.encode(values).ravel()
+        ciphertexts: list[mpz] = []
+        starts = range(0, integers.size, BLOCK * self.mapper.workers)
+        for start in progress(starts, "encrypting", len(starts)):
+            block = integers[start : start + starts.step].tolist()
+            ciphertexts += self.combine(block, residues.draw(len(block)))
+        return PaillierEncrypted(self, values.shape, ciphertexts, extent)
 
     def combine(self, plaintexts: Iterable[int], residues: Iterable[mpz]) -> list[mpz]:
         """Return (1 + n m) * residue mod n**2 of each: encryption with drawn randomness. m is signed."""
@@ -277,46 +242,17 @@ class PaillierPublicKey(PublicKey):
     def read_ciphertexts(self, payload: bytes, count: int) -> list[mpz]:
         return self.checked(split_integers(payload, count, self.ciphertext_bytes))
 
-    def _load(self, frame: Frame) -> PaillierEncrypted:
-        extent = Extent.from_numbers(frame.numbers)
-        if extent.magnitude.bit_length() > self.bits - 1:
-            raise FormatError(f"integers of {extent.magnitude.bit_length()} bits announced for {self!r}")
-        shape = frame.expect_array()
-        return PaillierEncrypted(
-            self, shape, self.read_ciphertexts(frame.payload, int(np.prod(shape))), extent
-        )
-
-    def _load_masked(self, frame: Frame) -> PaillierMasked:
-        return PaillierMasked.from_frame(self, frame)
-
-    def _load_opened(self, frame: Frame) -> PaillierOpened:
-        return PaillierOpened.from_frame(self, frame)
-
 
 def unit_powers(item: tuple[mpz, list[mpz]]) -> list[mpz]:
     """Return r**n mod n**2 for the units r of (n, units). It is a top-level function for other processes."""
     n, units = item
-    return PublicResidues(n)._powers(units)
+    return list(gmpy2.powmod_base_list(units, n, n * n))
 
 
 def cut(items: Sequence[mpz], workers: int) -> list[list[mpz]]:
     """Split into one piece for one worker, else into about four for each."""
     size = max(1, -(-len(items) // (4 * workers if workers > 1 else 1)))
     return [list(items[i : i + size]) for i in range(0, len(items), size)]
-
-
-def encrypt_array(
-    public: PaillierPublicKey, residues: Residues, values: Floats, fixed: FixedPoint
-) -> PaillierEncrypted:
-    """Encrypt one value per ciphertext, under residues from the public side or from the owner."""
-    extent = public.admit(Extent.fresh(fixed))
-    integers = fixed.encode(values).ravel()
-    ciphertexts: list[mpz] = []
-    starts = range(0, integers.size, BLOCK * public.mapper.workers)
-    for start in progress(starts, "encrypting", len(starts)):
-        block = integers[start : start + starts.step].tolist()
-        ciphertexts += public.combine(block, residues.draw(len(block)))
-    return PaillierEncrypted(public, values.shape, ciphertexts, extent)
 
 
 def _parameters(bits: int) -> bytes:
@@ -326,11 +262,6 @@ def _parameters(bits: int) -> bytes:
 def strong_parameters() -> dict[str, str]:
     """Return the parameter sets of documented strength (docs/security.md), by fingerprint."""
     return {_parameters(bits).hex(): f"paillier {bits} bits" for bits in range(LEAST_BITS, MOST_BITS + 1)}
-
-
-HEAD = struct.Struct("<2H2I")
-WORTH_SHARING = 64
-"""Fewer residues than this do not justify building tables in other processes."""
 
 
 def generate_secret_key(bits: int = 3072, *, allow_small: bool = False) -> PaillierSecretKey:
@@ -349,7 +280,7 @@ class PaillierSecretKey(SecretKey):
         check_size(primes.n.bit_length(), allow_small)  # before any work on it
         self.public = PaillierPublicKey(primes.n, prove(primes.p.p, primes.q.p), allow_small=allow_small)
         self._residues = OwnerResidues(primes)
-        self._opener = _Opener(primes.p.p, primes.q.p)
+        self._opener = Opener(primes.p.p, primes.q.p)
 
     @classmethod
     def from_primes(cls, p: int, q: int, *, allow_small: bool = False) -> PaillierSecretKey:
@@ -359,15 +290,15 @@ class PaillierSecretKey(SecretKey):
         return cls(PrimePair(FactoredPrime(mpz(p)), FactoredPrime(mpz(q))), allow_small=allow_small)
 
     def encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
-        return encrypt_array(self.public, self, values, fixed)
+        return self.public.encrypt_array(self, values, fixed)
 
     def draw(self, count: int) -> list[mpz]:
-        """Draw uniform n-th residues mod n**2 (residues.py)."""
+        """Draw uniform n-th residues mod n**2."""
         mapper = self.public.mapper.local
         if mapper.workers == 1 or count < WORTH_SHARING:
             return self._residues.draw(count)
         size = -(-count // mapper.workers)
-        pieces = [(self._factors(), min(size, count - done)) for done in range(0, count, size)]
+        pieces = [(self._primes.parts, min(size, count - done)) for done in range(0, count, size)]
         return [residue for piece in mapper.map(owner_draw, pieces) for residue in piece]
 
     def open(self, masked: PaillierMasked) -> PaillierOpened:
@@ -378,19 +309,18 @@ class PaillierSecretKey(SecretKey):
             raise WrongKey(f"masked under {masked.public!r}, this is {self!r}")
         # Once more, whatever way it came here: decrypting 0 or a multiple of p gives away the factors of n.
         ciphertexts = self.public.checked(masked._ciphertexts)
-        self._admit(ciphertexts)
+        # Every ciphertext only once, in whatever block it is. An honest one is fresh.
+        width = self.public.ciphertext_bytes
+        self.memory.admit([hashlib.sha256(c.to_bytes(width, "big")).digest() for c in ciphertexts])
         mapper = self.public.mapper.local
         if mapper.workers == 1:
             plaintexts = self._opener.decrypt(ciphertexts)
         else:
-            pieces = [(self._factors(), piece) for piece in cut(ciphertexts, mapper.workers)]
+            pieces = [
+                (self._primes.p.p, self._primes.q.p, piece) for piece in cut(ciphertexts, mapper.workers)
+            ]
             plaintexts = [m for piece in mapper.map(owner_decrypt, pieces) for m in piece]
         return PaillierOpened(self.public, masked.shape, plaintexts)
-
-    def _admit(self, ciphertexts: Sequence[mpz]) -> None:
-        """Admit every ciphertext only once, in whatever block it is. An honest one is fresh."""
-        width = self.public.ciphertext_bytes
-        self.memory.admit([hashlib.sha256(c.to_bytes(width, "big")).digest() for c in ciphertexts])
 
     def receive(self, masked: PaillierMasked, disclosure: bytes) -> Floats:
         return read_disclosure(masked, disclosure).remove(self.open(masked))
@@ -415,17 +345,12 @@ class PaillierSecretKey(SecretKey):
             )
         p = mpz.from_bytes(payload[HEAD.size : HEAD.size + p_size], "big")
         q = mpz.from_bytes(payload[HEAD.size + p_size :], "big")
-        key = cls(
-            PrimePair(FactoredPrime(p, cofactors[0]), FactoredPrime(q, cofactors[1])), allow_small=allow_small
-        )
+        key = cls(PrimePair.from_parts(p, cofactors[0], q, cofactors[1]), allow_small=allow_small)
         frame.expect(key.public.scheme, key.public.parameters, key.public.key_id)
         return key
 
-    def _factors(self) -> tuple[mpz, int, mpz, int]:
-        return self._primes.p.p, self._primes.p.cofactor, self._primes.q.p, self._primes.q.cofactor
 
-
-class _Opener:
+class Opener:
     """Decryption by the Chinese remainder theorem: m mod p from c**(p - 1) mod p**2, and the same mod q."""
 
     def __init__(self, p: mpz, q: mpz) -> None:
@@ -452,14 +377,14 @@ class _Opener:
 
 
 @lru_cache(maxsize=4)
-def _owner(p: mpz, p_cofactor: int, q: mpz, q_cofactor: int) -> OwnerResidues:
-    return OwnerResidues(PrimePair(FactoredPrime(p, p_cofactor), FactoredPrime(q, q_cofactor)))
+def _owner(*parts: int) -> OwnerResidues:
+    return OwnerResidues(PrimePair.from_parts(*parts))
 
 
 def owner_draw(item: tuple[tuple[mpz, int, mpz, int], int]) -> list[mpz]:
     return _owner(*item[0]).draw(item[1])
 
 
-def owner_decrypt(item: tuple[tuple[mpz, int, mpz, int], list[mpz]]) -> list[mpz]:
-    p, _, q, _ = item[0]
-    return _Opener(p, q).decrypt(item[1])
+def owner_decrypt(item: tuple[mpz, mpz, list[mpz]]) -> list[mpz]:
+    p, q, ciphertexts = item
+    return Opener(p, q).decrypt(ciphertexts)

@@ -1,5 +1,8 @@
 """Masks and openings: exact, packed, one uniform integer mod n per ciphertext.
 
+Several integers share a plaintext, each in a slot of w bits: P = v_0 + v_1 * 2**w + v_2 * 2**(2 w) + ... P is
+signed, and taken mod n for encryption.
+
 The requester packs its results (Horner's rule on ciphertexts: c_hi ** (2**w) * c_lo). It multiplies each
 packed ciphertext by (1 + n * mask) * r**n, with the mask uniform mod n and r uniform in Z_n*, and sends it.
 The key-holder decrypts to value + mask mod n, which is uniform for every value. The fresh randomness hides
@@ -21,7 +24,7 @@ import numpy as np
 from gmpy2 import mpz
 
 from securefed.crypto.errors import CapacityError, FormatError, MaskError, RangeError, ShapeError, WrongKey
-from securefed.crypto.scheme import Floats, Mask, Masked, Opened
+from securefed.crypto.scheme import Floats, Framed, Mask, Masked, Opened
 from securefed.crypto.wire import Frame, Kind
 
 if TYPE_CHECKING:
@@ -29,22 +32,24 @@ if TYPE_CHECKING:
     from securefed.crypto.paillier.keys import PaillierPublicKey
 
 __all__ = [
+    "Ciphertexts",
     "PackedLayout",
     "PaillierMask",
     "PaillierMasked",
     "PaillierOpened",
     "horner",
+    "join_integers",
     "mask_packed",
+    "pack",
     "pack_ciphertexts",
     "read_disclosure",
-    "repeated",
+    "slots_for",
+    "split_integers",
+    "unpack",
 ]
-
 
 SHORT = 64
 """A mask uniform mod n is practically never this many bits shorter than n."""
-
-
 MOST_FRACTION_BITS = 8192
 
 
@@ -59,10 +64,6 @@ def pack(values: Sequence[int], width: int) -> mpz:
     Raises CapacityError unless every |value| is below 2**(width - 1). A larger one would silently change its
     neighbour's slot.
     """
-    if not values:
-        raise ShapeError("nothing to pack: the list of values is empty")
-    if width < 2:
-        raise RangeError(f"width: {width} given, at least 2 is allowed")
     half = mpz(1) << (width - 1)
     shifted = [value + half for value in values]
     if min(shifted) <= 0 or max(shifted) >= 2 * half:
@@ -74,10 +75,6 @@ def pack(values: Sequence[int], width: int) -> mpz:
 
 def unpack(packed: int, width: int, count: int) -> list[int]:
     """Return the `count` values of a packed integer. Raises RangeError if it has a remainder."""
-    if count < 1:
-        raise ShapeError(f"count: {count} given, at least 1 is allowed")
-    if width < 2:
-        raise RangeError(f"width: {width} given, at least 2 is allowed")
     # Half a slot added everywhere turns the centred digits with their borrows into plain digits at once.
     lifted = mpz(packed) + _offset(width, count)
     if lifted < 0 or lifted.bit_length() > width * count:
@@ -92,15 +89,6 @@ def unpack(packed: int, width: int, count: int) -> list[int]:
 def _offset(width: int, count: int) -> mpz:
     """Return half a slot in each of `count` slots."""
     return (mpz(1) << (width - 1)) * (((mpz(1) << (width * count)) - 1) // ((mpz(1) << width) - 1))
-
-
-def from_integers(integers: list[int], fraction_bits: int, shape: tuple[int, ...]) -> Floats:
-    """Return integer * 2**-fraction_bits of each, correctly rounded to float64."""
-    up, down = 1 << max(0, -fraction_bits), 1 << max(0, fraction_bits)
-    try:
-        return np.array([value * up / down for value in integers], dtype=np.float64).reshape(shape)
-    except OverflowError:
-        raise RangeError("an opened value is beyond float64") from None
 
 
 @dataclass(frozen=True)
@@ -122,24 +110,18 @@ class PackedLayout:
         return cls(modulus_bits, shape, width or tight, extent.fraction_bits, extent.magnitude)
 
     @property
-    def entries(self) -> int:
-        return self.shape[0] * (self.shape[1] if len(self.shape) == 2 else 1)
-
-    @property
     def slots(self) -> int:
         return slots_for(self.modulus_bits, self.width)
 
     @property
     def ciphertexts(self) -> int:
-        return -(-self.entries // self.slots)
+        return -(-prod(self.shape) // self.slots)
 
     def decode(self, plaintexts: Sequence[mpz], n: mpz) -> Floats:
-        """Return the values in plaintexts mod n. Raises MaskError if those belong to another mask or were
-        altered.
-        """
+        """Return the values in plaintexts mod n, or raise MaskError if those fit no value under this mask."""
         integers: list[int] = []
         for plaintext in plaintexts:
-            count = min(self.slots, self.entries - len(integers))
+            count = min(self.slots, prod(self.shape) - len(integers))
             signed = plaintext - n if 2 * plaintext > n else plaintext
             try:
                 integers += unpack(signed, self.width, count) if count > 1 else [int(signed)]
@@ -147,7 +129,13 @@ class PackedLayout:
                 raise MaskError(f"the opening does not fit this mask: {error}") from None
         if max(abs(integer) for integer in integers) > self.magnitude:
             raise MaskError("the opening does not fit this mask: a value is larger than it can be")
-        return from_integers(integers, self.fraction_bits, self.shape)
+        up, down = 1 << max(0, -self.fraction_bits), 1 << max(0, self.fraction_bits)
+        try:
+            # Correctly rounded to float64.
+            values = [integer * up / down for integer in integers]
+        except OverflowError:
+            raise RangeError("an opened value is beyond float64") from None
+        return np.array(values, dtype=np.float64).reshape(self.shape)
 
 
 def horner(item: tuple[mpz, int, list[mpz]]) -> mpz:
@@ -186,22 +174,30 @@ def mask_packed(
     return masked, PaillierMask(public, layout, masks)
 
 
-class PaillierMasked(Masked):
-    """A packed and re-randomised block of value + mask."""
+class Ciphertexts(Framed):
+    """A list of ciphertexts mod n**2."""
 
     public: PaillierPublicKey
-
-    def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], ciphertexts: Sequence[mpz]) -> None:
-        self.public = public
-        self.shape = shape
-        self._ciphertexts = list(ciphertexts)
+    _ciphertexts: list[mpz]
 
     @property
     def ciphertexts(self) -> int:
         return len(self._ciphertexts)
 
     def repeated(self) -> int:
-        return repeated(self._ciphertexts, self.public.n)
+        """Count ciphertexts that share r: (1 + n m) r**n mod n is r**n mod n for every m."""
+        return len(self._ciphertexts) - len({c % self.public.n for c in self._ciphertexts})
+
+    def integers(self) -> list[int]:
+        """Return the ciphertexts as integers mod n**2, row by row."""
+        return [int(c) for c in self._ciphertexts]
+
+
+class PaillierMasked(Ciphertexts, Masked):
+    """A packed and re-randomised block of value + mask."""
+
+    def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], ciphertexts: Sequence[mpz]) -> None:
+        self.public, self.shape, self._ciphertexts = public, shape, list(ciphertexts)
 
     def check_room(self, width: int) -> None:
         entries = prod(self.shape)
@@ -212,23 +208,15 @@ class PaillierMasked(Masked):
                 f"as agreed they take at most {most}"
             )
 
-    def integers(self) -> list[int]:
-        """Return the ciphertexts as integers mod n**2."""
-        return [int(c) for c in self._ciphertexts]
-
     def to_bytes(self) -> bytes:
         payload = join_integers(self._ciphertexts, self.public.ciphertext_bytes)
         return self.public.frame(Kind.MASKED, payload, self.shape).to_bytes()
 
     @classmethod
     def from_frame(cls, public: PaillierPublicKey, frame: Frame) -> PaillierMasked:
-        shape = frame.expect_array()
         _expect_no_numbers(frame)
-        return cls(
-            public,
-            shape,
-            public.read_ciphertexts(frame.payload, _block_count(frame, public.ciphertext_bytes)),
-        )
+        count = _block_count(frame, public.ciphertext_bytes)
+        return cls(public, frame.shape, public.read_ciphertexts(frame.payload, count))
 
 
 class PaillierOpened(Opened):
@@ -237,9 +225,7 @@ class PaillierOpened(Opened):
     public: PaillierPublicKey
 
     def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], plaintexts: Sequence[mpz]) -> None:
-        self.public = public
-        self.shape = shape
-        self._plaintexts = list(plaintexts)
+        self.public, self.shape, self._plaintexts = public, shape, list(plaintexts)
 
     def integers(self) -> list[int]:
         """Return the opened plaintexts mod n."""
@@ -260,10 +246,8 @@ class PaillierOpened(Opened):
 
     @classmethod
     def from_frame(cls, public: PaillierPublicKey, frame: Frame) -> PaillierOpened:
-        shape = frame.expect_array()
         _expect_no_numbers(frame)
-        count = _block_count(frame, public.plaintext_bytes)
-        return cls(public, shape, _read_plaintexts(public, frame.payload, count))
+        return cls(public, frame.shape, _read_plaintexts(public, frame))
 
 
 class PaillierMask(Mask):
@@ -271,19 +255,18 @@ class PaillierMask(Mask):
 
     def __init__(self, public: PaillierPublicKey, layout: PackedLayout, masks: Sequence[mpz]) -> None:
         super().__init__()
-        self._public = public
-        self._layout = layout
-        self._masks = list(masks)
+        self._public, self._layout, self._masks = public, layout, list(masks)
 
     def _remove(self, opened: PaillierOpened) -> Floats:
         if opened.public.key_id != self._public.key_id:
             raise WrongKey(f"opened under {opened.public!r}, this mask is for {self._public!r}")
-        if opened.shape != self._layout.shape or len(opened.integers()) != len(self._masks):
+        plaintexts = opened._plaintexts
+        if opened.shape != self._layout.shape or len(plaintexts) != len(self._masks):
             raise MaskError(
-                f"an opening of shape {opened.shape} in {len(opened.integers())} parts given, "
+                f"an opening of shape {opened.shape} in {len(plaintexts)} parts given, "
                 f"this mask is for {self._layout.shape} in {len(self._masks)}"
             )
-        n, pairs = self._public.n, zip(opened._plaintexts, self._masks, strict=True)
+        n, pairs = self._public.n, zip(plaintexts, self._masks, strict=True)
         return self._layout.decode([(plaintext - mask) % n for plaintext, mask in pairs], n)
 
     def _material(self) -> list[bytes]:
@@ -301,26 +284,18 @@ class PaillierMask(Mask):
 def read_disclosure(masked: PaillierMasked, disclosure: bytes) -> PaillierMask:
     """Parse the disclosed mask of a block, and check it before the block is opened."""
     public = masked.public
-    frame = Frame.from_bytes(disclosure, Kind.DISCLOSURE).expect(
-        public.scheme, public.parameters, public.key_id
-    )
-    shape = frame.expect_array()
+    frame = public._frame(disclosure, Kind.DISCLOSURE)
     fraction_bits, width, bits, spare = frame.numbers
     if abs(fraction_bits) > MOST_FRACTION_BITS or not 1 <= bits <= min(width - 2, public.bits - 1) or spare:
         raise FormatError(f"a disclosure with layout {frame.numbers} given: not one of this key")
-    layout = PackedLayout(public.bits, shape, width, fraction_bits, (1 << bits) - 1)
-    masks = _read_plaintexts(public, frame.payload, _block_count(frame, public.plaintext_bytes))
-    if shape != masked.shape or not len(masks) == masked.ciphertexts == layout.ciphertexts:
+    layout = PackedLayout(public.bits, frame.shape, width, fraction_bits, (1 << bits) - 1)
+    masks = _read_plaintexts(public, frame)
+    if frame.shape != masked.shape or not len(masks) == masked.ciphertexts == layout.ciphertexts:
         raise MaskError(
-            f"a disclosure for shape {shape} in {len(masks)} parts given, "
+            f"a disclosure for shape {frame.shape} in {len(masks)} parts given, "
             f"the block has shape {masked.shape} in {masked.ciphertexts}"
         )
     return PaillierMask(public, layout, masks)
-
-
-def repeated(ciphertexts: Sequence[mpz], n: mpz) -> int:
-    """Count ciphertexts that share r: (1 + n m) r**n mod n is r**n mod n for every m."""
-    return len(ciphertexts) - len({c % n for c in ciphertexts})
 
 
 def join_integers(integers: Iterable[mpz], width: int) -> bytes:
@@ -336,8 +311,9 @@ def split_integers(payload: bytes, count: int, width: int) -> list[mpz]:
     return [mpz.from_bytes(payload[i : i + width], "big") for i in range(0, len(payload), width)]
 
 
-def _read_plaintexts(public: PaillierPublicKey, payload: bytes, count: int) -> list[mpz]:
-    plaintexts = split_integers(payload, count, public.plaintext_bytes)
+def _read_plaintexts(public: PaillierPublicKey, frame: Frame) -> list[mpz]:
+    count = _block_count(frame, public.plaintext_bytes)
+    plaintexts = split_integers(frame.payload, count, public.plaintext_bytes)
     for index, plaintext in enumerate(plaintexts):
         if plaintext >= public.n:
             raise RangeError(f"plaintext {index} of {count} is not below n")
@@ -347,13 +323,12 @@ def _read_plaintexts(public: PaillierPublicKey, payload: bytes, count: int) -> l
 def _block_count(frame: Frame, width: int) -> int:
     """Return the number of integers in the payload: at least one, at most one per value."""
     count, rest = divmod(len(frame.payload), width)
-    entries = 1
-    for size in frame.shape:
-        entries *= size
     if rest or not count:
         raise FormatError(f"{len(frame.payload)} bytes of integers given, a multiple of {width} expected")
-    if count > entries:
-        raise ShapeError(f"{count} ciphertexts for {entries} values given, at most one each is allowed")
+    if count > prod(frame.shape):
+        raise ShapeError(
+            f"{count} ciphertexts for {prod(frame.shape)} values given, at most one each is allowed"
+        )
     return count
 
 

@@ -1,31 +1,14 @@
-"""Primes for Paillier keys, of the form p = 2 k r + 1 with r prime and k small.
+"""Primes of Paillier keys, and the n-th residues mod n**2 that are the randomness of ciphertexts.
 
-The form does not weaken the key: r has all but about 20 bits of p, so p - 1 is far from smooth, and p keeps
-more than a thousand bits of entropy. It gives the owner the factors of p - 1 and so a generator of Z_p*. The
-p-th residues mod p**2 are then powers of one fixed base (residues.py), which speeds up encryption.
+Primes have the form p = 2 k r + 1 with r prime and k small. It gives the owner the factors of p - 1, and so a
+generator of Z_p*.
 
-n-th residues mod n**2, the randomness of Paillier ciphertexts. The key's owner draws them faster.
+A ciphertext of m is (1 + n m) * r**n mod n**2 with r uniform in Z_n*. Any party draws r and raises it to the
+n-th power. The owner draws from the same distribution mod p**2 and mod q**2, as powers of one fixed base from
+tables, or as p-th powers where the factors of p - 1 are not known (docs/proofs.md).
 
-A ciphertext of m is (1 + n m) * r**n mod n**2 with r uniform in Z_n*. The sampler produces r**n.
-
-*Any party* draws r and raises it to the n-th power.
-
-*The owner* draws from the same distribution through its structure. r**n mod n**2 depends only on r mod n, and
-r -> r**n is one to one because gcd(n, phi(n)) = 1 (checked for every key). So r**n is uniform over the phi(n)
-n-th residues. By the Chinese remainder theorem that group is the product of the n-th residues mod p**2 and
-those mod q**2. Z_{p^2}* is cyclic of order p (p - 1) and gcd(n, p (p - 1)) = p. So the n-th residues mod p**2
-are the p-th residues, the subgroup of order p - 1. There are two ways to draw uniformly from it:
-
-- g**x with x uniform mod p - 1 and g = a**p mod p**2 for a generator a of Z_p*. The base is fixed, so each
-  eight bits of x take a table look-up and one multiplication. It needs the factors of p - 1, which keys made
-  here have.
-- y**p with y uniform in 1 .. p - 1, again one to one, for keys from elsewhere.
-
-Both give exactly the standard distribution. Neither is the short-exponent variant of Damgard, Jurik and
-Nielsen, and neither adds an assumption.
-
-*The multiplication.* Every residue mod p**2 is a (1 + p e) with a < p, and the e add up under products.
-Tables have (a, e), so that two table entries make one factor below p**2 without a reduction.
+Every residue mod p**2 is a (1 + p e) with a < p, and the e add up under products. Tables have (a, e), so that
+two table entries make one factor below p**2 without a reduction.
 """
 
 from __future__ import annotations
@@ -41,13 +24,12 @@ import gmpy2
 from gmpy2 import mpz
 
 from securefed.crypto.errors import BadKey
-from securefed.crypto.randomness import ByteSource, _below_from, _bits_from, uniform_units
+from securefed.crypto.randomness import ByteSource, _below_from, _bits_from
 
 __all__ = [
     "FactoredPrime",
     "OwnerResidues",
     "PrimePair",
-    "PublicResidues",
     "Residues",
     "check_primes",
     "invert_all",
@@ -109,13 +91,9 @@ class FactoredPrime:
     def __repr__(self) -> str:
         return f"<{int(self.p).bit_length()}-bit prime>"
 
-    @property
-    def factored(self) -> bool:
-        return self.cofactor > 0
-
     def primitive_root(self) -> mpz:
         """Return the least generator of Z_p*. All generators have the same powers."""
-        if not self.factored:
+        if not self.cofactor:
             raise BadKey("the factors of p - 1 are not known for this prime")
         order = self.p - 1
         factors = {2, *_factors_of_small(self.cofactor), order // (2 * self.cofactor)}
@@ -138,6 +116,15 @@ class PrimePair:
     @property
     def n(self) -> mpz:
         return self.p.p * self.q.p
+
+    @property
+    def parts(self) -> tuple[mpz, int, mpz, int]:
+        """The numbers, for other processes of this party: `from_parts` reads them."""
+        return self.p.p, self.p.cofactor, self.q.p, self.q.cofactor
+
+    @classmethod
+    def from_parts(cls, p: mpz, p_cofactor: int, q: mpz, q_cofactor: int) -> PrimePair:
+        return cls(FactoredPrime(p, p_cofactor), FactoredPrime(q, q_cofactor))
 
     @classmethod
     def generate(cls, bits: int) -> PrimePair:
@@ -178,9 +165,7 @@ def check_primes(p: mpz, q: mpz) -> None:
 
 
 def _prime_from(source: ByteSource, bits: int) -> FactoredPrime:
-    """Draw a prime of exactly `bits` bits with its two top bits set, so that a product of two has all its
-    bits.
-    """
+    """Draw a prime of `bits` bits, its two top bits set, so that a product of two has all its bits."""
     cofactor_bits = max(1, min(20, bits // 4))
     low, high = (mpz(3) << (bits - 2)), (mpz(1) << bits)
     while True:
@@ -198,33 +183,22 @@ def _prime_from(source: ByteSource, bits: int) -> FactoredPrime:
                 return FactoredPrime(p, int(k))
 
 
+# Residues
+
+
 class Residues(Protocol):
     """A source of independent uniform n-th residues mod n**2."""
 
     def draw(self, count: int) -> list[mpz]: ...
 
 
-class PublicResidues:
-    """Residues r**n with r uniform in Z_n*, for any party."""
-
-    def __init__(self, n: mpz) -> None:
-        self._n = n
-        self._square = n * n
-
-    def draw(self, count: int) -> list[mpz]:
-        return self._powers(uniform_units(self._n, count))
-
-    def _powers(self, units: Sequence[mpz]) -> list[mpz]:
-        """Return r**n for each r. GMP runs without the interpreter's lock."""
-        return list(gmpy2.powmod_base_list(list(units), self._n, self._square))
-
-
 class OwnerResidues:
-    """The same distribution for the owner of p and q. The first draw builds tables, which are not saved."""
+    """The residues of the owner of p and q. The first draw builds tables, which are not saved."""
 
     def __init__(self, primes: PrimePair) -> None:
-        self._p = _sampler(primes.p)
-        self._q = _sampler(primes.q)
+        self._p, self._q = (
+            _FixedBase(prime) if prime.cofactor else _Power(prime.p) for prime in (primes.p, primes.q)
+        )
         self._q_square = primes.q.p**2
         self._p_square = primes.p.p**2
         self._lift = gmpy2.invert(self._q_square, self._p_square)
@@ -245,20 +219,8 @@ class OwnerResidues:
         ]
 
 
-class _AtPrime(Protocol):
-    """p-th residues mod p**2, each the image of exactly one choice."""
-
-    def choose(self, source: ByteSource) -> mpz: ...
-
-    def residues(self, choices: Sequence[mpz]) -> list[mpz]: ...
-
-
-def _sampler(prime: FactoredPrime) -> _AtPrime:
-    return _FixedBase(prime) if prime.factored else _Power(prime.p)
-
-
 class _Power:
-    """The map y -> y**p mod p**2."""
+    """The map y -> y**p mod p**2. Each p-th residue is the image of exactly one choice."""
 
     def __init__(self, p: mpz) -> None:
         self._p = p
@@ -287,7 +249,7 @@ class _FixedBase:
 
     def residues(self, choices: Sequence[mpz]) -> list[mpz]:
         if not self._factors:
-            self._factors, self._shares = self._tables()
+            self._build_tables()
         return [self._power(choice) for choice in choices]
 
     def _power(self, choice: mpz) -> mpz:
@@ -299,11 +261,10 @@ class _FixedBase:
         part = sum(map(getitem, self._shares, digits), mpz(0))
         return power * (1 + self._p * part) % square
 
-    def _tables(self) -> tuple[list[tuple[mpz, ...]], list[tuple[mpz, ...]]]:
-        """Return a and e of g**(d * 256**i), for every place i and byte d."""
+    def _build_tables(self) -> None:
+        """Build a and e of g**(d * 256**i), for every place i and byte d."""
         p, square = self._p, self._square
         step = gmpy2.powmod(self._prime.primitive_root(), p, square)
-        all_factors, all_shares = [], []
         for _ in range(self._bytes):
             powers = [mpz(1)]
             for _ in range(255):
@@ -316,9 +277,8 @@ class _FixedBase:
             pairs = [
                 (mpz(int(factor)), mpz(int(share))) for factor, share in zip(factors, shares, strict=True)
             ]
-            all_factors.append(tuple(factor for factor, _ in pairs))
-            all_shares.append(tuple(share for _, share in pairs))
-        return all_factors, all_shares
+            self._factors.append(tuple(factor for factor, _ in pairs))
+            self._shares.append(tuple(share for _, share in pairs))
 
 
 def invert_all(units: Sequence[mpz], modulus: mpz) -> list[mpz]:
