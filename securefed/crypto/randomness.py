@@ -275,7 +275,7 @@ def gaussian_integers(source: ByteSource, count: int, deviation: float) -> tuple
     """Draw rounded Gaussians of any deviation up to 2**95.
 
     A float64 has 53 significant bits. So a wide Gaussian is the sum of up to three rounded floats times
-    powers of two: 2**44 * N(0, ..) + 2**7 * N(0, 2**40) + N(0, 2**10). docs/proofs.md says why it has no steps.
+    powers of two: 2**44 * N(0, ..) + 2**7 * N(0, 2**40) + N(0, 2**10). docs/proofs.md says why.
 
     Returns (high, shift, low): the samples are high * 2**shift + low.
     """
