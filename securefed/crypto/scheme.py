@@ -381,14 +381,18 @@ class Mask(ABC):
 
     @contextmanager
     def _used(self) -> Iterator[None]:
-        """Spend the mask. Afterwards nothing of it stays reachable."""
+        """Spend the mask, and destroy it afterwards."""
         self._check_unspent()
         self._spent = True
         try:
             yield
         finally:
-            for name in [name for name in vars(self) if name != "_spent"]:
-                delattr(self, name)
+            self._destroy()
+
+    def _destroy(self) -> None:
+        """Delete all attributes, so that nothing of a used mask stays reachable."""
+        for name in [name for name in vars(self) if name != "_spent"]:
+            delattr(self, name)
 
     def _check_unspent(self) -> None:
         if self._spent:

@@ -4,9 +4,8 @@ A hidden number x is x = x_1 + x_2 modulo 2**105, with one share at each of two 
 uniform. An array of numbers has the shape (5, ...) and dtype int64; limb l counts for 2**(21 l). A product of
 two limbs stays below 2**42, so that matrix products run in float64 through BLAS and are exact.
 
-Every function returns limbs in [0, 2**21). `truncate` is the one operation whose result depends on which
-party computes it: the first holder counts its share from 0, the second one less 2**105, so that the two
-truncated shares add up to the truncated number (one unit off at most) unless the number itself wraps.
+Every function returns limbs in [0, 2**21). `truncate` and `reduce_bits` depend on which party computes them:
+the first holder counts its share from 0, the second one less 2**105.
 """
 
 from __future__ import annotations
@@ -95,12 +94,12 @@ def uniform_from(source: ByteSource, *shape: int) -> Share:
 
 
 def from_integer(number: int) -> Share:
-    """The limbs of one Python integer: shape (5,)."""
+    """Return the limbs of one Python integer: shape (5,)."""
     return np.array([(number >> (LIMB_BITS * limb)) & LIMB_MASK for limb in range(LIMBS)], dtype=np.int64)
 
 
 def from_integers(integers: NDArray[np.int64]) -> Share:
-    """Machine integers, of either sign."""
+    """Return the limbs of machine integers, of either sign."""
     whole = np.asarray(integers, dtype=np.int64)
     limbs = zeros(*whole.shape)
     limbs[0], limbs[1] = whole & LIMB_MASK, (whole >> LIMB_BITS) & LIMB_MASK
@@ -110,13 +109,13 @@ def from_integers(integers: NDArray[np.int64]) -> Share:
 
 
 def to_integers(share: Share) -> list[int]:
-    """Python integers in [0, 2**105), in order: for tests and reference implementations."""
+    """Return Python integers in [0, 2**105), in order."""
     flat = share.reshape(LIMBS, -1).tolist()
     return [sum(limb << (LIMB_BITS * i) for i, limb in enumerate(limbs)) for limbs in zip(*flat, strict=True)]
 
 
 def from_floats(values: Floats, fraction_bits: int) -> Share:
-    """round(values * 2**fraction_bits) modulo 2**105; every bit of a float64 counts."""
+    """Return round(values * 2**fraction_bits) modulo 2**105; every bit of a float64 counts."""
     mantissas, exponents = np.frexp(np.asarray(values, dtype=np.float64))
     whole = np.rint(np.ldexp(mantissas, 53)).astype(np.int64)
     places = exponents.astype(np.int64) + (fraction_bits - 53)
@@ -136,7 +135,7 @@ def from_floats(values: Floats, fraction_bits: int) -> Share:
 
 
 def to_floats(share: Share, fraction_bits: int) -> Floats:
-    """The representative nearest to 0, times 2**-fraction_bits."""
+    """Return the representative nearest to 0, times 2**-fraction_bits."""
     negative = (share[LIMBS - 1] >> (LIMB_BITS - 1)) & 1 == 1
     magnitude = carry(np.where(negative, -share, share))
     total: Floats = np.zeros(share.shape[1:])
@@ -164,7 +163,7 @@ def negate(share: Share) -> Share:
 
 
 def shift_left(share: Share, bits: int) -> Share:
-    """share * 2**bits."""
+    """Return share * 2**bits."""
     limb, rest = divmod(bits, LIMB_BITS)
     shifted = np.zeros_like(share)
     if limb < LIMBS:
@@ -173,7 +172,7 @@ def shift_left(share: Share, bits: int) -> Share:
 
 
 def shift_right(share: Share, bits: int) -> Share:
-    """floor(share / 2**bits) of the representative in [0, 2**105)."""
+    """Return floor(share / 2**bits) of the representative in [0, 2**105)."""
     limb, rest = divmod(bits, LIMB_BITS)
     shifted = np.zeros_like(share)
     for place in range(LIMBS - limb):
@@ -184,11 +183,11 @@ def shift_right(share: Share, bits: int) -> Share:
 
 
 def truncate(share: Share, bits: int, *, first: bool) -> Share:
-    """This holder's share of the shared number / 2**bits.
+    """Return this holder's share of the shared number / 2**bits.
 
-    The first holder counts its share from 0, the second one less 2**105. The result is one unit off at most.
-    It is wrong with probability |number| / 2**105, and never to be used on a trivial share (0 and the number
-    itself): there the 0 would count for -2**105.
+    The two add up to the truncated number, one unit off at most. That is wrong with probability
+    |number| / 2**105. Never use it on a trivial share (0 and the number itself): the 0 would count for
+    -2**105.
     """
     shifted = shift_right(share, bits)
     if not first:
@@ -200,7 +199,7 @@ def truncate(share: Share, bits: int, *, first: bool) -> Share:
 
 
 def reduce_bits(share: Share, bits: int, *, first: bool = True) -> Share:
-    """The share modulo 2**bits: in [0, 2**bits) at the first holder, less 2**bits at the second."""
+    """Return the share modulo 2**bits: in [0, 2**bits) at the first holder, less 2**bits at the second."""
     limb, rest = divmod(bits, LIMB_BITS)
     reduced = share.copy()
     if limb < LIMBS:
@@ -213,7 +212,7 @@ def reduce_bits(share: Share, bits: int, *, first: bool = True) -> Share:
 
 
 def times(share: Share, factors: NDArray[np.int64] | int) -> Share:
-    """The share times public integers below 2**42 in magnitude, one for all or of its shape."""
+    """Return the share times public integers below 2**42 in magnitude, one for all or of its shape."""
     factor = np.asarray(factors, dtype=np.int64)
     sign, magnitude = np.sign(factor), np.abs(factor)
     if magnitude.size and int(magnitude.max()) >= 1 << (2 * LIMB_BITS):
@@ -225,7 +224,7 @@ def times(share: Share, factors: NDArray[np.int64] | int) -> Share:
 
 
 def matmul(left: Share | Floats, right: Share | Floats) -> Share:
-    """left @ right modulo 2**105, for (5, a, b) and (5, b, c), by BLAS."""
+    """Return left @ right modulo 2**105, for (5, a, b) and (5, b, c), by BLAS."""
     if left.shape[2] != right.shape[1]:
         raise ShapeError(f"a product of {left.shape[1:]} and {right.shape[1:]} does not fit")
     rows, inner, columns = left.shape[1], left.shape[2], right.shape[2]
@@ -247,7 +246,7 @@ def matmul(left: Share | Floats, right: Share | Floats) -> Share:
 
 
 def centred_digits(share: Share, count: int, bits: int) -> list[Floats]:
-    """`count` digits of `bits` bits, centred on 0, lowest first.
+    """Return `count` digits of `bits` bits, centred on 0, lowest first.
 
     They add up to the number modulo 2**105 where they have at least 105 bits together. Otherwise they do if
     the representative nearest to 0 is at most 2**(count bits - 2) in magnitude.
@@ -268,7 +267,7 @@ def centred_digits(share: Share, count: int, bits: int) -> list[Floats]:
 
 
 def size_in_bytes(count: int, limbs: int = LIMBS) -> int:
-    """The length of `to_bytes` for so many numbers."""
+    """Return the length of `to_bytes` for so many numbers."""
     return 8 * -(-count * limbs // 3)
 
 
@@ -286,7 +285,7 @@ def to_bytes(share: NDArray[np.int64]) -> bytes:
 
 
 def from_bytes(data: bytes | memoryview, shape: Sequence[int]) -> NDArray[np.int64]:
-    """What `to_bytes` wrote; `shape` includes the limbs. FormatError for any other length or content."""
+    """Read what `to_bytes` wrote; `shape` includes the limbs. Raises FormatError for anything else."""
     count = int(np.prod(shape))
     words_due = -(-count // 3)
     if len(data) != 8 * words_due:

@@ -274,7 +274,7 @@ class RlweCosts:
         public = RLWE.load_public(blob, nonce)
         if not isinstance(public, RlwePublic):
             raise SettingError("calibration: not an RLWE key")
-        self._workers, self._secret, self._rerandomiser = workers, key._held(), public._rerandomiser
+        self._workers, self._secret, self._rerandomiser = workers, key._secret, public._rerandomiser
         self._keys = {
             "generate": timed(RLWE.generate),
             "public": timed(lambda: key.public(nonce)),

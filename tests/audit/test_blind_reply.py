@@ -88,7 +88,7 @@ def test_large_operands_show_nothing_above_masks_that_fill_the_modulus(
     key = RlweKey(os.urandom(SEED_BYTES))
     top = partial(large_operand, key, secret := 9_876)
     assert len(top()) == 8 and len(top() & top()) == 0
-    monkeypatch.setattr(evaluation_module, "uniform_from", narrow_uniform(80))
+    monkeypatch.setattr(evaluation_module.shares, "uniform_from", narrow_uniform(80))
     assert top() == {secret}
 
 

@@ -154,7 +154,7 @@ def test_what_a_release_shows_of_the_label_partys_key_is_bounded(size: int, monk
 
     def noting() -> Any:
         key = RlweKey(bytes([1 + len(keys)]) * 32)
-        keys.append(key._held().copy())
+        keys.append(key._secret.copy())
         return key
 
     monkeypatch.setattr(RlweEvaluation, "finish", crafted)

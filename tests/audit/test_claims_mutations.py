@@ -199,7 +199,9 @@ def test_masks_that_are_zero(monkeypatch: Patch, scheme: str) -> None:
     """The key-holder opens the gradient itself."""
     monkeypatch.setattr(paillier_encrypted, "uniform_many_below", lambda n, count: [mpz(0)] * count)
     monkeypatch.setattr(
-        ckks_encrypted, "uniform", lambda source, count, primes=2: np.zeros((primes, count), dtype=np.uint64)
+        ckks_encrypted.ring,
+        "uniform",
+        lambda source, count, primes=2: np.zeros((primes, count), dtype=np.uint64),
     )
     assert failed(made(PAIR, scheme)) == ["masked"]
 
@@ -212,7 +214,7 @@ def test_masks_that_are_too_small(monkeypatch: Patch) -> None:
 
     small = lambda n, count: [mpz(int.from_bytes(os.urandom(8), "big")) for _ in range(count)]  # noqa: E731
     monkeypatch.setattr(paillier_encrypted, "uniform_many_below", small)
-    monkeypatch.setattr(ckks_encrypted, "uniform", few)
+    monkeypatch.setattr(ckks_encrypted.ring, "uniform", few)
     assert failed(made(PAIR)) == ["masked"]
     assert failed(made(PAIR, "ckks")) == ["masked"]
 
@@ -236,7 +238,7 @@ def test_one_mask_for_all(monkeypatch: Patch, scheme: str) -> None:
     kept = {1: mpz(int.from_bytes(os.urandom(255), "big"))}
     noise = np.frombuffer(os.urandom(16 * 8192), dtype=np.uint64).reshape(2, -1) >> np.uint64(5)
     monkeypatch.setattr(paillier_encrypted, "uniform_many_below", lambda n, count: [kept[1]] * count)
-    monkeypatch.setattr(ckks_encrypted, "uniform", lambda source, count, primes=2: noise[:, :count])
+    monkeypatch.setattr(ckks_encrypted.ring, "uniform", lambda source, count, primes=2: noise[:, :count])
     assert failed(made(PAIR, scheme)) == ["mask-once"]
 
 

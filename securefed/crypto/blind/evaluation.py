@@ -1,71 +1,17 @@
-"""Statistical re-randomisation: what makes a reply independent of V, whatever the encryptor sent.
+"""The multiplier's arithmetic: ciphertexts times V, added up, re-randomised, and the reply.
 
-The multiplier's nonce gives uniform polynomials a_1..a_7, and the public key is b_i = -(a_i s + e_i). For
-every outgoing ciphertext the multiplier draws x_0..x_7, rounded normals of deviation 500,000, and adds
+For each panel the sums of c1 stay in the Y-domain, (5, t, G, D) for G responses. Of c0 only the coefficients
+of one row are needed, (5, G, `Panel.sent`). All sums are exact and are added up by block, in the order of
+blocks. They are the same numbers whoever computes them.
+
+Re-randomisation makes a reply independent of V, whatever the encryptor sent. The multiplier's nonce gives
+uniform polynomials a_1..a_7, and the public key is b_i = -(a_i s + e_i). For every outgoing ciphertext the
+multiplier draws x_0..x_7, rounded normals of deviation 500,000, and adds
 
     x_0 + sum_i a_i x_i    to c1,        sum_i b_i x_i    to c0.
 
-Claim: given the nonce, c1 of one response is uniform up to a statistical distance of 2**-66 on average over
-nonces, for any b_i and any ciphertexts of the encryptor. m responses are uniform together up to m 2**-66. c0
-is masked afterwards, so nothing is asked of it. "Uniform a_i" treats AES-256 under a random key as a random
-function: the encryptor knows the key, and it did not choose it.
-
-Why. N = 4096, and q is a product of 5 primes p that split into N ideals each, so that R/q is a product of
-fields with p elements. Let d = x - x' be the difference of two independent draws. The leftover hash lemma
-bounds the squared distance from uniform, on average over a, by
-
-    (q**N Pr[d_0 + sum a_i d_i = 0] - 1) / 4.
-
-For one ideal P the chance over a is 1/p unless d_1..d_7 are all 0 modulo P, and then d_0 has to be 0 too. The
-ideals are independent because a_i is uniform in each field. So q**N Pr[..] is at most the mean of the product
-over all P of 1 + p [all d_i in P]. Expanding that product bounds q**N Pr[..] - 1 by the sum over ideals I !=
-1 that divide q of
-
-    norm(I) Pr[d_0 in I]**8.
-
-Let I have norm M. Its dual, in coefficients, is the conjugate of its inverse. The norm of an element of that
-is at least 1/M, and at most the N-th power of its length. So the dual has no vector shorter than M**(-1/N).
-d_0 is the difference of two rounded normals. Its probabilities are values of a function on real vectors,
-whose Fourier transform is at most that of a normal with Gaussian parameter S = sqrt(2) 500,000 sqrt(2 pi) =
-2**20.76: rounding multiplies it by squares of sinc. By Poisson summation and Banaszczyk's lemma
-
-    Pr[d_0 in I] <= (1 + 2**-N) max(1 / M, (sqrt(N) / S)**N).
-
-The terms with 1/M add up to less than 5 N p**-7 = 2**-131. The others add up to at most (prod (1 + p)
-(sqrt(N) / S)**8)**N = 2**((104.4 - 118.1) N). The square root of 2**-131 / 4 is below 2**-66. The lemma of
-Lyubashevsky, Peikert and Regev ("A Toolkit for Ring-LWE Cryptography", corollary 7.5) asks for a parameter of
-2 sqrt(N) q**(1/8 + 2/(8 N)) = 2**20.06 in coefficients. Ours is 500,000 sqrt(2 pi) = 2**20.26, and the lemma
-gives 2**-Omega(N) for exact discrete Gaussians.
-
-How accurate the sampler has to be. The argument uses only upper bounds on probabilities. A normal that is
-wider in some coefficients satisfies the same bounds. So it is enough that a pair of coefficients has each
-value with a probability of at most
-
-    (1 + 2**-18) normal + 2**-18 normal of three times the deviation.
-
-d has 32,768 pairs, and (1 + 2**-17)**32768 is below 1.3. So the sum grows by less than that factor, and
-2**-66 still holds. The pairs of `sampling.normals` are that accurate (tests compute it):
-
-- *Radii* lie on a grid. A ray from 0 crosses the unit square of a value, and the mass of the grid on that
-  part of the ray is off by less than one grid point. So the probability is off by less than 1.5 times the
-  distance of neighbouring radii, in units. That is below 2**-18 from 12 units to 6.2 deviations. Farther out
-  it grows to 2**17 at the end, 9.42 deviations, where the wider normal allows 2**35.
-- *Within 12 units* of 0 float64 makes the grid coarser. Summing over the grid, the probability of 0 is off by
-  2**-21.7, and those of other values by less than 2**-23.
-- *Angles* and roundings in float64 move a pair by less than 2**-23 of a unit, which changes probabilities by
-  about as much.
-
-The products are transforms in float64. Errors of rounding add up to a deviation of 0.023 for uniform a_i and
-honest keys, so one half is 21 deviations away (tests). An encryptor can craft b_i to make rounding fail. That
-changes c0 alone, which is masked afterwards.
-
-The multiplier's arithmetic: ciphertexts times V, added up, and the reply.
-
-For each panel the sums of c1 stay in the Y-domain, (5, t, G, D) for G responses. Of c0 only the coefficients
-of one row are needed, (5, G, `Panel.sent`).
-
-All sums are exact and are added up by block, in the order of blocks. They are the same numbers whoever
-computes them.
+Given the nonce, c1 of one response is then uniform up to a statistical distance of 2**-66, for any b_i and
+any ciphertexts. c0 is masked afterwards. docs/proofs.md has the proof.
 """
 
 from __future__ import annotations
@@ -77,6 +23,7 @@ from typing import cast
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from securefed.crypto import shares
 from securefed.crypto.blind.layout import Chunk, Layout, Panel, bodies_to_bytes, kept_limbs
 from securefed.crypto.errors import RangeError
 from securefed.crypto.lattice.ring import (
@@ -91,18 +38,7 @@ from securefed.crypto.lattice.ring import (
     spectrum,
 )
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, normals
-from securefed.crypto.shares import (
-    WIDTH,
-    Floats,
-    Share,
-    add,
-    centred_digits,
-    from_floats,
-    negate,
-    to_bytes,
-    to_floats,
-    uniform_from,
-)
+from securefed.crypto.shares import WIDTH, Floats, Share
 
 __all__ = [
     "BATCH",
@@ -139,13 +75,7 @@ class Rerandomiser:
             self.spectra[:, :, side] = spectrum(polynomials).transpose(2, 1, 0)
 
     def zeros(self, source: ByteSource, span: int) -> Zeros:
-        """Begin to draw ciphertexts that are added to responses.
-
-        Parameters
-        ----------
-        source: secret bytes.
-        span: how many coefficients of c0 are needed.
-        """
+        """Begin to draw ciphertexts that are added to responses, with `span` coefficients of c0."""
         return Zeros(self.spectra, source, span)
 
 
@@ -166,12 +96,9 @@ class Zeros:
         self._bodies, self._heads = np.empty(primes * BATCH * DEGREE), np.empty(primes * BATCH * span)
 
     def draw(self, count: int) -> tuple[Floats, Floats]:
-        """Draw ciphertexts for the next responses, at most `BATCH`.
+        """Draw c1, (5, count, 4096), and c0, (5, count, span), for at most `BATCH` responses.
 
-        Returns
-        -------
-        Whole numbers below 2**51 that are c1, (5, count, 4096), and c0, (5, count, span), modulo the primes.
-        The next draw overwrites them.
+        They are whole numbers below 2**51. The next draw overwrites them.
         """
         primes = len(RING.primes)
         drawn = self._drawn[: (PAIRS + 1) * count * DEGREE].reshape(PAIRS + 1, count, DEGREE)
@@ -216,32 +143,25 @@ def add_sums(total: list[Sums], more: list[Sums]) -> None:
 
 
 def _factors(rows: Floats | Share, plan: Layout) -> list[Floats]:
-    """V as whole numbers below 2**52, one array (rows, right) for each digit, or as residues, (5, ...)."""
+    """Return V as whole numbers below 2**52, (rows, right) for each digit, or as residues, (5, ...)."""
     product = plan.product
     exact = rows.dtype == np.int64
     if not exact or product.right_bits < WIDTH:
-        largest = float(np.abs(to_floats(cast(Share, rows), 0) if exact else rows).max())
+        largest = float(np.abs(shares.to_floats(cast(Share, rows), 0) if exact else rows).max())
         bits = product.right_bits if exact else min(product.right_bits, FLOAT_BITS)
         if not largest <= 2.0**bits:
             raise RangeError(f"right factor: a number of {largest:.3g}, 2**{bits} is allowed")
     if product.digits > 1:
-        limbs = cast(Share, rows) if exact else from_floats(cast(Floats, rows), 0)
-        return centred_digits(limbs, product.digits, product.digit_size)
+        limbs = cast(Share, rows) if exact else shares.from_floats(cast(Floats, rows), 0)
+        return shares.centred_digits(limbs, product.digits, product.digit_size)
     return [RING.centred_residues(cast(Share, rows)) if exact else np.rint(cast(Floats, rows))]
 
 
 def multiplied(plan: Layout, message: bytes, rows: Floats | Share) -> list[Sums]:
-    """Multiply one block of ciphertexts by the same rows of V.
+    """Multiply one block of ciphertexts, of the right length, by the same rows of V.
 
-    Parameters
-    ----------
-    plan: the layout of the product.
-    message: the block. Its length is right.
-    rows: the block's rows of V, floats (rows, right) or limbs (5, rows, right).
-
-    Raises
-    ------
-    FormatError for a residue that is not below its prime; RangeError for numbers of V that are too large.
+    Raises FormatError for a residue that is not below its prime, RangeError for numbers of V that are too
+    large.
     """
     factors = _factors(rows, plan)
     seed, at = message[:SEED_BYTES], SEED_BYTES
@@ -427,6 +347,6 @@ def responded(
             parts.append(bodies_to_bytes(RING.switched(bodies, kept_limbs(bits)), bits))
         places, groups = panel.places()
         entries.append(RING.switched(heads[:, groups, places]))
-    mask = uniform_from(source, product.left, product.right)
-    masked = add(np.concatenate(entries, axis=1), mask)
-    return b"".join([*parts, to_bytes(masked)]), negate(mask)
+    mask = shares.uniform_from(source, product.left, product.right)
+    masked = shares.add(np.concatenate(entries, axis=1), mask)
+    return b"".join([*parts, shares.to_bytes(masked)]), shares.negate(mask)

@@ -17,8 +17,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from securefed.checks import check_integer
-from securefed.crypto.errors import FormatError
+from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import WIDTH, Floats, Share
 
@@ -32,6 +34,7 @@ __all__ = [
     "Lengths",
     "Operand",
     "Product",
+    "rows_of",
 ]
 
 NONCE_BYTES = 32
@@ -85,16 +88,26 @@ class Product:
         return min(WIDTH, self.right_bits + 2)
 
 
+def rows_of(operand: Operand, first: int, last: int, columns: int, side: str) -> Floats | Share:
+    """Take rows of this party's own factor and check their shape."""
+    rows = operand(first, last)
+    if rows.shape[-2:] != (last - first, columns) or rows.ndim != (3 if rows.dtype == np.int64 else 2):
+        raise ShapeError(
+            f"{side} factor: rows {first} to {last} have shape {rows.shape}, {columns} columns are due"
+        )
+    return rows
+
+
 class CrossKey(ABC):
     """The encryptor's side. One key serves one purpose of one run; `erase` ends it."""
 
     @abstractmethod
     def public(self, nonce: bytes) -> bytes:
-        """The public key for the multiplier that sent this nonce."""
+        """Return the public key for the multiplier that sent this nonce."""
 
     @abstractmethod
     def blocks(self, product: Product) -> list[tuple[int, int]]:
-        """The inner rows (first, last) of each block of ciphertexts."""
+        """Return the inner rows (first, last) of each block of ciphertexts."""
 
     @abstractmethod
     def encrypt(
@@ -106,26 +119,20 @@ class CrossKey(ABC):
         *,
         repeatable: bool = False,
     ) -> list[bytes]:
-        """These blocks of U, each a message. The work runs on `mapper.local`: it takes the secret key.
+        """Encrypt these blocks of U, each a message. The work runs on `mapper.local`: it takes the key.
 
         `repeatable`: the randomness follows from the key, the product, the number of the block and its rows,
         so that the same rows give the same bytes. Whoever gets them learns that they are the same, and no
-        more.
-
-        Raises
-        ------
-        RangeError
-            For a number of U that is not finite or too large. As with `Evaluation.add`, the message is for
-            this party alone.
+        more. Raises RangeError for a number of U that is not finite or too large, as `Evaluation.add` does.
         """
 
     @abstractmethod
     def read(self, product: Product, reply: bytes) -> Share:
-        """This party's share of U'V: (5, left, right)."""
+        """Return this party's share of U'V: (5, left, right)."""
 
     @abstractmethod
     def to_bytes(self) -> bytes:
-        """The secret key, to keep with a model. `CrossScheme.load_key` reads it."""
+        """Return the secret key, to keep with a model. `CrossScheme.load_key` reads it."""
 
     @abstractmethod
     def erase(self) -> None:
@@ -137,7 +144,7 @@ class CrossPublic(ABC):
 
     @abstractmethod
     def blocks(self, product: Product) -> list[tuple[int, int]]:
-        """As the key's."""
+        """Return the blocks, as the key does."""
 
     @abstractmethod
     def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
@@ -157,16 +164,12 @@ class Evaluation(ABC):
     def add(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper = SERIAL) -> None:
         """Multiply blocks, by number, by the same inner rows of V. The sums do not depend on the mapper.
 
-        Pieces of work carry ciphertexts and this party's own rows, and no key.
+        Pieces of work carry ciphertexts and this party's own rows, and no key. Raises FormatError for other
+        bytes than are due. A block counts once.
 
-        Raises
-        ------
-        FormatError
-            For other bytes than are due. A block counts once.
-        RangeError
-            For a number of V that is not finite or above the declared size. That depends on private numbers,
-            and the peer sees that the run ends. The message names the largest number. It is for this party
-            alone: a transport must not pass it on. Callers declare a size that sound data never reach.
+        Raises RangeError for a number of V that is not finite or above the declared size. That depends on
+        private numbers, and the peer sees that the run ends. The message names the largest number. It is for
+        this party alone: a transport must not pass it on. Callers declare a size that sound data never reach.
         """
         for block in blocks:
             if block not in self._due:
@@ -185,12 +188,10 @@ class Evaluation(ABC):
         return self._reply()
 
     @abstractmethod
-    def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
-        """Do the work of `add` on blocks that are due."""
+    def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None: ...
 
     @abstractmethod
-    def _reply(self) -> tuple[bytes, Share]:
-        """Do the work of `finish`."""
+    def _reply(self) -> tuple[bytes, Share]: ...
 
 
 class Lengths(ABC):

@@ -7,21 +7,17 @@ offset s D, entry i at s D + i. The multiplier multiplies by sum_s V[s, j] X**(-
 
 With g = 1 the multiplier shifts by multiples of D alone, so coefficients i and i' that differ modulo D never
 meet. c0 is then neither computed nor sent at the padding, places I..D-1 of a row. Which places are left out
-is public and the same for every message: the multiplier sees less of the same ciphertexts.
+is public and the same for every message.
 
-A larger D means fewer responses and more ciphertexts. `choose` takes the D with the smallest cost in bytes,
-where processor time counts as bytes too. c1 has padding even where c0 is not sent, and it takes time. So 301
-columns become two panels, of 256 and 45 columns, where that costs less.
+A larger D means fewer responses and more ciphertexts. `layout` takes the D with the smallest cost in bytes,
+where processor time counts as bytes too. 301 columns become two panels, of 256 and 45 columns, where that
+costs less.
 
-The end of this module writes c1 of a reply in bytes: the highest 70 of its 105 bits, or the highest 42.
-
-What is cut off is multiplied by s when a reply is read: rounding to 2**35 becomes an error of about 2**39
-(tests/crypto/blind/noise.py). In products with 70 fraction bits that is 2**-31. Products with a right
-factor of 67 bits in one piece have more noise than 42 bits of c1 bring, 2**67, and scores can bear it: they
-have 95 fraction bits.
-
-70 bits are three limbs and a third of one. The thirds of three coefficients make a limb. Bits that are not
-sent tell nobody anything, so fewer of them need no argument.
+Of c1 a reply has the highest 70 of its 105 bits, or the highest 42. What is cut off is multiplied by s when a
+reply is read: rounding to 2**35 becomes an error of about 2**39 (tests/crypto/blind/noise.py). In products
+with 70 fraction bits that is 2**-31. Products with a right factor of 67 bits in one piece have more noise
+than 42 bits of c1 bring, 2**67, and scores can bear it: they have 95 fraction bits. 70 bits are three limbs
+and a third of one. The thirds of three coefficients make a limb.
 """
 
 from __future__ import annotations
@@ -107,7 +103,7 @@ class Panel:
         return -(-rows // self.rows)
 
     def places(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Where entry (i, j) of U'V lies: the coefficient, (width, right), and the response, (1, right)."""
+        """Return the coefficient, (width, right), and the response, (1, right), of entries (i, j) of U'V."""
         columns = np.arange(self.right)
         places = np.arange(self.width)[:, None] + (columns % self.group) * self.width
         return places, columns[None] // self.group
@@ -168,7 +164,7 @@ class Layout:
         return body_bytes(DEGREE, self.body_bits)
 
     def blocks(self) -> list[tuple[int, int]]:
-        """The inner rows (first, last) of each message: whole ciphertexts, about 16 MB at most."""
+        """Return the inner rows (first, last) of each message: whole ciphertexts, about 16 MB at most."""
         step = max(panel.rows for panel in self.panels)
         size = self.product.digits * sum(step // panel.rows * CIPHERTEXT_BYTES for panel in self.panels)
         step *= max(1, BLOCK_BYTES // size)
@@ -176,7 +172,7 @@ class Layout:
         return [(start, min(start + step, inner)) for start in range(0, inner, step)]
 
     def chunks(self, rows: int) -> list[Chunk]:
-        """The pieces of a message of so many rows, in order."""
+        """Return the pieces of a message of so many rows, in order."""
         chunks: list[Chunk] = []
         digits = self.product.digits
         for panel in self.panels:
@@ -189,11 +185,11 @@ class Layout:
         return chunks
 
     def block_bytes(self, rows: int) -> int:
-        """The length of a message of so many rows."""
+        """Return the length of a message of so many rows."""
         return SEED_BYTES + sum(chunk.size for chunk in self.chunks(rows))
 
     def reply_bytes(self) -> int:
-        """The length of a reply."""
+        """Return the length of a reply."""
         return self.responses * self.response_bytes + size_in_bytes(self.product.left * self.product.right)
 
 
@@ -233,31 +229,27 @@ def _best(product: Product, first: int, last: int) -> tuple[float, Panel]:
 
 
 def kept_limbs(bits: int) -> int:
-    """Limbs that hold so many bits of a coefficient, the lowest in part."""
+    """Return the limbs that hold so many bits of a coefficient, the lowest in part."""
     return -(-bits // LIMB_BITS)
 
 
-def body_bytes(count: int, bits: int) -> int:
-    """The length of `bodies_to_bytes` for one polynomial of so many coefficients."""
-    return 8 * _words(count, bits)
-
-
 def _thirds(count: int, bits: int) -> int:
-    """Limbs that the thirds of so many coefficients make."""
+    """Return the limbs that the thirds of so many coefficients make."""
     return -(-count // 3) if bits % LIMB_BITS else 0
 
 
-def _words(count: int, bits: int) -> int:
-    return -(-(bits // LIMB_BITS * count + _thirds(count, bits)) // 3)
+def body_bytes(count: int, bits: int) -> int:
+    """Return the length of `bodies_to_bytes` for one polynomial of so many coefficients."""
+    return 8 * -(-(bits // LIMB_BITS * count + _thirds(count, bits)) // 3)
 
 
 def bodies_to_bytes(limbs: Limbs, bits: int) -> bytes:
     """Round limbs (limbs, polynomials, coefficients), the highest of a number, to `bits`, and pack them.
 
-    Polynomials follow one another. The limbs are overwritten.
+    The limbs are overwritten.
     """
     kept, polynomials, count = limbs.shape
-    whole, rest, words = bits // LIMB_BITS, _thirds(count, bits), _words(count, bits)
+    whole, rest, words = bits // LIMB_BITS, _thirds(count, bits), body_bytes(count, bits) // 8
     flat = np.zeros((polynomials, 3 * words), dtype=np.int64)
     if rest:
         limbs[0] += 1 << (LIMB_BITS - THIRD_BITS - 1)
@@ -282,14 +274,9 @@ def bodies_to_bytes(limbs: Limbs, bits: int) -> bytes:
 
 
 def bodies_from_bytes(data: bytes | memoryview, shape: tuple[int, int], bits: int) -> Limbs:
-    """Read what `bodies_to_bytes` packed: limbs (limbs, polynomials, coefficients).
-
-    Raises
-    ------
-    FormatError for another length or content.
-    """
+    """Read what `bodies_to_bytes` packed, or raise FormatError for another length or content."""
     polynomials, count = shape
-    whole, rest, words = bits // LIMB_BITS, _thirds(count, bits), _words(count, bits)
+    whole, rest, words = bits // LIMB_BITS, _thirds(count, bits), body_bytes(count, bits) // 8
     if len(data) != 8 * words * polynomials:
         raise FormatError(f"polynomials: {len(data)} bytes given, {8 * words * polynomials} are due")
     packed = np.frombuffer(data, dtype="<i8").reshape(polynomials, words)

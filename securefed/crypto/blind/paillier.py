@@ -8,33 +8,11 @@
 All entries of a row meet the same multiplier V[r, j], so that they can share a ciphertext. Rows cannot: each
 has a multiplier of its own.
 
-**What the encryptor sees.** r is uniform in Z_n* and m uniform mod n. The key's proof says that
-gcd(n, phi(n)) = 1. Then (m, r) -> (1 + n m) r**n is one to one onto the units mod n**2. A unit times a
-uniform unit is a uniform unit. So each ciphertext of the reply is exactly uniform among the units mod n**2,
-whatever units the encryptor sent and whatever V is. The multiplier checks that it gets units only.
-
-**Slots.** Entries are taken as the whole numbers nearest to 0. Let |S| < 2**b for all of them, from public
-sizes, and W = max(105, b + 1). A row's plaintext is the sum of U[r, i] 2**(W i), signed. The sums of products
-lie in the same slots. With 2**b added in each slot, a ciphertext of the reply holds M = sum of
-(S_j + 2**b) 2**(W j) over s slots. Each term is in [0, 2**W), so that 0 <= M < 2**(W s), and s is such that
-2**(W s) <= 2**-40 n. The encryptor reads z = M + m mod n as a number in [0, n). The shares of S_j are
-
-    encryptor  floor(z / 2**(W j)) mod 2**105        multiplier  -floor(m / 2**(W j)) - 2**b mod 2**105
-
-- *No wrap:* z = M + m as whole numbers unless m >= n - M, which has probability M / n < 2**-40. A wrap spoils
-  all entries of that ciphertext.
-- *At most one unit:* without a wrap floor(z / 2**(W j)) = floor(M / 2**(W j)) + floor(m / 2**(W j)) + k.
-  Here k is 1 if the parts of M and m below bit W j add up to 2**(W j) or more, else 0. And
-  floor(M / 2**(W j)) is S_j + 2**b plus a multiple of 2**W, which is 0 modulo 2**105. So the shares add up to
-  S_j + k: the sum itself, or one more.
-- *How often:* the part of M below bit W j is less than 2**(b + 1 - W) 2**(W j), and that part of m is within
-  2**-40 of uniform. So k = 1 has probability below 2**(b + 1 - W) + 2**-40. Slot 0 is always exact. Factors
-  of 30 bits over 1,000 rows have b = 70: an entry is one off with probability 2**-34. Sums of uniform factors
-  have W = b + 1, and up to half of them are one off.
-- *Uniform:* m mod n is uniform and every slot ends 40 bits below n, so that each share alone is within 2**-40
-  of uniform modulo 2**105.
-
-**Timing.** The number of multiplications follows from public sizes (`powers`). Zeros are not skipped.
+Each ciphertext of the reply is exactly uniform among the units mod n**2, whatever units the encryptor sent
+and whatever V is, because the key's proof says that gcd(n, phi(n)) = 1. A reply's plaintext is M + m mod n,
+where M holds S[i, j] + 2**b in slots of W bits. Both parties cut their slots out: the shares add up to
+S[i, j], or to one more. A slot is wrong with probability 2**-40 (docs/proofs.md). The number of
+multiplications follows from public sizes: zeros are not skipped.
 """
 
 from __future__ import annotations
@@ -49,6 +27,7 @@ from typing import cast
 import numpy as np
 from gmpy2 import mpz
 
+from securefed.crypto import shares
 from securefed.crypto.blind.interface import (
     NONCE_BYTES,
     CrossKey,
@@ -58,8 +37,9 @@ from securefed.crypto.blind.interface import (
     Lengths,
     Operand,
     Product,
+    rows_of,
 )
-from securefed.crypto.errors import BadKey, CapacityError, FormatError, RangeError, ShapeError, WrongKey
+from securefed.crypto.errors import BadKey, CapacityError, FormatError, RangeError, WrongKey
 from securefed.crypto.paillier.keys import (
     Opener,
     PaillierPublicKey,
@@ -75,16 +55,7 @@ from securefed.crypto.paillier.powers import DigitColumn, choose_cut, digit_powe
 from securefed.crypto.paillier.primes import FactoredPrime, OwnerResidues, PrimePair
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, _below_from, _unit_from, key_stream
 from securefed.crypto.scheme import SERIAL, Mapper
-from securefed.crypto.shares import (
-    LIMBS,
-    WIDTH,
-    Floats,
-    Share,
-    from_floats,
-    from_integer,
-    to_floats,
-    to_integers,
-)
+from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 from securefed.crypto.wire import HEADER, Frame, Kind
 
 __all__ = ["KEY_BITS", "PAILLIER", "Slots", "cross_lengths", "cross_scheme", "paillier_scheme"]
@@ -166,7 +137,10 @@ class Slots:
         return self.pack([1 << self.offset_bits] * (self.columns * self.outputs))
 
     def cut(self, integers: Sequence[mpz]) -> list[int]:
-        """Return floor(integer / 2**(W slot)) modulo 2**105 for every entry (i, j) of U'V, row by row."""
+        """Return floor(integer / 2**(W slot)) modulo 2**105 for every entry (i, j) of U'V, row by row.
+
+        From the opened plaintexts of a reply, these are the encryptor's shares.
+        """
         whole, pieces = [int(integer) for integer in integers], []
         for i in range(self.left):
             group, column = divmod(i, self.columns)
@@ -176,15 +150,12 @@ class Slots:
                 pieces.append((whole[group * self.chunks + chunk] >> (self.width * slot)) % (1 << WIDTH))
         return pieces
 
-    def encryptor_share(self, opened: Sequence[mpz]) -> list[int]:
-        return self.cut(opened)
-
     def multiplier_share(self, masks: Sequence[mpz]) -> list[int]:
         return [(-piece - (1 << self.offset_bits)) % (1 << WIDTH) for piece in self.cut(masks)]
 
 
 def exponent_bits(product: Product) -> int:
-    """Bits of a right entry with its sign and the room that its digits need."""
+    """Return the bits of a right entry with its sign and the room that its digits need."""
     return min(WIDTH, product.right_bits + 2)
 
 
@@ -206,23 +177,20 @@ class PaillierLengths(Lengths):
         return Slots.of(product, self._bits).replies * self._ciphertext
 
 
-def _limbs(operand: Operand, first: int, last: int, columns: int, bits: int) -> Share:
+def _limbs(operand: Operand, first: int, last: int, columns: int, bits: int, side: str) -> Share:
     """Read rows of this party's own factor, checked for their shape and declared size."""
-    rows = operand(first, last)
+    rows = rows_of(operand, first, last, columns, side)
     whole = rows.dtype == np.int64
-    due = (LIMBS, last - first, columns) if whole else (last - first, columns)
-    if rows.shape != due:
-        raise ShapeError(f"rows {first} to {last} of a factor have shape {rows.shape}, {due} is due")
     if not whole and not (np.abs(rows) < MOST_FLOAT).all():
         raise RangeError("a factor has an entry that is not finite or not below 2**51; give limbs instead")
-    limbs = cast(Share, rows) if whole else from_floats(cast(Floats, rows), 0)
-    if bits < WIDTH and (np.abs(to_floats(limbs, 0)) > 2.0**bits).any():
+    limbs = cast(Share, rows) if whole else shares.from_floats(cast(Floats, rows), 0)
+    if bits < WIDTH and (np.abs(shares.to_floats(limbs, 0)) > 2.0**bits).any():
         raise RangeError(f"a factor has an entry above the declared 2**{bits}")
     return limbs
 
 
 def _share(numbers: Sequence[int], product: Product) -> Share:
-    limbs = np.stack([from_integer(number) for number in numbers], axis=1)
+    limbs = np.stack([shares.from_integer(number) for number in numbers], axis=1)
     return limbs.reshape(LIMBS, product.left, product.right)
 
 
@@ -254,14 +222,14 @@ class PaillierCrossKey(CrossKey):
         check_size(primes.n.bit_length(), allow_small)
         self._allow_small = allow_small
         self._side = PaillierPublicKey(primes.n, (), allow_small=allow_small)
-        self._held: _Secret | None = _Secret.of(primes)
+        self._kept: _Secret | None = _Secret.of(primes)
         self._drawn = 0
 
     @property
     def _secret(self) -> _Secret:
-        if self._held is None:
+        if self._kept is None:
             raise BadKey("the secret key was erased: it reads and encrypts nothing any more")
-        return self._held
+        return self._kept
 
     def public(self, nonce: bytes) -> bytes:
         """Return n and its proof, whose challenges are hashed from n and the nonce."""
@@ -285,8 +253,8 @@ class PaillierCrossKey(CrossKey):
         slots, places, half = Slots.of(product, self._side.bits), self.blocks(product), 1 << (WIDTH - 1)
         plaintexts: list[list[mpz]] = []
         for block in blocks:
-            limbs = _limbs(operand, *places[block], product.left, product.left_bits)
-            signed = [m - 2 * half if m >= half else m for m in to_integers(limbs)]
+            limbs = _limbs(operand, *places[block], product.left, product.left_bits, "left")
+            signed = [m - 2 * half if m >= half else m for m in shares.to_integers(limbs)]
             rows = (signed[start : start + product.left] for start in range(0, len(signed), product.left))
             plaintexts.append([plaintext for row in rows for plaintext in slots.pack_row(row)])
         if repeatable:
@@ -309,22 +277,19 @@ class PaillierCrossKey(CrossKey):
         return secret.powers._draw_from(key_stream(seed), len(plaintexts))
 
     def _draw(self, count: int, mapper: Mapper) -> list[mpz]:
-        """n-th residues. Other processes build their own tables and keep nothing, so that `erase` is true."""
+        """Draw n-th residues. Other processes build their own tables and keep nothing: `erase` is true."""
         secret, workers = self._secret, min(mapper.workers, count // WORTH_SHARING)
         self._drawn += count
         if workers < 2:
             return (secret.residues if self._drawn >= WORTH_TABLES else secret.powers).draw(count)
-        p, q = secret.primes.p, secret.primes.q
         size = -(-count // workers)
-        pieces = [
-            (p.p, p.cofactor, q.p, q.cofactor, min(size, count - done)) for done in range(0, count, size)
-        ]
+        pieces = [(secret.primes.parts, min(size, count - done)) for done in range(0, count, size)]
         return [residue for piece in mapper.map(owner_residues, pieces) for residue in piece]
 
     def read(self, product: Product, reply: bytes) -> Share:
         secret, slots = self._secret, Slots.of(product, self._side.bits)
         ciphertexts = self._side.read_ciphertexts(reply, slots.replies)
-        return _share(slots.encryptor_share(secret.opener.decrypt(ciphertexts)), product)
+        return _share(slots.cut(secret.opener.decrypt(ciphertexts)), product)
 
     def to_bytes(self) -> bytes:
         """Return the primes in the form of a Paillier key file."""
@@ -332,13 +297,13 @@ class PaillierCrossKey(CrossKey):
 
     def erase(self) -> None:
         """Drop every reference to p, q and what follows from them. Freed memory is not overwritten."""
-        self._held = None
+        self._kept = None
 
 
-def owner_residues(item: tuple[mpz, int, mpz, int, int]) -> list[mpz]:
-    """Draw n-th residues from (p, its cofactor, q, its cofactor, count), in another process."""
-    p, p_cofactor, q, q_cofactor, count = item
-    return OwnerResidues(PrimePair(FactoredPrime(p, p_cofactor), FactoredPrime(q, q_cofactor))).draw(count)
+def owner_residues(item: tuple[tuple[mpz, int, mpz, int], int]) -> list[mpz]:
+    """Draw n-th residues from the parts of primes, and a count, in another process."""
+    parts, count = item
+    return OwnerResidues(PrimePair.from_parts(*parts)).draw(count)
 
 
 class PaillierCrossPublic(CrossPublic):
@@ -367,6 +332,7 @@ class PaillierEvaluation(Evaluation):
     def _multiply(self, blocks: Mapping[int, bytes], operand: Operand, mapper: Mapper) -> None:
         if not blocks:
             return
+        product = self._product
         columns: list[list[mpz]] = [[] for _ in range(self._slots.groups)]
         factors = []
         for block, data in blocks.items():
@@ -374,7 +340,7 @@ class PaillierEvaluation(Evaluation):
             ciphertexts = self._public.read_ciphertexts(data, (last - first) * len(columns))
             for i, column in enumerate(columns):
                 column += ciphertexts[i :: len(columns)]
-            factors.append(_limbs(operand, first, last, self._product.right, self._product.right_bits))
+            factors.append(_limbs(operand, first, last, product.right, product.right_bits, "right"))
         products = self._powers(columns, np.concatenate(factors, axis=1), mapper)
         square = self._public.square
         self._sums = [a * b % square for a, b in zip(self._sums, products, strict=True)]
@@ -382,7 +348,7 @@ class PaillierEvaluation(Evaluation):
             self._pack(mapper)
 
     def _powers(self, columns: list[list[mpz]], factors: Share, mapper: Mapper) -> list[mpz]:
-        """Each group's product for each column of V. A group's are cut up only if workers would idle."""
+        """Return each group's product for each column of V. Groups are cut up only if workers would idle."""
         rows, right = factors.shape[1:]
         parts = min(right, -(-mapper.workers // len(columns)))
         size = -(-right // parts)
@@ -396,7 +362,7 @@ class PaillierEvaluation(Evaluation):
         return [power for piece in mapper.map(digit_powers, pieces) for power in piece]
 
     def _pack(self, mapper: Mapper) -> None:
-        """Horner's rule, and r**n for each packed ciphertext, while there is a mapper for it."""
+        """Pack by Horner's rule and multiply by r**n, while there is a mapper for it."""
         n, square, slots, right = self._public.n, self._public.square, self._slots, self._product.right
         chunks = [
             self._sums[group * right + start : group * right + min(start + slots.outputs, right)]
@@ -406,7 +372,7 @@ class PaillierEvaluation(Evaluation):
         shift = slots.width * slots.columns
         packed = mapper.map(horner, [(square, shift, chunk) for chunk in chunks])
         units = cut([_unit_from(self._source, n) for _ in packed], mapper.workers)
-        residues = [r for piece in mapper.map(unit_powers, [(n, units_) for units_ in units]) for r in piece]
+        residues = [r for piece in mapper.map(unit_powers, [(n, some) for some in units]) for r in piece]
         self._hidden = [c * residue % square for c, residue in zip(packed, residues, strict=True)]
         self._sums = []
 
@@ -427,7 +393,6 @@ def _check_nonce(nonce: bytes) -> None:
 
 
 def _generate(key_bits: int, allow_small: bool) -> CrossKey:
-    check_size(key_bits, allow_small)
     return PaillierCrossKey(PrimePair.generate(key_bits), allow_small=allow_small)
 
 
@@ -449,23 +414,10 @@ def _load(allow_small: bool, data: bytes, nonce: bytes) -> CrossPublic:
 
 
 def paillier_scheme(key_bits: int = KEY_BITS, allow_small: bool = False) -> CrossScheme:
-    """Return `cross` under Paillier with keys of another size.
+    """Return `cross` under Paillier with keys of another size, or raise BadKey for one that is not allowed.
 
-    Parameters
-    ----------
-    key_bits
-        Bits of the moduli that `generate` makes. `load_public` takes any size from 2048 to 8192.
-    allow_small
-        Make and accept keys below 2048 bits. For tests: such keys protect nothing.
-
-    Returns
-    -------
-    CrossScheme
-
-    Raises
-    ------
-    BadKey
-        For a size that is not allowed.
+    `load_public` takes any size from 2048 to 8192. `allow_small` makes and accepts keys below 2048 bits, for
+    tests: such keys protect nothing.
     """
     check_size(key_bits, allow_small)
     return CrossScheme(
@@ -477,13 +429,6 @@ def paillier_scheme(key_bits: int = KEY_BITS, allow_small: bool = False) -> Cros
 
 
 PAILLIER = paillier_scheme()
-
-
-def cross_scheme(key_bits: int) -> CrossScheme:
-    """For the registry of schemes."""
-    return paillier_scheme(key_bits)
-
-
-def cross_lengths(key_bits: int) -> Lengths:
-    """For the registry of schemes."""
-    return PaillierLengths(key_bits)
+# For the registry of schemes.
+cross_scheme = paillier_scheme
+cross_lengths = PaillierLengths

@@ -1,10 +1,4 @@
-"""The encryptor's arithmetic: blocks of U as ciphertexts, and the reading of replies.
-
-A message is a fresh seed of 32 bytes and then, for each chunk of `Layout.chunks`, the residues of c0,
-packed. c1 is expanded from the seed in the Y-domain, where the multiplier needs it, and interpolated here. A
-party cannot send any other c1.
-
-`cross` by ring learning with errors: N = 4096, log2 q = 104.4.
+"""`cross` by ring learning with errors: N = 4096, log2 q = 104.4.
 
     encryptor    c1 = a, expanded from a seed;  c0 = e - a s + round(q U / 2**105);  sends the seed and c0
     multiplier   sums of ciphertexts times V, then in this order:
@@ -14,11 +8,13 @@ party cannot send any other c1.
 
 What each party learns. The multiplier sees ciphertexts under a key that it does not have: RLWE with a ternary
 secret, where eprint 2024/463 allows 106 bits of q at this N for 128 bits of classical security. The encryptor
-sees a c1 that is statistically close to uniform (`rerandomise`) and a c0 that is uniform because of the mask,
+sees a c1 that is statistically close to uniform (`evaluation`) and a c0 that is uniform because of the mask,
 for any ciphertexts and any public key that it sent. Time and size depend on shapes alone: zeros are
-multiplied as all other numbers are.
+multiplied as all other numbers are. Nothing here opens anything for the multiplier.
 
-Nothing here opens anything for the multiplier, and no ciphertext has a c1 of the sender's choice.
+A message is a fresh seed of 32 bytes and then, for each chunk of `Layout.chunks`, the residues of c0, packed.
+c1 is expanded from the seed in the Y-domain, where the multiplier needs it, and interpolated here. A party
+cannot send any other c1.
 """
 
 from __future__ import annotations
@@ -32,6 +28,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.crypto import shares
 from securefed.crypto.blind.evaluation import (
     PAIRS,
     Rerandomiser,
@@ -50,23 +47,14 @@ from securefed.crypto.blind.interface import (
     Lengths,
     Operand,
     Product,
+    rows_of,
 )
 from securefed.crypto.blind.layout import Chunk, Layout, bodies_from_bytes, kept_limbs, layout
-from securefed.crypto.errors import BadKey, FormatError, RangeError, ShapeError
+from securefed.crypto.errors import BadKey, FormatError, RangeError
 from securefed.crypto.lattice.ring import BATCH, DEGREE, RING, Spectra, multiply, reduce, spectrum
 from securefed.crypto.randomness import SEED_BYTES, ByteSource, errors, key_stream, secret_bytes, ternary
 from securefed.crypto.scheme import SERIAL, Mapper
-from securefed.crypto.shares import (
-    LIMBS,
-    WIDTH,
-    Floats,
-    Share,
-    carry,
-    from_bytes,
-    from_floats,
-    shift_left,
-    size_in_bytes,
-)
+from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share, size_in_bytes
 
 __all__ = [
     "RLWE",
@@ -105,32 +93,16 @@ def _messages(rows: Floats | Share, chunk: Chunk, digits: int, size: int) -> lis
             raise RangeError(f"left factor: {largest:.3g} after scaling, below 2**52 is allowed")
         if digits == 1:
             return [chunk.arranged(scaled)] * len(RING.primes)
-        rows = from_floats(cast(Floats, rows), 0)
+        rows = shares.from_floats(cast(Floats, rows), 0)
     digit_parts = []
     for digit in range(digits):
-        lifted = RING.lifted(shift_left(cast(Share, rows), size * digit))
+        lifted = RING.lifted(shares.shift_left(cast(Share, rows), size * digit))
         digit_parts.append([chunk.arranged(residues) for residues in lifted])
     return [np.concatenate(parts) for parts in zip(*digit_parts, strict=True)]
 
 
 def encrypted_block(source: ByteSource, secret: Secret, plan: Layout, rows: Floats | Share) -> bytes:
-    """Encrypt one block of rows of U.
-
-    Parameters
-    ----------
-    source: secret bytes.
-    secret: the key.
-    plan: the layout of the product.
-    rows: the block's rows, floats (rows, left) or limbs (5, rows, left).
-
-    Returns
-    -------
-    The message.
-
-    Raises
-    ------
-    RangeError for floats that are not finite or too large.
-    """
+    """Return the message of one block of rows of U, or raise RangeError for numbers that are too large."""
     seed = source(SEED_BYTES)
     factor, parts, chunks = spectrum(secret), [seed], plan.chunks(rows.shape[-2])
     largest = max(chunk.total for chunk in chunks)
@@ -169,7 +141,7 @@ def read_reply(secret: Secret, plan: Layout, reply: bytes) -> Share:
     product, factor, start = plan.product, spectrum(secret), 0
     bits, kept = plan.body_bits, kept_limbs(plan.body_bits)
     at = len(reply) - size_in_bytes(product.left * product.right)
-    share = from_bytes(reply[at:], (LIMBS, product.left, product.right))
+    share = shares.from_bytes(reply[at:], (LIMBS, product.left, product.right))
     for panel in plan.panels:
         by_response = np.empty((kept, panel.responses, panel.sent), dtype=np.int64)
         for first in range(0, panel.responses, RESPONSES):
@@ -182,20 +154,10 @@ def read_reply(secret: Secret, plan: Layout, reply: bytes) -> Share:
         places, groups = panel.places()
         for limb in range(kept):
             share[limb + LIMBS - kept, panel.first : panel.last] += by_response[limb][groups, places]
-    return carry(share)
+    return shares.carry(share)
 
 
 PUBLIC_BYTES = size_in_bytes(DEGREE * PAIRS, len(RING.primes))
-
-
-def _rows(operand: Operand, first: int, last: int, columns: int, side: str) -> Floats | Share:
-    """Take rows of a factor and check their shape."""
-    rows = operand(first, last)
-    if rows.shape[-2:] != (last - first, columns) or rows.ndim != (3 if rows.dtype == np.int64 else 2):
-        raise ShapeError(
-            f"{side} factor: rows {first} to {last} have shape {rows.shape}, {columns} columns are due"
-        )
-    return rows
 
 
 def _encrypt_block(task: tuple[Secret, Product, Floats | Share, bytes]) -> bytes:
@@ -218,13 +180,14 @@ class RlweKey(CrossKey):
         if len(seed) != SEED_BYTES:
             raise BadKey(f"secret key: {len(seed)} bytes given, {SEED_BYTES} are due")
         source, self._seed = key_stream(seed), seed
-        self._secret: Secret | None = ternary(source, DEGREE)
+        self._kept: Secret | None = ternary(source, DEGREE)
         self._error_seed = source(SEED_BYTES)
 
-    def _held(self) -> Secret:
-        if self._secret is None:
+    @property
+    def _secret(self) -> Secret:
+        if self._kept is None:
             raise BadKey("the secret key was erased: it reads and encrypts nothing any more")
-        return self._secret
+        return self._kept
 
     def public(self, nonce: bytes) -> bytes:
         """Return b_1..b_7 for the multiplier that sent this nonce.
@@ -234,8 +197,7 @@ class RlweKey(CrossKey):
         """
         if len(nonce) != NONCE_BYTES:
             raise FormatError(f"nonce: {len(nonce)} bytes given, {NONCE_BYTES} are due")
-        secret = self._held()
-        seed = hashlib.sha256(self._error_seed + nonce).digest()
+        secret, seed = self._secret, hashlib.sha256(self._error_seed + nonce).digest()
         return public_polynomials(secret, nonce, key_stream(seed))
 
     def blocks(self, product: Product) -> list[tuple[int, int]]:
@@ -250,10 +212,10 @@ class RlweKey(CrossKey):
         *,
         repeatable: bool = False,
     ) -> list[bytes]:
-        secret, places = self._held(), self.blocks(product)
+        secret, places = self._secret, self.blocks(product)
 
         def task(block: int) -> tuple[Secret, Product, Floats | Share, bytes]:
-            rows = _rows(operand, *places[block], product.left, "left")
+            rows = rows_of(operand, *places[block], product.left, "left")
             seed = self._seed_of(product, block, rows) if repeatable else os.urandom(SEED_BYTES)
             return secret, product, rows, seed
 
@@ -267,22 +229,22 @@ class RlweKey(CrossKey):
         ).digest()
 
     def read(self, product: Product, reply: bytes) -> Share:
-        secret, plan = self._held(), layout(product)
+        secret, plan = self._secret, layout(product)
         if len(reply) != plan.reply_bytes():
             raise FormatError(f"reply: {len(reply)} bytes given, {plan.reply_bytes()} are due")
         return read_reply(secret, plan, reply)
 
     def to_bytes(self) -> bytes:
-        self._held()
+        _ = self._secret  # raises once it is erased
         return self._seed
 
     def erase(self) -> None:
-        if self._secret is not None:
-            self._secret[:] = 0
-        self._secret, self._error_seed, self._seed = None, b"", b""
+        if self._kept is not None:
+            self._kept[:] = 0
+        self._kept, self._error_seed, self._seed = None, b"", b""
 
     def __repr__(self) -> str:
-        return f"<rlwe key{' (erased)' if self._secret is None else ''}>"
+        return f"<rlwe key{' (erased)' if self._kept is None else ''}>"
 
 
 class RlwePublic(CrossPublic):
@@ -321,7 +283,7 @@ class RlweEvaluation(Evaluation):
         tasks = (
             (
                 product,
-                [(blocks[n], _rows(operand, *self._due[n], product.right, "right")) for n in some],
+                [(blocks[n], rows_of(operand, *self._due[n], product.right, "right")) for n in some],
             )
             for some in (numbers[start : start + size] for start in range(0, len(numbers), size))
         )
@@ -366,11 +328,12 @@ class RlweLengths(Lengths):
         return layout(product).reply_bytes()
 
 
+# For the registry of schemes. The ring has one size.
+
+
 def cross_scheme(key_bits: int) -> CrossScheme:
-    """For the registry of schemes; the ring has one size."""
     return RLWE
 
 
 def cross_lengths(key_bits: int) -> Lengths:
-    """For the registry of schemes."""
     return RlweLengths()

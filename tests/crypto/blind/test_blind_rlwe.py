@@ -232,7 +232,7 @@ def test_work_with_the_secret_key_stays_with_the_local_mapper() -> None:
     evaluation = RLWE.load_public(key.public(NONCE), NONCE).evaluate(SMALL)
     evaluation.add({0: messages[0]}, operand(v), mapper)
     carried = pickle.dumps(mapper.held)
-    assert key._held().tobytes() not in carried
+    assert key._secret.tobytes() not in carried
     assert SEED not in carried
 
 
@@ -306,7 +306,7 @@ def test_factors_of_another_shape_are_refused() -> None:
 def test_a_key_does_not_show_itself() -> None:
     key = RlweKey(SEED)
     assert repr(key) == "<rlwe key>"
-    held = key._held()
+    held = key._secret
     key.erase()
     assert not held.any()
     assert repr(key) == "<rlwe key (erased)>"

@@ -242,7 +242,7 @@ def test_shares_of_slots_by_brute_force(product: Product) -> None:
         special = [0, 1, n - packed - 1, *(s - 1 for s in steps), *steps]
         for mask in special + [int(m) for m in uniform_many_below(n - packed, 40)]:
             z = mpz((packed + mask) % n)
-            pairs = zip(one.encryptor_share([z]), one.multiplier_share([mpz(mask)]), sums, strict=True)
+            pairs = zip(one.cut([z]), one.multiplier_share([mpz(mask)]), sums, strict=True)
             errors = [(a + b - exact) % MODULUS for a, b, exact in pairs]
             assert set(errors) <= {0, 1} and errors[0] == 0
             if mask not in special:
@@ -258,7 +258,7 @@ def test_a_wrap_is_as_rare_as_the_spare_bits_say() -> None:
     packed = int(slots.pack([1 << 200, -5]) + slots.offset)
     assert packed < n >> 40
     mask = n - packed
-    pairs = zip(slots.encryptor_share([mpz(0)]), slots.multiplier_share([mpz(mask)]), strict=True)
+    pairs = zip(slots.cut([mpz(0)]), slots.multiplier_share([mpz(mask)]), strict=True)
     assert [(a + b) % MODULUS for a, b in pairs] != [(1 << 200) % MODULUS, -5 % MODULUS]
 
 
