@@ -9,48 +9,54 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import ClassVar
+from math import prod
+from typing import ClassVar, Self
 
 import numpy as np
 
 from securefed.crypto.errors import BadKey, FormatError, MaskError, RangeError
 from securefed.crypto.fixed import FixedPoint, Multipliers
 from securefed.crypto.keyholder import SecretKey
-from securefed.crypto.scheme import Bare, Floats, Mask, Masked, Opened, PublicKey
+from securefed.crypto.scheme import Bare, Floats, Framed, Mask, Masked, Opened, PublicKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
 __all__ = ["PlainEncrypted", "PlainPublicKey", "PlainSecretKey", "generate_secret_key", "strong_parameters"]
 
 
-def _payload(values: Floats, bound: float = 1.0) -> bytes:
-    return np.float64(bound).tobytes() + np.ascontiguousarray(values, dtype="<f8").tobytes()
+class _Clear(Framed):
+    """Values in the clear, in a frame: the bound and the values, and a nonce among the numbers."""
 
+    kind: ClassVar[Kind]
 
-def _array_and_bound(frame: Frame) -> tuple[Floats, float]:
-    expected = 8 * (int(np.prod(frame.shape)) + 1)
-    if len(frame.payload) != expected:
-        raise FormatError(
-            f"{len(frame.payload)} bytes of values given, {expected} expected for shape {frame.shape}"
-        )
-    numbers = np.frombuffer(frame.payload, dtype="<f8").astype(np.float64)
-    if not np.isfinite(numbers).all() or numbers[0] <= 0:
-        raise RangeError("values: NaN or infinite entries; only finite numbers are allowed")
-    return numbers[1:].reshape(frame.shape), float(numbers[0])
-
-
-class PlainEncrypted(Bare):
-    """Values in the clear."""
-
-    def __init__(self, public: PublicKey, values: Floats, bound: float) -> None:
+    def __init__(self, public: PublicKey, values: Floats, bound: float = 1.0, nonce: int = 0) -> None:
         self.public, self.values, self.shape, self.bound = public, values, values.shape, bound
-
-    @classmethod
-    def from_frame(cls, public: PublicKey, frame: Frame) -> PlainEncrypted:
-        return cls(public, *_array_and_bound(frame))
+        self._nonce = nonce
 
     @property
     def ciphertexts(self) -> int:
         return int(self.values.size)
+
+    def to_bytes(self) -> bytes:
+        payload = np.float64(self.bound).tobytes() + np.ascontiguousarray(self.values, dtype="<f8").tobytes()
+        return self.public.frame(self.kind, payload, self.shape, (self._nonce, 0, 0, 0)).to_bytes()
+
+    @classmethod
+    def from_frame(cls, public: PublicKey, frame: Frame) -> Self:
+        expected = 8 * (prod(frame.shape) + 1)
+        if len(frame.payload) != expected:
+            raise FormatError(
+                f"{len(frame.payload)} bytes of values given, {expected} expected for shape {frame.shape}"
+            )
+        numbers = np.frombuffer(frame.payload, dtype="<f8").astype(np.float64)
+        if not np.isfinite(numbers).all() or numbers[0] <= 0:
+            raise RangeError("values: NaN or infinite entries; only finite numbers are allowed")
+        return cls(public, numbers[1:].reshape(frame.shape), float(numbers[0]), frame.numbers[0])
+
+
+class PlainEncrypted(_Clear, Bare):
+    """Values in the clear, where another scheme has an encrypted array."""
+
+    kind = Kind.ENCRYPTED
 
     def _add(self, other: PlainEncrypted) -> PlainEncrypted:
         return PlainEncrypted(self.public, self.values + other.values, self.bound + other.bound)
@@ -76,47 +82,23 @@ class PlainEncrypted(Bare):
 
     def mask(self) -> tuple[PlainBlock, PlainMask]:
         # The key-holder refuses repeats by their bytes, and two openings of equal values are two openings.
-        return PlainBlock(self.public, self.values, secrets.randbits(31)), PlainMask(self.shape)
-
-    def to_bytes(self) -> bytes:
-        return self.public.frame(Kind.ENCRYPTED, _payload(self.values, self.bound), self.shape).to_bytes()
+        return PlainBlock(self.public, self.values, nonce=secrets.randbits(31)), PlainMask(self.shape)
 
 
-class PlainBlock(Masked):
+class PlainBlock(_Clear, Masked):
     """Values in the clear, where another scheme has a masked ciphertext."""
 
-    def __init__(self, public: PublicKey, values: Floats, nonce: int) -> None:
-        self.public, self.values, self.shape, self._nonce = public, values, values.shape, nonce
-
-    @classmethod
-    def from_frame(cls, public: PublicKey, frame: Frame) -> PlainBlock:
-        return cls(public, _array_and_bound(frame)[0], frame.numbers[0])
-
-    @property
-    def ciphertexts(self) -> int:
-        return int(self.values.size)
-
-    def to_bytes(self) -> bytes:
-        numbers = (self._nonce, 0, 0, 0)
-        return self.public.frame(Kind.MASKED, _payload(self.values), self.shape, numbers).to_bytes()
+    kind = Kind.MASKED
 
 
-class PlainReply(Opened):
-    """Values in the clear."""
+class PlainReply(_Clear, Opened):
+    """Values in the clear, where another scheme has values under a mask."""
 
-    def __init__(self, public: PublicKey, values: Floats) -> None:
-        self.public, self.values, self.shape = public, values, values.shape
-
-    @classmethod
-    def from_frame(cls, public: PublicKey, frame: Frame) -> PlainReply:
-        return cls(public, _array_and_bound(frame)[0])
+    kind = Kind.OPENED
 
     def plus(self, units: Sequence[int], fraction_bits: int, width: int) -> PlainReply:
         noise = np.ldexp(np.array(units, dtype=np.float64), -fraction_bits)
         return PlainReply(self.public, self.values + noise.reshape(self.shape))
-
-    def to_bytes(self) -> bytes:
-        return self.public.frame(Kind.OPENED, _payload(self.values), self.shape).to_bytes()
 
 
 class PlainMask(Mask):

@@ -20,6 +20,7 @@ from securefed.crypto.paillier import PaillierPublicKey, PaillierSecretKey, gene
 from securefed.crypto.paillier.keys import roots_needed
 from securefed.crypto.paillier.primes import FactoredPrime, PrimePair, small_factor
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
+from tests.crypto.paillier_cases import key_of
 
 P = 0xC57665EF6AE364F4555607AB86494D25
 Q = 0xC27125374415D6E0F4C8B66AD09ED491
@@ -113,43 +114,43 @@ def test_a_prime_without_factors_has_no_generator() -> None:
 
 class TestGivenPrimes:
     def test_they_make_a_working_key(self) -> None:
-        secret = PaillierSecretKey.from_primes(P, Q, allow_small=True)
+        secret = key_of(P, Q, allow_small=True)
         assert secret.public.n == P * Q
         masked, mask = secret.encrypt(np.array([0.5, -0.25]), FixedPoint(1.0, 16)).mask()
         assert mask.remove(secret.open(masked)).tolist() == [0.5, -0.25]
 
     def test_small_ones_need_the_switch(self) -> None:
         with pytest.raises(BadKey, match="256 bits given"):
-            PaillierSecretKey.from_primes(P, Q)
+            key_of(P, Q)
 
     def test_the_same_prime_twice(self) -> None:
         with pytest.raises(BadKey, match="same"):
-            PaillierSecretKey.from_primes(P, P, allow_small=True)
+            key_of(P, P, allow_small=True)
 
     def test_a_composite(self) -> None:
         with pytest.raises(BadKey, match="not prime"):
-            PaillierSecretKey.from_primes(P * 3, Q, allow_small=True)
+            key_of(P * 3, Q, allow_small=True)
 
     @pytest.mark.parametrize("p", [0, 1, -7])
     def test_no_primes_at_all(self, p: int) -> None:
         with pytest.raises(BadKey):
-            PaillierSecretKey.from_primes(p, Q, allow_small=True)
+            key_of(p, Q, allow_small=True)
 
     def test_near_primes(self, big: PaillierSecretKey) -> None:
         p = big._primes.p.p
         with pytest.raises(BadKey, match="differ by"):
-            PaillierSecretKey.from_primes(p, gmpy2.next_prime(p))
+            key_of(p, gmpy2.next_prime(p))
 
     def test_unequal_primes(self, big: PaillierSecretKey) -> None:
         with pytest.raises(BadKey, match="128 and 1024 bits"):
-            PaillierSecretKey.from_primes(P, big._primes.p.p)
+            key_of(P, big._primes.p.p)
 
     def test_n_and_phi_with_a_common_factor(self) -> None:
         p = gmpy2.next_prime(1 << 40)
         while not gmpy2.is_prime(2 * p + 1):
             p = gmpy2.next_prime(p)
         with pytest.raises(BadKey, match="common factor"):
-            PaillierSecretKey.from_primes(p, 2 * p + 1, allow_small=True)
+            key_of(p, 2 * p + 1, allow_small=True)
 
     def test_a_cofactor_that_does_not_fit(self) -> None:
         with pytest.raises(BadKey, match="cofactor"):
@@ -229,13 +230,13 @@ class TestSecretForm:
         assert again.to_bytes() == secret.to_bytes()
 
     def test_round_trip_of_given_primes(self) -> None:
-        secret = PaillierSecretKey.from_primes(P, Q, allow_small=True)
+        secret = key_of(P, Q, allow_small=True)
         again = PaillierSecretKey.from_frame(secret_frame(secret), allow_small=True)
         assert (again._primes.p.p, again._primes.q.p) == (P, Q)
         assert not again._primes.p.cofactor
 
     def test_small_keys_need_the_switch(self) -> None:
-        secret = PaillierSecretKey.from_primes(P, Q, allow_small=True)
+        secret = key_of(P, Q, allow_small=True)
         with pytest.raises(BadKey):
             PaillierSecretKey.from_frame(secret_frame(secret))
 
@@ -248,7 +249,7 @@ class TestSecretForm:
     @settings(deadline=None, max_examples=100)
     @given(st.data())
     def test_altered_payloads_are_named_errors(self, data: st.DataObject) -> None:
-        frame = secret_frame(PaillierSecretKey.from_primes(P, Q, allow_small=True))
+        frame = secret_frame(key_of(P, Q, allow_small=True))
         place = data.draw(st.integers(0, len(frame.payload) - 1))
         flip = data.draw(st.integers(1, 255))
         payload = bytearray(frame.payload)
@@ -258,20 +259,20 @@ class TestSecretForm:
 
     @pytest.mark.parametrize("size", [0, 5, 12, 30])
     def test_cut_payloads(self, size: int) -> None:
-        frame = secret_frame(PaillierSecretKey.from_primes(P, Q, allow_small=True))
+        frame = secret_frame(key_of(P, Q, allow_small=True))
         with pytest.raises(FormatError):
             PaillierSecretKey.from_frame(replace(frame, payload=frame.payload[:size]), allow_small=True)
 
 
 def test_reprs_show_no_secret() -> None:
-    secret = PaillierSecretKey.from_primes(P, Q, allow_small=True)
+    secret = key_of(P, Q, allow_small=True)
     shown = repr(secret) + repr(secret._primes) + repr(secret.public)
     for number in (P, Q):
         assert str(number) not in shown and hex(number)[2:] not in shown
 
 
 def test_the_public_side_has_no_way_to_decrypt() -> None:
-    secret = PaillierSecretKey.from_primes(P, Q, allow_small=True)
+    secret = key_of(P, Q, allow_small=True)
     encrypted = secret.encrypt(np.array([0.5]), FixedPoint(1.0, 16))
     masked, _ = encrypted.mask()
     for thing in (secret.public, encrypted, masked):

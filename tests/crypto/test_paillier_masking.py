@@ -33,6 +33,7 @@ from securefed.crypto.paillier import (
 )
 from securefed.crypto.paillier.masking import PackedLayout
 from securefed.crypto.wire import Frame, Kind
+from tests.crypto.paillier_cases import key_of
 
 P = 0xC57665EF6AE364F4555607AB86494D25
 Q = 0xC27125374415D6E0F4C8B66AD09ED491
@@ -42,7 +43,7 @@ FIXED = FixedPoint(bound=4.0, fraction_bits=20)
 
 @pytest.fixture(scope="module")
 def secret() -> PaillierSecretKey:
-    return PaillierSecretKey.from_primes(P, Q, allow_small=True)
+    return key_of(P, Q, allow_small=True)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_openings_are_exact_whatever_the_number_of_values(
 
 def test_what_the_key_holder_opens_is_uniform() -> None:
     """All masks mod a toy n, for the two values farthest apart: each opening comes exactly once."""
-    secret = PaillierSecretKey.from_primes(229, 239, allow_small=True)
+    secret = key_of(229, 239, allow_small=True)
     n = 229 * 239
     seen = []
     for value in (-1.0, 1.0):

@@ -10,6 +10,7 @@ from phe import paillier as phe
 from securefed.crypto import FixedPoint, KeyHolder, load_public_key
 from securefed.crypto.paillier import PaillierEncrypted, PaillierPublicKey, PaillierSecretKey
 from securefed.crypto.paillier.arrays import Extent
+from tests.crypto.paillier_cases import key_of
 
 # Two 512-bit primes: agreement does not depend on the size, and the tests stay quick.
 P = int(gmpy2.next_prime(1 << 511))
@@ -20,7 +21,7 @@ VALUES = np.array([0.0, 1.0, -1.0, 1000.25, -0.0625, 3.5])
 
 @pytest.fixture(scope="module")
 def ours() -> PaillierSecretKey:
-    return PaillierSecretKey.from_primes(P, Q, allow_small=True)
+    return key_of(P, Q, allow_small=True)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,6 @@ def test_we_open_what_phe_encrypts(ours: PaillierSecretKey, theirs: phe.Paillier
 
 def test_a_key_of_phe_gets_its_proof_when_its_owner_loads_it() -> None:
     public, private = phe.generate_paillier_keypair(n_length=2048)
-    secret = PaillierSecretKey.from_primes(int(private.p), int(private.q))
+    secret = key_of(int(private.p), int(private.q))
     arrived = load_public_key(secret.public.to_bytes())
     assert isinstance(arrived, PaillierPublicKey) and arrived.n == public.n

@@ -1,17 +1,4 @@
-"""Products modulo X**4096 + 1 by complex transforms of half the length.
-
-A real polynomial a becomes z_j = a_j + i a_(j + 2048). Modulo X**2048 - i these multiply as the real ones do
-modulo X**4096 + 1. The roots of X**2048 = i are exp(i pi / 4096) times the roots of unity of order 2048, so a
-twist and one complex transform of length 2048 evaluate z at all of them.
-
-Polynomials lie along the last axis, (..., 4096), and spectra too, (..., 2048).
-
-Exactness. Let A and B be Euclidean norms of the factors. A transform of length n errs by at most
-log2(n) * 7 * 2**-53 of the norm (Higham, "Accuracy and Stability of Numerical Algorithms", theorem 24.2).
-A product has three transforms, so a coefficient errs by less than 2**-45 A B
-(tests/crypto/blind/noise.py).
-
-The ring Z_q[X]/(X**4096 + 1), q a product of primes of 21 bits, in float64.
+"""The ring Z_q[X]/(X**4096 + 1), q a product of primes of 21 bits, in float64.
 
 Residues are centred, below 2**20 in magnitude. A product of two stays below 2**40, so that BLAS adds up 8,192
 of them exactly. Arrays of residues have the primes first: (k, ...).
@@ -25,6 +12,13 @@ number h1 + t1 h2.
 **Between q and 2**105.** `lifted` gives round(q m / 2**105) of m modulo 2**105. `switched` gives
 x 2**105 / q modulo 2**105 of x modulo q, rounded. With x_i = x (q / p_i)**-1 mod p_i, x / q is the sum of
 x_i / p_i modulo 1. The limbs of 2**105 / p_i are constants, so both maps are products with 5-column matrices.
+
+**Products** of any two polynomials take complex transforms of half the length. A real polynomial a becomes
+z_j = a_j + i a_(j + 2048). Modulo X**2048 - i these multiply as the real ones do modulo X**4096 + 1. The
+roots of X**2048 = i are exp(i pi / 4096) times the roots of unity of order 2048, so a twist and one complex
+transform evaluate z at all of them. With A and B the Euclidean norms of the factors, a transform of length n
+errs by at most log2(n) * 7 * 2**-53 of the norm (Higham, "Accuracy and Stability of Numerical Algorithms",
+theorem 24.2). So a coefficient errs by less than 2**-45 A B (tests/crypto/blind/noise.py).
 """
 
 from __future__ import annotations
@@ -36,19 +30,10 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from securefed.crypto import shares
 from securefed.crypto.errors import FormatError
 from securefed.crypto.randomness import ByteSource, key_stream
-from securefed.crypto.shares import (
-    LIMB_BITS,
-    LIMB_MASK,
-    LIMBS,
-    WIDTH,
-    Floats,
-    Share,
-    carry,
-    from_integer,
-    size_in_bytes,
-)
+from securefed.crypto.shares import LIMB_BITS, LIMB_MASK, LIMBS, WIDTH, Floats, Share, size_in_bytes
 
 __all__ = [
     "BATCH",
@@ -292,13 +277,13 @@ class Ring:
         Let r = (q m + 2**104) mod 2**105. Then the result is (q m + 2**104 - r) / 2**105, and modulo a prime
         of q that is (2**104 - r) 2**-105.
         """
-        factors = from_integer(self.modulus % (1 << WIDTH)).astype(np.float64)
+        factors = shares.from_integer(self.modulus % (1 << WIDTH)).astype(np.float64)
         lower = np.zeros((LIMBS, LIMBS))
         for limb in range(LIMBS):
             lower[limb, : limb + 1] = factors[limb::-1]
         rest = (lower @ share.reshape(LIMBS, -1).astype(np.float64)).astype(np.int64)
         rest[LIMBS - 1] += 1 << (LIMB_BITS - 1)
-        lifted = self.residues(carry(rest))
+        lifted = self.residues(shares.carry(rest))
         for index, prime in enumerate(self.primes):
             lifted[index] *= _centred(-pow(2, -WIDTH, prime), prime)
             lifted[index] += _centred(pow(2, -1, prime), prime)
@@ -310,24 +295,18 @@ class Ring:
         """Limbs of 2**105 / p, lowest first, from 2**-42 on: (7, k)."""
         bits = LIMB_BITS * SPARE_LIMBS
         whole = [((1 << (WIDTH + bits + 1)) // prime + 1) // 2 for prime in self.primes]
-        mask = (1 << LIMB_BITS) - 1
         return np.array(
-            [[float(w >> (LIMB_BITS * limb) & mask) for w in whole] for limb in range(LIMBS + SPARE_LIMBS)]
+            [
+                [float(w >> (LIMB_BITS * limb) & LIMB_MASK) for w in whole]
+                for limb in range(LIMBS + SPARE_LIMBS)
+            ]
         )
 
     def switched(self, residues: Floats, limbs: int = LIMBS) -> Share:
         """Return x 2**105 / q modulo 2**105 of x modulo q, rounded to a multiple of 2**(105 - 21 limbs).
 
-        The error before rounding is below 2**-20, or below 2**(86 - 21 limbs) for fewer than five limbs.
-
-        Parameters
-        ----------
-        residues: (k, ...), centred. They are overwritten.
-        limbs: how many of the highest limbs to keep.
-
-        Returns
-        -------
-        (limbs, ...), lowest first.
+        The error before rounding is below 2**-20, or below 2**(86 - 21 limbs) for fewer than five limbs. The
+        centred residues, (k, ...), are overwritten. The result has the highest limbs, lowest first.
         """
         flat = residues.reshape(len(self.primes), -1)
         for index, prime in enumerate(self.primes):
@@ -340,7 +319,7 @@ class Ring:
         for limb in range(len(sums) - 1):
             sums[limb + 1] += sums[limb] >> LIMB_BITS
         kept = sums[drop:]
-        kept &= (1 << LIMB_BITS) - 1
+        kept &= LIMB_MASK
         return kept.reshape(limbs, *residues.shape[1:])
 
     # Bytes
@@ -354,12 +333,7 @@ class Ring:
         return data
 
     def from_bytes(self, data: bytes | memoryview, shape: tuple[int, ...]) -> Floats:
-        """Read what `to_bytes` wrote: centred residues, (k, *shape).
-
-        Raises
-        ------
-        FormatError for another length, or a number that is not below its prime.
-        """
+        """Read what `to_bytes` wrote: centred residues, (k, *shape). Raises FormatError for anything else."""
         residues = np.empty((len(self.primes), *shape))
         if len(data) != size_in_bytes(residues.size, 1):
             raise FormatError(f"residues: {len(data)} bytes given, {size_in_bytes(residues.size, 1)} are due")

@@ -1,13 +1,12 @@
-"""The ring Z_q[X]/(X**8192 + 1), q a product of primes of 60 bits, in 64-bit words.
+"""The ring Z_q[X]/(X**8192 + 1) of CKKS, q a product of primes of 60 bits: residues in numpy, and SEAL.
 
-Every prime is 2**60 - delta with delta below 2**18. So 2**60 can be replaced by delta: products and long
-integers are cut into pieces of 30 and 60 bits and folded. Arrays have the primes on their last axis but one,
-(..., primes, coefficients), as SEAL stores them. Transforms are SEAL's (seal_bridge).
+*Residues.* Every prime is 2**60 - delta with delta below 2**18. So 2**60 can be replaced by delta: products
+and long integers are cut into pieces of 30 and 60 bits and folded. Arrays have the primes on their last axis
+but one, (..., primes, coefficients), as SEAL stores them.
 
-The bridge to SEAL: its objects from residues and back, through its serialised form.
-
-The binding gives no access to coefficients except one at a time; it saves to a path and loads from one. A
-memfd under /proc/self/fd is such a path (elsewhere a temporary file of mode 0600 is), and the form is simple:
+*SEAL* has the transforms and the arithmetic of ciphertexts. Its binding gives no access to coefficients
+except one at a time; it saves to a path and loads from one. A memfd under /proc/self/fd is such a path
+(elsewhere a temporary file of mode 0600 is), and the form is simple:
 
     object      header, parameter id (4 u64), [fields], array
     header      magic u16, header size u8, version u8 u8, compression u8, reserved u16, size u64
@@ -18,9 +17,8 @@ memfd under /proc/self/fd is such a path (elsewhere a temporary file of mode 060
 
 Everything is written uncompressed from residues that the caller has validated. Saving always compresses
 (zstd); residues do not compress, so the frames consist of raw blocks, which are read here. Should a block be
-compressed after all, the words are read one by one.
-
-SEAL's own scales are set to 1 throughout: the scales are ours to track.
+compressed after all, the words are read one by one. SEAL's own scales are 1 throughout: the scales are ours
+to track.
 """
 
 from __future__ import annotations
@@ -97,7 +95,7 @@ def _moduli(like: NDArray[np.generic]) -> tuple[Integers, Integers]:
 
 
 def _fold(high: Integers, low: Integers, moduli: Integers, deltas: Integers) -> Words:
-    """high * 2^60 + low modulo each prime, for |high| < 2^62 and 0 <= low < 2^61 + 2^60."""
+    """Return high * 2^60 + low modulo each prime, for |high| < 2^62 and 0 <= low < 2^61 + 2^60."""
     upper = (high >> 30) * deltas  # below 2^50
     total = (upper >> 30) * deltas + ((upper & _LOW30) << 30) + (high & _LOW30) * deltas + low
     total += (total >> 63) & moduli
@@ -107,7 +105,7 @@ def _fold(high: Integers, low: Integers, moduli: Integers, deltas: Integers) -> 
 
 
 def from_pieces(integers: Integers, shift: int, low: Integers | int = 0, primes: int = 2) -> Words:
-    """Residues of integers * 2^shift + low, (..., n) to (..., primes, n).
+    """Return residues of integers * 2^shift + low, (..., n) to (..., primes, n).
 
     shift <= 60, -2^59 < low < 2^60; |integers * 2^shift| < 2^121; without a shift |integers| < 2^59.
     """
@@ -122,7 +120,7 @@ def from_pieces(integers: Integers, shift: int, low: Integers | int = 0, primes:
 
 
 def from_floats(values: NDArray[np.float64], bits: int, errors: Integers | int = 0) -> Words:
-    """Residues of round(values * 2^bits) + errors, to the precision of float64; |values| * 2^bits < 2^118."""
+    """Return residues of round(values * 2^bits) + errors, to float64's precision; below 2^118."""
     largest = int(np.frexp(np.max(np.abs(values), initial=0.0))[1])
     kept = min(bits, _MANTISSA - largest)
     return from_pieces(np.rint(np.ldexp(values, kept)).astype(np.int64), bits - kept, errors)
@@ -141,9 +139,12 @@ def subtract(a: Words, b: Words) -> Words:
 
 
 def multiply(a: Words, b: Words) -> Words:
-    """Products modulo each prime, by schoolbook on 30-bit halves."""
-    moduli, deltas = _moduli(a)
-    x, y = a.view(np.int64), b.view(np.int64)
+    """Return products modulo each prime."""
+    return _product(a.view(np.int64), b.view(np.int64), *_moduli(a))
+
+
+def _product(x: Integers, y: Integers | np.int64, moduli: Integers, deltas: Integers) -> Words:
+    """Multiply by schoolbook on 30-bit halves."""
     x1, x0, y1, y0 = x >> 30, x & _LOW30, y >> 30, y & _LOW30
     middle = x1 * y0 + x0 * y1
     return _fold(x1 * y1 + (middle >> 30), ((middle & _LOW30) << 30) + x0 * y0, moduli, deltas)
@@ -178,8 +179,8 @@ def gaussian(source: ByteSource, count: int, deviation: float, primes: int = 2) 
 def expand(seed: bytes, polynomials: int, primes: int = 2, first: int = 0) -> Words:
     """Expand (polynomials, primes, N) residues from a public seed: SHAKE-128, 60 bits of a word, rejection.
 
-    Each polynomial and prime has a stream of its own, a little longer than needed: a word is refused with a
-    probability below 2**-42, so 8 spare words run out never (2**-300).
+    Each polynomial and prime has a stream of its own. A word is refused with a probability below 2**-42, so 8
+    spare words never run out (2**-300).
     """
     result = np.empty((polynomials, primes, DEGREE), dtype=np.uint64)
     for i in range(polynomials):
@@ -192,21 +193,16 @@ def expand(seed: bytes, polynomials: int, primes: int = 2, first: int = 0) -> Wo
 
 
 def centred(residues: Words) -> NDArray[np.float64]:
-    """(..., 2, n) residues modulo q to the nearest representative of 0, as float64: relative error 2^-52.
+    """Return the representatives nearest to 0 of (..., 2, n) residues, as float64: relative error 2^-52.
 
     With x = r0 + p0 * k and k = (r1 - r0) / p0 mod p1, the centred x has k centred; one rounding of k and one
     of the sum.
     """
     p0, p1 = DATA_PRIMES
     r0 = residues[..., 0, :].view(np.int64)
-    moduli, deltas = _MODULI[1], _DELTAS[1]
     difference = residues[..., 1, :].view(np.int64) - r0
     difference += (difference >> 63) & np.int64(p1)
-    inverse = np.int64(pow(p0, -1, p1))
-    x1, x0, y1, y0 = difference >> 30, difference & _LOW30, inverse >> 30, inverse & _LOW30
-    middle = x1 * y0 + x0 * y1
-    low = ((middle & _LOW30) << 30) + x0 * y0
-    k = _fold(x1 * y1 + (middle >> 30), low, moduli, deltas).view(np.int64)
+    k = _product(difference, np.int64(pow(p0, -1, p1)), _MODULI[1], _DELTAS[1]).view(np.int64)
     negative = k > p1 // 2
     # One p0 moves from k to r0, so that small negative numbers have k = 0 and no cancellation.
     k = np.where(negative, k - (p1 - 1), k)
@@ -236,7 +232,7 @@ class Engine:
 
 @cache
 def engine() -> Engine:
-    """Return SEAL's objects for the ring of word_ring. Each process builds them once."""
+    """Return SEAL's objects for the ring. Each process builds them once."""
     return _engine(PRIMES, seal.SEC_LEVEL_TYPE.TC128)
 
 
@@ -341,7 +337,7 @@ def _load(target: Any, parts: Sequence[bytes | memoryview], context: Any) -> Any
 
 
 def read(saved: Any, words: Any) -> Words:
-    """The words of a SEAL object: `saved` has save(path), `words` gives one word at a time."""
+    """Return the words of a SEAL object: `saved` has save(path), `words` gives one word at a time."""
     handle, path = _SCRATCH.file()
     try:
         saved.save(path)
@@ -356,7 +352,7 @@ def read(saved: Any, words: Any) -> Words:
 
 
 def _uncompressed(blob: bytes) -> Words | None:
-    """The words at the end of a saved object, or None when they are compressed for real."""
+    """Return the words at the end of a saved object, or None when they are compressed for real."""
     body = blob[16:] if blob[5] == 0 else _raw_blocks(blob[16:])
     if body is None:
         return None
@@ -370,7 +366,7 @@ def _uncompressed(blob: bytes) -> Words | None:
 
 
 def _raw_blocks(frame: bytes) -> bytes | None:
-    """The content of a zstd frame whose blocks are all raw or runs of one byte (RFC 8878, 3.1.1)."""
+    """Return the content of a zstd frame whose blocks are all raw or runs of one byte (RFC 8878, 3.1.1)."""
     descriptor = frame[4]
     single = descriptor >> 5 & 1
     at = 5 + (0 if single else 1) + (0, 1, 2, 4)[descriptor & 3] + (single, 2, 4, 8)[descriptor >> 6]
@@ -395,7 +391,7 @@ def _raw_blocks(frame: bytes) -> bytes | None:
 
 @cache
 def _version() -> bytes:
-    """The first five bytes of a header, from the library in use."""
+    """Return the first five bytes of a header, from the library in use."""
     handle, path = _SCRATCH.file()
     seal.Plaintext().save(path)
     return os.pread(handle, 5, 0)
@@ -409,38 +405,39 @@ def _identity(parameters: Sequence[int]) -> bytes:
     return struct.pack("<4Q", *parameters)
 
 
-def _ciphertext_parts(residues: Words, ntt: bool, parameters: Sequence[int]) -> list[bytes | memoryview]:
-    polynomials, primes, _ = residues.shape
+def _parts(front: bytes, residues: Words) -> list[bytes | memoryview]:
+    """Return the pieces of an object: what stands before its array, and the array."""
     words = np.ascontiguousarray(residues)
-    fields = struct.pack("<BQQQdQ", ntt, polynomials, DEGREE, primes, 1.0, 1)
-    array = _header(8 + words.nbytes) + struct.pack("<Q", words.size)
-    front = _identity(parameters) + fields + array
+    front += _header(8 + words.nbytes) + struct.pack("<Q", words.size)
     return [_header(len(front) + words.nbytes) + front, words.data.cast("B")]
 
 
+def _ciphertext_parts(residues: Words, ntt: bool, parameters: Sequence[int]) -> list[bytes | memoryview]:
+    polynomials, primes, _ = residues.shape
+    fields = struct.pack("<BQQQdQ", ntt, polynomials, DEGREE, primes, 1.0, 1)
+    return _parts(_identity(parameters) + fields, residues)
+
+
 def ciphertext(residues: Words, ntt: bool = True) -> Any:
-    """A SEAL ciphertext of validated residues, (polynomials, primes, N); with three primes for transforms."""
+    """Return a SEAL ciphertext of validated residues, (polynomials, primes, N)."""
     used = engine() if residues.shape[1] == 2 else _wide_engine()
     return _load(seal.Ciphertext(), _ciphertext_parts(residues, ntt, used.data_id), used.context)
 
 
 def plaintext(residues: Words) -> Any:
-    """A SEAL plaintext in NTT form of validated residues, (2, N)."""
-    words = np.ascontiguousarray(residues)
-    array = _header(8 + words.nbytes) + struct.pack("<Q", words.size)
-    front = _identity(engine().data_id) + struct.pack("<Qd", words.size, 1.0) + array
-    parts: list[bytes | memoryview] = [_header(len(front) + words.nbytes) + front, words.data.cast("B")]
-    return _load(seal.Plaintext(), parts, engine().context)
+    """Return a SEAL plaintext in NTT form of validated residues, (2, N)."""
+    front = _identity(engine().data_id) + struct.pack("<Qd", residues.size, 1.0)
+    return _load(seal.Plaintext(), _parts(front, residues), engine().context)
 
 
 def public_key(residues: Words) -> Any:
-    """A SEAL public key of validated residues, (2, 3, N)."""
+    """Return a SEAL public key of validated residues, (2, 3, N)."""
     parts = _ciphertext_parts(residues, True, engine().key_id)
     return _load(seal.PublicKey(), parts, engine().context)
 
 
 def galois_keys(keys: Mapping[int, Words]) -> Any:
-    """From element -> (2, 2, 3, N) residues: for each data prime, a ciphertext at the key's level."""
+    """Return Galois keys from element -> (2, 2, 3, N) residues: a ciphertext for each data prime."""
     count = (max(keys) - 1) // 2 + 1
     parts: list[bytes | memoryview] = [_identity(engine().key_id) + struct.pack("<Q", count)]
     by_index = {(element - 1) // 2: residues for element, residues in keys.items()}
@@ -456,13 +453,13 @@ def galois_keys(keys: Mapping[int, Words]) -> Any:
 
 @cache
 def _filler(primes: int) -> Words:
-    """A polynomial without structure that everybody may know."""
+    """Return a polynomial without structure that everybody may know."""
     return expand(b"filler", 1, primes)
 
 
 @cache
 def _padding(primes: int) -> Words:
-    """Another one: what repeats itself is compressed."""
+    """Return another one: what repeats itself is compressed."""
     return expand(b"padding", 1, primes)
 
 
@@ -487,7 +484,7 @@ def _transform(polynomials: Words, forward: bool) -> Words:
 
 
 def to_ntt(polynomials: Words, *, structured: bool = False) -> Words:
-    """(k, 2 or 3, N) coefficients to values at the roots, in SEAL's order.
+    """Transform (k, 2 or 3, N) coefficients to values at the roots, in SEAL's order.
 
     Structured polynomials (constants, sparse ones) have transforms that repeat themselves, are compressed and
     then read slowly; they are transformed with a random one added.
@@ -500,5 +497,5 @@ def to_ntt(polynomials: Words, *, structured: bool = False) -> Words:
 
 
 def from_ntt(polynomials: Words) -> Words:
-    """The inverse of `to_ntt`."""
+    """Invert `to_ntt`."""
     return _transform(polynomials, False)

@@ -43,7 +43,6 @@ from securefed.crypto.paillier.masking import (
     PackedLayout,
     PaillierMask,
     PaillierMasked,
-    join_integers,
     mask_packed,
     pack_ciphertexts,
 )
@@ -171,6 +170,8 @@ def _largest(bound: float, fraction_bits: int) -> int:
 class PaillierEncrypted(Ciphertexts, Encrypted):
     """Ciphertexts row by row, with the public extent of the integers in them."""
 
+    kind = Kind.ENCRYPTED
+
     def __init__(
         self, public: PaillierPublicKey, shape: tuple[int, ...], ciphertexts: Sequence[mpz], extent: Extent
     ) -> None:
@@ -208,9 +209,9 @@ class PaillierEncrypted(Ciphertexts, Encrypted):
         packed = pack_ciphertexts(self.public, self._ciphertexts, layout)
         return mask_packed(self.public, packed, layout, masks, residues)
 
-    def to_bytes(self) -> bytes:
-        payload = join_integers(self._ciphertexts, self.public.ciphertext_bytes)
-        return self.public.frame(Kind.ENCRYPTED, payload, self.shape, self.extent.numbers()).to_bytes()
+    @property
+    def numbers(self) -> Numbers:
+        return self.extent.numbers()
 
     @classmethod
     def from_frame(cls, public: PaillierPublicKey, frame: Frame) -> PaillierEncrypted:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import ceil, isfinite, log2
 from typing import ClassVar
@@ -36,7 +36,7 @@ from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.paillier import primes as prime_numbers
 from securefed.crypto.paillier.arrays import Extent, PaillierEncrypted
 from securefed.crypto.paillier.masking import PaillierMasked, PaillierOpened, read_disclosure, split_integers
-from securefed.crypto.paillier.primes import FactoredPrime, OwnerResidues, PrimePair, Residues
+from securefed.crypto.paillier.primes import OwnerResidues, PrimePair
 from securefed.crypto.randomness import uniform_units
 from securefed.crypto.scheme import PublicKey, progress
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
@@ -199,17 +199,19 @@ class PaillierPublicKey(PublicKey):
         return [power for piece in self.mapper.map(unit_powers, pieces) for power in piece]
 
     def _encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
-        return self.encrypt_array(self, values, fixed)
+        return self.encrypt_array(self.draw, values, fixed)
 
-    def encrypt_array(self, residues: Residues, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
-        """Encrypt one value per ciphertext, under residues from the public side or from the owner."""
+    def encrypt_array(
+        self, draw: Callable[[int], list[mpz]], values: Floats, fixed: FixedPoint
+    ) -> PaillierEncrypted:
+        """Encrypt one value per ciphertext. The public side or the owner draws the residues."""
         extent = self.admit(Extent.fresh(fixed))
         integers = fixed.encode(values).ravel()
         ciphertexts: list[mpz] = []
         starts = range(0, integers.size, BLOCK * self.mapper.workers)
         for start in progress(starts, "encrypting", len(starts)):
             block = integers[start : start + starts.step].tolist()
-            ciphertexts += self.combine(block, residues.draw(len(block)))
+            ciphertexts += self.combine(block, draw(len(block)))
         return PaillierEncrypted(self, values.shape, ciphertexts, extent)
 
     def combine(self, plaintexts: Iterable[int], residues: Iterable[mpz]) -> list[mpz]:
@@ -282,15 +284,8 @@ class PaillierSecretKey(SecretKey):
         self._residues = OwnerResidues(primes)
         self._opener = Opener(primes.p.p, primes.q.p)
 
-    @classmethod
-    def from_primes(cls, p: int, q: int, *, allow_small: bool = False) -> PaillierSecretKey:
-        """Return a key with these primes, for example phe's. Encryption is slower: p - 1 is not factored."""
-        if min(p, q) < 2:
-            raise BadKey("p, q: two different odd primes are allowed")
-        return cls(PrimePair(FactoredPrime(mpz(p)), FactoredPrime(mpz(q))), allow_small=allow_small)
-
     def encrypt(self, values: Floats, fixed: FixedPoint) -> PaillierEncrypted:
-        return self.public.encrypt_array(self, values, fixed)
+        return self.public.encrypt_array(self.draw, values, fixed)
 
     def draw(self, count: int) -> list[mpz]:
         """Draw uniform n-th residues mod n**2."""

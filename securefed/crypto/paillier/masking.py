@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import gmpy2
 import numpy as np
@@ -178,7 +178,17 @@ class Ciphertexts(Framed):
     """A list of ciphertexts mod n**2."""
 
     public: PaillierPublicKey
+    kind: ClassVar[Kind]
     _ciphertexts: list[mpz]
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """The numbers of the frame."""
+        return 0, 0, 0, 0
+
+    def to_bytes(self) -> bytes:
+        payload = join_integers(self._ciphertexts, self.public.ciphertext_bytes)
+        return self.public.frame(self.kind, payload, self.shape, self.numbers).to_bytes()
 
     @property
     def ciphertexts(self) -> int:
@@ -196,6 +206,8 @@ class Ciphertexts(Framed):
 class PaillierMasked(Ciphertexts, Masked):
     """A packed and re-randomised block of value + mask."""
 
+    kind = Kind.MASKED
+
     def __init__(self, public: PaillierPublicKey, shape: tuple[int, ...], ciphertexts: Sequence[mpz]) -> None:
         self.public, self.shape, self._ciphertexts = public, shape, list(ciphertexts)
 
@@ -207,10 +219,6 @@ class PaillierMasked(Ciphertexts, Masked):
                 f"{self.ciphertexts} ciphertexts to open for {entries} values, "
                 f"as agreed they take at most {most}"
             )
-
-    def to_bytes(self) -> bytes:
-        payload = join_integers(self._ciphertexts, self.public.ciphertext_bytes)
-        return self.public.frame(Kind.MASKED, payload, self.shape).to_bytes()
 
     @classmethod
     def from_frame(cls, public: PaillierPublicKey, frame: Frame) -> PaillierMasked:

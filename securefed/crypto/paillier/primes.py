@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from operator import getitem
-from typing import Protocol
 
 import gmpy2
 from gmpy2 import mpz
@@ -30,7 +29,6 @@ __all__ = [
     "FactoredPrime",
     "OwnerResidues",
     "PrimePair",
-    "Residues",
     "check_primes",
     "invert_all",
     "is_prime",
@@ -184,12 +182,6 @@ def _prime_from(source: ByteSource, bits: int) -> FactoredPrime:
 
 
 # Residues
-
-
-class Residues(Protocol):
-    """A source of independent uniform n-th residues mod n**2."""
-
-    def draw(self, count: int) -> list[mpz]: ...
 
 
 class OwnerResidues:
