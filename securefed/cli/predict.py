@@ -19,8 +19,9 @@ from securefed.engine import started_engine
 from securefed.errors import SettingError
 from securefed.files import check_writable, only_process, write_json
 from securefed.labels.metrics import shown
-from securefed.process.attempts import ALL_KINDS, RELEASE, SIZES, Attempts
+from securefed.process.attempts import ALL_KINDS, RELEASE, Attempts
 from securefed.process.endpoint import load_keys, may_return, open_endpoint, why_it_ended
+from securefed.process.message_sizes import SIZES
 from securefed.process.own_data import row_numbers
 from securefed.process.score_file import score_guard
 from securefed.process.scoring import NewRows, Scorecard, Scored, Scoring, figures, write_scores

@@ -101,6 +101,7 @@ class KeyKind:
 
     generate_secret_key()   a fresh secret key; (bits, *, allow_small) where keys come in sizes
     strong_parameters()     descriptions of parameter sets of documented strength, by fingerprint
+    most_bytes(shape, sums), MOST_PUBLIC_BYTES    the largest frames of an array and of a public key
     """
 
     module: str

@@ -20,7 +20,23 @@ from securefed.crypto.keyholder import SecretKey
 from securefed.crypto.scheme import Bare, Floats, Framed, Mask, Masked, Opened, PublicKey
 from securefed.crypto.wire import Frame, Kind, Scheme, fingerprint
 
-__all__ = ["PlainEncrypted", "PlainPublicKey", "PlainSecretKey", "generate_secret_key", "strong_parameters"]
+__all__ = [
+    "MOST_PUBLIC_BYTES",
+    "PlainEncrypted",
+    "PlainPublicKey",
+    "PlainSecretKey",
+    "generate_secret_key",
+    "most_bytes",
+    "strong_parameters",
+]
+
+MOST_PUBLIC_BYTES = 256
+
+
+def most_bytes(shape: tuple[int, ...], sums: int = 0) -> int:
+    """Return the most bytes of a frame with an array, or with so many sums over its rows."""
+    columns = shape[1] if len(shape) == 2 else 1
+    return 256 + 8 * (sums * columns if sums else prod(shape))
 
 
 class _Clear(Framed):

@@ -53,12 +53,20 @@ from securefed.crypto.scheme import SERIAL, Mapper, progress
 from securefed.data import curve
 from securefed.data import psi_local as psi_work
 from securefed.data.curve import POINT, PRIME, SmallOrder
-from securefed.data.psi_local import Buckets, RepeatCheck, Spool, bucket_count, cut
+from securefed.data.psi_local import BUCKET, Buckets, RepeatCheck, Spool, bucket_count, cut
 from securefed.errors import SettingError
 from securefed.transport.link import Link
 from securefed.transport.message import IllegalMessage
 
-__all__ = ["MAX_IDS", "PSI_KINDS", "BadAlignment", "check_peer_ids", "default_peer_ids", "intersect"]
+__all__ = [
+    "MAX_IDS",
+    "MOST_PSI_BYTES",
+    "PSI_KINDS",
+    "BadAlignment",
+    "check_peer_ids",
+    "default_peer_ids",
+    "intersect",
+]
 
 PSI_KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -87,6 +95,19 @@ _PIECE = 512
 """Ids a piece of work: some tens of milliseconds."""
 _CHUNK = 1 << 20
 _CUT = 16
+
+MOST_PSI_BYTES: Mapping[str, int] = MappingProxyType(
+    {
+        "psi-size": 8,
+        "psi-seed": POINT,
+        "psi-blinded": POINT * BLOCK,
+        "psi-evaluated": POINT * BLOCK,
+        # A table of a bucket has some room besides, by chance.
+        "psi-table": 2 * psi_work.table_bytes(BUCKET),
+        "psi-common": _CHUNK,
+    }
+)
+"""The most bytes of a message of each kind."""
 
 T = TypeVar("T")
 Rows = NDArray[np.intp]

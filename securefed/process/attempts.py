@@ -15,14 +15,14 @@ from typing import Any
 
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
-from securefed.data.psi import MAX_IDS
 from securefed.errors import DataError, SettingError
 from securefed.files import write_json
-from securefed.process.alignment import ALIGNMENT_KINDS, COUNT_BYTES
+from securefed.process.alignment import ALIGNMENT_KINDS
 from securefed.process.endpoint import may_return, why_it_ended
+from securefed.process.message_sizes import SIZES
 from securefed.process.party_run import DataSession, Session
 from securefed.process.signing import Signatures
-from securefed.protocols.messages import KINDS, fixed_sizes
+from securefed.protocols.messages import KINDS
 from securefed.report.page import render
 from securefed.report.summary import PartyAccount
 from securefed.transport import Link, TransportError, WrongRun
@@ -33,7 +33,6 @@ __all__ = [
     "ALL_KINDS",
     "DIFFERENT",
     "RELEASE",
-    "SIZES",
     "Attempts",
     "check_folder",
     "close_run",
@@ -45,8 +44,6 @@ __all__ = [
 ALL_KINDS = {**dict.fromkeys(ALIGNMENT_KINDS), **KINDS}
 RELEASE = minor_version()
 """Compared between parties and with checkpoints: messages and files may change with it."""
-SIZES = {"aligned": COUNT_BYTES, "labelled": MAX_IDS // 8 + 1, "verdict": 1, **fixed_sizes()}
-"""The most bytes of a message of each kind whose size does not depend on the run."""
 CLOSING_SECONDS = 60.0
 """How long the others have to write their results before transcripts go uncompared."""
 DIFFERENT = "DIFFER"

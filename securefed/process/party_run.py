@@ -38,6 +38,7 @@ from securefed.process.alignment import Alignment, NothingInCommon, align, hear_
 from securefed.process.building import Measured, agreement_of, build, make_model
 from securefed.process.checkpoints import Checkpoint, CheckpointStore
 from securefed.process.keys import PartyKeys
+from securefed.process.message_sizes import training_sizes
 from securefed.process.own_data import OwnData
 from securefed.process.recording import RunRecorder, RunTotals
 from securefed.process.resumption import ResumePlan, ResumeState, decide
@@ -377,6 +378,7 @@ class DataSession(Session):
             arrays = self.store.read_alignment().arrays
             alignment = Alignment(arrays["rows"].astype(np.intp), arrays["labelled"].astype(np.bool_))
         agreement = self._together(self._agreement, standings, len(alignment))
+        link.bound(training_sizes(agreement, self.shared.settings.option("key_bits")))
         _, tally = self._open(link, decision, agreement)
         self._begin(decision, agreement)
         keeper = RunRecorder(
@@ -500,6 +502,7 @@ class KeyHolderSession(Session):
         else:
             common = decision.rows
         agreement = self._together(self._agreement, standings, common)
+        link.bound(training_sizes(agreement, self.shared.settings.option("key_bits")))
         _, tally = self._open(link, decision, agreement)
         self._begin(decision, agreement)
         keeper = RunRecorder(

@@ -36,6 +36,7 @@ from securefed.labels.metrics import main_metric, measure
 from securefed.labels.quality import curves, stability
 from securefed.labels.scorecard import points
 from securefed.process.alignment import NothingInCommon, align, hear_count
+from securefed.process.message_sizes import prediction_sizes
 from securefed.process.shards import Shard, prediction_agreement
 from securefed.process.transcripts import start_transcript
 from securefed.protocols.scoring.blur import ScoreGuard
@@ -173,12 +174,16 @@ class Scoring:
 
     async def _score(self, link: Link, rows: NDArray[np.intp]) -> Array | None:
         part, features = None if self._shard is None else self._shard.part, self._features(rows)
+        agreement = prediction_agreement(self._shared)
+        count = len(rows) if self._rows is not None else self._due or 0
+        if isinstance(link, NetworkLink):
+            link.bound(prediction_sizes(agreement, self._shared.settings.option("key_bits"), part, count))
         program = assembly_of(self._shared.settings).prediction_program(
-            prediction_agreement(self._shared),
+            agreement,
             self._name,
             part,
             features,
-            len(rows) if self._rows is not None else self._due or 0,
+            count,
             self._holder,
             self._mapper,
             self._guard,

@@ -9,8 +9,11 @@ masking   packing, masks and openings
 
 from __future__ import annotations
 
+from math import prod
+
 from securefed.crypto.paillier.arrays import PaillierEncrypted
 from securefed.crypto.paillier.keys import (
+    MOST_BITS,
     PaillierPublicKey,
     PaillierSecretKey,
     generate_secret_key,
@@ -19,6 +22,7 @@ from securefed.crypto.paillier.keys import (
 from securefed.crypto.paillier.masking import PaillierMask, PaillierMasked, PaillierOpened
 
 __all__ = [
+    "MOST_PUBLIC_BYTES",
     "PaillierEncrypted",
     "PaillierMask",
     "PaillierMasked",
@@ -26,5 +30,18 @@ __all__ = [
     "PaillierPublicKey",
     "PaillierSecretKey",
     "generate_secret_key",
+    "most_bytes",
     "strong_parameters",
 ]
+
+MOST_PUBLIC_BYTES = 1 << 16
+"""A modulus, and the roots that prove it."""
+
+
+def most_bytes(shape: tuple[int, ...], sums: int = 0) -> int:
+    """Return the most bytes of a frame with an array, or with so many sums over its rows.
+
+    Every value has a ciphertext of its own, under the largest key that is allowed.
+    """
+    columns = shape[1] if len(shape) == 2 else 1
+    return 1024 + 2 * (MOST_BITS // 8) * (sums * columns if sums else prod(shape))

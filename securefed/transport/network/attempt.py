@@ -110,18 +110,19 @@ class Attempt:
         host: Host | None = None,
         arrivals: Arrivals = lambda _: (0, 0.0),
         addresses: Mapping[str, str] = MappingProxyType({}),
-        sizes: Mapping[str, int] = MappingProxyType({}),
+        sizes: Mapping[str, int | None] = MappingProxyType({}),
     ) -> None:
         """Begin an attempt.
 
-        `sizes` bounds the bytes of kinds whose size is known before the run. `done` names the runs that this
+        `sizes` bounds the bytes of messages by kind. Messages of a kind with None wait until `bound` says
+        more. A kind that is not in it has the general limit. `done` names the runs that this
         process has completed. A peer that still greets for one of them may join.
         """
         self.name, self.run, self.kinds, self.limits = name, run, frozenset(kinds), limits
         self.settings = codec.to_json("settings", settings)
         self.settings_digest = hashlib.sha256(self.settings).digest()
         self._host = host or Host()
-        self._arrivals, self._addresses, self._sizes = arrivals, addresses, sizes
+        self._arrivals, self._addresses, self._sizes = arrivals, addresses, dict(sizes)
         self.changed = self._host.condition()
         self.ended = [self.changed]
         """Conditions besides `changed` to notify at the end."""
@@ -336,7 +337,23 @@ class Attempt:
             raise OtherAttempt(f"{sender} sent a message of another attempt at run {self.run!r}")
         if envelope.kind not in self.kinds:
             raise WrongKind(f"{sender} sent {envelope.kind!r}, a kind that the protocol does not name")
-        most = min(self.limits.message_bytes, self._sizes.get(envelope.kind, self.limits.message_bytes))
+        self.check_size(sender, envelope)
+
+    def bound(self, sizes: Mapping[str, int | None]) -> None:
+        """Set the most bytes of messages by kind. Those that wait for it are read or refused."""
+        with self.changed:
+            self._sizes.update(sizes)
+            self.changed.notify_all()
+
+    def is_bounded(self, kind: str) -> bool:
+        """Return whether it is known how large messages of this kind may be."""
+        return self._sizes.get(kind, 0) is not None
+
+    def check_size(self, sender: str, envelope: Envelope) -> None:
+        """Refuse a message that is larger than its kind may be, as far as that is known."""
+        most, known = self.limits.message_bytes, self._sizes.get(envelope.kind)
+        if known is not None:
+            most = min(most, known)
         if envelope.size > most:
             raise LimitExceeded(
                 f"{sender} sent {envelope.kind!r} of {envelope.size} bytes, at most {most} are allowed"

@@ -232,7 +232,7 @@ class Endpoint:
         settings: Mapping[str, Any],
         facts: Mapping[str, Any] | None = None,
         after: Collection[str] = (),
-        sizes: Mapping[str, int] = MappingProxyType({}),
+        sizes: Mapping[str, int | None] = MappingProxyType({}),
         on_wait: Callable[[Waiting], None] | None = None,
         timer: Timer = time.perf_counter,
     ) -> NetworkRun:
@@ -240,8 +240,8 @@ class Endpoint:
 
         `settings` must be equal at all parties. Peers get `facts` in their `link.hello`. `PeerGone` means
         that all must begin a new attempt. `after` names completed runs, of any process: a peer that still
-        greets for one of them is directed to the new run. `sizes` bounds the bytes of kinds whose size is
-        known before the run.
+        greets for one of them is directed to the new run. `sizes` bounds the bytes of messages by kind;
+        messages of a kind with None wait until the program calls `NetworkLink.bound`.
         """
         attempt = Attempt(
             self.name,

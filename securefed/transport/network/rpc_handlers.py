@@ -188,7 +188,10 @@ class Reception:
             if not inbox.expects(envelope):
                 return codec.encode_receipt(envelope.sequence, again=True)
             inbox.begin(parcel)
-            changed.wait_for(lambda: inbox.has_room(envelope.size) or superseded())
+            changed.wait_for(
+                lambda: (attempt.is_bounded(envelope.kind) and inbox.has_room(envelope.size)) or superseded()
+            )
+            attempt.check_size(caller, envelope)
             parcel.moved = self._host.now()
         begun = self._host.now()
         try:

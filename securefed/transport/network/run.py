@@ -99,9 +99,13 @@ class NetworkLink(Link):
             name: other.skew for name, other in attempt.others.items() if other.skew is not None
         }
         """Each peer's wall clock minus ours, in seconds."""
-        self._driver = driver
+        self._driver, self._attempt = driver, attempt
         self._era = 0
         self._eras = 0
+
+    def bound(self, sizes: Mapping[str, int | None]) -> None:
+        """Say how many bytes messages of each kind may have, as soon as the program knows it."""
+        self._attempt.bound(sizes)
 
     def send(self, *arguments: Any, **named: Any) -> None:
         """Send as in one process. The program continues while the message is sent."""

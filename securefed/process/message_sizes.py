@@ -1,0 +1,132 @@
+"""The most bytes of a message of each kind, from the agreement, before anything of it is read.
+
+Before the agreement is known only messages of the alignment are read. They come in blocks of a fixed size.
+All others wait outside until `training_sizes` or `prediction_sizes` is told to the link.
+
+    blind            the list of due messages that audits compare with (securefed.audit.blind_schedule)
+    own gradients    shapes of encrypted arrays: rows of a batch, columns, parameters, scored rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from math import ceil
+from types import MappingProxyType
+from typing import Any
+
+from securefed.audit.blind_schedule import SCHEDULES
+from securefed.crypto import cross_lengths, find_kind, key_kind
+from securefed.crypto.blind.interface import Product
+from securefed.crypto.shares import size_in_bytes
+from securefed.data.psi import MAX_IDS, MOST_PSI_BYTES
+from securefed.process.alignment import COUNT_BYTES
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.blind.scoring import CHUNK, ModelPart
+from securefed.protocols.messages import KINDS, fixed_sizes
+from securefed.protocols.objectives import get_objective
+from securefed.protocols.scoring.scorers import TransferScorer
+from securefed.transport.network import Limits
+
+__all__ = ["SIZES", "prediction_sizes", "training_sizes"]
+
+SIZES: Mapping[str, int | None] = MappingProxyType(
+    {
+        **dict.fromkeys(KINDS),
+        **fixed_sizes(),
+        **MOST_PSI_BYTES,
+        "aligned": COUNT_BYTES,
+        "labelled": MAX_IDS // 8 + 1,
+    }
+)
+"""What is known before the agreement; None: messages of this kind wait for it."""
+ANY_SIZE = Limits().message_bytes
+LENGTH_BYTES = 8
+"""A length field between two frames."""
+
+
+def training_sizes(agreement: Agreement, key_bits: int) -> dict[str, int]:
+    """Return the most bytes of each kind in a training. A kind that it does not send has 0."""
+    if agreement.reveal == "nothing":
+        return _complete(_blind_sizes(agreement, key_bits))
+    rows = max(agreement.common_rows, agreement.holdout)
+    return _complete({**_opening_sizes(agreement), **_score_sizes(agreement, rows, agreement.width)})
+
+
+def prediction_sizes(agreement: Agreement, key_bits: int, part: object, rows: int) -> dict[str, int]:
+    """Return the most bytes of each kind where `rows` rows are scored by a party's `part` of a model."""
+    if isinstance(part, ModelPart):
+        return _complete(_blind_score_sizes(agreement, key_bits, part))
+    width = part.layer.width if isinstance(part, TransferScorer) else agreement.width
+    return _complete({**_score_sizes(agreement, rows, width), **_key_sizes(agreement)})
+
+
+def _complete(sizes: Mapping[str, int]) -> dict[str, int]:
+    return {**dict.fromkeys(KINDS, 0), **fixed_sizes(), **sizes}
+
+
+def _blind_sizes(agreement: Agreement, key_bits: int) -> dict[str, int]:
+    lengths = cross_lengths(agreement.scheme, key_bits)
+    schedule = SCHEDULES[agreement.objective](agreement.to_dict(), lengths)
+    sizes: dict[str, int] = {}
+    for due in schedule.training(schedule.rounds, lambda _: CHUNK):
+        sizes[due.kind] = max(sizes.get(due.kind, 0), due.size or 0)
+    return sizes
+
+
+def _blind_score_sizes(agreement: Agreement, key_bits: int, part: ModelPart) -> dict[str, int]:
+    lengths, plan = cross_lengths(agreement.scheme, key_bits), part.plan
+    product = plan.rows_product(CHUNK)
+    products: list[Product] = [product, *map(plan.sealed_product, plan.names[:-1])]
+    told = size_in_bytes(CHUNK * plan.outputs)
+    blocks = (lengths.block(product, last - first) for first, last in lengths.blocks(product))
+    return {
+        "operand": max(blocks),
+        "reply": max(map(lengths.reply, products)),
+        "score": told,
+        "score-share": told,
+    }
+
+
+def _key_sizes(agreement: Agreement) -> dict[str, int]:
+    return {"public-key": _fact(agreement, "MOST_PUBLIC_BYTES", ANY_SIZE)}
+
+
+def _opening_sizes(agreement: Agreement) -> dict[str, int]:
+    """Contributions of a batch, and masked sums over its rows for each parameter of a model."""
+    batch, width = agreement.batches.effective_size, agreement.width
+    shape = get_objective(agreement.objective).encrypted_shape(batch, width)
+    if agreement.exact:
+        shape = (*shape, 2)[:2]
+    sums = ceil(max(member.parameters for member in agreement.members) / width)
+    opened = _array_bytes(agreement, shape, sums)
+    return {
+        **_key_sizes(agreement),
+        "contribution": _array_bytes(agreement, shape),
+        "residual": _array_bytes(agreement, shape),
+        "opening-request": opened,
+        "opening": opened,
+    }
+
+
+def _score_sizes(agreement: Agreement, rows: int, width: int) -> dict[str, int]:
+    score = _array_bytes(agreement, (rows,))
+    sums = _array_bytes(agreement, (width,), rows)
+    return {
+        "score-part": score,
+        "score-request": score,
+        "score-opening": score,
+        "score-model": _array_bytes(agreement, (width,)),
+        "scores": LENGTH_BYTES + 2 * sums,
+    }
+
+
+def _array_bytes(agreement: Agreement, shape: tuple[int, ...], sums: int = 0) -> int:
+    most_bytes = _fact(agreement, "most_bytes", lambda shape, sums: ANY_SIZE)
+    return int(most_bytes(shape, sums))
+
+
+def _fact(agreement: Agreement, name: str, otherwise: Any) -> Any:
+    """Return what the module of the keys says; a scheme from outside the package may say nothing."""
+    kind = key_kind(agreement.scheme, agreement.reveal) or agreement.scheme
+    return getattr(import_module(find_kind(kind).module), name, otherwise)

@@ -1,0 +1,178 @@
+"""The most bytes of a message of each kind: no honest message has more, and no larger one is read."""
+
+from __future__ import annotations
+
+import resource
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from securefed import Blind, FedBCD, GeneralisedLinear, Monitoring, OwnGradient, Party, Plain, TransferLearner
+from securefed.process.attempts import ALL_KINDS
+from securefed.process.message_sizes import SIZES, training_sizes
+from securefed.protocols.agreement import Agreement
+from securefed.protocols.messages import KINDS, fixed_sizes
+from securefed.transport import Link
+from securefed.transport.network import LimitExceeded, NetworkLink, codec
+from securefed.transport.network.core import ERROR_KEY, grpc
+from tests.transport.network import IDENTITIES, Puppet, Town
+
+PIECE = 1 << 16
+
+
+def people(parties: int, classes: int = 2, rows: int = 120) -> list[Party]:
+    random = np.random.default_rng(0)
+    columns = [random.normal(size=(rows, 3)) for _ in range(parties)]
+    labels = (sum(each[:, 0] for each in columns) * 2).astype(int) % classes
+    names = [f"p{number}" for number in range(parties)]
+    return [
+        Party(name, own, labels=labels if name == names[-1] else None)
+        for name, own in zip(names, columns, strict=True)
+    ]
+
+
+def shared_people(rows: int = 40) -> list[Party]:
+    random = np.random.default_rng(0)
+    ids = np.arange(rows)
+    features = random.normal(size=(rows, 6))
+    labels = (features[:, 0] > 0).astype(int)
+    return [Party("b", features[:, 3:], ids=ids), Party("a", features[:, :3], labels=labels, ids=ids)]
+
+
+SMALL = {"rounds": 3, "monitoring": Monitoring(evaluate_every=2)}
+RUNS: dict[str, Any] = {
+    "blind, two": lambda: GeneralisedLinear(**SMALL).fit(people(2)),
+    "blind, three": lambda: GeneralisedLinear(**SMALL).fit(people(3)),
+    "blind, in turns": lambda: GeneralisedLinear(
+        algorithm=FedBCD(2, order="sequential"), refit=False, **SMALL
+    ).fit(people(3)),
+    "blind, classes": lambda: GeneralisedLinear(**SMALL).fit(people(2, classes=4)),
+    "blind, release": lambda: GeneralisedLinear(protection=Blind(release="trusted"), **SMALL).fit(people(3)),
+    "blind, Paillier": lambda: GeneralisedLinear(
+        protection=Blind(scheme="paillier", key_bits=2048), rounds=2, holdout=0.1
+    ).fit(people(2, rows=30)),
+    "own gradients, two": lambda: GeneralisedLinear(
+        protection=OwnGradient(allow_determined=True), **SMALL
+    ).fit(people(2)),
+    "own gradients, three": lambda: GeneralisedLinear(
+        protection=OwnGradient(allow_determined=True, batch_size=32), **SMALL
+    ).fit(people(3)),
+    "own gradients, a network": lambda: GeneralisedLinear(
+        protection=OwnGradient(local_model="network", hidden=(4,), allow_determined=True),
+        algorithm=FedBCD(1),
+        learning_rate=0.1,
+        **SMALL,
+    ).fit(people(2)),
+    "own gradients, Paillier": lambda: GeneralisedLinear(
+        protection=OwnGradient(scheme="paillier", key_bits=2048, allow_determined=True), rounds=1, holdout=0.1
+    ).fit(people(2, rows=30)),
+    "plain": lambda: GeneralisedLinear(protection=Plain(allow_determined=True), **SMALL).fit(people(3)),
+    "transfer, blind": lambda: TransferLearner(4, rounds=2, holdout=0.2).fit(shared_people()),
+    "transfer, own gradients": lambda: TransferLearner(
+        4, rounds=2, holdout=0.2, protection=OwnGradient(allow_determined=True)
+    ).fit(shared_people()),
+}
+SLOW = ("Paillier", "network")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * any(word in case for word in SLOW)) for case in RUNS],
+)
+def test_no_honest_message_is_larger(case: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = RUNS[case]()
+    result = model.result_
+    sizes = training_sizes(result.agreement, 2048)
+    largest: dict[str, int] = {}
+    for transcript in result.transcripts.values():
+        for entry in transcript.of("sent"):
+            largest[entry.kind] = max(largest.get(entry.kind, 0), entry.bytes)
+    assert largest
+    assert {kind: size for kind, size in largest.items() if size > sizes[kind]} == {}
+    if result.agreement.reveal == "nothing":  # blind: exactly
+        assert {kind: sizes[kind] for kind in largest} == largest
+    assert all(sizes[kind] == 0 for kind in sizes.keys() - largest.keys() - fixed_sizes().keys() - LATER)
+
+
+LATER = {kind for kind in KINDS if kind.startswith(("score", "opening"))} | {
+    "residual",
+    "public-key",
+    "contribution",
+}
+"""Kinds of own gradients that a run of a certain form does not send."""
+
+
+def agreed() -> Agreement:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        agreement: Agreement = RUNS["blind, three"]().result_.agreement
+    return agreement
+
+
+@pytest.fixture(scope="module")
+def sizes() -> dict[str, int]:
+    return {**{kind: size for kind, size in SIZES.items() if size is not None}, **training_sizes(agreed(), 0)}
+
+
+def memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def attack(
+    kind: str, size: int, sizes: dict[str, int], pulled: list[int]
+) -> tuple[str, BaseException | None]:
+    """A peer with a good certificate sends a message of that size; what it hears, and how the run ended."""
+
+    async def waits(link: Link) -> None:
+        assert isinstance(link, NetworkLink)
+        time.sleep(0.05)  # the message is there before the agreement is
+        link.bound(sizes)
+        await link.receive(kind, "shop")
+
+    def pieces(shop: Puppet) -> Iterator[bytes]:
+        yield codec.encode_envelope(shop.envelope(0, size, kind=kind, round=0))
+        for _ in range(0, size, PIECE):
+            pulled.append(PIECE)
+            yield codec.encode_data(bytes(PIECE))
+
+    town = Town("bank", "shop")
+    bank = town.start("bank", waits, kinds=ALL_KINDS, sizes=SIZES)
+    with Puppet("bank", town.addresses["bank"], IDENTITIES["shop"]) as shop:
+        shop.join()
+        with pytest.raises(grpc.RpcError) as refused:
+            shop.send_raw(pieces(shop))  # type: ignore[arg-type]
+        assert dict(refused.value.trailing_metadata())[ERROR_KEY] == "LimitExceeded"
+        return str(refused.value.details()), bank.exception(20)
+
+
+@pytest.mark.parametrize("kind", sorted(ALL_KINDS))
+def test_one_byte_more_is_refused_before_it_is_read(kind: str, sizes: dict[str, int]) -> None:
+    most = sizes[kind]
+    pulled: list[int] = []
+    before = memory()
+    said, ended = attack(kind, most + 1, sizes, pulled)
+    line = f"shop sent {kind!r} of {most + 1} bytes, at most {most} are allowed"
+    assert said == line
+    assert isinstance(ended, LimitExceeded) and str(ended) == line
+    assert memory() - before < 32 << 20
+
+
+def test_a_huge_message_waits_outside_and_is_refused(sizes: dict[str, int]) -> None:
+    """900 MB where the agreement asks for 16."""
+    pulled: list[int] = []
+    before = memory()
+    said, _ = attack("operand", 900_000_000, sizes, pulled)
+    assert said.startswith("shop sent 'operand' of 900000000 bytes, at most ")
+    assert sum(pulled) < 32 << 20
+    assert memory() - before < 64 << 20
+
+
+def test_every_kind_has_a_bound(sizes: dict[str, int]) -> None:
+    assert set(sizes) == set(ALL_KINDS) and set(KINDS) < set(sizes)
+    assert max(sizes.values()) < 32 << 20
