@@ -30,13 +30,13 @@ from securefed.files import check_writable
 from securefed.labels.label_model import LabelModel
 from securefed.plan.limits import machine_memory
 from securefed.process.checkpoints import CheckpointStore
-from securefed.process.endpoint import SOON, load_keys
+from securefed.process.endpoint import load_keys
 from securefed.process.keys import PartyKeys
 from securefed.process.own_data import check_labels, prepare_columns, row_numbers
 from securefed.process.shards import read_shard
 from securefed.report.rundir import RunDirectory
 from securefed.settings.party import PartyFile, read_what_is_right
-from securefed.transport.identity import NOT_LISTENING, Certificate, parse_address
+from securefed.transport.identity import NOT_LISTENING, Certificate, check_validity, parse_address
 
 __all__ = ["GOOD", "NOTE", "PROBLEM", "Check", "check_party"]
 
@@ -211,35 +211,26 @@ def _check_run(found: _List, party: PartyFile, keys: PartyKeys) -> None:
 
 
 def _check_certificates(found: _List, party: PartyFile, keys: PartyKeys | None, now: datetime) -> None:
-    known: dict[str, Certificate] = {
-        name: peer.certificate for name, peer in party.peers.items() if peer.certificate is not None
-    }
-    if keys is not None:
-        known[party.own.name] = keys.identity.certificate
-    ends = []
-    for name, certificate in known.items():
-        about, end = f"certificate of {name}", f"{certificate.ends:%Y-%m-%d}"
-        if now >= certificate.ends:
-            found.problem(about, f"it ended on {end}; securefed init {name} --renew tls makes a new one")
-        elif now < certificate.begins:
-            found.problem(
-                "clock", f"it says {now:%Y-%m-%d %H:%M} UTC, and the certificate of {name} begins later"
-            )
-        elif certificate.ends - now < SOON:
-            found.note(about, f"it ends on {end}; securefed init {name} --renew tls makes a new one")
-        else:
-            ends.append(end)
-    names: dict[bytes, list[str]] = {certificate.der: [] for certificate in known.values()}
-    for name, certificate in known.items():
-        names[certificate.der].append(name)
-    for sharing in names.values():
+    own = None if keys is None else keys.identity.certificate
+    for each in check_validity(party.own.name, own, party.peers, now):
+        about = "clock" if each.verdict == "yet" else f"certificate of {each.holder}"
+        report = found.note if each.verdict == "soon" else found.problem
+        report(about, each.text)
+    holders: dict[Certificate, list[str]] = {}
+    for name, peer in party.peers.items():
+        for pin in peer.pins:
+            holders.setdefault(pin, []).append(name)
+    if own is not None:
+        holders.setdefault(own, []).append(party.own.name)
+    for sharing in holders.values():
         if len(sharing) > 1:
             found.problem(
                 "certificates",
                 f"{' and '.join(sharing)} have the same one; ask each of them for its own certificate.pem",
             )
-    if ends and len(names) == len(known):
-        found.good("certificates", f"{len(known)} known, the first to end on {min(ends)}")
+    if holders and all(len(sharing) == 1 for sharing in holders.values()):
+        first = min(certificate.ends for certificate in holders)
+        found.good("certificates", f"{len(holders)} known, the first to end on {first:%Y-%m-%d}")
     written = datetime.fromtimestamp(party.path.stat().st_mtime, UTC)
     if (written - now).total_seconds() > 86400:
         found.problem("clock", f"it says {now:%Y-%m-%d %H:%M} UTC, and {party.path.name} was written later")

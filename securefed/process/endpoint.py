@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from securefed.errors import SettingError, plain_text
 from securefed.process.keys import PartyKeys
 from securefed.settings.party import PartyFile
+from securefed.transport.identity import check_validity
 from securefed.transport.network import Certificate, Endpoint, PeerGone, PeerLeft, Timeouts
 
 __all__ = [
@@ -36,8 +37,6 @@ TEMPORARY = frozenset(
     }
 )
 """Why a peer may leave and come back."""
-SOON = timedelta(days=30)
-"""Before its end, a certificate is mentioned."""
 
 
 def load_keys(party: PartyFile, passphrase: str) -> PartyKeys:
@@ -68,19 +67,10 @@ def open_endpoint(party: PartyFile, keys: PartyKeys) -> Endpoint:
 
 def check_certificates(party: PartyFile, own: Certificate, now: datetime | None = None) -> None:
     """Whose certificate has ended, and a line in the log for each that soon will."""
-    moment, name = now or datetime.now(UTC), party.own.name
-    pinned = {peer: each.certificate for peer, each in party.peers.items() if each.certificate is not None}
-    for holder, certificate in {name: own, **pinned}.items():
-        remedy = f"securefed init {holder} --renew tls"
-        remedy = f"{remedy} makes a new one" if holder == name else f"ask {holder} for a new one ({remedy})"
-        if moment >= certificate.ends:
-            raise SettingError(
-                f"the certificate of {holder} ended on {certificate.ends:%Y-%m-%d %H:%M} UTC; {remedy}"
-            )
-        if certificate.ends - moment < SOON:
-            logging.getLogger("securefed").warning(
-                "the certificate of %s ends on %s; %s", holder, f"{certificate.ends:%Y-%m-%d}", remedy
-            )
+    for each in check_validity(party.own.name, own, party.peers, now or datetime.now(UTC)):
+        if each.verdict != "soon":
+            raise SettingError(each.text)
+        logging.getLogger("securefed").warning("%s", each.text)
 
 
 def may_return(gone: PeerGone) -> bool:

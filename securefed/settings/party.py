@@ -260,12 +260,18 @@ def _peer(path: Path, name: str, table: Any) -> Peer:
     if not isinstance(table, dict):
         raise SettingError(f"{where}: a table with address and certificate is expected")
     check_keys(where, table, ("address", "certificate", "authority"))
-    texts = {key: check_text(f"{where}: {key}", value) for key, value in table.items()}
+    pinned = table.get("certificate", [])
+    paths = pinned if isinstance(pinned, list) else [pinned]
+    texts = {
+        key: check_text(f"{where}: {key}", value) for key, value in table.items() if key != "certificate"
+    }
     if "address" not in texts:
         raise SettingError(f'{where}: address is missing ("none" if {name} listens on nothing)')
     address = texts.pop("address")
     try:
-        return Peer(address, **{key: Certificate.read(path.parent / text) for key, text in texts.items()})
+        pins = tuple(Certificate.read(path.parent / check_text("certificate", each)) for each in paths)
+        authority = Certificate.read(path.parent / texts["authority"]) if "authority" in texts else None
+        return Peer(address, pins or None, authority)
     except SecurefedError as error:
         raise SettingError(f"{where}: {error}") from None
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,6 +44,7 @@ __all__ = [
     "NOT_LISTENING",
     "SEALED_KEY_FILE",
     "Certificate",
+    "CertificateFinding",
     "ExpiredIdentity",
     "Identity",
     "IdentityError",
@@ -50,6 +52,7 @@ __all__ = [
     "check_listen",
     "check_party_name",
     "check_reachable",
+    "check_validity",
     "finish_renewal",
     "guessed_cheaply",
     "parse_address",
@@ -62,6 +65,9 @@ CERTIFICATE_FILE = "certificate.pem"
 NOT_LISTENING = "none"
 """The address of a party that opens all connections itself, for example behind a firewall."""
 MOST_PEM = 1 << 16
+MOST_PINS = 2
+SOON = timedelta(days=30)
+"""Before its end, a certificate is mentioned."""
 # It is the name in the certificate and is compared as a host name is.
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 # What the X.509 parser raises for bytes that are not a certificate, or not one that it knows.
@@ -165,6 +171,10 @@ class Certificate:
         return str(names[0].value) if names else ""
 
     @property
+    def subject(self) -> bytes:
+        return self._x509.subject.public_bytes()
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The DNS names that it is valid for."""
         try:
@@ -220,13 +230,14 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another party: its address, and its certificate or the authority for its name.
+    """Another party: its address, and its certificates or the authority for its name.
 
-    The address is "none" if that party listens on nothing and connects to this one.
+    The address is "none" if that party listens on nothing and connects to this one. Two certificates may be
+    pinned, so that the party can change from one to the other at any moment.
     """
 
     address: str
-    certificate: Certificate | None = None
+    certificate: Certificate | tuple[Certificate, ...] | None = None
     authority: Certificate | None = None
 
     def __post_init__(self) -> None:
@@ -234,12 +245,14 @@ class Peer:
             raise SettingError(f"address: {self.address!r} given, a peer needs a port from 1 to 65535")
         if (self.certificate is None) == (self.authority is None):
             raise SettingError("peer: exactly one of certificate and authority has to be given")
-        if self.certificate is not None and self.certificate.is_authority:
-            # Whoever holds an authority's key can make certificates, so pinning one pins nothing.
-            raise IdentityError(
-                f"certificate: {self.certificate.name!r} is a certificate authority; name it as the "
-                "peer's authority, or pin the party's own certificate"
-            )
+        for certificate in self.pins:
+            if certificate.is_authority:
+                # Whoever holds an authority's key can make certificates, so pinning one pins nothing.
+                raise IdentityError(
+                    f"certificate: {certificate.name!r} is a certificate authority; name it as the "
+                    "peer's authority, or pin the party's own certificate"
+                )
+        self._check_pair()
         if self.authority is not None and not self.authority.is_authority:
             raise IdentityError(
                 f"authority: {self.authority.name!r} is not a certificate authority; pin it as the "
@@ -251,19 +264,36 @@ class Peer:
         """Whether it accepts connections."""
         return self.address != NOT_LISTENING
 
+    def _check_pair(self) -> None:
+        """TLS looks trusted certificates up by their subject, and finds one of two with the same."""
+        pins = self.pins
+        if self.certificate is not None and not 1 <= len(pins) <= MOST_PINS:
+            raise SettingError(f"certificate: {len(pins)} given, one or {MOST_PINS} are allowed")
+        if len(pins) == len({pin.subject for pin in pins}) and len({pin.names for pin in pins}) <= 1:
+            return
+        raise SettingError(
+            f"certificate: the two of {pins[0].name!r} cannot be pinned together: they are the same, for "
+            "different names, or both of an older release"
+        )
+
     @property
-    def anchor(self) -> Certificate:
-        """TLS's trust anchor for this peer: the pinned certificate itself, or the authority."""
-        anchor = self.certificate or self.authority
-        if anchor is None:
-            raise SettingError("peer: exactly one of certificate and authority has to be given")
-        return anchor
+    def pins(self) -> tuple[Certificate, ...]:
+        """The pinned certificates; none if an authority is named."""
+        if self.certificate is None:
+            return ()
+        return self.certificate if isinstance(self.certificate, tuple) else (self.certificate,)
+
+    @property
+    def anchors(self) -> bytes:
+        """TLS's trust anchors for this peer as PEM: the pinned certificates, or the authority."""
+        trusted = self.pins if self.authority is None else (self.authority,)
+        return b"".join(each.pem for each in trusted)
 
     def speaks(self, name: str, shown: Certificate) -> bool:
         """Return whether this certificate belongs to the peer of that name."""
-        if self.certificate is not None:
-            return shown == self.certificate
-        return self.anchor.issued(shown) and not shown.is_authority and name in shown.names
+        if self.authority is None:
+            return shown in self.pins
+        return self.authority.issued(shown) and not shown.is_authority and name in shown.names
 
 
 def check_reachable(name: str, listen: str, peers: Mapping[str, Peer]) -> None:
@@ -274,6 +304,43 @@ def check_reachable(name: str, listen: str, peers: Mapping[str, Peer]) -> None:
             f"listen: {name} and {silent[0]} both listen on nothing, so neither can reach the other; "
             f"one of the two needs an address"
         )
+
+
+@dataclass(frozen=True)
+class CertificateFinding:
+    """What is to be said about a certificate: it is "ended", not valid "yet", or ends "soon"."""
+
+    holder: str
+    verdict: str
+    text: str
+
+
+def check_validity(
+    name: str, own: Certificate | None, peers: Mapping[str, Peer], now: datetime
+) -> Iterator[CertificateFinding]:
+    """Yield what is to be said about the days of this party's certificate and of pinned ones.
+
+    An ended one beside another that is valid is no obstacle: it ends "soon".
+    """
+    known = {peer: each.pins for peer, each in peers.items()}
+    for holder, certificates in {**known, **({} if own is None else {name: (own,)})}.items():
+        remedy = f"securefed init {holder} --renew tls"
+        remedy = f"{remedy} makes a new one" if holder == name else f"ask {holder} for a new one ({remedy})"
+        valid = [each for each in certificates if each.begins <= now < each.ends]
+        for certificate in certificates:
+            end = f"{certificate.ends:%Y-%m-%d %H:%M} UTC"
+            if now >= certificate.ends and valid:
+                text = f"an old certificate of {holder} ended on {end}; delete it from party.toml"
+                yield CertificateFinding(holder, "soon", text)
+            elif now >= certificate.ends:
+                text = f"the certificate of {holder} ended on {end}; {remedy}"
+                yield CertificateFinding(holder, "ended", text)
+            elif now < certificate.begins and not valid:
+                text = f"the certificate of {holder} begins on {certificate.begins:%Y-%m-%d %H:%M} UTC; "
+                yield CertificateFinding(holder, "yet", f"{text}is this machine's clock right?")
+            elif certificate.ends - now < SOON and all(each.ends - now < SOON for each in valid):
+                text = f"the certificate of {holder} ends on {end}; {remedy}"
+                yield CertificateFinding(holder, "soon", text)
 
 
 class Identity:
@@ -301,7 +368,9 @@ class Identity:
         check_party_name(name)
         check_integer("days", days, least=1, most=3650)
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        # Two certificates of one party have different subjects, so that both can be trusted at a time.
+        own = [(NameOID.COMMON_NAME, name), (NameOID.SERIAL_NUMBER, secrets.token_hex(8))]
+        subject = x509.Name([x509.NameAttribute(*each) for each in own])
         moment = now or datetime.now(UTC)
         usage = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         certificate = (

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
@@ -79,13 +80,7 @@ class Endpoint:
             raise SettingError(
                 f"peers: {', '.join(peers) or 'none'} given, others than {self.name} are needed"
             )
-        holders = {identity.certificate.der: self.name}
-        for name, peer in peers.items():
-            if peer.certificate is not None and holders.setdefault(peer.certificate.der, name) != name:
-                other = holders[peer.certificate.der]
-                raise SettingError(
-                    f"peers: {other} and {name} have the same certificate; ask each of them for its own"
-                )
+        _check_certificates(identity, peers)
         identity.certificate.check_days()
         self._identity, self._log = identity, log
         check_reachable(self.name, listen, peers)
@@ -158,10 +153,11 @@ class Endpoint:
             maximum_concurrent_rpcs=workers,
         )
         server.add_generic_rpc_handlers((Calls(self._reception, self._host.now),))
-        anchors = b"".join(peer.anchor.pem for peer in self._peers.values())
-        pair = (self._identity.key_pem(), self._identity.chain)
         try:
-            credentials = grpc.ssl_server_credentials([pair], anchors, require_client_auth=True)
+            # Asked at every handshake: pins may have changed since (`repin`).
+            credentials = grpc.dynamic_ssl_server_credentials(
+                self._certificates(), self._certificates, require_client_authentication=True
+            )
             port = server.add_secure_port("127.0.0.1:0", credentials)
         except (RuntimeError, ValueError):
             self._pool.shutdown()
@@ -183,6 +179,27 @@ class Endpoint:
                 "up; import securefed.transport.network first"
             )
         return server, port
+
+    def _certificates(self) -> Any:
+        anchors = b"".join(peer.anchors for peer in self._peers.values())
+        pair = (self._identity.key_pem(), self._identity.chain)
+        return grpc.ssl_server_certificate_configuration([pair], anchors)
+
+    def repin(self, peers: Mapping[str, Peer]) -> None:
+        """Trust other certificates of the same peers from now on.
+
+        Whoever shows one that is no longer pinned is refused at its next call, on an open connection too.
+        """
+        _check_certificates(self._identity, peers)
+        for name, before in self._peers.items():
+            peer = replace(before, certificate=peers[name].certificate, authority=peers[name].authority)
+            if peer == before:
+                continue
+            self._peers[name] = peer
+            self._reception.forget()
+            connect = connector(name, peer, self._identity, self.limits, self._ports.get(name))
+            self._lines[name].reconnect(connect)
+            self._log.info("the certificates of %s were read again", name)
 
     def close(self) -> None:
         for port in self._ports.values():
@@ -273,6 +290,16 @@ class Endpoint:
                 return driver.run(program)
         finally:
             self._register.end()
+
+
+def _check_certificates(identity: Identity, peers: Mapping[str, Peer]) -> None:
+    holders = {identity.certificate: identity.name}
+    for name, peer in peers.items():
+        for pin in peer.pins:
+            if (other := holders.setdefault(pin, name)) != name:
+                raise SettingError(
+                    f"peers: {other} and {name} have the same certificate; ask each of them for its own"
+                )
 
 
 class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -39,11 +39,10 @@ def connector(
 ) -> Connect:
     """Return a maker of connections to that peer alone, whatever answers at its address."""
     address = peer.address if tunnels is None else tunnels.address
-    credentials = grpc.ssl_channel_credentials(peer.anchor.pem, identity.key_pem(), identity.chain)
-    certificate = peer.certificate
+    credentials = grpc.ssl_channel_credentials(peer.anchors, identity.key_pem(), identity.chain)
     # A pinned certificate is trusted as it is, whatever name it has; one from an authority has to be for this
     # peer.
-    shown = name if certificate is None else next(iter(certificate.names), name)
+    shown = next((each for pin in peer.pins for each in pin.names), name)
     options = channel_options(limits.wire_bytes, shown)
 
     def connect() -> Any:
@@ -189,6 +188,14 @@ class Line:
             old, self._carries = self._carries, self._connect()
             self._whole = self._carries.unary_unary(POST)
         old.close()
+
+    def reconnect(self, connect: Connect) -> None:
+        """Replace both connections, by new ones with other credentials."""
+        with self._lock:
+            self._connect, old = connect, self._asks
+            self._asks = connect()
+        old.close()
+        self.renew()
 
     def _pieces(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> Iterator[bytes]:
         # The envelope travels alone, so that the receiver's measurement begins before the payload.

@@ -220,6 +220,10 @@ class Reception:
             changed.notify_all()
         return codec.encode_receipt(envelope.sequence, again=False)
 
+    def forget(self) -> None:
+        """Compare certificates with those that are pinned now."""
+        self._shown = {}
+
     def _caller(self, context: Any) -> str:
         """Return the party of this connection's certificate."""
         for pem in context.auth_context().get("x509_pem_cert", ()):
