@@ -25,7 +25,7 @@ from securefed.process.attempts import (
     write_run,
 )
 from securefed.process.checkpoints import remove_folder
-from securefed.process.endpoint import check_certificates, load_keys, open_endpoint, why_it_ended
+from securefed.process.endpoint import load_keys, open_endpoint, read_pins_again, why_it_ended
 from securefed.process.keys import PartyKeys
 from securefed.process.own_data import load_data
 from securefed.process.party_run import DataSession, KeyHolderSession, Session
@@ -161,7 +161,9 @@ def _take_part(
             terminal.say(f"{party.own.name} listens on {endpoint.address}; meeting {', '.join(others)}")
             events.tell("listening", address=endpoint.address)
             account, over = run_session(
-                session, endpoint, check=lambda: check_certificates(party, keys.identity.certificate)
+                session,
+                endpoint,
+                check=lambda: read_pins_again(party, keys.identity.certificate, endpoint),
             )
             display.close()
             write_run(session, account)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from securefed.errors import SettingError, plain_text
 from securefed.process.keys import PartyKeys
-from securefed.settings.party import PartyFile
+from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport.identity import check_validity
 from securefed.transport.network import Certificate, Endpoint, PeerGone, PeerLeft, Timeouts
 
@@ -18,6 +18,7 @@ __all__ = [
     "load_keys",
     "may_return",
     "open_endpoint",
+    "read_pins_again",
     "why_it_ended",
 ]
 
@@ -71,6 +72,13 @@ def check_certificates(party: PartyFile, own: Certificate, now: datetime | None 
         if each.verdict != "soon":
             raise SettingError(each.text)
         logging.getLogger("securefed").warning("%s", each.text)
+
+
+def read_pins_again(party: PartyFile, own: Certificate, endpoint: Endpoint) -> None:
+    """Trust what party.toml pins by now: a peer may have a new certificate, or an old one was revoked."""
+    changed = read_party_file(party.path)
+    check_certificates(changed, own)
+    endpoint.repin(changed.peers)
 
 
 def may_return(gone: PeerGone) -> bool:

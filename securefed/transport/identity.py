@@ -339,7 +339,7 @@ def check_validity(
                 text = f"the certificate of {holder} begins on {certificate.begins:%Y-%m-%d %H:%M} UTC; "
                 yield CertificateFinding(holder, "yet", f"{text}is this machine's clock right?")
             elif certificate.ends - now < SOON and all(each.ends - now < SOON for each in valid):
-                text = f"the certificate of {holder} ends on {end}; {remedy}"
+                text = f"the certificate of {holder} ends on {certificate.ends:%Y-%m-%d}; {remedy}"
                 yield CertificateFinding(holder, "soon", text)
 
 

@@ -176,6 +176,30 @@ def test_mistakes_in_party(fleet: Make, capsys: pytest.CaptureFixture[str], tmp_
     assert "others can reach it" in refused(capsys, "party", file)
 
 
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "random", "key"])
+def test_a_damaged_certificate_of_its_own_is_one_line(
+    damage: str, fleet: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2: a supervisor that starts it again would do so for ever."""
+    made = fleet({"shop": 2, "bank": 2}, **OPEN)
+    own = made.folder / "bank" / "certificate.pem"
+    whole = own.read_bytes()
+    middle = len(whole) // 2
+    flipped = bytes([whole[middle] ^ 3])
+    own.write_bytes(
+        {
+            "cut": whole[:middle],
+            "flipped": whole[:middle] + flipped + whole[middle + 1 :],
+            "empty": b"",
+            "random": bytes(range(256)) * 4,
+            "key": Identity.generate("bank").chain,
+        }[damage]
+    )
+    assert "certificate" in refused(capsys, "party", str(made.folder / "bank" / "party.toml"))
+    assert main(["check", str(made.folder / "bank" / "party.toml")]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_certificates_that_end_are_mentioned_before_and_refused_after(
     fleet: Make, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -150,6 +150,16 @@ def test_a_mistake_is_one_line_that_names_the_file(case: str, folder: Path) -> N
     assert text.startswith(str(folder / "party.toml"))
 
 
+def test_two_certificates_of_a_peer_may_be_pinned(folder: Path) -> None:
+    (folder / "peers" / "next.pem").write_bytes(Identity.generate("shop").certificate.pem)
+    pair = GOOD.replace('"peers/shop.pem"', '["peers/shop.pem", "peers/next.pem"]')
+    assert len(read(folder, pair).peers["shop"].pins) == 2
+    with pytest.raises(SettingError, match="cannot be pinned together"):
+        read(folder, pair.replace("next.pem", "shop.pem"))
+    with pytest.raises(SettingError, match="exactly one of certificate and authority"):
+        read(folder, GOOD.replace('"peers/shop.pem"', "[]"))
+
+
 def test_two_parties_that_listen_on_nothing_are_one_line(folder: Path) -> None:
     outbound = GOOD.replace('listen = "127.0.0.1:7001"', 'listen = "none"')
     assert read(folder, outbound).own.listen == "none"

@@ -1,0 +1,138 @@
+"""Two certificates of a peer at a time: renewal without a stop, revocation, and what is said about days."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from securefed.errors import SettingError
+from securefed.transport.identity import Certificate, CertificateFinding, Identity, Peer, check_validity
+from securefed.transport.network import Endpoint
+from securefed.transport.network.core import grpc
+from tests.transport.network import IDENTITIES, QUICK, Puppet, Town, place
+from tests.transport.test_network import ring
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OLD, NEW = Identity.generate("shop"), Identity.generate("shop")
+
+
+def both(*identities: Identity) -> tuple[Certificate, ...]:
+    return tuple(identity.certificate for identity in identities)
+
+
+@pytest.mark.parametrize("shown", [OLD, NEW], ids=["old", "new"])
+@pytest.mark.parametrize("pins", [(OLD, NEW), (NEW, OLD)], ids=["old first", "new first"])
+def test_a_peer_may_show_either_of_two_pinned_certificates(
+    shown: Identity, pins: tuple[Identity, Identity]
+) -> None:
+    """As a caller, and where it is called."""
+    town = Town("bank", "shop")
+    bank = town.endpoint("bank", peers={"shop": Peer(town.addresses["shop"], both(*pins))})
+    shop = Endpoint(
+        shown,
+        listen=town.addresses["shop"],
+        peers={"bank": Peer(town.addresses["bank"], IDENTITIES["bank"].certificate)},
+        timeouts=QUICK,
+    )
+    outcomes: list[object] = []
+
+    def play(name: str, endpoint: Endpoint) -> None:
+        outcomes.append(town.alone(name, ring(3, 1000), endpoint).outcome)
+
+    threads = [threading.Thread(target=play, args=each) for each in (("bank", bank), ("shop", shop))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert outcomes == [6000, 6000]
+
+
+def test_a_pin_that_is_removed_is_refused_on_an_open_connection() -> None:
+    address = place()
+    peers = {"shop": Peer(place(), both(OLD, NEW))}
+    with (
+        Endpoint(IDENTITIES["bank"], listen=address, peers=peers, timeouts=QUICK) as bank,
+        Puppet("bank", address, OLD) as old,
+        Puppet("bank", address, NEW) as new,
+    ):
+        old.greet()
+        new.greet()
+        bank.repin({"shop": Peer(place(), NEW.certificate)})
+        with pytest.raises(grpc.RpcError) as refused:
+            old.greet()
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        new.greet()
+        with Puppet("bank", address, OLD) as again, pytest.raises(grpc.RpcError) as refused:
+            again.greet()
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE, "TLS itself refuses a new connection"
+
+
+def test_a_pin_that_is_added_is_trusted_from_then_on() -> None:
+    """A party that runs reads its pins again when an attempt ends; its own calls trust the new one too."""
+    town = Town("bank", "shop")
+    bank = town.endpoint("bank", peers={"shop": Peer(town.addresses["shop"], OLD.certificate)})
+    with Puppet("bank", town.addresses["bank"], NEW) as early, pytest.raises(grpc.RpcError):
+        early.greet()
+    bank.repin({"shop": Peer("another.example:1", both(OLD, NEW))})
+    shop = Endpoint(
+        NEW,
+        listen=town.addresses["shop"],
+        peers={"bank": Peer(town.addresses["bank"], IDENTITIES["bank"].certificate)},
+        timeouts=QUICK,
+    )
+    thread = threading.Thread(target=lambda: town.alone("shop", ring(2, 10), shop))
+    thread.start()
+    assert town.alone("bank", ring(2, 10), bank).outcome == 30
+    thread.join(20)
+
+
+def test_what_cannot_be_pinned_together() -> None:
+    for pins in ((OLD, OLD), (OLD, Identity.generate("mall")), (OLD, NEW, Identity.generate("shop"))):
+        with pytest.raises(SettingError, match="certificate: "):
+            Peer("shop.example:1", both(*pins))
+    with pytest.raises(SettingError, match="exactly one of certificate and authority"):
+        Peer("shop.example:1")
+    with pytest.raises(SettingError, match="0 given"):
+        Peer("shop.example:1", ())
+
+
+def until(name: str, days: int) -> Certificate:
+    """A certificate that ends so many days after NOW."""
+    made = NOW - timedelta(days=1000)
+    return Identity.generate(name, days=1000 + days, now=made).certificate
+
+
+def said(own: int, *peer: int) -> list[tuple[str, str]]:
+    peers = {"shop": Peer("shop.example:1", tuple(until("shop", days) for days in peer))}
+    found: list[CertificateFinding] = list(check_validity("bank", until("bank", own), peers, NOW))
+    return [(each.holder, each.verdict) for each in found]
+
+
+def test_thirty_days_before_its_end_a_certificate_is_mentioned() -> None:
+    assert said(31, 31) == []
+    assert said(30, 31) == []
+    assert said(29, 31) == [("bank", "soon")]
+    assert said(31, 29) == [("shop", "soon")]
+    assert said(31, 1) == [("shop", "soon")]
+    assert said(31, 0) == [("shop", "ended")]
+    assert said(-5, 100) == [("bank", "ended")]
+
+
+def test_of_two_pins_one_that_is_valid_is_enough() -> None:
+    assert said(100, 10, 500) == [], "the next one is pinned already"
+    assert said(100, -10, 500) == [("shop", "soon")], "the old one can go"
+    assert said(100, 10, 20) == [("shop", "soon"), ("shop", "soon")]
+    assert said(100, -10, -20) == [("shop", "ended"), ("shop", "ended")]
+
+
+def test_what_is_said_names_the_day_and_what_to_do() -> None:
+    peers = {"shop": Peer("shop.example:1", until("shop", 5))}
+    (line,) = check_validity("bank", until("bank", 400), peers, NOW)
+    assert line.text == (
+        "the certificate of shop ends on 2026-01-06; ask shop for a new one (securefed init shop --renew tls)"
+    )
+    future = Identity.generate("shop", now=NOW + timedelta(days=10)).certificate
+    (line,) = check_validity("bank", None, {"shop": Peer("shop.example:1", future)}, NOW)
+    assert line.verdict == "yet" and "is this machine's clock right?" in line.text
