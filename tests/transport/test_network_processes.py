@@ -186,7 +186,7 @@ def test_ctrl_c_ends_at_once_and_the_other_one_knows(tmp_path: Path) -> None:
         bank = group.running["bank"]
         assert bank.stderr is not None
         said = next(line for line in bank.stderr if line.startswith("again: "))
-        assert said == "again: shop left the run: its operator stopped it\n"
+        assert said == "again: shop left the run: its operator stopped it\n", err
         assert bank.poll() is None
         bank.send_signal(signal.SIGINT)
         bank.communicate(timeout=10)
