@@ -108,7 +108,9 @@ class Endpoint:
             self.name, self._peers, self._door, self.timeouts, log, self._host, self._ports
         )
         self._register = self._reception.register
+        self._workers = 4 * len(self._peers) + 4 + MOST_TUNNELS * len(self._ports)
         try:
+            self._pool = _started_pool(self._workers)
             self._server, inner_port = self._serve()
             self._inner_port = inner_port
             try:
@@ -144,8 +146,7 @@ class Endpoint:
         ]
 
     def _serve(self) -> tuple[Any, int]:
-        workers = 4 * len(self._peers) + 4 + MOST_TUNNELS * len(self._ports)
-        self._pool = _started_pool(workers)
+        workers = self._workers
         server = grpc.server(
             self._pool,
             options=server_options(self.limits.wire_bytes),
@@ -153,11 +154,10 @@ class Endpoint:
             maximum_concurrent_rpcs=workers,
         )
         server.add_generic_rpc_handlers((Calls(self._reception, self._host.now),))
+        anchors = b"".join(peer.anchors for peer in self._peers.values())
+        pair = (self._identity.key_pem(), self._identity.chain)
         try:
-            # Asked at every handshake: pins may have changed since (`repin`).
-            credentials = grpc.dynamic_ssl_server_credentials(
-                self._certificates(), self._certificates, require_client_authentication=True
-            )
+            credentials = grpc.ssl_server_credentials([pair], anchors, require_client_auth=True)
             port = server.add_secure_port("127.0.0.1:0", credentials)
         except (RuntimeError, ValueError):
             self._pool.shutdown()
@@ -180,24 +180,28 @@ class Endpoint:
             )
         return server, port
 
-    def _certificates(self) -> Any:
-        anchors = b"".join(peer.anchors for peer in self._peers.values())
-        pair = (self._identity.key_pem(), self._identity.chain)
-        return grpc.ssl_server_certificate_configuration([pair], anchors)
-
     def repin(self, peers: Mapping[str, Peer]) -> None:
-        """Trust other certificates of the same peers from now on.
+        """Trust other certificates of the same peers from now on, between two attempts.
 
-        Whoever shows one that is no longer pinned is refused at its next call, on an open connection too.
+        grpc reads certificates when its server begins. So a new server takes the place of the old one, and
+        connections to the old one end.
         """
         _check_certificates(self._identity, peers)
-        for name, before in self._peers.items():
-            peer = replace(before, certificate=peers[name].certificate, authority=peers[name].authority)
-            if peer == before:
-                continue
-            self._peers[name] = peer
-            self._reception.forget()
-            connect = connector(name, peer, self._identity, self.limits, self._ports.get(name))
+        known = {
+            name: replace(before, certificate=peers[name].certificate, authority=peers[name].authority)
+            for name, before in self._peers.items()
+        }
+        changed = [name for name, peer in known.items() if peer != self._peers[name]]
+        if not changed:
+            return
+        self._peers.update(known)
+        self._reception.forget()
+        old = self._server
+        self._server, inner_port = self._serve()
+        self._door.redirect(inner_port)
+        old.stop(None).wait()
+        for name in changed:
+            connect = connector(name, known[name], self._identity, self.limits, self._ports.get(name))
             self._lines[name].reconnect(connect)
             self._log.info("the certificates of %s were read again", name)
 
