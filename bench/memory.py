@@ -23,7 +23,7 @@ from securefed.crypto import FixedPoint, generate
 from securefed.crypto.paillier import generate_secret_key
 from securefed.models import HiddenLayer
 from securefed.protocols.own_gradient.openings import levelled
-from securefed.protocols.own_gradient.transfer import TransferSide
+from securefed.protocols.own_gradient.sides import TransferSide
 
 __all__ = ["LIMIT_MIB", "measure", "peak_rss_mib"]
 

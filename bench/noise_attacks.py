@@ -20,7 +20,7 @@ from bench.scenes import Keys, linear_scene
 from research.attacks.linear import labels_over_rounds
 from research.attacks.scores import area
 from securefed.protocols.losses import get_loss
-from securefed.protocols.own_gradient.privacy import epsilon, participations
+from securefed.protocols.own_gradient.openings import epsilon, participations
 from securefed.protocols.schedules import Batches
 
 __all__ = ["NoiseRow", "noise_for", "noise_rows", "noise_table"]

@@ -26,9 +26,8 @@ from securefed.protocols.loop import PartyContext
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry, LedgerWarning
-from securefed.protocols.own_gradient.sides import LinearSide
+from securefed.protocols.own_gradient.sides import LinearSide, TransferSide
 from securefed.protocols.own_gradient.training import DataParty
-from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedBCD, FedSGD, Stopping
 from securefed.protocols.steps import SGD, Adam
 from securefed.settings import LinearSettings

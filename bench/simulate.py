@@ -29,8 +29,8 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import EvaluationRows, Outcome, PartyContext, Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry, LedgerWarning
+from securefed.protocols.own_gradient.sides import TransferSide
 from securefed.protocols.own_gradient.training import DataParty
-from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, LocalRun, Program, get_network, run_local
 

@@ -1,4 +1,4 @@
-"""Attacks on what the two parties of the transfer objective see (securefed.protocols.own_gradient.transfer).
+"""Attacks on what the two parties of the transfer objective see (securefed.protocols.own_gradient.sides).
 
 In one exchange A's C (n x h) and M = Phi Phi'/4 are fixed, and every opening gives B sums that are linear in
 them; the same for A and B's u. Over the rounds C and M change with Phi, but the labels in C do not.

@@ -20,7 +20,7 @@ from securefed.errors import DataError, SettingError
 from securefed.labels.label_model import LabelModel
 from securefed.labels.several import ClassModels
 from securefed.protocols.blind.scoring import ModelPart
-from securefed.protocols.scoring.scorers import LinearScorer
+from securefed.protocols.own_gradient.sides import LinearScorer
 
 __all__ = ["NotFitted", "Predictor", "check_columns"]
 

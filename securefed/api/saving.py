@@ -23,8 +23,9 @@ from securefed.data.columns import FittedColumns
 from securefed.declare import declared
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.several import label_model_of
+from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.scoring.scorers import LinearScorer
+from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.settings.protection import Blind, ByGradient, OwnGradient, Protection
 
 __all__ = ["Saved"]

@@ -1,4 +1,4 @@
-"""Federated transfer learning, two parties (securefed.protocols.own_gradient.transfer has the objective).
+"""Federated transfer learning, two parties (securefed.protocols.own_gradient.sides has the objective).
 
 bank = Party("bank", X_bank, labels=y, ids=...)       # A: labels for some of its rows
 shop = Party("shop", X_shop, ids=...)                 # B: no labels; shares some people with A

@@ -24,10 +24,10 @@ from securefed.protocols.agreement import Agreement, Member, Objective
 from securefed.protocols.agreement import register as register_objective
 from securefed.protocols.blind.scoring import ModelPart, ScorePlan, blind_program
 from securefed.protocols.loop import PartyContext, PartyLoop
+from securefed.protocols.own_gradient.prediction import score_program
+from securefed.protocols.own_gradient.sides import Scorer
 from securefed.protocols.schedules import Batches, LearningRate
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.scoring.prediction_run import predict_programs
-from securefed.protocols.scoring.scorers import Scorer
 from securefed.settings.objectives import ObjectiveSettings, register_settings
 from securefed.settings.protection import ByGradient
 from securefed.transport import Program
@@ -241,16 +241,7 @@ class Assembly(ABC, Generic[S]):
             if features is None and name == agreement.label_party:
                 features = np.zeros((rows, 1))  # in transfer learning their number is all that counts
             return blind_program(agreement, part, features, rows, self.scheme, mapper, guard)
-        programs = predict_programs(
-            agreement,
-            {} if part is None else {name: part},
-            {} if features is None else {name: features},
-            {} if holder is None else {name: holder},
-            mapper,
-            {} if guard is None else {name: guard},
-            rows,
-        )
-        return programs[name]
+        return score_program(agreement, part, features, rows, holder, mapper, guard)
 
 
 ASSEMBLIES: dict[str, type[Assembly[Any]]] = {}

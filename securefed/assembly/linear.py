@@ -21,10 +21,9 @@ from securefed.protocols.blind.linear import BlindParty
 from securefed.protocols.blind.precision import MOST_WRAPS, wrap_bound
 from securefed.protocols.blind.scoring import ModelPart
 from securefed.protocols.loop import PartyContext
-from securefed.protocols.own_gradient.sides import LinearSide
+from securefed.protocols.own_gradient.sides import LinearScorer, LinearSide
 from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty
 from securefed.protocols.schedules import Automatic, Batches, Constant, LearningRate, as_learning_rate
-from securefed.protocols.scoring.scorers import LinearScorer
 from securefed.protocols.steps import OwnSteps
 from securefed.settings.objectives import LinearSettings
 

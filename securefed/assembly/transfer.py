@@ -25,10 +25,9 @@ from securefed.protocols.blind.transfer_algebra import (
     with_waves,
 )
 from securefed.protocols.loop import PartyContext, PartyLoop
+from securefed.protocols.own_gradient.sides import TransferScorer, TransferSide
 from securefed.protocols.own_gradient.training import DataParty
-from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.schedules import Automatic, Constant, as_learning_rate
-from securefed.protocols.scoring.scorers import TransferScorer
 from securefed.settings.objectives import TransferSettings
 
 __all__ = ["TransferAssembly"]

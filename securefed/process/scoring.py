@@ -39,8 +39,8 @@ from securefed.process.alignment import NothingInCommon, align, hear_count
 from securefed.process.message_sizes import prediction_sizes
 from securefed.process.shards import Shard, prediction_agreement
 from securefed.process.transcripts import start_transcript
+from securefed.protocols.own_gradient.sides import TransferScorer
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.scoring.scorers import TransferScorer
 from securefed.report.rundir import RunDirectory
 from securefed.settings.run import RunSettings
 from securefed.transport import Link, Transcript

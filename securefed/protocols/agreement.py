@@ -232,7 +232,7 @@ class Agreement:
             self._check_noise()
 
     def _check_noise(self) -> None:
-        """Check what the derivation in securefed.protocols.own_gradient.privacy assumes."""
+        """Check what the derivation in securefed.protocols.own_gradient.openings assumes."""
         noisy = schemes_that(lambda entry: entry.noise and entry.protects)
         needed = (
             (all(m.is_linear for m in self.members), "takes linear local models"),

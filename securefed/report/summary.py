@@ -18,7 +18,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.ledger import LedgerEntry
-from securefed.protocols.own_gradient.privacy import LabelPrivacy, label_privacy
+from securefed.protocols.own_gradient.openings import LabelPrivacy, label_privacy
 from securefed.transport import Path, Transcript
 from securefed.versions import versions
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.protocols.own_gradient.transfer import TransferSide
+from securefed.protocols.own_gradient.sides import TransferSide
 
 __all__ = ["PerSample"]
 

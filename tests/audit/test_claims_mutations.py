@@ -38,7 +38,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.channel import Channel
 from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient import openings, training
-from securefed.protocols.own_gradient.exchange import Exchange
+from securefed.protocols.own_gradient.training import Exchange
 from securefed.protocols.schedules import FedBCD, FedSGD
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, Transcript

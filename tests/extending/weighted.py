@@ -28,9 +28,9 @@ from securefed.models import LinearModel
 from securefed.protocols.agreement import Agreement, Member, Objective, encoded_bits
 from securefed.protocols.loop import PartyContext
 from securefed.protocols.losses import Loss, get_loss
+from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.protocols.own_gradient.training import DataParty
 from securefed.protocols.schedules import as_learning_rate
-from securefed.protocols.scoring.scorers import LinearScorer
 from securefed.settings import ObjectiveSettings, Protection
 from securefed.settings.protection import check_protection
 

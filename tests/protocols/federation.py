@@ -20,9 +20,8 @@ from securefed.protocols.agreement import Agreement, Member
 from securefed.protocols.loop import EvaluationRows, PartyContext
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
-from securefed.protocols.own_gradient.sides import LinearSide, Side
+from securefed.protocols.own_gradient.sides import LinearSide, Side, TransferSide
 from securefed.protocols.own_gradient.training import DataParty, KeyHolderParty
-from securefed.protocols.own_gradient.transfer import TransferSide
 from securefed.protocols.schedules import Algorithm, Batches, Constant, FedSGD, LearningRate, Stopping
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.protocols.steps import SGD, Optimiser

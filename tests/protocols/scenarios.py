@@ -13,9 +13,9 @@ from securefed.crypto import KeyHolder, Serial
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import EvaluationRows
 from securefed.protocols.messages import KINDS
+from securefed.protocols.own_gradient.prediction import score_program
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.scoring.prediction_run import predict_programs
 from securefed.transport import LocalRun, get_network, run_local
 from tests.protocols import federation
 from tests.protocols.federation import MUCH, RUN, Federation, Keys, blobs, shared_people, split
@@ -102,7 +102,20 @@ def prediction(made: Federation, features: Mapping[str, Array], *, start: int = 
 
     def run(**options: Any) -> LocalRun:
         guards = {name: ScoreGuard(KEY, column_bits=MUCH) for name in made.agreement.names[:-1]}
-        programs = predict_programs(made.agreement, scorers, features, made.holders, Serial(), guards)
+        everybody = [*made.agreement.names, *filter(None, [made.agreement.key_holder])]
+        rows = max(map(len, features.values()), default=0)
+        programs = {
+            name: score_program(
+                made.agreement,
+                scorers.get(name),
+                features.get(name),
+                rows,
+                made.holders.get(name),
+                Serial(),
+                guards.get(name),
+            )
+            for name in everybody
+        }
         settings = {"run": RUN, "kinds": KINDS, "network": get_network("lan"), **options}
         return run_local(programs, **settings)
 

@@ -14,8 +14,8 @@ from securefed.crypto.paillier import PaillierPublicKey
 from securefed.crypto.paillier.masking import PaillierMasked, read_disclosure, unpack
 from securefed.crypto.wire import Frame, Kind
 from securefed.errors import DataError
+from securefed.protocols.own_gradient.sides import LinearScorer, TransferScorer
 from securefed.protocols.scoring.blur import blur
-from securefed.protocols.scoring.scorers import LinearScorer, TransferScorer
 from securefed.transport import LocalRun
 from tests.protocols import federation
 from tests.protocols.error_bounds import opening_error, power

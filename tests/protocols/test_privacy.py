@@ -13,12 +13,15 @@ from bench.noise_attacks import noise_for
 from securefed import GeneralisedLinear, OwnGradient, Party, Plain, SettingError
 from securefed.crypto import FixedPoint, KeyHolder, generate
 from securefed.protocols.agreement import Agreement, Member
-from securefed.protocols.own_gradient.openings import PUBLIC_SCALE, normalised, sums_width, with_noise
-from securefed.protocols.own_gradient.privacy import (
+from securefed.protocols.own_gradient.openings import (
+    PUBLIC_SCALE,
     epsilon,
     label_privacy,
     noise_units,
+    normalised,
     participations,
+    sums_width,
+    with_noise,
 )
 from securefed.protocols.schedules import Batches
 from tests.flat import estimator, linear

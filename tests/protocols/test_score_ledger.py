@@ -188,7 +188,7 @@ def test_to_warn_or_not_to_count_takes_a_word() -> None:
         warnings.simplefilter("error")
         for number in range(9):
             state = ask(ledger, bytes([number]))
-    assert state.to_dict()["verdict"] == "not counted"
+    assert state.verdict == "not counted"
     with pytest.raises(SettingError, match=r"score_ledger must be one of .* not 'never'"):
         ScoreLedger(KEY, "never")
 

@@ -1,47 +1,75 @@
-"""The opening of a parameter gradient: mask, ask the key-holder, remove the mask.
+"""Openings of parameter gradients, and the noise that protects labels in them.
 
     1. requester -> key-holder   opening-request: the sums, packed, re-randomised, under a fresh uniform mask
     2. key-holder -> requester   opening: the same in the clear, still masked
 
 The key-holder sees uniform numbers. The requester learns the aggregated gradient by its own parameters. The
-key-holder first counts each opening in the ledger, and refuses past the line.
+key-holder first counts each opening in the ledger, and refuses past the line. It derives the layout of the
+sums from the agreement, and refuses more ciphertexts, or other coefficients, than honest sums take. It cannot
+see under the mask: a requester that packs single values where sums belong gets one plaintext full of them.
+Only blind training prevents that (docs/threat-model.md).
 
-The key-holder derives the layout of the sums from the agreement. It refuses more ciphertexts, or other
-coefficients, than honest sums take. Otherwise one request of d numbers could hold d plaintexts full of single
-residuals. The key-holder cannot see under the mask. A requester that packs single values where sums belong
-gets one plaintext full of them. Only blind training prevents that (docs/threat-model.md).
+*Differential privacy of labels* (`dp_noise`, linear local models). In round t column holder k sees X_k'(b H +
+a y) over the batch. Its key-holder adds Gaussian noise before it answers. Neighbours are two runs that differ
+in one person's label. Then a y_i changes by Delta = 2 |a|, and the sum by Delta |x_i|, where x_i is the
+requester's own row. So the requester divides its rows by C_k, the largest of their norms in the batch, which
+stays with it. It asks at a public scale and multiplies the result by C_k. The opened sum then has sensitivity
+Delta, and noise of deviation z Delta makes it one Gaussian mechanism with noise multiplier z = dp_noise.
+
+The sum also depends on labels through H, that is, through all parties' parameters. The column holders'
+parameters come from noisy sums. The label party's gradient has the labels in the clear, so it adds noise of
+the same kind, z Delta C_A, once a round. Given the parameters, each round is K Gaussian mechanisms. Nothing
+else that a column holder sees depends on a label, ciphertexts aside: no verdict, no step size, no scaling of
+columns. Batches are public, so a label is in as many rounds as its row is in batches.
+
+K mechanisms in each of c rounds are together one Gaussian mechanism with mu = sqrt(K c) / z, and
+
+    delta(epsilon) = Phi(-epsilon / mu + mu / 2) - exp(epsilon) Phi(-epsilon / mu - mu / 2)
+
+(Balle and Wang 2018; Dong, Roth and Su 2019, corollary 1). The noise is a discrete Gaussian at 2**-56, whose
+loss equals this to far more digits than are shown. Requesters must follow the protocol: rows that are longer
+than declared get less noise.
 """
 
 from __future__ import annotations
 
 import warnings
-from math import prod
+from dataclasses import asdict, dataclass
+from math import erfc, exp, inf, prod, sqrt
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from securefed.crypto import Encrypted, FixedPoint, KeyHolder
 from securefed.crypto.errors import ShapeError
 from securefed.crypto.fixed import PRIVATE_BITS, Multipliers, Scaled, as_multipliers
 from securefed.crypto.keyholder import OpeningMemory
+from securefed.crypto.randomness import discrete_gaussian
 from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.protocols.agreement import FRACTION_BITS, Agreement, Member, get_objective
 from securefed.protocols.channel import Channel, Keyring
-from securefed.protocols.own_gradient.exchange import PeerSum
 from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry, LedgerWarning
-from securefed.protocols.own_gradient.privacy import noise_units
+from securefed.protocols.schedules import Batches
 from securefed.transport import Link
 
 __all__ = [
     "ALL_LABELS",
+    "LabelPrivacy",
     "ask",
     "ask_sums",
     "book",
     "check_room",
     "check_sums",
+    "epsilon",
     "fix_ledger",
+    "label_privacy",
     "ledger_after",
     "levelled",
+    "noise_units",
     "normalised",
+    "own_noise",
+    "participations",
     "refusal",
     "row_by_row",
     "serve",
@@ -79,7 +107,7 @@ def normalised(multipliers: Floats) -> tuple[Floats, float]:
 def ask_sums(
     link: Link,
     keys: Keyring,
-    operand: PeerSum,
+    encrypted: Encrypted,
     multipliers: Floats | Multipliers,
     batch: int,
     round_: int,
@@ -92,7 +120,7 @@ def ask_sums(
     noise.
     """
     with link.activity("products"):
-        sums = operand.encrypted.contract(multipliers, None if width is None else PUBLIC_SCALE)
+        sums = encrypted.contract(multipliers, None if width is None else PUBLIC_SCALE)
     single = row_by_row(as_multipliers(multipliers), batch)
     return ask(link, keys, sums, round_, step, single=single, width=width)
 
@@ -252,3 +280,85 @@ def refusal(agreement: Agreement) -> LedgerEntry | None:
     if agreement.allow_determined:
         return None
     return next((e for e in ledger_after(agreement, 1) if e.verdict == "determined"), None)
+
+
+Array = NDArray[np.float64]
+OWN_BITS = 40
+"""Fraction bits of the label party's own noise, which no other party sees."""
+
+
+@dataclass(frozen=True)
+class LabelPrivacy:
+    """A run's privacy guarantee for each label, against the parties without labels."""
+
+    epsilon: float
+    delta: float
+    noise_multiplier: float
+    mechanisms: int
+    """Noisy sums that contain one label."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"labels: epsilon {self.epsilon:.2f}, delta {self.delta:.1e}, noise {self.noise_multiplier:g}"
+
+
+def label_privacy(agreement: Agreement) -> LabelPrivacy | None:
+    """Return the guarantee of a run, or None if no noise was agreed."""
+    if not agreement.dp_noise:
+        return None
+    rounds = participations(agreement.batches, agreement.stopping.rounds)
+    mechanisms, delta = rounds * len(agreement.members), 0.1 / agreement.batches.rows
+    return LabelPrivacy(epsilon(agreement.dp_noise, mechanisms, delta), delta, agreement.dp_noise, mechanisms)
+
+
+def participations(batches: Batches, rounds: int) -> int:
+    """Return the most rounds that any one row takes part in."""
+    counts = np.zeros(batches.rows, dtype=np.int64)
+    for t in range(rounds):
+        counts[batches.batch(t)] += 1
+    return int(counts.max())
+
+
+def epsilon(noise: float, mechanisms: int, delta: float) -> float:
+    """Return epsilon of `mechanisms` Gaussian mechanisms with noise multiplier `noise`, at delta."""
+    mu = sqrt(mechanisms) / noise
+    if _delta(0.0, mu) <= delta:
+        return 0.0
+    high = 1.0
+    while _delta(high, mu) > delta:
+        high *= 2
+        if high > 1e6:
+            return inf
+    low = 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _delta(middle, mu) > delta else (low, middle)
+    return high
+
+
+def _delta(eps: float, mu: float) -> float:
+    upper = 0.5 * erfc((eps / mu - mu / 2) / sqrt(2))
+    # exp(eps) Phi(-x): the product is finite where its first factor is not.
+    x = eps / mu + mu / 2
+    tail = 0.5 * erfc(x / sqrt(2))
+    return upper - (exp(eps) * tail if eps < 700 and tail > 0 else _scaled_tail(eps, x))
+
+
+def _scaled_tail(eps: float, x: float) -> float:
+    """exp(eps) Phi(-x) for large x, by Phi(-x) ~ phi(x) / x, from below."""
+    exponent = eps - x * x / 2
+    return 0.0 if exponent < -700 else exp(exponent) / (x * sqrt(6.283185307179586)) * x * x / (1 + x * x)
+
+
+def noise_units(noise: float, sensitivity: float, count: int, fraction_bits: int) -> list[int]:
+    """Draw noise for `count` sums of that sensitivity, in units of 2**-fraction_bits."""
+    deviation = max(1, round(noise * sensitivity * 2.0**fraction_bits))
+    return [discrete_gaussian(deviation) for _ in range(count)]
+
+
+def own_noise(noise: float, sensitivity: float, count: int) -> Array:
+    """Draw the label party's noise for the sums of its own gradient."""
+    units = noise_units(noise, sensitivity, count, OWN_BITS)
+    return np.array([unit / 2.0**OWN_BITS for unit in units])

@@ -27,20 +27,47 @@ import struct
 from functools import partial
 from typing import Any
 
-from securefed.crypto import FixedPoint, KeyHolder
+from securefed.crypto import FixedPoint, KeyHolder, Mapper
 from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.scheme import Floats, Mask, Masked
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.channel import Channel, Keyring
+from securefed.protocols.channel import Channel, Keyring, distribute_keys, note_agreement
 from securefed.protocols.own_gradient.openings import check_room
+from securefed.protocols.own_gradient.sides import LinearScorer, Scorer, TransferScorer
 from securefed.protocols.scoring.blur import ScoreGuard, on_grid
-from securefed.protocols.scoring.scorers import LinearScorer, Scorer, TransferScorer
-from securefed.transport import Link
+from securefed.transport import Link, Program
 
-__all__ = ["note_scores_opened", "open_scores", "scores", "serve_scores"]
+__all__ = ["note_scores_opened", "open_scores", "score_program", "scores", "serve_scores"]
 
 SIZES = struct.Struct("<Q")
+
+
+def score_program(
+    agreement: Agreement,
+    scorer: Scorer | None,
+    features: Floats | None,
+    rows: int,
+    holder: KeyHolder | None,
+    mapper: Mapper,
+    guard: ScoreGuard | None = None,
+) -> Program:
+    """Return one party's program that scores `rows` rows by a model whose owners know their parameters.
+
+    The label party's program returns the scores, the others' None. A key-holder party has no `scorer`.
+    """
+
+    async def program(link: Link) -> Floats | None:
+        note_agreement(link, agreement)
+        keys = await distribute_keys(link, agreement, holder, mapper)
+        link.phase = "prediction"
+        if scorer is not None:
+            return await scores(link, agreement, keys, scorer, features, 0, guard or ScoreGuard())
+        if keys.own is not None:
+            await serve_scores(link, agreement, keys.own, rows, 0)
+        return None
+
+    return program
 
 
 async def scores(
@@ -53,23 +80,31 @@ async def scores(
     guard: ScoreGuard,
 ) -> Floats | None:
     """Run one data party's part of scoring. Return the scores at the label party, else None."""
-    if isinstance(scorer, TransferScorer):
-        if keys.own is None:
-            raise SettingError("scores: in transfer learning both parties hold keys")
-        if link.name == agreement.label_party:
-            return await _transfer_ask(link, agreement.names[0], keys.own, scorer, round_)
-        await _transfer_answer(link, agreement, keys, scorer, _rows(features), round_, guard)
-        return None
-    return await _linear_scores(link, agreement, keys, scorer, _rows(features), round_, guard)
-
-
-def _rows(features: Floats | None) -> Floats:
+    asks = link.name == agreement.label_party
+    if isinstance(scorer, TransferScorer) and keys.own is None:
+        raise SettingError("scores: in transfer learning both parties hold keys")
+    if isinstance(scorer, TransferScorer) and keys.own is not None and asks:
+        return await _transfer_ask(link, agreement.names[0], keys.own, scorer, round_)
     if features is None:
         raise DataError("scores: no rows to score")
-    return features
+    if isinstance(scorer, TransferScorer):
+        await _transfer_answer(link, agreement, keys, scorer, features, round_, guard)
+        return None
+    if not asks:
+        await _linear_answer(link, agreement, keys, scorer, features, round_, guard)
+        return None
+    own, others = scorer.part(features), []
+    for name in agreement.names[:-1]:
+        load = partial(keys.public.load, shape=own.shape)
+        part = await Channel(link, name, round_).take("score-part", load, "shape", "ciphertexts")
+        others.append(part)
+    total = others[0] + own
+    for part in others[1:]:
+        total = total + part
+    return await open_scores(link, keys, *total.mask(), round_)
 
 
-async def _linear_scores(
+async def _linear_answer(
     link: Link,
     agreement: Agreement,
     keys: Keyring,
@@ -77,31 +112,18 @@ async def _linear_scores(
     features: Floats,
     round_: int,
     guard: ScoreGuard,
-) -> Floats | None:
-    own, label_party = scorer.part(features), agreement.label_party
-    if link.name != label_party:
-        facts: dict[str, Any] = {}
-        bits = scorer.fraction_bits
-        if agreement.blurs:
-            noise, facts = guard.noise(
-                features, scorer.content(), precision_bits=agreement.score_precision, fraction_bits=bits
-            )
-            own = on_grid(own, noise, bits)
-        part = keys.encrypt(own, FixedPoint(scorer.margin_bound + 2.0**-agreement.score_precision, bits))
-        Channel(link, label_party, round_).send("score-part", part, more=facts)
-        if agreement.mutual and keys.own is not None:
-            await serve_scores(link, agreement, keys.own, len(own), round_)
-        return None
-    others = []
-    for name in agreement.names[:-1]:
-        channel = Channel(link, name, round_)
-        load = partial(keys.public.load, shape=own.shape)
-        others.append(await channel.take("score-part", load, "shape", "ciphertexts"))
-    total = others[0] + own
-    for part in others[1:]:
-        total = total + part
-    masked, mask = total.mask()
-    return await open_scores(link, keys, masked, mask, round_)
+) -> None:
+    """Run the part of a party without labels."""
+    own, bits, facts = scorer.part(features), scorer.fraction_bits, dict[str, Any]()
+    if agreement.blurs:
+        noise, facts = guard.noise(
+            features, scorer.content(), precision_bits=agreement.score_precision, fraction_bits=bits
+        )
+        own = on_grid(own, noise, bits)
+    part = keys.encrypt(own, FixedPoint(scorer.margin_bound + 2.0**-agreement.score_precision, bits))
+    Channel(link, agreement.label_party, round_).send("score-part", part, more=facts)
+    if agreement.mutual and keys.own is not None:
+        await serve_scores(link, agreement, keys.own, len(own), round_)
 
 
 async def open_scores(link: Link, keys: Keyring, masked: Masked, mask: Mask, round_: int) -> Floats:
@@ -166,10 +188,9 @@ async def _transfer_answer(
     guard: ScoreGuard,
 ) -> None:
     """Run B's part of scoring."""
-    a = agreement.label_party
-    channel = Channel(link, a, round_)
-    asked = await channel.hear("score-model")
-    model = keys.public.load(asked, (scorer.layer.width,))
+    channel = Channel(link, agreement.label_party, round_)
+    question = await channel.hear("score-model")
+    model = keys.public.load(question, (scorer.layer.width,))
     channel.checked("score-model", "shape", "ciphertexts")
     # A public scale: a disclosure names it, and a private one would show the size of the largest u.
     result = model.contract(scorer.hidden(features)[None], scorer.fixed)
@@ -177,7 +198,7 @@ async def _transfer_answer(
     if agreement.blurs:
         noise, more = guard.noise(
             features,
-            scorer.content() + asked,
+            scorer.content() + question,
             precision_bits=agreement.score_precision,
             fraction_bits=result.unit_bits,
         )

@@ -1,4 +1,4 @@
-"""One party's side of an objective: its contributions, and its gradient from opened sums.
+"""One party's side of an objective: its contributions, its gradient from opened sums, and its part of scores.
 
 Every objective here has one shape. In an exchange each party gives a *contribution*, an array of numbers. The
 others' contributions add up to a matrix E that a party holds encrypted. At a local step its gradient, up to
@@ -10,13 +10,33 @@ with multipliers from its own rows and parameters. The party opens the sums (nev
 own part. E stays fixed during the Q local steps: the stale H of FedBCD. Where the multipliers do not depend
 on the parameters (`is_linear`), one opening serves all Q steps.
 
-    equation 2, linear:  E = residuals less the party's own part (S), multipliers = jacobian of its model
-    transfer:            securefed.protocols.own_gradient.transfer
+*Linear* (equation 2): E = residuals less the party's own part (S), multipliers = jacobian of its model.
+
+*Transfer*, two parties: A has labels for some of its rows, B has none. Each maps its columns to a hidden
+representation, u = act(X W + b). With Phi = mean of y_l u_l^A over A's labelled rows, B's row i has the score
+phi_i = Phi . u_i^B. The loss, over the n overlapping rows of a batch (w_i = 1 where the row is labelled, else
+0, which both know):
+
+    L = 1/n sum_i [ w_i (log 2 - y_i phi_i / 2 + phi_i^2 / 8) + gamma |u_i^A - u_i^B|^2 ] + l2/2 |W|^2
+
+The gradient by u_i^B, times n, is  w_i (-y_i Phi / 2 + Phi Phi' u_i^B / 4) - 2 gamma u_i^A + 2 gamma u_i^B.
+So A sends only
+
+    C_i = -w_i y_i Phi / 2 - 2 gamma u_i^A   (n x h)   and   M = Phi Phi' / 4   (h x h),
+
+and B only u^B (n x h) and S = sum_i w_i u_i^B u_i^B' (h x h): one contribution of n + h rows and h columns.
+At a local step B opens its parameter gradient, which is linear in C and M. A opens sums that are linear in
+u^B and S:
+
+    n dL/dPhi = -1/2 sum_i w_i y_i u_i^B + 1/4 S Phi.
+
+M is scaled by sqrt(n) and S by 1/sqrt(n), so that both blocks have multipliers of similar size.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +44,82 @@ from numpy.typing import NDArray
 from securefed.crypto import FixedPoint
 from securefed.crypto.fixed import Multipliers
 from securefed.errors import DataError
-from securefed.models import LocalModel
+from securefed.models import HiddenLayer, LocalModel
 from securefed.protocols.losses import Loss
-from securefed.protocols.scoring.scorers import LinearScorer, Scorer
 
-__all__ = ["LinearSide", "Side"]
+__all__ = ["LinearScorer", "LinearSide", "Scorer", "Side", "TransferScorer", "TransferSide"]
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+
+def _check_bound(name: str, symbol: str, values: Array, bound: float, *, trains: bool) -> None:
+    """Raise DataError for a value that is larger than was declared."""
+    largest = float(np.max(np.abs(values)))
+    if largest > bound:
+        where = "reached" if trains else "is"
+        hint = f"; a smaller learning rate keeps it low, a larger {name} allows it" if trains else ""
+        raise DataError(f"{name}: |{symbol}| {where} {largest:.4g}, at most {bound:.4g} was declared{hint}")
+
+
+@dataclass(frozen=True)
+class LinearScorer:
+    """A party's part of H in the generalised linear objective."""
+
+    model: LocalModel
+    margin_bound: float
+    fraction_bits: int = 32
+
+    @property
+    def fixed(self) -> FixedPoint:
+        return FixedPoint(self.margin_bound, self.fraction_bits)
+
+    def content(self) -> bytes:
+        """Return the bytes that determine the part besides the row."""
+        return type(self.model).__name__.encode() + self.model.parameters.tobytes()
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        """For a file."""
+        return dict(self.model.to_arrays())
+
+    def part(self, features: Array) -> Array:
+        part = self.model.forward(features)
+        _check_bound("margin_bound", "H", part, self.margin_bound, trains=False)
+        return part
+
+
+@dataclass(frozen=True)
+class TransferScorer:
+    """A's Phi, or B's hidden layer, in the transfer objective."""
+
+    layer: HiddenLayer
+    phi: Array | None
+    bound: float
+    fraction_bits: int = 32
+    sealed: dict[bytes, bytes] = field(default_factory=dict, repr=False, compare=False)
+    """A's first encryption of Phi, by key, so that the same question looks the same to B."""
+
+    @property
+    def fixed(self) -> FixedPoint:
+        return FixedPoint(self.bound, self.fraction_bits)
+
+    def content(self) -> bytes:
+        """Return B's bytes that determine a score besides the row."""
+        return self.layer.activation.encode() + self.layer.parameters.tobytes()
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        """For a file."""
+        phi = {} if self.phi is None else {"phi": self.phi}
+        return {**self.layer.to_arrays(), **phi}
+
+    def hidden(self, features: Array) -> Array:
+        """Return u of each row (B)."""
+        hidden = self.layer.forward(features)
+        _check_bound("activation_bound", "u", hidden, self.bound, trains=False)
+        return hidden
+
+
+Scorer = LinearScorer | TransferScorer
 
 
 class Side(Protocol):
@@ -92,7 +181,28 @@ class Side(Protocol):
         ...
 
 
-class LinearSide:
+M = TypeVar("M", LocalModel, HiddenLayer)
+
+
+class _ModelSide(Generic[M]):
+    """A side with a model of its own."""
+
+    model: M
+
+    @property
+    def parameters(self) -> Array:
+        return self.model.parameters
+
+    @parameters.setter
+    def parameters(self, values: Array) -> None:
+        self.model.parameters = values
+
+    @property
+    def equations(self) -> int:
+        return self.model.size
+
+
+class LinearSide(_ModelSide[LocalModel]):
     """A party of the generalised linear objective (equations 2 to 4), with or without labels.
 
     It contributes margin_weight * H^k. The label party adds label_weight * y, so that the sum over all
@@ -121,18 +231,6 @@ class LinearSide:
         self._margin_bound, self._fraction_bits = margin_bound, fraction_bits
         self.begin(np.arange(len(features)))
 
-    @property
-    def parameters(self) -> Array:
-        return self.model.parameters
-
-    @parameters.setter
-    def parameters(self, values: Array) -> None:
-        self.model.parameters = values
-
-    @property
-    def equations(self) -> int:
-        return self.model.size
-
     def begin(self, batch: NDArray[np.intp]) -> None:
         self._rows = self._features[batch]
         self._targets = None if self._labels is None else self._labels[batch]
@@ -140,12 +238,7 @@ class LinearSide:
 
     def contribution(self) -> Array:
         self._start = self.model.forward(self._rows)
-        largest = float(np.max(np.abs(self._start)))
-        if largest > self._margin_bound:
-            raise DataError(
-                f"margin_bound: |H| reached {largest:.4g}, at most {self._margin_bound:.4g} was declared; "
-                "a smaller learning rate keeps it low, a larger margin_bound allows it"
-            )
+        _check_bound("margin_bound", "H", self._start, self._margin_bound, trains=True)
         if self.exact:
             targets = np.zeros(len(self._rows)) if self._targets is None else self._targets
             return np.column_stack([self._start, targets])
@@ -191,3 +284,154 @@ class LinearSide:
 
     def scorer(self) -> LinearScorer:
         return LinearScorer(self.model, self._margin_bound, self._fraction_bits)
+
+
+class MultipliersOfB(Multipliers):
+    """B's multipliers.
+
+    For C_i they are x_ia act'(z_ij). For a row of M they are the sum of those over the labelled rows' u^B.
+    """
+
+    def __init__(self, inputs: Array, slope: Array, hidden: Array) -> None:
+        self._inputs, self._slope, self._hidden = inputs, slope, hidden
+        self.shape = (slope.shape[1], inputs.shape[1], sum(hidden.shape))
+
+    def block(self, columns: slice, outputs: slice) -> Array:
+        rows = self._slope.T[columns, None] * self._inputs.T[outputs]
+        return np.concatenate([rows, rows @ self._hidden], axis=2)
+
+
+class MultipliersOfA(Multipliers):
+    """A's multipliers of u_i^B and S: q_aj times Phi's gradient terms, plus alignment for u_i^B."""
+
+    def __init__(self, inputs: Array, slope: Array, pull: Array, pulled: Array) -> None:
+        self._inputs, self._slope, self._pull, self._pulled = inputs, slope, pull, pulled
+        self.shape = (slope.shape[1], inputs.shape[1], len(pulled))
+
+    def block(self, columns: slice, outputs: slice) -> Array:
+        block = self._pull.T[columns, outputs, None] * self._pulled
+        block[:, :, : len(self._inputs)] += self._slope.T[columns, None] * self._inputs.T[outputs]
+        return block
+
+
+class TransferSide(_ModelSide[HiddenLayer]):
+    """A party of the transfer objective: A with labels, or B without."""
+
+    is_linear = False
+    exact = False
+
+    def __init__(
+        self,
+        model: HiddenLayer,
+        features: Array,
+        overlap: Rows,
+        labelled: NDArray[np.bool_],
+        labels: Array | None,
+        *,
+        gamma: float,
+        l2: float,
+        activation_bound: float,
+        fraction_bits: int = 32,
+    ) -> None:
+        """Prepare the side.
+
+        `overlap` has this party's row numbers of the overlapping rows, in the agreed order, and `labelled`
+        their w. `labels` (A only) are -1, +1 or NaN (unlabelled) for each of this party's rows.
+        """
+        self.model = model
+        self._features = features
+        self._overlap, self._weights = overlap, labelled.astype(np.float64)
+        self._labels = labels
+        self._gamma, self._l2 = gamma, l2
+        self._bound = activation_bound if model.activation == "relu" else 1.0
+        self._fraction_bits = fraction_bits
+        if labels is not None:
+            known = ~np.isnan(labels)
+            self._known_rows, self._known_labels = model.augmented(features[known]), labels[known]
+            self._known_features = features[known]
+        self.begin(np.arange(len(overlap)))
+
+    @property
+    def labelled(self) -> bool:
+        """Whether this is A."""
+        return self._labels is not None
+
+    def begin(self, batch: Rows) -> None:
+        chosen = self._overlap[batch]
+        self._rows = self._features[chosen]
+        self._inputs = self.model.augmented(self._rows)
+        self._w = self._weights[batch]
+        self._y = np.zeros(len(batch))
+        if self._labels is not None:
+            self._y = np.where(self._w > 0, np.nan_to_num(self._labels[chosen]), 0.0)
+        self._root = float(np.sqrt(len(batch)))
+
+    def phi(self) -> Array:
+        """Return Phi = mean of y_l u_l^A over A's labelled rows (A only)."""
+        result: Array = (
+            self._known_labels @ self.model.forward(self._known_features) / len(self._known_labels)
+        )
+        return result
+
+    def contribution(self) -> Array:
+        hidden = self.model.forward(self._rows)
+        _check_bound("activation_bound", "u", hidden, self._bound, trains=True)
+        if self._labels is None:
+            outer = (hidden * self._w[:, None]).T @ hidden
+            return np.vstack([hidden, outer / self._root])
+        phi = self.phi()
+        constant = -0.5 * np.outer(self._y, phi) - 2.0 * self._gamma * hidden
+        return np.vstack([constant, 0.25 * self._root * np.outer(phi, phi)])
+
+    def fixed(self) -> FixedPoint:
+        u = self._bound
+        if self._labels is None:
+            bound = max(u, self._root * u * u)
+        else:
+            bound = max(u * (0.5 + 2.0 * self._gamma), 0.25 * self._root * u * u)
+        # Saturated activations reach the bound up to the rounding of a sum of n products.
+        return FixedPoint(bound * (1.0 + 2.0**-20), self._fraction_bits)
+
+    def peer_shape(self) -> tuple[int, ...]:
+        return (len(self._rows) + self.model.width, self.model.width)
+
+    def multipliers(self) -> Multipliers:
+        """Return the multipliers, of shape (h, d + 1, n + h)."""
+        slope = self.model.derivative(self._rows)
+        if self._labels is None:
+            hidden = self.model.forward(self._rows) * self._w[:, None]
+            return MultipliersOfB(self._inputs, slope, hidden / self._root)
+        pulled = np.concatenate([-0.5 * self._y, 0.25 * self._root * self.phi()])
+        return MultipliersOfA(self._inputs, -2.0 * self._gamma * slope, self._label_pull(), pulled)
+
+    def sums(self, values: Array) -> Array:
+        """Return the sums (d + 1, h) of values in the clear, without the tensor of multipliers."""
+        slope, n = self.model.derivative(self._rows), len(self._rows)
+        rows, square = values[:n], values[n:]
+        result: Array
+        if self._labels is None:
+            hidden = self.model.forward(self._rows) * self._w[:, None]
+            result = self._inputs.T @ (slope * (rows + hidden @ square / self._root))
+            return result
+        push = -0.5 * self._y @ rows + 0.25 * self._root * self.phi() @ square
+        result = self._label_pull() * push - 2.0 * self._gamma * (self._inputs.T @ (slope * rows))
+        return result
+
+    def _label_pull(self) -> Array:
+        """Return q[a, j] = dPhi_j / dW_aj = mean over the labelled rows of y_l x_la act'(z_lj)."""
+        slope = self.model.derivative(self._known_features) * self._known_labels[:, None]
+        result: Array = self._known_rows.T @ slope / len(self._known_labels)
+        return result
+
+    def gradient(self, sums: Array, included: bool) -> Array:
+        """Return the gradient. The party's own part is the alignment's 2 gamma u, and L2."""
+        own = self.model.vjp(self._rows, 2.0 * self._gamma * self.model.forward(self._rows))
+        result: Array = ((sums + own) / len(self._rows)).ravel() + self._l2 * self.model.parameters
+        return result
+
+    def exact_gradient(self, others: Array, included: bool) -> Array:
+        raise DataError("the transfer objective has no exact form: its loss is the Taylor polynomial")
+
+    def scorer(self) -> TransferScorer:
+        phi = None if self._labels is None else self.phi()
+        return TransferScorer(self.model, phi, self._bound, self._fraction_bits)

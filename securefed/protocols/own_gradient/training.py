@@ -5,6 +5,13 @@ A data party's round t (Algorithms 1 to 3):
     parallel     exchange with all; Q local steps, with openings where the agreement has them
     sequential   for each party in turn: it gets the others' newest contributions and makes its Q local steps
 
+The paper's Exchange(U) brings encrypted contributions to H to the parties that need them:
+
+    pair      two parties: each sends its contribution to the other, under its own key (2 messages a round)
+    star      each party sends its contribution to the label party, which adds its own, freshly encrypted,
+              and sends the sum to all: 2 (K - 1) messages a round, as in equation 2's form
+    pairwise  each party sends to each, where no party may add for all: K^2 - K messages a round
+
 A local step is theta <- optimiser(theta, g + mu (theta - theta_start)), with g from opened sums and the
 party's own rows. The batch and the others' values stay fixed during the Q steps. A key-holder party answers
 the openings that the agreement lists.
@@ -19,16 +26,17 @@ the openings that the agreement lists.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.crypto import FixedPoint
+from securefed.crypto import Encrypted, FixedPoint
 from securefed.crypto.fixed import Multipliers
 from securefed.crypto.scheme import Bare, Mask
 from securefed.errors import SettingError
 from securefed.protocols.agreement import FRACTION_BITS, Agreement
-from securefed.protocols.channel import Keyring, distribute_keys
+from securefed.protocols.channel import Channel, Keyring, distribute_keys
 from securefed.protocols.loop import (
     PartyContext,
     PartyLoop,
@@ -36,27 +44,140 @@ from securefed.protocols.loop import (
     checkpoint_array,
     part_of,
 )
-from securefed.protocols.own_gradient.exchange import Exchange, PeerSum
-from securefed.protocols.own_gradient.ledger import Ledger
 from securefed.protocols.own_gradient.openings import (
     ask,
     ask_sums,
     fix_ledger,
     levelled,
     normalised,
+    own_noise,
     serve,
     sums_width,
     take,
 )
 from securefed.protocols.own_gradient.prediction import scores, serve_scores
-from securefed.protocols.own_gradient.privacy import own_noise
-from securefed.protocols.own_gradient.sides import Side
+from securefed.protocols.own_gradient.sides import Side, TransferScorer
 from securefed.protocols.schedules import proximal_pull
-from securefed.protocols.scoring.scorers import TransferScorer
 from securefed.protocols.steps import Optimiser, OwnSteps
 from securefed.transport import Link
 
-__all__ = ["DataParty", "KeyHolderParty"]
+__all__ = ["DataParty", "Exchange", "KeyHolderParty", "PeerSum"]
+
+
+@dataclass(frozen=True)
+class PeerSum:
+    """The encrypted sum that a party holds after an exchange."""
+
+    encrypted: Encrypted
+    included: bool
+    """Whether the sum includes the party's own contribution of the round's start."""
+
+
+class Exchange:
+    """One party's part in the exchanges of a run."""
+
+    def __init__(self, link: Link, agreement: Agreement, keys: Keyring, side: Side) -> None:
+        self._link, self._agreement, self._keys, self._side = link, agreement, keys, side
+        self._me, self._label = link.name, agreement.label_party
+        self._parts: dict[str, Encrypted] = {}
+
+    async def all(self, round_: int) -> PeerSum:
+        """Exchange({1 .. K}): return this party's sum. Parallel schedules start a round with it."""
+        if self._agreement.mutual or self._agreement.exchange == "pairwise":
+            others = [name for name in self._agreement.names if name != self._me]
+            part = self._encrypt()
+            for name in others:
+                self._send(name, "contribution", part, round_)
+            parts = [await self._receive("contribution", name, round_) for name in others]
+            return PeerSum(self._sum(parts), False)
+        if self._me != self._label:
+            self._send(self._label, "contribution", self._encrypt(), round_)
+            return PeerSum(await self._receive("residual", self._label, round_), True)
+        others = [name for name in self._agreement.names if name != self._me]
+        received = self._sum([await self._receive("contribution", name, round_) for name in others])
+        total = self._encrypt() + received  # the fresh term re-randomises the sum
+        for name in others:
+            self._send(name, "residual", total, round_)
+        return PeerSum(received, False)
+
+    async def before_turns(self, round_: int) -> None:
+        """Sequential: send the contributions of all later turns to the label party."""
+        if self._agreement.mutual:
+            return
+        for position, name in enumerate(self._agreement.names[1:-1], start=1):
+            if self._agreement.exchange == "pairwise":
+                await self._broadcast(name, round_, position)
+            elif name == self._me:
+                self._send(self._label, "contribution", self._encrypt(), round_, position)
+            elif self._me == self._label:
+                self._parts[name] = await self._receive("contribution", name, round_, position)
+        if self._agreement.exchange == "pairwise":
+            await self._broadcast(self._label, round_, len(self._agreement.names) - 1)
+
+    async def for_turn(self, round_: int, turn: str) -> PeerSum | None:
+        """Sequential: return the sum of the others' newest contributions at the party of this turn."""
+        others = [name for name in self._agreement.names if name != turn]
+        if self._agreement.mutual:
+            (peer,) = others
+            if self._me == peer:
+                self._send(turn, "contribution", self._encrypt(), round_)
+                return None
+            return PeerSum(await self._receive("contribution", peer, round_), False)
+        if self._agreement.exchange == "pairwise" or turn == self._label:
+            if self._me != turn:
+                return None
+            return PeerSum(self._sum([self._parts[name] for name in others]), False)
+        if self._me == self._label:
+            parts = [self._parts[name] for name in others if name != self._label]
+            self._send(turn, "residual", self._sum([self._encrypt(), *parts]), round_)
+        if self._me != turn:
+            return None
+        return PeerSum(await self._receive("residual", self._label, round_), False)
+
+    async def after_turn(self, round_: int, turn: str) -> None:
+        """Sequential: Exchange({k, K}) after party k's local steps."""
+        if self._agreement.mutual or turn == self._label:
+            return
+        step = self._agreement.algorithm.local_steps
+        if self._agreement.exchange == "pairwise":
+            await self._broadcast(turn, round_, step)
+        elif self._me == turn:
+            self._send(self._label, "contribution", self._encrypt(), round_, step)
+        elif self._me == self._label:
+            self._parts[turn] = await self._receive("contribution", turn, round_, step)
+
+    async def _broadcast(self, sender: str, round_: int, step: int) -> None:
+        if self._me == sender:
+            part = self._encrypt()
+            for name in self._agreement.names:
+                if name != self._me:
+                    self._send(name, "contribution", part, round_, step)
+        else:
+            self._parts[sender] = await self._receive("contribution", sender, round_, step)
+
+    def _encrypt(self) -> Encrypted:
+        with self._link.activity("local model"):
+            values = self._side.contribution()
+        with self._link.activity("encrypt"):
+            return self._keys.encrypt(values, self._side.fixed())
+
+    def _send(self, receiver: str, kind: str, encrypted: Encrypted, round_: int, step: int = 0) -> None:
+        Channel(self._link, receiver, round_, step).send(kind, encrypted)
+
+    async def _receive(self, kind: str, sender: str, round_: int, step: int = 0) -> Encrypted:
+        def load(blob: bytes) -> Encrypted:
+            return self._keys.public.load(blob, self._side.peer_shape())
+
+        channel = Channel(self._link, sender, round_, step)
+        return await channel.take(kind, load, "shape", "ciphertexts", activity="validate")
+
+    def _sum(self, parts: list[Encrypted]) -> Encrypted:
+        with self._link.activity("add"):
+            total = parts[0]
+            for part in parts[1:]:
+                total = total + part
+            return total
+
 
 Array = NDArray[np.float64]
 OPTIMISER = "optimiser."
@@ -106,36 +227,25 @@ class DataParty(PartyLoop):
         self._exchange = Exchange(link, self._agreement, self._keys, self._side)
 
     async def _round(self, link: Link, t: int) -> None:
-        agreement, keys = self._agreement, self._keys
+        agreement, exchange = self._agreement, self._exchange
         if agreement.batches.begins_anew(t):
             self._side.parameters = self._previous = self._start
         self._side.begin(agreement.batches.trained(t))
         if agreement.algorithm.order == "parallel":
-            operand = await self._exchange.all(t)
+            operand = await exchange.all(t)
             link.mark("exchange", t)
-            await self._local_steps(link, keys, self.ledger, operand, t, agreement.names)
-        else:
-            await self._turns(link, keys, self.ledger, self._exchange, t)
-
-    async def _turns(self, link: Link, keys: Keyring, ledger: Ledger, exchange: Exchange, t: int) -> None:
-        """Run a round of FedBCD-s (Algorithm 3)."""
+            await self._local_steps(link, operand, t, agreement.names)
+            return
         await exchange.before_turns(t)
-        for turn in self._agreement.names:
-            operand = await exchange.for_turn(t, turn)
-            await self._local_steps(link, keys, ledger, operand, t, (turn,))
+        for turn in agreement.names:  # Algorithm 3
+            await self._local_steps(link, await exchange.for_turn(t, turn), t, (turn,))
             await exchange.after_turn(t, turn)
 
     async def _local_steps(
-        self,
-        link: Link,
-        keys: Keyring,
-        ledger: Ledger,
-        operand: PeerSum | None,
-        t: int,
-        active: tuple[str, ...],
+        self, link: Link, operand: PeerSum | None, t: int, active: tuple[str, ...]
     ) -> None:
         """Make Q local steps of the `active` parties, and open for them as their key-holder."""
-        agreement, side = self._agreement, self._side
+        agreement, side, keys, ledger = self._agreement, self._side, self._keys, self.ledger
         peers = [name for name in active if name != link.name] if agreement.mutual else []
         for name in peers:
             fix_ledger(ledger, agreement, name)
@@ -144,7 +254,7 @@ class DataParty(PartyLoop):
         for q in range(agreement.algorithm.local_steps):
             mask = None
             if operand is not None and agreement.opens_at(link.name, q):
-                mask, powers, norm = self._ask(link, keys, operand, t, q)
+                mask, powers, norm = self._ask(link, operand, t, q)
             for name in peers:
                 if keys.own is not None and agreement.opens_at(name, q):
                     await serve(link, agreement, keys.own, ledger, name, t, q)
@@ -169,32 +279,30 @@ class DataParty(PartyLoop):
                 rate = agreement.learning_rate(t) if self._steps is None else self._steps.rate(t)
                 side.parameters = self._optimiser.step(side.parameters, gradient, rate)
 
-    def _ask(self, link: Link, keys: Keyring, operand: PeerSum, t: int, q: int) -> tuple[Mask, Array, float]:
+    def _ask(self, link: Link, operand: PeerSum, t: int, q: int) -> tuple[Mask, Array, float]:
         """Request the sums. Return the mask, the factors that restore the sums, and the longest row's
         norm.
         """
-        agreement, side = self._agreement, self._side
+        agreement, side, keys = self._agreement, self._side, self._keys
         # Of the class itself: what stands around a side to watch its multipliers is not passed by.
         direct = getattr(type(side), "sums", None)
         if direct is not None and isinstance(operand.encrypted, Bare) and not agreement.dp_noise:
             with link.activity("products"):
                 sums: Array = direct(side, operand.encrypted.values)
                 fixed = FixedPoint(max(1.0, float(np.abs(sums).max())), FRACTION_BITS)
-                asked = operand.encrypted.public.encrypt(sums, fixed)
-            return ask(link, keys, asked, t, q), np.ones(sums.shape), 1.0
+                encrypted = operand.encrypted.public.encrypt(sums, fixed)
+            return ask(link, keys, encrypted, t, q), np.ones(sums.shape), 1.0
+        width, norm = None, 1.0
         with link.activity("local model"):
-            multipliers, powers, norm = self._scaled()
-        width = sums_width(agreement) if agreement.dp_noise else None
-        mask = ask_sums(link, keys, operand, multipliers, agreement.batches.effective_size, t, q, width)
+            multipliers = side.multipliers()
+            if agreement.dp_noise:
+                scaled: Array | Multipliers
+                scaled, norm = normalised(np.asarray(multipliers))
+                width, powers = sums_width(agreement), np.full(multipliers.shape[:2], norm).T
+            else:
+                scaled, powers = levelled(multipliers)
+        mask = ask_sums(link, keys, operand.encrypted, scaled, agreement.batches.effective_size, t, q, width)
         return mask, powers, norm
-
-    def _scaled(self) -> tuple[Array | Multipliers, Array, float]:
-        """Return multipliers for a request, the factors that restore the sums, and the longest row's norm."""
-        multipliers = self._side.multipliers()
-        if not self._agreement.dp_noise:
-            return *levelled(multipliers), 1.0
-        scaled, norm = normalised(np.asarray(multipliers))
-        return scaled, np.full(multipliers.shape[:2], norm).T, norm
 
     def _gradient(self, operand: PeerSum, sums: Array | None) -> Array:
         if sums is not None:
@@ -226,11 +334,7 @@ class DataParty(PartyLoop):
 class KeyHolderParty(PartyLoop):
     """The program of a party without columns that holds the key (K > 2). It sees only masked values."""
 
-    def __init__(
-        self,
-        agreement: Agreement,
-        context: PartyContext,
-    ) -> None:
+    def __init__(self, agreement: Agreement, context: PartyContext) -> None:
         super().__init__(agreement, context)
         self._own = context.key
 
@@ -238,11 +342,11 @@ class KeyHolderParty(PartyLoop):
         await distribute_keys(link, self._agreement, self._own, self._mapper)
 
     async def _round(self, link: Link, t: int) -> None:
-        agreement, algorithm = self._agreement, self._agreement.algorithm
+        agreement = self._agreement
         for active in agreement.turns:
             for name in active:
                 fix_ledger(self.ledger, agreement, name)
-            for q in range(algorithm.local_steps):
+            for q in range(agreement.algorithm.local_steps):
                 for name in active:
                     if agreement.opens_at(name, q):
                         await serve(link, agreement, self._own, self.ledger, name, t, q)

@@ -38,11 +38,11 @@ from __future__ import annotations
 import struct
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import floor
-from typing import Any, Protocol
+from typing import Protocol
 
 from securefed.checks import check_choice
 from securefed.errors import DataError
@@ -120,28 +120,20 @@ class ScoringState:
     outputs: int = 1
 
     @property
-    def ratio(self) -> float:
-        """Bits shown, as a fraction of what the ledger allows."""
-        return MARGIN * self.bits / self.column_bits if self.column_bits > 0 else float("inf")
+    def allowed(self) -> int:
+        return allowed_scorings(self.column_bits, self.precision_bits, self.outputs)
 
     @property
     def verdict(self) -> str:
         if self.mode == "off":
             return "not counted"
+        # Bits shown, as a fraction of what the ledger allows
+        ratio = MARGIN * self.bits / self.column_bits if self.column_bits > 0 else float("inf")
         if self.scorings <= 1 and score_bits(self.precision_bits, self.outputs) > self.column_bits:
             return "shown"
-        if self.scorings > LEAST_ALLOWED and self.ratio > 1.0:
+        if self.scorings > LEAST_ALLOWED and ratio > 1.0:
             return "past"
-        return "near" if self.ratio > 0.5 else "below the line"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "mode": self.mode,
-            "scorings": self.scorings,
-            "bits": self.bits,
-            "column_bits": floor(self.column_bits),
-            "verdict": self.verdict,
-        }
+        return "near" if ratio > 0.5 else "below the line"
 
 
 class ScoreLedger:
@@ -179,15 +171,10 @@ class ScoreLedger:
             return
         self._catch_up()
         told = (self._told.get(self._person(each), (0, 0)) for each in people)
-        scored, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
-        state = ScoringState(
-            self.mode,
-            scored + scorings,
-            bits + scorings * score_bits(precision_bits, outputs),
-            column_bits,
-            precision_bits,
-            outputs,
-        )
+        before, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
+        bits += scorings * score_bits(precision_bits, outputs)
+        sizes = column_bits, precision_bits, outputs
+        state = ScoringState(self.mode, before + scorings, bits, *sizes)
         self._judge(party, state, f"{scorings} evaluations are planned")
 
     def book(
@@ -205,47 +192,33 @@ class ScoreLedger:
         `scoring`: the same for all questions of a scoring, drawn by the scored party. Empty: the question is
         a scoring of its own.
         """
+        sizes = column_bits, precision_bits, outputs
         if self.mode == "off":
-            return ScoringState("off", 0, 0, column_bits, precision_bits, outputs)
-        with nullcontext() if self._store is None else self._store.held():
-            return self._book(party, people, question, precision_bits, column_bits, outputs, scoring)
-
-    def _book(
-        self,
-        party: str,
-        people: Sequence[bytes],
-        question: bytes,
-        precision_bits: int,
-        column_bits: float,
-        outputs: int,
-        scoring: bytes,
-    ) -> ScoringState:
-        self._catch_up()
-        asked = self._asked(question, scoring)
-        before = self._answered.get(asked[:HALF], set())
-        scored = self._scored.get(asked[HALF:], set())
-        hashes = dict.fromkeys(self._person(each) for each in people)
-        new = [each for each in hashes if each not in before]
-        step = score_bits(precision_bits, outputs)
-        after = {each: _plus(self._told.get(each, (0, 0)), step, again=each in scored) for each in new}
-        told = [after.get(each) or self._told[each] for each in hashes]
-        scorings, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
-        state = ScoringState(self.mode, scorings, bits, column_bits, precision_bits, outputs)
-        if new:
-            self._judge(party, state, "a score was asked for")
-            self._write(_record(asked, new, step))
-        return state
+            return ScoringState("off", 0, 0, *sizes)
+        with self._locked():
+            name = self._name(question, scoring)
+            before, scored = self._answered.get(name[:HALF], set()), self._scored.get(name[HALF:], set())
+            hashes = dict.fromkeys(self._person(each) for each in people)
+            new = [each for each in hashes if each not in before]
+            step = score_bits(precision_bits, outputs)
+            after = {each: _plus(self._told.get(each, (0, 0)), step, again=each in scored) for each in new}
+            told = [after.get(each) or self._told[each] for each in hashes]
+            scorings, bits = max(told, key=lambda pair: pair[1], default=(0, 0))
+            state = ScoringState(self.mode, scorings, bits, *sizes)
+            if new:
+                self._judge(party, state, "a score was asked for")
+                self._write(_record(name, new, step))
+            return state
 
     def book_release(self, party: str, receiver: str, question: bytes, bits: int, limit: int | None) -> None:
         """Record a release of `bits` bits of a model before it is answered, in every mode.
 
         Repeating a question costs nothing. Raises ScoreRefusal beyond `limit` bits over all runs.
         """
-        with nullcontext() if self._store is None else self._store.held():
-            self._catch_up()
-            asked = self._asked(question, b"")
+        with self._locked():
+            name = self._name(question, b"")
             person = self._person(b"release " + receiver.encode())
-            if person in self._answered.get(asked[:HALF], set()):
+            if person in self._answered.get(name[:HALF], set()):
                 return
             total = self._told.get(person, (0, 0))[1] + bits
             if limit is not None and total > limit:
@@ -253,7 +226,14 @@ class ScoreLedger:
                     f"{party}: releases to {receiver} would show {total} bits in all, at most {limit} are"
                     " allowed; release='trusted' at all parties says that they trust each other"
                 )
-            self._write(_record(asked, [person], bits))
+            self._write(_record(name, [person], bits))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let no other process append between reading and booking."""
+        with nullcontext() if self._store is None else self._store.held():
+            self._catch_up()
+            yield
 
     def _write(self, record: bytes) -> None:
         if self._store is None:
@@ -266,7 +246,7 @@ class ScoreLedger:
     def _judge(self, party: str, state: ScoringState, why: str) -> None:
         if state.verdict == "below the line" or (state.verdict == "near" and state.scorings <= 1):
             return
-        allowed = allowed_scorings(state.column_bits, state.precision_bits, state.outputs)
+        allowed = state.allowed
         numbers = (
             f"{party}: {why}, and a person would be scored {state.scorings} times, {state.bits} bits of the"
             f" {state.column_bits:.0f} that its columns hold"
@@ -311,10 +291,10 @@ class ScoreLedger:
             answered.update(people)
             scored.update(people)
 
-    def _asked(self, question: bytes, scoring: bytes) -> bytes:
-        """A hash of the question, and one of the scoring that it belongs to."""
-        kept = self._hashed(scoring or question, b"score question")
-        return self._hashed(question, b"score question")[:HALF] + kept[HALF:]
+    def _name(self, question: bytes, scoring: bytes) -> bytes:
+        """Return a hash of the question, and one of the scoring that it belongs to."""
+        whole = self._hashed(scoring or question, b"score question")
+        return self._hashed(question, b"score question")[:HALF] + whole[HALF:]
 
     def _person(self, content: bytes) -> bytes:
         return self._hashed(content, b"score person")
