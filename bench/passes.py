@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import cross_scheme
+from securefed.crypto.blind.interface import CrossScheme
 from securefed.crypto.scheme import Mapper, Serial
-from securefed.protocols.blind.statistics import PassColumns, PassPlan, run_pass
+from securefed.protocols.blind.cross import CrossTools
+from securefed.protocols.blind.statistics import PassColumns, PassPlan, Statistics, run_pass
 from securefed.protocols.losses import get_loss
 from securefed.protocols.messages import KINDS
-from securefed.transport import get_network, run_local
+from securefed.transport import Link, get_network, run_local
 
 __all__ = ["Pass", "passed", "slope"]
 
@@ -68,12 +70,18 @@ def passed(
         targets = labels if name == "bank" else None
         root = np.eye(block.shape[1]) / np.sqrt(block.shape[1])
         own = PassColumns(plan, block, root, [np.arange(rows)], targets)
-        programs[name] = partial(run_pass, plan=plan, columns=own, scheme=made, mapper=mapper or Serial())
+        programs[name] = partial(_run, made, mapper or Serial(), plan, own)
     began, wall = time.process_time(), time.perf_counter()
     done = run_local(programs, run="pass", kinds=KINDS, network=get_network("lan"))
     spent, wall = time.process_time() - began, time.perf_counter() - wall
     sent = [entry for link in done.links.values() for entry in link.transcript.of("sent")]
     return Pass(rows, left, right, spent, wall, sum(entry.bytes for entry in sent), len(sent))
+
+
+async def _run(
+    scheme: CrossScheme, mapper: Mapper, plan: PassPlan, columns: PassColumns, link: Link
+) -> Statistics | None:
+    return await run_pass(CrossTools(link, scheme, mapper), plan, columns)
 
 
 def slope(sizes: Sequence[float], values: Sequence[float]) -> float:

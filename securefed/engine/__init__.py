@@ -20,12 +20,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from securefed.checks import check_choice, check_integer
 from securefed.crypto import SCHEMES
-from securefed.engine.processes import Processes, SerialEngine, WorkerDied, cores
+from securefed.engine.processes import Closing, Processes, SerialEngine, WorkerDied, cores
 from securefed.errors import MissingExtra, SecurefedError, SettingError
 
 __all__ = ["Engine", "Processes", "Ray", "SerialEngine", "WorkerDied", "get_engine", "started_engine"]
@@ -38,7 +38,7 @@ CONNECT_SECONDS = 10.0
 REQUESTS = "cpus, memory_gib and resource are allowed"
 
 
-class Ray:
+class Ray(Closing):
     """Work as Ray tasks. It connects with the first piece, and leaves a cluster that it joined running.
 
     The cluster gets public keys, ciphertexts and this party's own columns, and its operator can read those
@@ -101,12 +101,6 @@ class Ray:
         if self._ray is not None and self._joined:
             self._ray.shutdown()
         self._ray, self._task, self._joined = None, None, False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _done(function: Callable[[T], R], item: T) -> R:

@@ -64,17 +64,24 @@ def _begin(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class SerialEngine(Serial):
-    """An engine that works in this process, one piece after the other."""
+class Closing:
+    """A context manager that closes at its end."""
+
+    def close(self) -> None:
+        """Nothing to close."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        return None
+        self.close()
 
 
-class Processes:
+class SerialEngine(Closing, Serial):
+    """An engine that works in this process, one piece after the other."""
+
+
+class Processes(Closing):
     """A pool of processes, started with the first piece of work and ended by `close`.
 
     Workers are forked where the system can. A spawned worker would import the user's script again, and a
@@ -186,12 +193,6 @@ class Processes:
         pools, self._pools = self._pools, []
         for pool in pools:
             pool.shutdown(cancel_futures=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 LARGE = 1 << 16

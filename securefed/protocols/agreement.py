@@ -11,7 +11,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import ceil
 from typing import Any, Literal
 
@@ -336,30 +336,22 @@ class Agreement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings by name, for reports and for comparison with a peer's."""
+        same = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in ("members", "algorithm", "details", "label_change")
+        }
+        algorithm = self.algorithm
         return {
-            "objective": self.objective,
-            "scheme": self.scheme,
+            **same,
             "parties": [[m.name, m.parameters, m.is_linear] for m in self.members],
-            "algorithm": self.algorithm.name,
-            "local_steps": self.algorithm.local_steps,
-            "order": self.algorithm.order,
-            "proximal": self.algorithm.proximal,
+            "algorithm": algorithm.name,
+            "local_steps": algorithm.local_steps,
+            "order": algorithm.order,
+            "proximal": algorithm.proximal,
             "learning_rate": repr(self.learning_rate),
             "batches": repr(self.batches),
             "stopping": repr(self.stopping),
-            "width": self.width,
-            "exchange": self.exchange,
-            "key_holder": self.key_holder,
-            "evaluate_every": self.evaluate_every,
-            "holdout": self.holdout,
-            "score_precision": self.score_precision,
-            "exact": self.exact,
-            "allow_determined": self.allow_determined,
-            "value_bits": self.value_bits,
-            "dp_noise": self.dp_noise,
-            "reveal": self.reveal,
-            "release": self.release,
-            "trusted": self.trusted,
             **dict(self.details),
         }
 

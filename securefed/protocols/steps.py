@@ -125,12 +125,11 @@ class Adam:
         first, second = (np.array(state[name], dtype=np.float64) for name in ("first", "second"))
         if steps.shape != () or steps.dtype.kind not in "iu" or int(steps) < 0:
             raise DataError("Adam's 'steps' must be one integer of at least 0")
-        if first.shape != second.shape or first.ndim != 1:
+        finite = np.isfinite(first).all() and np.isfinite(second).all() and (second >= 0).all()
+        if first.shape != second.shape or first.ndim != 1 or not finite:
             raise DataError(
-                f"Adam's moments must be two vectors of one length, not {first.shape} and {second.shape}"
+                "Adam's moments must be two vectors of one length, finite, and the second not negative"
             )
-        if not (np.isfinite(first).all() and np.isfinite(second).all() and (second >= 0).all()):
-            raise DataError("Adam's moments must be finite, and the second ones not negative")
         self._steps, self._first, self._second = int(steps), first, second
 
     def clone(self) -> Adam:
@@ -343,11 +342,6 @@ class OwnSteps:
                 " revealed it has to stay, or be 'auto'"
             )
         return self._all.update_root(rate(0), steps)
-
-    def factor(self, t: int) -> float:
-        """Return the factor of P in round t. It is the same at all parties."""
-        rate = self._agreement.learning_rate
-        return rate(t) if self.automatic else rate(t) / rate(0)
 
     def momentum(self, t: int) -> float:
         """Return the fraction of the last round's change that round t repeats; 0 with a fixed rate."""

@@ -198,9 +198,9 @@ def parts_of_run(patch: Patch) -> tuple[dict[tuple[str, str], list[bytes]], Any]
         found: dict[str, dict[Any, Any]] = {}
         originals = statistics.pass_products
 
-        async def noting(link: Link, *more: Any) -> Any:
-            found[link.name] = await originals(link, *more)
-            return found[link.name]
+        async def noting(tools: Any, *more: Any) -> Any:
+            found[tools.link.name] = await originals(tools, *more)
+            return found[tools.link.name]
 
         inner.setattr(statistics, "pass_products", noting)
         columns, labels = people(16, (2, 2, 2))

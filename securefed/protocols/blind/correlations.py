@@ -29,30 +29,13 @@ from typing import Any, Literal
 import numpy as np
 
 from securefed.crypto import shares
-from securefed.crypto.blind.interface import CrossScheme, Operand, Product
+from securefed.crypto.blind.interface import Operand, Product
 from securefed.crypto.errors import MaskError
-from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
-from securefed.protocols.blind.cross import At, Encryptor, Multiplier, operand_of
+from securefed.protocols.blind.cross import At, CrossTools, operand_of
 from securefed.transport import Link
 
-__all__ = [
-    "Correlations",
-    "Count",
-    "FixedMatrix",
-    "Move",
-    "Name",
-    "Pair",
-    "Products",
-    "Request",
-    "Shape",
-    "prepare_all",
-    "prepared_products",
-    "run_moves",
-    "side_by_side",
-    "trip",
-    "trip_sizes",
-]
+__all__ = ["Correlations", "Count", "FixedMatrix", "prepare_all", "prepared_products", "trip_sizes"]
 
 GROUP_COLUMNS = 4096
 """Triples are made together as long as their right factor has no more columns."""
@@ -349,13 +332,11 @@ def prepared_products(matrices: Mapping[Name, FixedMatrix], count: Count) -> lis
 
 
 async def prepare_all(
-    link: Link,
+    tools: CrossTools,
     peer: str,
     matrices: Mapping[Name, FixedMatrix],
     own: Mapping[Name, Share],
     count: Count,
-    scheme: CrossScheme,
-    mapper: Mapper,
     *,
     first: bool,
     at: At,
@@ -389,7 +370,7 @@ async def prepare_all(
     for shape, (left, right) in triples.items():
         factors += _triple_factors(shape, left, right, first=first)
     jobs = list(zip(prepared_products(matrices, count), map(operand_of, factors), strict=True))
-    encrypted = iter(await _products(link, peer, jobs, scheme, mapper, first=first, at=at))
+    encrypted = iter(await _products(tools, peer, jobs, first=first, at=at))
     prepared = {}
     for names in _together(matrices, count):
         matrix, sizes = matrices[names[0]], [count.columns[name] for name in names]
@@ -458,20 +439,13 @@ def _read_triples(shape: Shape, left: Share, right: Share, encrypted: Iterator[S
 
 
 async def _products(
-    link: Link,
-    peer: str,
-    jobs: Sequence[tuple[Product, Operand]],
-    scheme: CrossScheme,
-    mapper: Mapper,
-    *,
-    first: bool,
-    at: At,
+    tools: CrossTools, peer: str, jobs: Sequence[tuple[Product, Operand]], *, first: bool, at: At
 ) -> list[Share]:
     """Return this holder's shares of encrypted products, in order. The key ends with them."""
     if not first:
-        theirs = await Multiplier.begin(link, scheme, peer, mapper, at=at)
+        theirs = await tools.multiplier(peer, at=at)
         return [await theirs.multiply(product, operand, at=at) for product, operand in jobs]
-    own = await Encryptor.begin(link, scheme, [peer], mapper, at=at)
+    own = await tools.encryptor([peer], at=at)
     products: list[Share] = []
     waiting: list[Product] = []
 

@@ -32,7 +32,7 @@ from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import Share
 from securefed.transport import Link
 
-__all__ = ["At", "Encryptor", "Multiplier", "operand_of"]
+__all__ = ["At", "CrossTools", "Encryptor", "Multiplier", "operand_of"]
 
 WINDOW = 4
 """Blocks that are encrypted, sent and multiplied together."""
@@ -71,17 +71,6 @@ class Encryptor(_End):
     def __init__(self, link: Link, key: CrossKey, mapper: Mapper) -> None:
         super().__init__(link, mapper)
         self.key = key
-
-    @classmethod
-    async def begin(
-        cls, link: Link, scheme: CrossScheme, peers: Iterable[str], mapper: Mapper, *, at: At
-    ) -> Encryptor:
-        """Make a key and send its public half to everybody who will multiply."""
-        with link.activity("keys"):
-            encryptor = cls(link, scheme.generate(), mapper)
-        for peer in peers:
-            await encryptor.introduce(peer, at=at)
-        return encryptor
 
     async def introduce(self, peer: str, *, at: At) -> None:
         """Answer one multiplier's nonce with a public key."""
@@ -124,30 +113,13 @@ class Multiplier(_End):
     """The party with the right factor and another party's public key."""
 
     def __init__(
-        self, link: Link, scheme: CrossScheme, peer: str, mapper: Mapper, key: bytes, nonce: bytes
+        self, link: Link, scheme: CrossScheme, mapper: Mapper, peer: str, key: bytes, nonce: bytes
     ) -> None:
         super().__init__(link, mapper)
         self.peer, self.key_bytes, self.nonce = peer, key, nonce
         """The public key as it arrived, and the nonce that it answers: for a model at rest."""
         with link.activity("keys"):
             self.public: CrossPublic = scheme.load_public(key, nonce)
-
-    @classmethod
-    async def begin(
-        cls,
-        link: Link,
-        scheme: CrossScheme,
-        peer: str,
-        mapper: Mapper,
-        *,
-        at: At,
-        nonce: bytes | None = None,
-    ) -> Multiplier:
-        """Send a nonce, a fresh one if it is None, and take the public key for it."""
-        nonce = os.urandom(NONCE_BYTES) if nonce is None else nonce
-        link.send(peer, "nonce", nonce, round=at.round, step=at.step)
-        key = await link.receive("cross-key", peer, round=at.round, step=at.step)
-        return cls(link, scheme, peer, mapper, key, nonce)
 
     async def multiply(self, product: Product, operand: Operand, *, at: At) -> Share:
         """Return this party's share of the product."""
@@ -182,3 +154,27 @@ class Multiplier(_End):
             reply, share = evaluation.finish()
         self._send(self.peer, "reply", reply, at)
         return share
+
+
+class CrossTools(NamedTuple):
+    """A party's link, with the scheme and the workers of its encrypted products."""
+
+    link: Link
+    scheme: CrossScheme
+    mapper: Mapper
+
+    async def encryptor(self, peers: Iterable[str], *, at: At, secret: bytes | None = None) -> Encryptor:
+        """Send a public key to everybody who will multiply. The key is fresh if `secret` is None."""
+        with self.link.activity("keys"):
+            key = self.scheme.generate() if secret is None else self.scheme.load_key(secret)
+        encryptor = Encryptor(self.link, key, self.mapper)
+        for peer in peers:
+            await encryptor.introduce(peer, at=at)
+        return encryptor
+
+    async def multiplier(self, peer: str, *, at: At, nonce: bytes | None = None) -> Multiplier:
+        """Send a nonce, a fresh one if it is None, and take the public key for it."""
+        nonce = os.urandom(NONCE_BYTES) if nonce is None else nonce
+        self.link.send(peer, "nonce", nonce, round=at.round, step=at.step)
+        key = await self.link.receive("cross-key", peer, round=at.round, step=at.step)
+        return Multiplier(*self, peer, key, nonce)

@@ -29,12 +29,11 @@ from numpy.typing import NDArray
 
 from securefed.crypto import shares
 from securefed.crypto.blind.interface import CrossScheme, Product
-from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import Share
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import Count, FixedMatrix, Name, trip
-from securefed.protocols.blind.cross import At, Encryptor, Multiplier, operand_of
+from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplier, operand_of
 from securefed.protocols.blind.loop import BlindLoop
 from securefed.protocols.blind.precision import MATRIX_BITS, SCALAR_BITS, SHARE_BITS, check_wraps, wrap_bound
 from securefed.protocols.blind.scoring import (
@@ -164,14 +163,14 @@ class BlindParty(BlindLoop):
     async def _begin(self, link: Link) -> None:
         if self.first_round >= self.last_round:
             return  # a run that only has to end needs no statistics
-        plan, scheme, mapper = self._plan, self._scheme, self._mapper
-        statistics = await run_pass(link, plan, self._own, scheme, mapper)
+        plan, tools = self._plan, self._tools(link)
+        statistics = await run_pass(tools, plan, self._own)
         if self._agreement.warm_start and self.first_round == 0:
             turn = None
             if self._own is not None and self._earlier_root is not None:
                 turn = np.asarray(np.linalg.solve(self._own.root, self._earlier_root), dtype=np.float64)
             phi = self._phi if self._is_holder(link.name) else None
-            turned = await rebase(link, plan, phi, turn, scheme, mapper)
+            turned = await rebase(tools, plan, phi, turn)
             if turned is not None:
                 self._phi = self._previous = turned
         if statistics is not None:
@@ -298,16 +297,12 @@ def turns(parties: Parties) -> list[Turn]:
     return listed
 
 
-async def rebase(
-    link: Link, parties: Parties, phi: Share | None, turn: Array | None, scheme: CrossScheme, mapper: Mapper
-) -> Share | None:
+async def rebase(tools: CrossTools, parties: Parties, phi: Share | None, turn: Array | None) -> Share | None:
     """Take one party's part of a warm start. Holders get new shares.
 
-    Parameters
-    ----------
-    phi: a holder's shares of the model.
-    turn: T of a party with data.
+    `phi`: a holder's shares of the model; `turn`: T of a party with data.
     """
+    link = tools.link
     if turn is not None and float(np.abs(turn).max()) >= 2.0 ** (TURN_BITS - MATRIX_BITS):
         raise SettingError(
             "warm_start: this party's steps are far smaller than those of the fit before, because of a"
@@ -325,9 +320,9 @@ async def rebase(
         keys: Encryptor | Multiplier | None = None
         names, at = list(dict.fromkeys(each.multiplier for each in due)), At(due[0].key_step)
         if link.name == encryptor:
-            keys = await Encryptor.begin(link, scheme, names, mapper, at=at)
+            keys = await tools.encryptor(names, at=at)
         elif link.name in names:
-            keys = await Multiplier.begin(link, scheme, encryptor, mapper, at=at)
+            keys = await tools.multiplier(encryptor, at=at)
         for each in due:
             block, factor, at = parties.block(each.owner), whole.transpose(0, 2, 1), At(each.step)
             if link.name != each.owner and phi is not None:

@@ -19,7 +19,7 @@ from securefed.crypto.shares import LIMBS, Share
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.blind.correlations import Correlations, Count, FixedMatrix, Name, prepare_all
-from securefed.protocols.blind.cross import At, Encryptor, Multiplier
+from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplier
 from securefed.protocols.blind.scoring import (
     ModelPart,
     ScorePlan,
@@ -68,11 +68,11 @@ class BlindLoop(PartyLoop):
         self, link: Link, matrices: Mapping[Name, FixedMatrix], own: Mapping[Name, Share], count: Count
     ) -> None:
         """Prepare all products that were counted; `own`: this holder's shares of the matrices."""
-        first, peer = self._is_first(link.name), self._score_plan.peer(link.name)
-        tools = self._scheme, self._mapper
-        self._products = await prepare_all(
-            link, peer, matrices, own, count, *tools, first=first, at=At(PREPARE_STEP)
-        )
+        first, peer, at = self._is_first(link.name), self._score_plan.peer(link.name), At(PREPARE_STEP)
+        self._products = await prepare_all(self._tools(link), peer, matrices, own, count, first=first, at=at)
+
+    def _tools(self, link: Link) -> CrossTools:
+        return CrossTools(link, self._scheme, self._mapper)
 
     async def _tell_progress(self, link: Link, t: int) -> None:
         """The label party tells parties that hold no shares that a round is over."""
@@ -99,7 +99,7 @@ class BlindLoop(PartyLoop):
         plan, secret, blocks = self._score_plan, self._score_secret, self._scored_blocks or {}
         self._scored_blocks = None
         if self._score_keys is None:
-            self._score_keys = await introduce(link, plan, self._scheme, self._mapper, secret, t)
+            self._score_keys = await introduce(self._tools(link), plan, secret, t)
         part = await seal(link, plan, self._score_keys, blocks, secret, t)
         part.root = self._root()
         return part, self._score_keys

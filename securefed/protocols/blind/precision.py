@@ -12,20 +12,7 @@ from math import ceil, log2, sqrt
 from securefed.crypto.shares import WIDTH
 from securefed.errors import SettingError
 
-__all__ = [
-    "MATRIX_BITS",
-    "MODEL_BITS",
-    "PRODUCT_BITS",
-    "RANGE_BITS",
-    "ROW_BITS",
-    "SCALAR_BITS",
-    "SCORE_BITS",
-    "SHARE_BITS",
-    "VALUE_BITS",
-    "check_wraps",
-    "feature_bits",
-    "wrap_bound",
-]
+__all__ = ["check_wraps", "feature_bits", "wrap_bound"]
 
 MATRIX_BITS = 35
 """Fraction bits of shared matrices."""

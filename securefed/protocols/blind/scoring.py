@@ -48,7 +48,7 @@ from securefed.crypto.scheme import Mapper
 from securefed.crypto.shares import LIMBS, Share
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.blind.cross import At, Encryptor, Multiplier, operand_of
+from securefed.protocols.blind.cross import At, CrossTools, Encryptor, Multiplier, operand_of
 from securefed.protocols.blind.precision import MODEL_BITS, RANGE_BITS, ROW_BITS, SCORE_BITS, VALUE_BITS
 from securefed.protocols.blind.statistics import Parties
 from securefed.protocols.channel import note_agreement
@@ -170,18 +170,12 @@ def cut(share: Share, *, first: bool) -> Share:
     return shares.reduce_bits(share, MODEL_BITS, first=first)
 
 
-async def introduce(
-    link: Link, plan: ScorePlan, scheme: CrossScheme, mapper: Mapper, secret: bytes, t: int
-) -> Encryptor | Multiplier:
+async def introduce(tools: CrossTools, plan: ScorePlan, secret: bytes, t: int) -> Encryptor | Multiplier:
     """Send the label party's scoring key to everybody who multiplies. `secret`: from `score_secret`."""
     at = At(KEY_STEP, t)
-    if link.name != plan.label_party:
-        nonce = secret[:NONCE_BYTES]
-        return await Multiplier.begin(link, scheme, plan.label_party, mapper, at=at, nonce=nonce)
-    encryptor = Encryptor(link, scheme.load_key(secret), mapper)
-    for peer in plan.multipliers():
-        await encryptor.introduce(peer, at=at)
-    return encryptor
+    if tools.link.name == plan.label_party:
+        return await tools.encryptor(plan.multipliers(), at=at, secret=secret)
+    return await tools.multiplier(plan.label_party, at=at, nonce=secret[:NONCE_BYTES])
 
 
 def score_secret(link: Link, plan: ScorePlan, scheme: CrossScheme) -> bytes:
@@ -240,7 +234,7 @@ def open_keys(link: Link, part: ModelPart, scheme: CrossScheme, mapper: Mapper) 
     """Return the keys of a model at rest."""
     if link.name == part.plan.label_party:
         return Encryptor(link, scheme.load_key(part.key), mapper)
-    return Multiplier(link, scheme, part.plan.label_party, mapper, part.key, part.nonce)
+    return Multiplier(link, scheme, mapper, part.plan.label_party, part.key, part.nonce)
 
 
 def blind_program(

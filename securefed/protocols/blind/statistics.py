@@ -30,26 +30,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from securefed.crypto import shares
-from securefed.crypto.blind.interface import CrossScheme, Operand, Product
-from securefed.crypto.scheme import Mapper
+from securefed.crypto.blind.interface import Operand, Product
 from securefed.crypto.shares import LIMBS, Share
 from securefed.data.storage import BLOCK_ROWS
 from securefed.errors import SettingError
-from securefed.protocols.blind.cross import At, Encryptor, Multiplier
+from securefed.protocols.blind.cross import At, CrossTools
 from securefed.protocols.blind.precision import MATRIX_BITS, PRODUCT_BITS, feature_bits
 from securefed.transport import Link
 
-__all__ = [
-    "Parties",
-    "PassColumns",
-    "PassPlan",
-    "Statistics",
-    "pass_products",
-    "run_pass",
-    "send_parts",
-    "split_parts",
-    "take_parts",
-]
+__all__ = ["Parties", "PassColumns", "PassPlan", "Statistics", "pass_products", "run_pass"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -261,14 +250,13 @@ class Statistics:
         return vector
 
 
-async def run_pass(
-    link: Link, plan: PassPlan, columns: PassColumns | None, scheme: CrossScheme, mapper: Mapper
-) -> Statistics | None:
+async def run_pass(tools: CrossTools, plan: PassPlan, columns: PassColumns | None) -> Statistics | None:
     """Take one party's part. Holders get their statistics, other parties None. A helper has no columns."""
-    label_party, holds = plan.label_party, link.name in plan.holders
+    link, label_party = tools.link, plan.label_party
+    holds = link.name in plan.holders
     statistics = Statistics(plan, first=link.name == label_party)
     if columns is not None:
-        products = await pass_products(link, plan, columns, scheme, mapper)
+        products = await pass_products(tools, plan, columns)
         if holds:
             statistics.keep_own(link.name, columns)
         else:
@@ -295,15 +283,15 @@ async def run_pass(
 
 
 async def pass_products(
-    link: Link, plan: PassPlan, columns: PassColumns, scheme: CrossScheme, mapper: Mapper
+    tools: CrossTools, plan: PassPlan, columns: PassColumns
 ) -> dict[tuple[str, str], list[Share]]:
     """Return this party's shares of every product that it takes part in, by fold. Keys end here."""
     products: dict[tuple[str, str], list[Share]] = {}
-    steps = [At(PART_STEP + 1 + fold) for fold in range(len(plan.folds))]
+    me, steps = tools.link.name, [At(PART_STEP + 1 + fold) for fold in range(len(plan.folds))]
     for encryptor in dict.fromkeys(left for left, _ in plan.pairs()):
         multipliers = [right for left, right in plan.pairs() if left == encryptor]
-        if link.name == encryptor:
-            own = await Encryptor.begin(link, scheme, multipliers, mapper, at=At(KEY_STEP))
+        if me == encryptor:
+            own = await tools.encryptor(multipliers, at=At(KEY_STEP))
             for fold, at in enumerate(steps):
                 for name in multipliers:
                     product = plan.product(encryptor, name, fold)
@@ -312,10 +300,10 @@ async def pass_products(
                     share = await own.read(name, plan.product(encryptor, name, fold), at=at)
                     products.setdefault((encryptor, name), []).append(share)
             own.end()
-        elif link.name in multipliers:
-            theirs = await Multiplier.begin(link, scheme, encryptor, mapper, at=At(KEY_STEP))
-            products[encryptor, link.name] = [
-                await theirs.multiply(plan.product(encryptor, link.name, fold), columns.right(fold), at=at)
+        elif me in multipliers:
+            theirs = await tools.multiplier(encryptor, at=At(KEY_STEP))
+            products[encryptor, me] = [
+                await theirs.multiply(plan.product(encryptor, me, fold), columns.right(fold), at=at)
                 for fold, at in enumerate(steps)
             ]
     return products

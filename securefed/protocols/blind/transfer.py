@@ -182,7 +182,7 @@ class BlindTransferParty(BlindLoop):
         targets = rows.targets().reshape(plan.rows, -1) if self._is_a else None
         root, folds = np.eye(plan.size(link.name)), [np.arange(plan.rows)]
         columns = PassColumns(plan, rows.shared, root, folds, targets)
-        ((share,),) = (await pass_products(link, plan, columns, self._scheme, self._mapper)).values()
+        ((share,),) = (await pass_products(self._tools(link), plan, columns)).values()
         if not self._is_holder(link.name):
             send_parts(link, plan.second, [share])
         return share

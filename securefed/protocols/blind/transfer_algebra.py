@@ -1,7 +1,7 @@
 """Blind transfer learning: the objective with linear maps over frozen local features, and each party's part.
 
 Each party's non-linearity is local and fixed (splines, one-hot, random features: F, with a column of ones);
-what is trained are linear maps, u = F W, of width h. With the loss of protocols.own_gradient.transfer,
+what is trained are linear maps, u = F W, of width h. With the loss of protocols.own_gradient.sides,
 
     Phi = W_A'q,  q = F_A'y / n_A over A's labelled rows        v = W_B Phi: a row of B's has the score f'v
     dL/dW_B = (G v/4 - c/2) Phi' + 2 gamma (H_B W_B - K'W_A) + l2 W_B
@@ -9,20 +9,17 @@ what is trained are linear maps, u = F W, of width h. With the loss of protocols
 
 where H = F'F/n over the n shared rows, G the same over the labelled ones among them, K = F_A'F_B/n and
 c = F_B'(w y)/n. Only K and c take both parties' rows; they are computed once, hidden, and from then on
-nothing depends on the number of rows. (One hidden column loses nothing: turn the representation so that Phi
-lies along its first axis, and the other columns are only penalised. So h = 1 is the default.)
+nothing depends on the number of rows. One hidden column loses nothing, so h = 1 is the default.
 
 *Several classes*: each against the rest is an output with a Phi, a q, a c and h columns of both maps. Outputs
-share F, H, G, K and P, and every message. Products of changing matrices are made for each output by itself;
-a product by a constant matrix is made for all columns, and what it has away from an output's own columns is
-dropped. Rates are those of the output that allows the smallest.
+share F, H, G, K and P, and every message. A product by a constant matrix is made for all columns, and what it
+has away from an output's own columns is dropped. Rates are those of the output that allows the smallest.
 
 *Steps.* W <- W - eta P gradient with P = (H + delta I)^-1, the party's own (A: H plus the same matrix over
-its labelled rows, so that q'P q <= 1). B's curvature is then that of P (|Phi|^2/4 G + 2 gamma H + l2 + mu),
-A's that of P (S/4 q q' + 2 gamma H + l2 + mu). With learning_rate="auto" each party takes eta = 1/lambda from
-its own columns, as if |Phi|^2 and S q'P q were R = 4, and its map is held to where it was at the exchange,
-by tau/2 |W - W_0|^2 in the metric of P^-1: docs/proofs.md derives that rounds lower the
-loss. Q steps of B on a Phi that stays, with N = eta P, T = mu N + eta tau I, M = I - N (2 gamma H + l2) - T:
+its labelled rows, so that q'P q <= 1). With learning_rate="auto" each party takes eta = 1/lambda from its own
+columns, as if |Phi|^2 and S q'P q were R = 4, and its map is held to where it was at the exchange, by tau/2
+|W - W_0|^2 in the metric of P^-1 (docs/proofs.md says why rounds lower the loss). Q steps of B on a Phi that
+stays, with N = eta P, T = mu N + eta tau I, M = I - N (2 gamma H + l2) - T:
 
     Z <- M Z + x,   v <- M v + N t + |Phi|^2 x,   x = N c/2 - N G v/4,     N t = 2 gamma N K'W_A Phi + T v_0
     W_B <- (M^Q + R T) W_B + 2 gamma R N K'W_A + Z Phi',                R = I + M + ... + M^(Q-1)
@@ -50,17 +47,7 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
 
-__all__ = [
-    "CHUNK",
-    "DAMPING",
-    "REACH",
-    "WAVES",
-    "OwnMaps",
-    "TransferPlan",
-    "TransferRows",
-    "with_ones",
-    "with_waves",
-]
+__all__ = ["OwnMaps", "TransferPlan", "TransferRows", "with_ones", "with_waves"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -85,9 +72,7 @@ def with_ones(features: Array) -> Array:
 
 
 def with_waves(features: Array, untransformed: Rows) -> Array:
-    """The columns, and random waves of those that are `straight` (no splines): the same for all who have as
-    many, so there is nothing to keep.
-    """
+    """Return the columns, and random waves of the `untransformed` ones, the same for all who have as many."""
     rng = np.random.default_rng([WAVES, len(untransformed)])
     directions = rng.normal(size=(len(untransformed), WAVES)) / sqrt(len(untransformed))
     phases = rng.uniform(0.0, 2.0 * np.pi, size=WAVES)

@@ -40,17 +40,7 @@ from securefed.protocols.blind.correlations import (
 from securefed.protocols.blind.precision import MATRIX_BITS, SHARE_BITS
 from securefed.protocols.blind.transfer_algebra import TransferPlan
 
-__all__ = [
-    "LARGEST",
-    "OWN_FRACTION",
-    "OWN_OF_A",
-    "OWN_OF_B",
-    "Maps",
-    "TransferRound",
-    "b_fraction",
-    "count_products",
-    "fixed_matrices",
-]
+__all__ = ["Maps", "TransferRound", "b_fraction", "count_products", "fixed_matrices"]
 
 OWN_OF_A, OWN_OF_B = ("bases", "pushes", "weights"), ("G", "base", "chunk")
 """Kinds of matrices that one party knows; a name starts with the kind."""

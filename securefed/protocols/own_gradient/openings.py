@@ -53,30 +53,7 @@ from securefed.protocols.own_gradient.ledger import Ledger, LedgerEntry, LedgerW
 from securefed.protocols.schedules import Batches
 from securefed.transport import Link
 
-__all__ = [
-    "ALL_LABELS",
-    "LabelPrivacy",
-    "ask",
-    "ask_sums",
-    "book",
-    "check_room",
-    "check_sums",
-    "epsilon",
-    "fix_ledger",
-    "label_privacy",
-    "ledger_after",
-    "levelled",
-    "noise_units",
-    "normalised",
-    "own_noise",
-    "participations",
-    "refusal",
-    "row_by_row",
-    "serve",
-    "sums_width",
-    "take",
-    "with_noise",
-]
+__all__ = ["LabelPrivacy", "ask", "ask_sums", "label_privacy", "ledger_after", "refusal", "serve", "take"]
 
 ALL_LABELS = "labels over all rounds"
 PUBLIC_SCALE = FixedPoint(1.0, PRIVATE_BITS)
@@ -97,7 +74,7 @@ def levelled(multipliers: Floats | Multipliers) -> tuple[Multipliers, Floats]:
 def normalised(multipliers: Floats) -> tuple[Floats, float]:
     """Scale multipliers so that their rows have a norm of at most 1, rounding included.
 
-    Also returns the divisor. It is for sums with noise, at one public scale (own_gradient.privacy).
+    Also returns the divisor. It is for sums with noise, at one public scale .
     """
     longest = float(np.sqrt((multipliers**2).sum(axis=1)).max()) * (1.0 + 2.0**-16)
     norm = longest if longest > 0.0 else 1.0

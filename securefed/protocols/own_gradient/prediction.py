@@ -29,7 +29,7 @@ from typing import Any
 
 from securefed.crypto import FixedPoint, KeyHolder, Mapper
 from securefed.crypto.errors import FormatError, ShapeError
-from securefed.crypto.scheme import Floats, Mask, Masked
+from securefed.crypto.scheme import Floats
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.channel import Channel, Keyring, distribute_keys, note_agreement
@@ -38,7 +38,7 @@ from securefed.protocols.own_gradient.sides import LinearScorer, Scorer, Transfe
 from securefed.protocols.scoring.blur import ScoreGuard, on_grid
 from securefed.transport import Link, Program
 
-__all__ = ["note_scores_opened", "open_scores", "score_program", "scores", "serve_scores"]
+__all__ = ["score_program", "scores", "serve_scores"]
 
 SIZES = struct.Struct("<Q")
 
@@ -101,7 +101,10 @@ async def scores(
     total = others[0] + own
     for part in others[1:]:
         total = total + part
-    return await open_scores(link, keys, *total.mask(), round_)
+    masked, mask = total.mask()
+    channel = Channel(link, keys.opener, round_)
+    channel.ask("score-request", masked, mask)
+    return channel.remove("score-opening", mask, keys.public.load_opened(await channel.hear("score-opening")))
 
 
 async def _linear_answer(
@@ -126,13 +129,6 @@ async def _linear_answer(
         await serve_scores(link, agreement, keys.own, len(own), round_)
 
 
-async def open_scores(link: Link, keys: Keyring, masked: Masked, mask: Mask, round_: int) -> Floats:
-    """Have the key-holder open the masked scores, and remove the mask."""
-    channel = Channel(link, keys.opener, round_)
-    channel.ask("score-request", masked, mask)
-    return channel.remove("score-opening", mask, keys.public.load_opened(await channel.hear("score-opening")))
-
-
 async def serve_scores(
     link: Link, agreement: Agreement, holder: KeyHolder, rows: int | None, round_: int
 ) -> None:
@@ -146,15 +142,10 @@ async def serve_scores(
         raise ShapeError(f"{label_party} asks for scores of shape {masked.shape}, ({rows},) expected")
     check_room(masked, agreement, 0)
     opened = holder.open(masked).to_bytes()
-    note_scores_opened(link, label_party, masked, round_)
-    link.send(label_party, "score-opening", opened, round=round_)
-
-
-def note_scores_opened(link: Link, label_party: str, masked: Masked, round_: int) -> None:
-    """Record the checks and the opening of a score request."""
     channel = Channel(link, label_party, round_)
     channel.checked("score-request", "shape", "ciphertexts", "not seen")
     channel.opened("score-opening", masked)
+    link.send(label_party, "score-opening", opened, round=round_)
 
 
 async def _transfer_ask(link: Link, b: str, own: KeyHolder, scorer: TransferScorer, round_: int) -> Floats:

@@ -172,8 +172,9 @@ class ScoreGuard:
         self, rows: Floats, context: bytes, *, precision_bits: int, fraction_bits: int
     ) -> tuple[list[int], dict[str, Any]]:
         """Return the noise of one scoring by a model of one output, and the facts for the transcript."""
-        sizes = {"precision_bits": precision_bits, "fraction_bits": fraction_bits}
-        (noise,), facts = self.noises(rows, context, 1, **sizes)
+        (noise,), facts = self.noises(
+            rows, context, 1, precision_bits=precision_bits, fraction_bits=fraction_bits
+        )
         return noise, facts
 
     def noises(

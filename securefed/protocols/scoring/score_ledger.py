@@ -48,19 +48,7 @@ from securefed.checks import check_choice
 from securefed.errors import DataError
 from securefed.protocols.own_gradient.ledger import LedgerRefusal, LedgerWarning
 
-__all__ = [
-    "MARGIN",
-    "MODES",
-    "ScoreLedger",
-    "ScoreRefusal",
-    "ScoreStore",
-    "ScoreWarning",
-    "ScoringState",
-    "allowed_scorings",
-    "read_records",
-    "score_bits",
-    "whole_records",
-]
+__all__ = ["ScoreLedger", "ScoreRefusal", "ScoreStore", "ScoreWarning", "allowed_scorings", "score_bits"]
 
 MODES = ("refuse", "warn", "off")
 MARGIN = 2.0
