@@ -25,7 +25,6 @@ from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.several import label_model_of
 from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.settings.protection import Blind, ByGradient, OwnGradient, Protection
 
 __all__ = ["Saved"]

@@ -1,6 +1,6 @@
 """The transfer objective: two parties that share some people, of whom some have labels.
 
-B has columns alone and comes first; A has the labels. See protocols.own_gradient.transfer for the objective.
+B has columns alone and comes first; A has the labels. See protocols.own_gradient.sides for the objective.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class Agreement:
     value_bits: int = 0
     """Bits of the largest encoded contribution; 0 for no bound. It limits what a key-holder opens."""
     dp_noise: float = 0.0
-    """Noise multiplier of openings to parties without labels (own_gradient.privacy). 0: no noise."""
+    """Noise multiplier of openings to parties without labels (own_gradient.openings). 0: no noise."""
     label_change: float = 0.0
     """The most that a residual changes with its label. The noise is scaled by it."""
     reveal: Literal["own-gradient", "nothing"] = "own-gradient"

@@ -41,7 +41,6 @@ from securefed.protocols.messages import KINDS
 from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.protocols.schedules import FedBCD
 from securefed.protocols.scoring.blur import ScoreGuard
-from securefed.protocols.own_gradient.sides import LinearScorer
 from securefed.settings.describe import settings_tables
 from securefed.settings.objectives import OBJECTIVE_SETTINGS
 from securefed.settings.run import RunSettings
