@@ -24,7 +24,7 @@ from securefed.process.alignment import COUNT_BYTES
 from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.blind.scoring import CHUNK, ModelPart
 from securefed.protocols.messages import KINDS, fixed_sizes
-from securefed.protocols.scoring.scorers import TransferScorer
+from securefed.protocols.own_gradient.sides import TransferScorer
 from securefed.transport.network import Limits
 
 __all__ = ["SIZES", "prediction_sizes", "training_sizes"]
