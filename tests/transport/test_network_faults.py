@@ -4,6 +4,7 @@ does, and a proxy that corrupts, cuts, delays and freezes.
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import time
@@ -234,6 +235,20 @@ def test_a_message_that_stops_in_the_middle_is_given_up() -> None:
         assert isinstance(bank.exception(10), PeerLost)
         assert "(it stopped after 4 of 10 bytes of 'number') could" in str(bank.exception())
         call.cancel()
+
+
+def test_a_peer_that_calls_and_cannot_be_called_is_lost() -> None:
+    """Its address here is wrong: it is heard all the time, and none of our messages could reach it."""
+    town = Town("bank", "shop", timeouts=Timeouts(beat=0.1, patience=1.0, answer=0.5, farewell=0.1))
+    bank = town.start("bank", three)
+    with Puppet("bank", town.addresses["bank"], IDENTITIES["shop"]) as shop:
+        shop.join()
+        with suppress(grpc.RpcError):  # bank has ended
+            while not bank.done():
+                shop.greet(shop.hello(state=RUNNING))
+                time.sleep(0.05)
+        assert isinstance(bank.exception(10), PeerLost)
+        assert re.search(r"shop at \S+ \(nobody listens there\) could not be reached", str(bank.exception()))
 
 
 def test_a_second_try_of_a_message_takes_the_place_of_the_first() -> None:

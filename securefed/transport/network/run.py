@@ -377,6 +377,9 @@ class Driver:
             return
         self._ask(peer, timeouts.beat)  # also one that was heard: it may be waiting for a sign of us
         quiet = now - max(attempt.quiet_since(peer), since)
+        if other.trouble and not other.trips and other.inbox.current is None:
+            # It calls us, but none of our calls has reached it: its address here is wrong, or a firewall is.
+            quiet = now - since
         if quiet > timeouts.patience:
             attempt.lose(quiet, peer)
         elif other.trouble or quiet > 2 * timeouts.beat + timeouts.answer:
