@@ -1,4 +1,4 @@
-"""What the package exports, name by name: a change here is a change for users (docs/api-stability.md)."""
+"""What the package exports, name by name: a change here is a change for users (docs/reference.md)."""
 
 from __future__ import annotations
 
