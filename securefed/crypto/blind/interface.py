@@ -98,16 +98,37 @@ def rows_of(operand: Operand, first: int, last: int, columns: int, side: str) ->
     return rows
 
 
+class Lengths(ABC):
+    """Lengths of messages in bytes under keys of one size. They follow from public shapes alone."""
+
+    public: int
+    """Of a public key."""
+
+    @abstractmethod
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        """Return the inner rows (first, last) of each block of ciphertexts."""
+
+    @abstractmethod
+    def block(self, product: Product, rows: int) -> int:
+        """Return the length of a block of so many rows."""
+
+    @abstractmethod
+    def reply(self, product: Product) -> int:
+        """Return the length of a reply."""
+
+
 class CrossKey(ABC):
     """The encryptor's side. One key serves one purpose of one run; `erase` ends it."""
+
+    lengths: Lengths
 
     @abstractmethod
     def public(self, nonce: bytes) -> bytes:
         """Return the public key for the multiplier that sent this nonce."""
 
-    @abstractmethod
     def blocks(self, product: Product) -> list[tuple[int, int]]:
         """Return the inner rows (first, last) of each block of ciphertexts."""
+        return self.lengths.blocks(product)
 
     @abstractmethod
     def encrypt(
@@ -142,9 +163,11 @@ class CrossKey(ABC):
 class CrossPublic(ABC):
     """The multiplier's side: somebody else's public key."""
 
-    @abstractmethod
+    lengths: Lengths
+
     def blocks(self, product: Product) -> list[tuple[int, int]]:
         """Return the blocks, as the key does."""
+        return self.lengths.blocks(product)
 
     @abstractmethod
     def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
@@ -192,25 +215,6 @@ class Evaluation(ABC):
 
     @abstractmethod
     def _reply(self) -> tuple[bytes, Share]: ...
-
-
-class Lengths(ABC):
-    """Lengths of messages in bytes under keys of one size. They follow from public shapes alone."""
-
-    public: int
-    """Of a public key."""
-
-    @abstractmethod
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        """Return the inner rows (first, last) of each block of ciphertexts."""
-
-    @abstractmethod
-    def block(self, product: Product, rows: int) -> int:
-        """Return the length of a block of so many rows."""
-
-    @abstractmethod
-    def reply(self, product: Product) -> int:
-        """Return the length of a reply."""
 
 
 @dataclass(frozen=True)

@@ -222,6 +222,7 @@ class PaillierCrossKey(CrossKey):
         check_size(primes.n.bit_length(), allow_small)
         self._allow_small = allow_small
         self._side = PaillierPublicKey(primes.n, (), allow_small=allow_small)
+        self.lengths = PaillierLengths(self._side.bits)
         self._kept: _Secret | None = _Secret.of(primes)
         self._drawn = 0
 
@@ -237,9 +238,6 @@ class PaillierCrossKey(CrossKey):
         p, q = self._secret.primes.p.p, self._secret.primes.q.p
         proven = PaillierPublicKey(self._side.n, prove(p, q, nonce), allow_small=self._allow_small)
         return proven.to_bytes()
-
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        return PaillierLengths(self._side.bits).blocks(product)
 
     def encrypt(
         self,
@@ -310,10 +308,7 @@ class PaillierCrossPublic(CrossPublic):
     """Somebody else's modulus, with its proof checked."""
 
     def __init__(self, public: PaillierPublicKey) -> None:
-        self._public = public
-
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        return PaillierLengths(self._public.bits).blocks(product)
+        self._public, self.lengths = public, PaillierLengths(public.bits)
 
     def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
         return PaillierEvaluation(self._public, product, os.urandom if seed is None else key_stream(seed))

@@ -173,8 +173,25 @@ def _multiply_blocks(task: tuple[Product, list[tuple[bytes, Floats | Share]]]) -
     return totals
 
 
+class RlweLengths(Lengths):
+    """Lengths that follow from layouts."""
+
+    public = PUBLIC_BYTES
+
+    def blocks(self, product: Product) -> list[tuple[int, int]]:
+        return layout(product).blocks()
+
+    def block(self, product: Product, rows: int) -> int:
+        return layout(product).block_bytes(rows)
+
+    def reply(self, product: Product) -> int:
+        return layout(product).reply_bytes()
+
+
 class RlweKey(CrossKey):
     """A ternary secret and the seed of the errors of its public keys, both from one seed."""
+
+    lengths = RlweLengths()
 
     def __init__(self, seed: bytes) -> None:
         if len(seed) != SEED_BYTES:
@@ -199,9 +216,6 @@ class RlweKey(CrossKey):
             raise FormatError(f"nonce: {len(nonce)} bytes given, {NONCE_BYTES} are due")
         secret, seed = self._secret, hashlib.sha256(self._error_seed + nonce).digest()
         return public_polynomials(secret, nonce, key_stream(seed))
-
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        return layout(product).blocks()
 
     def encrypt(
         self,
@@ -250,11 +264,10 @@ class RlweKey(CrossKey):
 class RlwePublic(CrossPublic):
     """Somebody else's public key: it multiplies and answers."""
 
+    lengths = RlweLengths()
+
     def __init__(self, nonce: bytes, keys: Floats) -> None:
         self._rerandomiser = Rerandomiser(nonce, keys)
-
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        return layout(product).blocks()
 
     def evaluate(self, product: Product, seed: bytes | None = None) -> Evaluation:
         source = secret_bytes() if seed is None else key_stream(seed)
@@ -311,21 +324,6 @@ def _load_public(data: bytes, nonce: bytes) -> CrossPublic:
 
 
 RLWE = CrossScheme("rlwe", _generate, _load_public, RlweKey)
-
-
-class RlweLengths(Lengths):
-    """Lengths that follow from layouts."""
-
-    public = PUBLIC_BYTES
-
-    def blocks(self, product: Product) -> list[tuple[int, int]]:
-        return layout(product).blocks()
-
-    def block(self, product: Product, rows: int) -> int:
-        return layout(product).block_bytes(rows)
-
-    def reply(self, product: Product) -> int:
-        return layout(product).reply_bytes()
 
 
 # For the registry of schemes. The ring has one size.

@@ -31,9 +31,9 @@ import struct
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -301,14 +301,9 @@ class _Scratch(threading.local):
                 self._path = f"/proc/self/fd/{self._handle}"
             else:
                 self._handle, self._path = tempfile.mkstemp(prefix="securefed-")
-                atexit.register(_remove, self._path)
+                atexit.register(Path(self._path).unlink, missing_ok=True)
             self._owner = os.getpid()
         return self._handle, self._path
-
-
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 _SCRATCH = _Scratch()
@@ -452,15 +447,9 @@ def galois_keys(keys: Mapping[int, Words]) -> Any:
 
 
 @cache
-def _filler(primes: int) -> Words:
+def _filler(primes: int, label: bytes = b"filler") -> Words:
     """Return a polynomial without structure that everybody may know."""
-    return expand(b"filler", 1, primes)
-
-
-@cache
-def _padding(primes: int) -> Words:
-    """Return another one: what repeats itself is compressed."""
-    return expand(b"padding", 1, primes)
+    return expand(label, 1, primes)
 
 
 @cache
@@ -476,7 +465,7 @@ def _transform(polynomials: Words, forward: bool) -> Words:
     for start in range(0, len(polynomials), _MOST_POLYNOMIALS - 1):
         chunk = polynomials[start : start + _MOST_POLYNOMIALS - 1]
         # SEAL takes two polynomials at least, and refuses to work when all but the first are zero.
-        padded = chunk if chunk[1:].any() else np.concatenate([chunk, _padding(primes)])
+        padded = chunk if chunk[1:].any() else np.concatenate([chunk, _filler(primes, b"padding")])
         block = ciphertext(padded, ntt=not forward)
         change(block)
         results.append(read(block, block.dyn_array()).reshape(padded.shape)[: len(chunk)])

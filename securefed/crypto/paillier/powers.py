@@ -246,12 +246,10 @@ def _sparse_buckets(bases: list[mpz], exponents: Integers, n: mpz, window: int, 
             places = np.flatnonzero(digits[level])
             if places.size:
                 line = digits[level, places]
-                buckets: list[mpz | None] = [None] * (int(np.abs(line).max()) + 1)
+                sizes = np.abs(line).tolist()
                 chosen = np.where(line < 0, places + rows, places).tolist()
-                for index, size in zip(chosen, np.abs(line).tolist(), strict=True):
-                    bucket = buckets[size]
-                    buckets[size] = factors[index] if bucket is None else bucket * factors[index] % square
-                result = result * _combined(buckets, square) % square
+                product = _bucketed(factors, chosen, sizes, [None] * (max(sizes) + 1), square)
+                result = result * product % square
         # How often each base and each inverse went in.
         times = [
             *(np.maximum(digits, 0).T @ weights).tolist(),
@@ -262,8 +260,13 @@ def _sparse_buckets(bases: list[mpz], exponents: Integers, n: mpz, window: int, 
     return results
 
 
-def _combined(buckets: list[mpz | None], square: mpz) -> mpz:
-    """Return the product of bucket[d] ** d."""
+def _bucketed(
+    factors: list[mpz], chosen: list[int], sizes: list[int], buckets: list[mpz | None], square: mpz
+) -> mpz:
+    """Multiply factors into the buckets of their digits d, and return the product of bucket[d] ** d."""
+    for index, size in zip(chosen, sizes, strict=True):
+        bucket = buckets[size]
+        buckets[size] = factors[index] if bucket is None else bucket * factors[index] % square
     running = total = mpz(1)
     for bucket in reversed(buckets[1:]):
         if bucket is not None:
@@ -406,10 +409,8 @@ def _full_buckets(halves: Halves, digits: Integers, n: mpz, cut: Cut) -> list[mp
             sizes = np.abs(line).tolist()
             # Negative digits take the inverse, which lies `rows` places further on.
             chosen = np.where(line < 0, place + rows, place).tolist()
-            buckets: list[mpz | None] = [filler] * (cut.tops[level] + 1)
-            for index, size in zip(chosen, sizes, strict=True):
-                buckets[size] = buckets[size] * factors[index] % square
             part += sum(map(mul, map(shares.__getitem__, chosen), sizes))
-            product = product * _combined(buckets, square) % square
+            buckets: list[mpz | None] = [filler] * (cut.tops[level] + 1)
+            product = product * _bucketed(factors, chosen, sizes, buckets, square) % square
         products.append(product * (1 + n * (part % n)) % square * surplus % square)
     return products
