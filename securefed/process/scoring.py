@@ -51,6 +51,8 @@ __all__ = ["NewRows", "Scorecard", "Scored", "Scoring", "figures", "write_scores
 
 Array = NDArray[np.float64]
 KEY_ID_BYTES = 16
+PSI_NOISE = 0.05
+"""Half of the index that counts as a difference."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +317,7 @@ def figures(
     labels, scores = _label_side(scored, shard)
     found: dict[str, Any] = {"quality": None, "gain": None, "psi": None, "scorecard": None}
     if shard.training_scores is not None:
-        found["psi"] = stability(shard.training_scores, scores)
+        found["psi"] = _stability(shard.training_scores, scores)
     if card is not None:
         each = card.points(_likely(labels, scores))
         scale = {"double": card.double, "anchor": card.anchor, "odds": card.odds}
@@ -336,6 +338,15 @@ def figures(
     }
     found["gain"] = curves(answers).get("gain")
     return found
+
+
+def _stability(expected: Array, actual: Array) -> float | None:
+    """Return the PSI, in so few groups that chance alone gives at most PSI_NOISE; None for too few people.
+
+    For people who are alike its mean is about (groups - 1) (1 / expected + 1 / actual).
+    """
+    groups = min(10, int(1 + PSI_NOISE / (1 / len(expected) + 1 / len(actual))))
+    return stability(expected, actual, groups) if groups > 1 else None
 
 
 def _known(label: object) -> bool:

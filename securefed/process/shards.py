@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
-TRAINING_SCORES = "training_scores"
+TRAINING_SCORES, MOST_SCORES = "training_scores", 1001
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class Shard:
     labels: LabelModel | None = None
     """At the label party."""
     training_scores: Array | None = None
-    """At the label party: percentiles of the scores of held-out people, to compare new people with."""
+    """At the label party: quantiles of the scores of held-out people, to compare new people with."""
     score_bits: float | None = None
     """What the party's columns held when it trained (securefed.data.columns), for its score ledger."""
 
@@ -123,7 +123,7 @@ def label_arrays(
         **labels.to_arrays(),
     }
     if scores is not None and scores.ndim == 1 and labels.wishes.family is None:
-        arrays[TRAINING_SCORES] = np.quantile(scores, np.linspace(0.0, 1.0, 101))
+        arrays[TRAINING_SCORES] = np.quantile(scores, np.linspace(0.0, 1.0, min(len(scores), MOST_SCORES)))
     return arrays
 
 

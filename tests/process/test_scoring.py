@@ -18,7 +18,7 @@ from sklearn.metrics import roc_auc_score
 from securefed.audit.verify import verify
 from securefed.errors import SettingError
 from securefed.labels.label_model import LabelModel
-from securefed.process.scoring import NewRows, Scorecard, Scored, Scoring, figures, write_scores
+from securefed.process.scoring import NewRows, Scorecard, Scored, Scoring, _stability, figures, write_scores
 from securefed.process.shards import Shard
 from securefed.process.signing import Signatures
 from securefed.protocols.losses import get_loss
@@ -83,6 +83,16 @@ def test_without_labels_and_training_scores_there_are_no_figures() -> None:
     assert bare == {"quality": None, "gain": None, "psi": None, "scorecard": None}
     unknown = np.full(PEOPLE, np.nan)
     assert figures("bank", replace(rows, labels=unknown), scored, shard)["quality"] is None
+
+
+def test_the_stability_of_few_people_is_not_taken_for_a_difference() -> None:
+    """Alike people, 80 of the training and 150 new ones, a hundred times; and too few to say anything."""
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        index = _stability(rng.normal(size=80), rng.normal(size=150))
+        assert index is not None and index < 0.25
+    assert _stability(rng.normal(size=80), rng.normal(1.0, size=150)) > 0.25  # type: ignore[operator]
+    assert _stability(rng.normal(size=30), rng.normal(size=30)) is None
 
 
 def test_a_scorecard_is_three_numbers() -> None:
