@@ -29,8 +29,8 @@ __all__ = ["ESCAPES", "PLACES", "resolve"]
 
 PLACES = {
     "round": ("securefed.process.recording:RunRecorder.write", "before"),
-    "booked": ("securefed.process.score_file:ScoreFile.append", "after"),
-    "mark": ("securefed.process.score_file:ScoreFile._write_mark", "before"),
+    "booked": ("securefed.process.model_files:ScoreFile.append", "after"),
+    "mark": ("securefed.process.model_files:ScoreFile._write_mark", "before"),
     "answer": ("securefed.protocols.blind.scoring:_tell", "before"),
     "shard": ("securefed.process.party_run:save_shard", "before"),
     "saved": ("securefed.process.party_run:save_shard", "after"),

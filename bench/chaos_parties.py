@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from bench.chaos_wires import Wire
 from bench.fleet import HOLDER, ROOT, Table, opens_gradients
 from research.assemblies import run_table
-from securefed.process.score_file import MAGIC, PRINT, SCORE_LEDGER
+from securefed.process.model_files import MAGIC, PRINT, SCORE_LEDGER
 from securefed.protocols.scoring.score_ledger import read_records
 from securefed.settings.describe import toml_lines
 

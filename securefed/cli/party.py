@@ -20,17 +20,19 @@ from securefed.process.attempts import (
     DIFFERENT,
     check_folder,
     close_run,
+    open_endpoint,
+    read_pins_again,
     run_session,
     throw_away,
+    why_it_ended,
     write_run,
 )
 from securefed.process.checkpoints import remove_folder
-from securefed.process.endpoint import load_keys, open_endpoint, read_pins_again, why_it_ended
-from securefed.process.keys import PartyKeys
+from securefed.process.keys import PartyKeys, load_keys
+from securefed.process.model_files import score_guard
 from securefed.process.own_data import load_data
 from securefed.process.party_run import DataSession, KeyHolderSession, Session
-from securefed.process.score_file import score_guard
-from securefed.process.transcripts import Events, Listener
+from securefed.process.recording import Events, Listener
 from securefed.protocols.agreement import trust_lines
 from securefed.report.page import REASONS, seconds, size
 from securefed.report.rundir import RunDirectory

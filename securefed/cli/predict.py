@@ -19,14 +19,12 @@ from securefed.engine import started_engine
 from securefed.errors import SettingError
 from securefed.files import check_writable, only_process, write_json
 from securefed.labels.metrics import shown
-from securefed.process.attempts import ALL_KINDS, RELEASE, Attempts
-from securefed.process.endpoint import load_keys, may_return, open_endpoint, why_it_ended
+from securefed.process.attempts import ALL_KINDS, RELEASE, Attempts, may_return, open_endpoint, why_it_ended
+from securefed.process.keys import Signatures, load_keys
 from securefed.process.message_sizes import SIZES
+from securefed.process.model_files import Shard, read_shard, score_guard
 from securefed.process.own_data import row_numbers
-from securefed.process.score_file import score_guard
 from securefed.process.scoring import NewRows, Scorecard, Scored, Scoring, figures, write_scores
-from securefed.process.shards import Shard, read_shard
-from securefed.process.signing import Signatures
 from securefed.report.page import STABILITY, seconds
 from securefed.report.rundir import RunDirectory
 from securefed.settings.party import PartyFile, read_party_file

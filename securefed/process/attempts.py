@@ -15,31 +15,98 @@ from typing import Any
 
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
-from securefed.errors import DataError, SettingError
+from securefed.errors import DataError, SettingError, plain_text
 from securefed.files import write_json
-from securefed.process.alignment import ALIGNMENT_KINDS
-from securefed.process.endpoint import may_return, why_it_ended
+from securefed.process.keys import PartyKeys, Signatures, check_certificates
 from securefed.process.message_sizes import SIZES
+from securefed.process.own_data import ALIGNMENT_KINDS
 from securefed.process.party_run import DataSession, Session
-from securefed.process.signing import Signatures
 from securefed.protocols.messages import KINDS
 from securefed.report.page import render
 from securefed.report.summary import PartyAccount
+from securefed.settings.party import PartyFile, read_party_file
 from securefed.transport import Link, TransportError, WrongRun
-from securefed.transport.network import Endpoint, NetworkLink, PeerGone, PeerLost, Waiting
+from securefed.transport.network import (
+    Certificate,
+    Endpoint,
+    NetworkLink,
+    PeerGone,
+    PeerLeft,
+    PeerLost,
+    Timeouts,
+    Waiting,
+)
 from securefed.versions import minor_version
 
 __all__ = [
     "ALL_KINDS",
     "DIFFERENT",
     "RELEASE",
+    "TEMPORARY",
     "Attempts",
     "check_folder",
     "close_run",
+    "may_return",
+    "open_endpoint",
+    "read_pins_again",
     "run_session",
     "throw_away",
+    "why_it_ended",
     "write_run",
 ]
+
+TEMPORARY = frozenset(
+    {
+        "",
+        "ABSENT",
+        "KeyboardInterrupt",
+        "MemoryError",
+        "OSError",
+        "PeerLeft",
+        "PeerLost",
+        "PeerRestarted",
+        "StorageError",
+        "SystemExit",
+        "WorkerDied",
+    }
+)
+"""Why a peer may leave and come back."""
+
+
+def open_endpoint(party: PartyFile, keys: PartyKeys) -> Endpoint:
+    """The party's place on the network; the address is checked by listening on it."""
+    check_certificates(party, keys.identity.certificate)
+    # A question has to be given up, and asked on a new connection, well before patience ends.
+    patience, normal = party.own.patience, Timeouts()
+    timeouts = replace(
+        normal,
+        join=party.own.wait,
+        patience=patience,
+        answer=min(normal.answer, patience / 4),
+        beat=min(normal.beat, patience / 10),
+    )
+    return Endpoint(keys.identity, listen=party.own.listen, peers=party.peers, timeouts=timeouts)
+
+
+def read_pins_again(party: PartyFile, own: Certificate, endpoint: Endpoint) -> None:
+    """Trust what party.toml pins by now: a peer may have a new certificate, or an old one was revoked."""
+    changed = read_party_file(party.path)
+    check_certificates(changed, own)
+    endpoint.repin(changed.peers)
+
+
+def may_return(gone: PeerGone) -> bool:
+    """Whether it is worth waiting for the peer to come back."""
+    return not isinstance(gone, PeerLeft) or gone.reason.partition(" ")[0] in TEMPORARY
+
+
+def why_it_ended(error: BaseException) -> str:
+    """Why an attempt ended, on one line."""
+    text = plain_text(error)
+    if isinstance(error, PeerLeft) and not may_return(error):
+        return f"{text} ({error.peer}'s own last line says more, and it will be the same next time)"
+    return text
+
 
 ALL_KINDS = {**dict.fromkeys(ALIGNMENT_KINDS), **KINDS}
 RELEASE = minor_version()
@@ -73,7 +140,7 @@ def check_folder(session: Session, resume: bool, restart: bool) -> None:
     for path in store.set_aside_damaged():
         text = f"{path} is damaged and was set aside; an older checkpoint is used"
         session.events.tell("note", text=text)
-    session.standing()  # a damaged checkpoint is found before anybody is called
+    session.state()  # a damaged checkpoint is found before anybody is called
 
 
 def throw_away(session: Session) -> None:

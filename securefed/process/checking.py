@@ -30,10 +30,9 @@ from securefed.files import check_writable
 from securefed.labels.label_model import LabelModel
 from securefed.plan.limits import machine_memory
 from securefed.process.checkpoints import CheckpointStore
-from securefed.process.endpoint import load_keys
-from securefed.process.keys import PartyKeys
+from securefed.process.keys import PartyKeys, load_keys
+from securefed.process.model_files import read_shard
 from securefed.process.own_data import check_labels, prepare_columns, row_numbers
-from securefed.process.shards import read_shard
 from securefed.report.rundir import RunDirectory
 from securefed.settings.party import PartyFile, read_what_is_right
 from securefed.transport.identity import NOT_LISTENING, Certificate, check_validity, parse_address

@@ -1,34 +1,47 @@
-"""A party's keys on disk, all under one passphrase:
+"""A party's keys on disk, all under one passphrase, and the signatures at the end of a run.
 
     tls-key.skf, certificate.pem   who it is on the network (securefed.transport.identity)
     checkpoint-key.skf             a random key for checkpoints; the secret of blurred scores follows from it
-    signing-key.skf                an Ed25519 key that signs transcripts (securefed.process.signing)
+    signing-key.skf                an Ed25519 key that signs transcripts; the TLS key vouches for it
     he-<kind>.skf                  a secret key for runs that reveal own gradients; made only when asked for
 
-A run that reveals nothing makes its encryption keys itself, new ones for every attempt, and needs no
-he-<kind>.skf. Nothing of this is printed, and only the certificate is ever handed to anybody.
+A run that reveals nothing makes its encryption keys itself, new ones for every attempt. Nothing of this is
+printed, and only the certificate is handed to anybody.
+
+When a run ends the parties tell each other signed statements about their transcripts, over connections that
+their certificates have authenticated. Each keeps the others' statements, countersigned
+(signatures-<party>.json). securefed.audit.verify says what is signed, and checks it.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from securefed.audit.verify import COUNTERSIGNATURE, KEY, STATEMENT, canonical
 from securefed.crypto import KEY_KINDS, KeyHolder, generate, load_key, protects, save_key
 from securefed.crypto.errors import KeyFileError, WrongPassphrase
 from securefed.crypto.keyfile import KeyFile, read_key_file, write_key_file
 from securefed.errors import SettingError
 from securefed.protocols.scoring.blur import KEY_BYTES
+from securefed.settings.party import PartyFile
+from securefed.transport import Transcript
 from securefed.transport.identity import (
     KEY_FILE,
     SEALED_KEY_FILE,
+    Certificate,
     Identity,
     IdentityError,
+    check_validity,
     guessed_cheaply,
     sealed_private_key,
 )
@@ -37,9 +50,12 @@ __all__ = [
     "CHECKPOINT_KEY",
     "SIGNING_KEY",
     "PartyKeys",
+    "Signatures",
     "change_passphrase",
+    "check_certificates",
     "he_file",
     "kept_kinds",
+    "load_keys",
     "make_he_key",
 ]
 
@@ -192,3 +208,85 @@ class PartyKeys:
 
     def __repr__(self) -> str:
         return f"<keys of {self.identity.name!r}>"
+
+
+FIELDS = ("party", "run", "instance", "entries", "chain", "key")
+
+
+class Signatures:
+    """What one party signs at the end of one run."""
+
+    def __init__(self, keys: PartyKeys, transcript: Transcript, instance: str) -> None:
+        self._keys, self._run, self._instance = keys, transcript.run, instance
+        self._public = keys.signing_key.public_key().public_bytes_raw()
+        self._statement = {
+            "party": transcript.party,
+            "run": transcript.run,
+            "instance": instance,
+            "entries": len(transcript),
+            "chain": transcript.head,
+            "key": self._public.hex(),
+        }
+        self._signature = self._sign(STATEMENT, self._statement)
+
+    def _sign(self, purpose: bytes, value: object) -> str:
+        return self._keys.signing_key.sign(purpose + canonical(value)).hex()
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return what the peers are told."""
+        return {"statement": self._statement, "signature": self._signature}
+
+    def to_file(self, heard: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what the file holds. `heard`: the facts of each peer that was still there."""
+        identity = self._keys.identity
+        countersigned = {}
+        for peer, facts in heard.items():
+            statement = self._sound(peer, facts.get("signed"))
+            if statement is not None:
+                said = {"by": self._statement["party"], "statement": statement}
+                signature = self._sign(COUNTERSIGNATURE, said)
+                countersigned[peer] = {"statement": statement, "signature": signature}
+        return {
+            "party": self._statement["party"],
+            "run": self._run,
+            "instance": self._instance,
+            "key": self._public.hex(),
+            "certificate": identity.certificate.pem.decode(),
+            "vouched": identity.sign(KEY + self._public).hex(),
+            "signature": self._signature,
+            "countersigned": countersigned,
+        }
+
+    def _sound(self, peer: str, said: object) -> dict[str, Any] | None:
+        """Return a peer's statement if it is one about this run and its signature is valid."""
+        if not isinstance(said, Mapping) or not isinstance(said.get("statement"), Mapping):
+            return None
+        found = said["statement"]
+        try:
+            statement = {name: found[name] for name in FIELDS}
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(statement["key"]))
+            key.verify(bytes.fromhex(said["signature"]), STATEMENT + canonical(statement))
+        except (KeyError, TypeError, ValueError, InvalidSignature):
+            return None
+        here = (peer, self._run, self._instance)
+        return statement if (statement["party"], statement["run"], statement["instance"]) == here else None
+
+
+def load_keys(party: PartyFile, passphrase: str) -> PartyKeys:
+    """Return the keys that the run of a party.toml takes."""
+    holds = party.is_key_holder or party.shared.key_holder is None
+    keys = PartyKeys(party.keys_folder, passphrase, party.shared.key_kind, holds=holds)
+    if keys.identity.name != party.own.name:
+        raise SettingError(
+            f"name: {party.own.name!r} given, the certificate in {party.keys_folder} is of "
+            f"{keys.identity.name!r}"
+        )
+    return keys
+
+
+def check_certificates(party: PartyFile, own: Certificate, now: datetime | None = None) -> None:
+    """Refuse certificates that have ended, and log a line for each that soon will."""
+    for each in check_validity(party.own.name, own, party.peers, now or datetime.now(UTC)):
+        if each.verdict != "soon":
+            raise SettingError(each.text)
+        logging.getLogger("securefed").warning("%s", each.text)

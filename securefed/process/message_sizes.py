@@ -20,7 +20,7 @@ from securefed.crypto import cross_lengths, find_kind, key_kind
 from securefed.crypto.blind.interface import Product
 from securefed.crypto.shares import size_in_bytes
 from securefed.data.psi import MAX_IDS, MOST_PSI_BYTES
-from securefed.process.alignment import COUNT_BYTES
+from securefed.process.own_data import COUNT_BYTES
 from securefed.protocols.agreement import Agreement, get_objective
 from securefed.protocols.blind.scoring import CHUNK, ModelPart
 from securefed.protocols.messages import KINDS, fixed_sizes

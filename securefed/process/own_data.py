@@ -1,26 +1,62 @@
-"""A party's own data for a training: its file as numbers, whom they are about, and its labels."""
+"""A party's own data for a run: its file as numbers, which of its people all parties have, and its program.
+
+The private set intersection before a training or a prediction:
+
+    1. all parties with data        securefed.data.psi: the common ids, in one agreed order
+    2. label party -> helper        aligned: how many there are (a helper or key-holder has no ids)
+    3. label party -> other         labelled: for which of them it has labels (transfer learning)
+
+Each party with data learns which of its people all have. The party without data learns their number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from securefed.assembly.build import PartyData, label_targets
+from securefed.assembly import Trained, assembly_of
+from securefed.assembly.base import Model
+from securefed.assembly.build import Measured, PartyData, label_targets
+from securefed.assembly.build import build as build_party
+from securefed.crypto import Mapper
 from securefed.data.columns import FittedColumns
 from securefed.data.preparation import choose_columns, prepare
+from securefed.data.psi import MAX_IDS, PSI_KINDS, intersect
 from securefed.data.psi_local import check_ids
 from securefed.data.rows import Rows, file_digest, read_rows
 from securefed.errors import DataError, Problems, SettingError
 from securefed.labels.base_model import LabelOptions
 from securefed.labels.label_model import LabelModel, warn_of_label_columns
+from securefed.process.checkpoints import ResumeState
+from securefed.protocols.agreement import Agreement, Member
+from securefed.protocols.loop import PartyContext
+from securefed.protocols.schedules import held_out
 from securefed.settings.party import DataSettings, PartyFile
 from securefed.settings.run import RunSettings
+from securefed.transport import Link
+from securefed.transport.message import IllegalMessage
 
-__all__ = ["OwnData", "check_labels", "load_data", "prepare_columns", "row_numbers"]
+__all__ = [
+    "ALIGNMENT_KINDS",
+    "Alignment",
+    "Measured",
+    "NothingInCommon",
+    "OwnData",
+    "agreement_of",
+    "align",
+    "build",
+    "check_labels",
+    "hear_count",
+    "load_data",
+    "make_model",
+    "prepare_columns",
+    "row_numbers",
+]
 
 Array = NDArray[np.float64]
 
@@ -98,3 +134,127 @@ def load_data(party: PartyFile) -> tuple[OwnData, FittedColumns, str]:
         offset=offset,
     )
     return data, preparation, digest
+
+
+ALIGNMENT_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        **PSI_KINDS,
+        "aligned": "how many people all parties have in common",
+        "labelled": "which of the shared people have labels",
+    }
+)
+"""Every message before the first round, and what it reveals to its receiver."""
+
+PHASE = "alignment"
+COUNT_BYTES = 8
+
+
+class NothingInCommon(DataError):
+    """No id is in common. Every party comes to that by itself, the one without data by the number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """This party's rows of the common people, in the agreed order, and which of these are labelled."""
+
+    rows: NDArray[np.intp]
+    labelled: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+async def align(
+    link: Link,
+    shared: RunSettings,
+    ids: Collection[object] | None,
+    count: int,
+    known: NDArray[np.bool_] | None,
+    mapper: Mapper,
+    *,
+    peer_ids: int | None = None,
+    labels: bool = True,
+) -> Alignment:
+    """A data party's part. `count`: its rows. `known`: which of them have labels (label party). `peer_ids`:
+    how many ids a peer may put in. Without `labels` nobody asks for them: a prediction.
+    """
+    with link.off_the_clock(PHASE):
+        if shared.alignment == "rows" or ids is None:
+            rows: NDArray[np.intp] = np.arange(count, dtype=np.intp)
+        else:
+            parties, form = shared.parties, shared.id_form
+            rows = await intersect(link, parties, ids, mapper, form=form, peer_ids=peer_ids)
+        if shared.key_holder is not None and link.name == shared.label_party:
+            link.send(shared.key_holder, "aligned", len(rows).to_bytes(COUNT_BYTES, "big"))
+        if len(rows) == 0:
+            raise NothingInCommon(f"ids: {', '.join(shared.parties)} have no id in common")
+        labelled = np.ones(len(rows), dtype=np.bool_) if known is None else known[rows]
+        if not shared.same_people and labels:
+            labelled = await _share_labelled(link, shared, labelled)
+    return Alignment(rows, labelled)
+
+
+async def _share_labelled(link: Link, shared: RunSettings, labelled: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    (other,) = (name for name in shared.parties if name != link.name)
+    if link.name == shared.label_party:
+        if not labelled.any():
+            raise DataError(f"{link.name}: none of the {len(labelled)} shared people has a label")
+        link.send(other, "labelled", np.packbits(labelled).tobytes())
+        return labelled
+    blob = await link.receive("labelled", other)
+    due = (len(labelled) + 7) // 8
+    if len(blob) != due:
+        raise IllegalMessage(f"{other} sent {len(blob)} bytes of 'labelled', {due} are due")
+    bits = np.unpackbits(np.frombuffer(blob, dtype=np.uint8))[: len(labelled)].astype(np.bool_)
+    if not bits.any():
+        raise IllegalMessage(f"{other} sent no label at all in 'labelled'")
+    return bits
+
+
+async def hear_count(link: Link, label_party: str) -> int:
+    """The part of the party without data."""
+    with link.off_the_clock(PHASE):
+        blob = await link.receive("aligned", label_party)
+    if len(blob) != COUNT_BYTES:
+        raise IllegalMessage(f"{label_party} sent {len(blob)} bytes of 'aligned', {COUNT_BYTES} are due")
+    count = int.from_bytes(blob, "big")
+    if count > MAX_IDS:  # before anything is allocated for them
+        raise IllegalMessage(
+            f"{label_party} says in 'aligned' that {count} people are common, at most {MAX_IDS} can be"
+        )
+    if count == 0:
+        raise NothingInCommon("ids: the parties have no id in common")
+    return count
+
+
+def make_model(shared: RunSettings, name: str, columns: int, seed: int) -> Model:
+    """Return the party's part of the model before training; `columns`: prepared ones."""
+    assembly, last = assembly_of(shared.settings), name == shared.label_party
+    place = shared.parties.index(name)
+    return assembly.model(name, assembly.columns(columns), last=last, index=place, seed=seed)
+
+
+def agreement_of(shared: RunSettings, standings: Mapping[str, ResumeState], common: int) -> Agreement:
+    """Return what all parties run by, from what they said of themselves."""
+    told = [(name, standings[name]) for name in shared.parties]
+    members = tuple(Member(name, each.parameters, each.is_linear) for name, each in told)
+    _, held = held_out(common, shared.settings.holdout, shared.settings.seed)
+    agreement = assembly_of(shared.settings).agreement(members, common, shared.outputs, holdout=len(held))
+    return replace(agreement, key_holder=shared.key_holder)
+
+
+def build(
+    shared: RunSettings,
+    agreement: Agreement,
+    name: str,
+    data: PartyData,
+    alignment: Alignment,
+    model: Model,
+    context: PartyContext,
+) -> tuple[Trained, Measured | None]:
+    """Return a data party's program, and what the label party measures the model with."""
+    assembly, rows, labelled = assembly_of(shared.settings), alignment.rows, alignment.labelled
+    division = agreement.batches.division
+    if not agreement.batches.holdout_rows:
+        division = held_out(len(alignment), shared.settings.holdout, shared.settings.seed)
+    return build_party(assembly, agreement, name, data, rows, labelled, division, model, context)

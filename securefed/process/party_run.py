@@ -2,15 +2,21 @@
 
 An *attempt* is one meeting of all parties on the network. If a peer is lost, restarts or leaves, the attempt
 is over for everybody; each goes back to its checkpoints and greets again, and all continue after the last
-round that they have in common. A party's program ends only when its part is on disk, and an attempt ends only
-when all programs have: who is let go knows that everybody is done.
+round that they have in common. `Session.attempt` is the program of a meeting:
 
-In a run that reveals nothing every attempt makes new keys, a new pass over the rows and new random numbers.
-Only the shares of the model go on from a checkpoint. A helper holds such shares too: it keeps checkpoints and
-a part of the finished model like the parties with data.
+    1. from what all said of themselves when they met: start anew, go on after a round, or refuse
+    2. at a new start, find the people whom all parties have
+    3. agree on what follows from sizes and settings
+    4. open the transcript, or cut it where the run goes on
+    5. train; every round ends with a checkpoint
+    6. write the party's part of the model, then the mark that the run is over
+
+A program ends only when its part is on disk, and an attempt ends only when all programs have: who is let go
+knows that everybody is done. In a run that reveals nothing every attempt makes new keys, a new pass over the
+rows and new random numbers. Only the shares of the model go on from a checkpoint.
 
 What the others get to know of this party besides the protocol's messages: its name, how many numbers its
-model has, the rounds that it has checkpoints of, in one word of a fixed list of what shape its ids are
+model has, the rounds that it has checkpoints of, and in one word of a fixed list of what shape its ids are
 (whole numbers, e-mail addresses, ...), so that all can be told why ids do not meet.
 """
 
@@ -20,6 +26,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from secrets import randbits, token_hex
 from typing import Any, TypeVar
@@ -34,17 +41,36 @@ from securefed.data.ids import id_hint, id_shape
 from securefed.errors import DataError, SecurefedError, SettingError
 from securefed.labels.quality import Holdout
 from securefed.plan.limits import check_memory
-from securefed.process.alignment import Alignment, NothingInCommon, align, hear_count
-from securefed.process.building import Measured, agreement_of, build, make_model
-from securefed.process.checkpoints import Checkpoint, CheckpointStore
+from securefed.process.checkpoints import Checkpoint, CheckpointStore, ResumePlan, ResumeState, decide
 from securefed.process.keys import PartyKeys
 from securefed.process.message_sizes import training_sizes
-from securefed.process.own_data import OwnData
-from securefed.process.recording import RunRecorder, RunTotals
-from securefed.process.resumption import ResumePlan, ResumeState, decide
-from securefed.process.score_file import score_guard
-from securefed.process.shards import label_arrays, read_arrays, save_shard, take_labels, write_arrays
-from securefed.process.transcripts import Events, FileTranscript, resume_transcript, start_transcript
+from securefed.process.model_files import (
+    label_arrays,
+    read_arrays,
+    save_shard,
+    score_guard,
+    take_labels,
+    write_arrays,
+)
+from securefed.process.own_data import (
+    Alignment,
+    Measured,
+    NothingInCommon,
+    OwnData,
+    agreement_of,
+    align,
+    build,
+    hear_count,
+    make_model,
+)
+from securefed.process.recording import (
+    Events,
+    FileTranscript,
+    RunRecorder,
+    RunTotals,
+    resume_transcript,
+    start_transcript,
+)
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Outcome, PartyContext, PartyLoop, Round
 from securefed.protocols.own_gradient.openings import ledger_after, refusal
@@ -63,6 +89,7 @@ LITTLE = 0.05
 
 T = TypeVar("T")
 Array = NDArray[np.float64]
+States = Mapping[str, ResumeState]
 
 
 class _AllRefuse(Exception):
@@ -74,10 +101,11 @@ class _AllRefuse(Exception):
 
 
 class Session(ABC):
-    """What parties with and without data have in common."""
+    """A party's part in one run, over all its attempts. Subclasses: with data, and without."""
 
     def __init__(self, party: PartyFile, keys: PartyKeys, mapper: Mapper, events: Events) -> None:
         self.party, self.shared, self.name = party, party.shared, party.own.name
+        self.keys, self.events, self._mapper = keys, events, mapper
         self.directory = RunDirectory(party.run_folder, self.name)
         self.store = CheckpointStore(
             self.directory.checkpoints,
@@ -92,19 +120,48 @@ class Session(ABC):
         """Once the run is over here."""
         self.refused: SecurefedError | None = None
         """Why this run cannot be. All parties see it alike; each ends its program well and says it itself."""
-        self.keys, self._mapper, self.events = keys, mapper, events
-        self._said, self._shapes = ResumeState(0), dict[str, str]()
+        self._state, self._shapes = ResumeState(0), dict[str, str]()
         self._started = time.monotonic()
 
-    @abstractmethod
-    def standing(self) -> ResumeState:
-        """What to tell the others, from what is on disk now."""
+    # What differs between parties with and without data
 
     @abstractmethod
-    async def _part(
-        self, link: NetworkLink, decision: ResumePlan, standings: Mapping[str, ResumeState]
-    ) -> None:
-        """This party's part of the run."""
+    def state(self) -> ResumeState:
+        """Return what to tell the others, from what is on disk now."""
+
+    @abstractmethod
+    async def _find_common(self, link: NetworkLink, instance: str) -> int:
+        """Align at a new start; return how many people are in common."""
+
+    @abstractmethod
+    def _common_before(self, plan: ResumePlan) -> int:
+        """Return how many people are in common in a run that goes on."""
+
+    @abstractmethod
+    def _program(
+        self, agreement: Agreement, plan: ResumePlan, recorder: RunRecorder
+    ) -> tuple[PartyLoop, Trained | None]:
+        """Return the program of the training, and what is saved of it at the end."""
+
+    def _guard(self) -> ScoreGuard:
+        """Return what scores are blurred and counted by."""
+        return score_guard(self.party, self.keys)
+
+    def _judge(self) -> None:  # noqa: B027  # a party without labels has nothing to do
+        """Measure the model as soon as held-out scores are there."""
+
+    def _save_preparation(self, holdout: Holdout | None) -> None:  # noqa: B027  # likewise
+        """Write how columns and labels were prepared."""
+
+    def _holdout(self) -> dict[str, Any] | None:
+        """Return what the label party measured."""
+        return None
+
+    def _score_bits(self) -> int | None:
+        """Return what scores have told of this party's people at most, over all runs of its folder."""
+        return None
+
+    # One attempt
 
     @property
     def last_round(self) -> int:
@@ -112,27 +169,26 @@ class Session(ABC):
         return max(self.store.rounds(), default=0)
 
     def facts(self) -> dict[str, Any]:
-        """What to tell the others in the next attempt."""
-        self.account, self.refused, self.begun, self._said = None, None, False, self.standing()
-        return self._said.to_facts()
+        """Return what to tell the others in the next attempt."""
+        self.account, self.refused, self.begun, self._state = None, None, False, self.state()
+        return self._state.to_facts()
 
     async def attempt(self, link: Link) -> None:
-        """The program of one meeting."""
+        """Run the program of one meeting."""
         self.begun = True
         self.events.tell("met")
         if not isinstance(link, NetworkLink):
             raise SettingError("a session runs over the network; in one process the estimators do the same")
-        standings = {
-            name: self._said if name == self.name else ResumeState.from_facts(name, link.hello[name])
+        states = {
+            name: self._state if name == self.name else ResumeState.from_facts(name, link.hello[name])
             for name in self.shared.stateful
         }
+        self._shapes = {name: states[name].ids for name in self.shared.parties}
         if self.keys.holder is not None:
             self.directory.make()
             self.keys.holder.memory.keep(self.directory.openings)
         try:
-            decision = self._together(self._decide, standings)
-            self._shapes = {name: standings[name].ids for name in self.shared.parties}
-            await self._part(link, decision, standings)
+            await self._train(link, states)
         except _AllRefuse as refusal:
             self.refused = refusal.error
         except NothingInCommon as nothing:
@@ -141,54 +197,43 @@ class Session(ABC):
             if isinstance(link.transcript, FileTranscript):
                 link.transcript.abandon()
 
-    def _decide(self, standings: Mapping[str, ResumeState]) -> ResumePlan:
-        shared = self.shared
-        return decide(standings, shared.label_party, shared.alignment, lockstep=shared.lockstep)
+    async def _train(self, link: NetworkLink, states: States) -> None:
+        plan = self._all_alike(self._plan, states)
+        if plan.start is None:
+            self.directory.make()
+            link.transcript = start_transcript(
+                self.directory.alignment, self.name, self.shared.name, self.events
+            )
+            common = await self._find_common(link, plan.instance)
+            link.transcript.close()
+        else:
+            common = self._common_before(plan)
+        agreement = self._all_alike(self._agreement, states, common)
+        link.bound(training_sizes(agreement, self.shared.settings.option("key_bits")))
+        totals = self._open_transcript(link, plan, agreement)
+        self.events.tell("training", rows=agreement.batches.rows, start=plan.start or 0)
+        judges = self.party.is_label_party
+        recorder = RunRecorder(
+            self.store, agreement, plan.instance, totals, link, judges=judges, events=self.events
+        )
+        program, trained = self._program(agreement, plan, recorder)
+        outcome: Outcome = await program.run(link)
+        self._finish(link, plan, recorder, outcome, trained)
 
     @staticmethod
-    def _together(judge: Callable[..., T], *known: Any) -> T:
+    def _all_alike(judge: Callable[..., T], *facts: Any) -> T:
         """Judge by what all parties know, so that none of them hears of another's refusal before its own."""
         try:
-            return judge(*known)
+            return judge(*facts)
         except (SettingError, DataError) as error:
             raise _AllRefuse(error) from None
 
-    # Transcript and sums, over interruptions
+    def _plan(self, states: States) -> ResumePlan:
+        shared = self.shared
+        return decide(states, shared.label_party, shared.alignment, lockstep=shared.lockstep)
 
-    def _open(
-        self, link: NetworkLink, decision: ResumePlan, agreement: Agreement
-    ) -> tuple[FileTranscript, RunTotals]:
-        """The transcript goes on in its file, and the sums where they stood."""
-        if decision.start is None:
-            made = start_transcript(self.directory.transcript, self.name, self.shared.name, self.events)
-            link.transcript = made
-            return made, RunTotals(alignment=link.paused)
-        tally, entries, start = RunTotals(), None, decision.start
-        if start in self.store.rounds():
-            tally, entries = self._tally(start), self.store.read(start).meta["entries"]
-        tally.interruptions += 1
-        made = resume_transcript(
-            self.directory.transcript,
-            self.name,
-            self.shared.name,
-            start,
-            entries,
-            evaluates=start > 0 and agreement.evaluates_after(start - 1),
-            events=self.events,
-        )
-        link.transcript = made
-        tally.timeline.resumed(made)
-        self.events.tell("resumed", start=decision.start)
-        return made, tally
-
-    def _tally(self, rounds: int) -> RunTotals:
-        """The sums as of so many rounds."""
-        newest = {int(row["number"]): row for row in self.store.records()}
-        timeline = Timeline.from_list(newest[number] for number in sorted(newest) if number < rounds)
-        return RunTotals.from_meta(self.store.read(rounds).meta.get("tally"), timeline)
-
-    def _agreement(self, standings: Mapping[str, ResumeState], common: int) -> Agreement:
-        agreement = agreement_of(self.shared, standings, common)
+    def _agreement(self, states: States, common: int) -> Agreement:
+        agreement = agreement_of(self.shared, states, common)
         if self.shared.blind:
             check_memory(agreement)
         entry = refusal(agreement)
@@ -200,14 +245,99 @@ class Session(ABC):
             )
         return agreement
 
-    def _begin(self, decision: ResumePlan, agreement: Agreement) -> None:
-        start = decision.start or 0
-        self.events.tell("training", rows=agreement.batches.rows, start=start)
+    def _open_transcript(self, link: NetworkLink, plan: ResumePlan, agreement: Agreement) -> RunTotals:
+        """Begin the transcript, or go on in its file; return the totals so far."""
+        path, start = self.directory.transcript, plan.start
+        if start is None:
+            link.transcript = start_transcript(path, self.name, self.shared.name, self.events)
+            return RunTotals(alignment=link.paused)
+        totals, entries = RunTotals(), None
+        if start in self.store.rounds():
+            totals, entries = self._totals(start), self.store.read(start).meta["entries"]
+        totals.interruptions += 1
+        transcript = resume_transcript(
+            path,
+            self.name,
+            self.shared.name,
+            start,
+            entries,
+            evaluates=start > 0 and agreement.evaluates_after(start - 1),
+            events=self.events,
+        )
+        link.transcript = transcript
+        totals.timeline.resumed(transcript)
+        self.events.tell("resumed", start=start)
+        return totals
 
-    def _settle(
-        self, instance: str, agreement: Agreement, rounds: int, reason: Reason, tally: RunTotals, path: Path
+    def _context(self, recorder: RunRecorder) -> PartyContext:
+        def on_round(state: Round) -> None:
+            self._judge()
+            recorder.on_round(state)
+            self.keys.keep_count()
+
+        return PartyContext(
+            self.keys.holder,
+            self._mapper,
+            on_round=on_round,
+            on_scoring=recorder.on_scoring,
+            guard=self._guard(),
+        )
+
+    def _restore(self, program: PartyLoop, plan: ResumePlan, recorder: RunRecorder) -> None:
+        """Checkpoint a program from now on, and restore it where the run goes on."""
+        recorder.state = program.checkpoint
+        if plan.start:
+            arrays = self.store.read(plan.start).arrays
+            recorder.resume(arrays)
+            program.restore(arrays, over=plan.ended is not None)
+
+    # The end
+
+    def _finish(
+        self,
+        link: NetworkLink,
+        plan: ResumePlan,
+        recorder: RunRecorder,
+        outcome: Outcome,
+        trained: Trained | None,
+    ) -> None:
+        """Write the shard first and then the mark: a kill in between repeats the end of the run alone."""
+        link.settle()
+        rounds, reason = max(plan.start or 0, outcome.rounds), outcome.reason
+        if plan.ended is not None:
+            rounds, reason = plan.start or 0, plan.ended
+        if trained is not None:
+            save_shard(self.directory.shard, self.shared, plan.instance, trained)
+        self._save_preparation(None)
+        self.keys.keep_count(now=True)
+        link.transcript.close()
+        recorder.write(rounds, reason, done=True)
+        self.account = self._account(
+            plan.instance, recorder.agreement, rounds, reason, recorder.totals, recorder.path
+        )
+
+    def finished_before(self) -> PartyAccount | None:
+        """Return the account of a run that was over when this process began, and only not yet reported."""
+        rounds = self.store.rounds()
+        if not self.store.aligned or not rounds:
+            return None
+        meta = self.store.read(rounds[-1]).meta
+        if not meta["done"]:
+            return None
+        states = {name: ResumeState(parameters, is_linear) for name, parameters, is_linear in meta["members"]}
+        agreement = agreement_of(self.shared, states, int(self.store.read_alignment().meta["rows"]))
+        totals, path = self._totals(rounds[-1]), Path(*meta["path"])
+        return self._account(meta["instance"], agreement, rounds[-1], meta["ended"], totals, path)
+
+    def _totals(self, rounds: int) -> RunTotals:
+        """Return the totals as of so many rounds."""
+        newest = {int(row["number"]): row for row in self.store.records()}
+        timeline = Timeline.from_list(newest[number] for number in sorted(newest) if number < rounds)
+        return RunTotals.from_meta(self.store.read(rounds).meta.get("tally"), timeline)
+
+    def _account(
+        self, instance: str, agreement: Agreement, rounds: int, reason: Reason, totals: RunTotals, path: Path
     ) -> PartyAccount:
-        """The account of a run that is over."""
         transcript = Transcript.read(self.directory.transcript)
         if fault := transcript.fault():
             raise DataError(
@@ -222,81 +352,20 @@ class Session(ABC):
             rounds=rounds,
             reason=reason,
             rows=agreement.common_rows,
-            history=tally.timeline.history,
-            timeline=tally.timeline,
+            history=totals.timeline.history,
+            timeline=totals.timeline,
             transcript=transcript,
             path=path,
-            evaluation=tally.evaluation,
-            alignment=tally.alignment,
-            activities=tally.activities,
+            evaluation=totals.evaluation,
+            alignment=totals.alignment,
+            activities=totals.activities,
             ledger=ledger_after(agreement, rounds),
             metric_name=self.shared.settings.metric_name,
             holdout=self._holdout(),
             score_bits=self._score_bits(),
-            interruptions=tally.interruptions,
+            interruptions=totals.interruptions,
             wall=time.monotonic() - self._started,
             finished=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        )
-
-    def _holdout(self) -> dict[str, Any] | None:
-        """What the label party measured."""
-        return None
-
-    def _score_bits(self) -> int | None:
-        """What scores have told of this party's people at most, over all runs of its folder."""
-        return None
-
-    def _run_on(self, program: PartyLoop, keeper: RunRecorder, decision: ResumePlan) -> None:
-        """Checkpoint a program from now on, and restore it where the run goes on."""
-        keeper.state = program.checkpoint
-        start = decision.start or 0
-        if not start:
-            return
-        arrays = self.store.read(start).arrays
-        keeper.resume(arrays)
-        program.restore(arrays, over=decision.ended is not None)
-
-    def _finish(
-        self,
-        link: NetworkLink,
-        keeper: RunRecorder,
-        agreement: Agreement,
-        decision: ResumePlan,
-        outcome: Outcome,
-        trained: Trained | None,
-    ) -> None:
-        """Write the shard first and then the mark: a kill in between repeats the end of the run alone."""
-        link.settle()
-        start = decision.start or 0
-        rounds = start if decision.ended is not None else max(start, outcome.rounds)
-        reason = decision.ended if decision.ended is not None else outcome.reason
-        if trained is not None:
-            save_shard(self.directory.shard, self.shared, decision.instance, trained)
-        self._save_preparation(None)
-        self.keys.keep_count(now=True)
-        link.transcript.close()
-        keeper.write(rounds, reason, done=True)
-        self.account = self._settle(decision.instance, agreement, rounds, reason, keeper.tally, keeper.path)
-
-    def _save_preparation(self, holdout: Holdout | None) -> None:  # noqa: B027  # nothing to do is allowed
-        """How columns and labels were prepared, at a party that has some."""
-
-    def finished_before(self) -> PartyAccount | None:
-        """The account of a run that was over here when this process began, and only not yet reported."""
-        rounds = self.store.rounds()
-        if not self.store.aligned or not rounds:
-            return None
-        meta = self.store.read(rounds[-1]).meta
-        if not meta["done"]:
-            return None
-        standings = {
-            name: ResumeState(parameters, is_linear) for name, parameters, is_linear in meta["members"]
-        }
-        common = int(self.store.read_alignment().meta["rows"])
-        agreement = agreement_of(self.shared, standings, common)
-        tally = self._tally(rounds[-1])
-        return self._settle(
-            meta["instance"], agreement, rounds[-1], meta["ended"], tally, Path(*meta["path"])
         )
 
 
@@ -316,31 +385,32 @@ class DataSession(Session):
         super().__init__(party, keys, mapper, events)
         self._data, self._preparation, self._digest = data, preparation, digest
         self._columns = data.features.shape[1]
+        self._measured: Measured | None = None
         model = make_model(self.shared, self.name, self._columns, 0)
         self._parameters, self._is_linear = model.size, model.is_linear
         assembly_of(self.shared.settings).check_columns(data.features)
 
-    def standing(self) -> ResumeState:
-        proposal = token_hex(8) if self.party.is_label_party else ""
-        rows = len(self._data.features) if self.shared.alignment == "rows" else 0
-        shape = "" if self._data.ids is None else id_shape(self._data.ids)
-        if not self.store.aligned:
-            return ResumeState(self._parameters, self._is_linear, rows, proposal=proposal, ids=shape)
-        meta, rounds = self.store.read_alignment().meta, self.store.rounds()
-        ended: Reason | None = self.store.read(rounds[-1]).meta["ended"] if rounds else None
-        return ResumeState(
+    def state(self) -> ResumeState:
+        state = ResumeState(
             self._parameters,
             self._is_linear,
-            int(meta["rows"]),
-            str(meta["instance"]),
-            (0, *rounds),
-            ended,
-            proposal,
-            shape,
+            rows=len(self._data.features) if self.shared.alignment == "rows" else 0,
+            proposal=token_hex(8) if self.party.is_label_party else "",
+            ids="" if self._data.ids is None else id_shape(self._data.ids),
+        )
+        if not self.store.aligned:
+            return state
+        meta, rounds = self.store.read_alignment().meta, self.store.rounds()
+        return replace(
+            state,
+            rows=int(meta["rows"]),
+            instance=str(meta["instance"]),
+            rounds=(0, *rounds),
+            ended=self.store.read(rounds[-1]).meta["ended"] if rounds else None,
         )
 
     def check_unchanged(self) -> None:
-        """The data and settings of a run that is to go on are those that it began with."""
+        """Refuse to go on with other data or settings than the run began with."""
         meta = self.store.read_alignment().meta
         if meta["digest"] != self._digest:
             file = self.party.data.file if self.party.data is not None else "the data"
@@ -358,8 +428,8 @@ class DataSession(Session):
             raise SettingError(f"{'; '.join(differing)}; set back, or start all parties with --restart")
 
     def _settings(self) -> dict[str, Any]:
-        made = {**self.shared.to_dict(), "columns": self._preparation.names}
-        compared: dict[str, Any] = json.loads(json.dumps(made))
+        settings = {**self.shared.to_dict(), "columns": self._preparation.names}
+        compared: dict[str, Any] = json.loads(json.dumps(settings))
         return compared
 
     def _guard(self) -> ScoreGuard:
@@ -369,66 +439,22 @@ class DataSession(Session):
             guard.know(data.features, [each.encode() for each in data.ids])
         return guard
 
-    async def _part(
-        self, link: NetworkLink, decision: ResumePlan, standings: Mapping[str, ResumeState]
-    ) -> None:
-        if decision.start is None:
-            alignment = await self._align(link, decision)
-        else:
-            arrays = self.store.read_alignment().arrays
-            alignment = Alignment(arrays["rows"].astype(np.intp), arrays["labelled"].astype(np.bool_))
-        agreement = self._together(self._agreement, standings, len(alignment))
-        link.bound(training_sizes(agreement, self.shared.settings.option("key_bits")))
-        _, tally = self._open(link, decision, agreement)
-        self._begin(decision, agreement)
-        keeper = RunRecorder(
-            self.store,
-            agreement,
-            decision.instance,
-            tally,
-            link,
-            judges=self.party.is_label_party,
-            events=self.events,
-        )
-        measured: list[Measured | None] = []
-        context = PartyContext(
-            self.keys.holder,
-            self._mapper,
-            on_round=self._on_round(keeper, measured),
-            on_scoring=keeper.on_scoring,
-            guard=self._guard(),
-        )
-        start_seed = int(self.store.read_alignment().meta["start_seed"])
-        model = make_model(self.shared, self.name, self._columns, start_seed)
-        trained, held = build(self.shared, agreement, self.name, self._data, alignment, model, context)
-        measured.append(held)
-        self._run_on(trained.program, keeper, decision)
-        outcome: Outcome = await trained.program.run(link)
-        self._finish(link, keeper, agreement, decision, outcome, trained)
-
-    def _on_round(self, keeper: RunRecorder, measured: list[Measured | None]) -> Callable[[Round], None]:
-        def on_round(state: Round) -> None:
-            self._judge(measured[0])
-            keeper.on_round(state)
-            self.keys.keep_count()
-
-        return on_round
-
-    async def _align(self, link: NetworkLink, decision: ResumePlan) -> Alignment:
-        self.directory.make()
+    async def _find_common(self, link: NetworkLink, instance: str) -> int:
         self.directory.preparation.unlink(missing_ok=True)  # of an earlier instance
-        link.transcript = start_transcript(self.directory.alignment, self.name, self.shared.name, self.events)
-        data = self._data
-        most = self.party.data.peer_ids if self.party.data is not None else None
+        data, settings, seed = self._data, self.party.data, self.party.own.start_seed
         alignment = await align(
-            link, self.shared, data.ids, len(data.features), data.known, self._mapper, peer_ids=most
+            link,
+            self.shared,
+            data.ids,
+            len(data.features),
+            data.known,
+            self._mapper,
+            peer_ids=None if settings is None else settings.peer_ids,
         )
-        link.transcript.close()
-        given = self.party.own.start_seed
         meta = {
-            "instance": decision.instance,
+            "instance": instance,
             # Drawn once: an attempt that started elsewhere would open other sums of the same residuals.
-            "start_seed": randbits(63) if given is None else given,
+            "start_seed": randbits(63) if seed is None else seed,
             "rows": len(alignment),
             "digest": self._digest,
             "settings": self._settings(),
@@ -442,13 +468,28 @@ class DataSession(Session):
                 text=f"only {len(alignment):,} of {len(data.ids):,} ids of {self.name} are in common: "
                 f"{id_hint(self._shapes, self.shared.id_form)}",
             )
-        return alignment
+        return len(alignment)
 
-    def _judge(self, measured: Measured | None) -> None:
-        """At the label party, as soon as held-out scores are there: what they say is on disk before the round
-        counts as done.
-        """
-        labels, settings = self._data.labels, self.party.data
+    def _common_before(self, plan: ResumePlan) -> int:
+        return int(self.store.read_alignment().meta["rows"])
+
+    def _program(
+        self, agreement: Agreement, plan: ResumePlan, recorder: RunRecorder
+    ) -> tuple[PartyLoop, Trained | None]:
+        before = self.store.read_alignment()
+        rows, labelled = before.arrays["rows"], before.arrays["labelled"]
+        alignment = Alignment(rows.astype(np.intp), labelled.astype(np.bool_))
+        model = make_model(self.shared, self.name, self._columns, int(before.meta["start_seed"]))
+        context = self._context(recorder)
+        trained, self._measured = build(
+            self.shared, agreement, self.name, self._data, alignment, model, context
+        )
+        self._restore(trained.program, plan, recorder)
+        return trained.program, trained
+
+    def _judge(self) -> None:
+        """What held-out scores say is on disk before the round counts as done."""
+        labels, settings, measured = self._data.labels, self.party.data, self._measured
         if measured is None or not measured.quality.scores or labels is None or settings is None:
             return
         scores = measured.quality.scores.pop()
@@ -456,7 +497,7 @@ class DataSession(Session):
         self._save_preparation(holdout, scores)
 
     def _save_preparation(self, holdout: Holdout | None, scores: Array | None = None) -> None:
-        """How columns and labels were prepared; a measurement that is there already stays."""
+        """Write how columns and labels were prepared; a measurement that is there already stays."""
         if holdout is None and self.directory.preparation.exists():
             return
         arrays = self._preparation.to_arrays()
@@ -481,52 +522,28 @@ class KeyHolderSession(Session):
     has nothing that a run needs to go on.
     """
 
-    def standing(self) -> ResumeState:
+    def state(self) -> ResumeState:
         if self.shared.helper is None or not self.store.aligned:
             return ResumeState(0)
         meta, rounds = self.store.read_alignment().meta, self.store.rounds()
         return ResumeState(0, rows=int(meta["rows"]), instance=str(meta["instance"]), rounds=(0, *rounds))
 
-    async def _part(
-        self, link: NetworkLink, decision: ResumePlan, standings: Mapping[str, ResumeState]
-    ) -> None:
-        if decision.start is None:
-            self.directory.make()
-            link.transcript = start_transcript(
-                self.directory.alignment, self.name, self.shared.name, self.events
-            )
-            common = await hear_count(link, self.shared.label_party)
-            link.transcript.close()
-            meta = {"instance": decision.instance, "rows": common}
-            self.store.write_alignment(Checkpoint({}, meta))
-        else:
-            common = decision.rows
-        agreement = self._together(self._agreement, standings, common)
-        link.bound(training_sizes(agreement, self.shared.settings.option("key_bits")))
-        _, tally = self._open(link, decision, agreement)
-        self._begin(decision, agreement)
-        keeper = RunRecorder(
-            self.store, agreement, decision.instance, tally, link, judges=False, events=self.events
-        )
+    async def _find_common(self, link: NetworkLink, instance: str) -> int:
+        common = await hear_count(link, self.shared.label_party)
+        self.store.write_alignment(Checkpoint({}, {"instance": instance, "rows": common}))
+        return common
 
-        def on_round(state: Round) -> None:
-            keeper.on_round(state)
-            self.keys.keep_count()
+    def _common_before(self, plan: ResumePlan) -> int:
+        return plan.rows
 
-        context = PartyContext(
-            self.keys.holder,
-            self._mapper,
-            on_round=on_round,
-            on_scoring=keeper.on_scoring,
-            guard=score_guard(self.party, self.keys),
-        )
-        program = assembly_of(self.shared.settings).key_holder(agreement, context)
-        helps = self.shared.helper is not None
-        if helps:
-            self._run_on(program, keeper, decision)
-        elif start := decision.start:
-            evaluates = agreement.evaluates_after(start - 1)
-            program.go_on_after(start, evaluates=evaluates, over=decision.ended is not None)
-        outcome: Outcome = await program.run(link)
-        trained = Trained(program, None) if helps else None
-        self._finish(link, keeper, agreement, decision, outcome, trained)
+    def _program(
+        self, agreement: Agreement, plan: ResumePlan, recorder: RunRecorder
+    ) -> tuple[PartyLoop, Trained | None]:
+        program = assembly_of(self.shared.settings).key_holder(agreement, self._context(recorder))
+        if self.shared.helper is not None:
+            self._restore(program, plan, recorder)
+            return program, Trained(program, None)
+        if plan.start:
+            evaluates = agreement.evaluates_after(plan.start - 1)
+            program.go_on_after(plan.start, evaluates=evaluates, over=plan.ended is not None)
+        return program, None

@@ -1,28 +1,193 @@
-"""What is kept of a run while it goes on: a checkpoint after each round, and the sums for the report.
+"""What a party writes down while a run goes on: its transcript, events, and a checkpoint after each round.
 
-A checkpoint holds counters and this party's part of the model: its own parameters, or shares that are uniform
-by themselves where nothing is revealed.
+A transcript is written as it happens. After an interruption the run goes back to a round that all parties
+have, and so does the transcript: what was exchanged before that round stays, what came after it happens
+again, and the entry `resumed` stands between. Both ends of each line cut at the same place, so that what
+one sent is what the other received, to the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from securefed.errors import DataError
+from securefed.files import storage_error, write_atomically
 from securefed.process.checkpoints import Checkpoint, CheckpointStore
-from securefed.process.transcripts import Events
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.schedules import Reason
 from securefed.report.summary import Timeline
-from securefed.transport import Link, Path
+from securefed.transport import Entry, Link, Transcript
+from securefed.transport import Path as ClockPath
 
-__all__ = ["RunRecorder", "RunTotals"]
+__all__ = ["Events", "FileTranscript", "RunRecorder", "RunTotals", "resume_transcript", "start_transcript"]
+
+ROUNDS = ("training", "evaluation")
+"""Phases that belong to a round."""
+WRITTEN = frozenset(
+    ["listening", "aligned", "training", "round", "interrupted", "resumed", "finished", "stopped", "failed"]
+)
+"""Events in the file. Others are for listeners alone: attempt, message, waiting, note, closing."""
+
+Listener = Callable[[str, Mapping[str, Any]], None]
+
+
+class FileTranscript(Transcript):
+    """A transcript in its file; a disk that does not take it any more is one named error."""
+
+    def __init__(self, party: str, run: str, path: Path, events: Events | None = None) -> None:
+        super().__init__(party, run)
+        self.path, self._events = path, events or Events(None)
+
+    def begin(self) -> None:
+        """Write what is there, and go on writing."""
+        with self._disk():
+            self.stream_to(self.path)
+
+    def close(self) -> None:
+        with self._disk():
+            super().close()
+
+    def abandon(self) -> None:
+        """Let go of the file where the attempt ended; what is in it is whole up to there, and has no end."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(OSError):  # every line was written when it happened
+                stream.close()
+
+    def _append(self, entry: Entry) -> None:
+        with self._disk():
+            super()._append(entry)
+        self._events.tell("message", entry=entry)
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            stream, self._stream = self._stream, None
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+            raise storage_error(self.path, error) from None
+
+
+def start_transcript(path: Path, party: str, run: str, events: Events | None = None) -> FileTranscript:
+    """A new one, written to its file as it grows."""
+    transcript = FileTranscript(party, run, path, events)
+    transcript.begin()
+    return transcript
+
+
+def resume_transcript(
+    path: Path,
+    party: str,
+    run: str,
+    start: int,
+    entries: int | None = None,
+    *,
+    evaluates: bool = False,
+    events: Events | None = None,
+) -> FileTranscript:
+    """Return the transcript in the file, cut before round `start` (counted from 0), and write on in the file.
+
+    `entries`: how many its checkpoint says to keep. Without it, all of the rounds before `start` stay.
+    `evaluates`: the evaluation of the round before `start` happens again.
+    """
+    before = path.with_name(f".{path.name}.before")
+    if start == 0:  # nothing of it counts, and it may not even have been begun
+        before.unlink(missing_ok=True)
+        transcript = start_transcript(path, party, run, events)
+        transcript.note("resumed", "checkpoint", "", start, 0, "setup")
+        return transcript
+    if not before.exists():
+        write_atomically(before, _whole_lines(path))
+    old = Transcript.read(before)
+    transcript = FileTranscript(party, run, path, events)
+    if (old.party, old.run) != (party, run) or (old.entries and _broken(old)):
+        raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}")
+    # Keys and agreements of attempts that came to nothing go too: half of them may never have arrived.
+    if entries is None or entries > len(old):
+        again = ("evaluation", start - 1) if evaluates else None
+        kept = [
+            place
+            for place, e in enumerate(old.entries)
+            if e.phase in ROUNDS and e.round < start and (e.phase, e.round) != again
+        ]
+        entries = kept[-1] + 1 if kept else 0
+    transcript.entries = old.entries[:entries]
+    transcript.note("resumed", "checkpoint", "", start, 0, "setup", dropped=len(old) - len(transcript))
+    transcript.begin()
+    before.unlink()
+    return transcript
+
+
+def _broken(transcript: Transcript) -> bool:
+    before = transcript.start
+    for entry in transcript.entries:
+        if entry.linked(before).chain != entry.chain:
+            return True
+        before = entry.chain
+    return False
+
+
+def _whole_lines(path: Path) -> bytes:
+    """The file without a last line that a kill cut short."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    whole = lines[:-1]  # after the last line break there is nothing, or half a line
+    return b"\n".join(whole) + b"\n"
+
+
+class Events:
+    """What happens in a party's process: lines of JSON in a file, and listeners in the same process."""
+
+    def __init__(self, path: Path | None, listeners: Iterable[Listener] = ()) -> None:
+        self._file, self._path, self._listeners = None, path, tuple(listeners)
+        if path is not None:
+            try:
+                self._file = path.open("a", encoding="utf-8")
+            except OSError as error:
+                raise storage_error(path, error) from None
+
+    def tell(self, event: str, **facts: Any) -> None:
+        """Tell the listeners; events of the table in docs/operations.md go into the file too."""
+        for listener in self._listeners:
+            listener(event, facts)
+        if self._file is None or event not in WRITTEN:
+            return
+        line = json.dumps({"time": time.time(), "cpu": time.process_time(), "event": event, **facts})
+        try:
+            self._file.write(line + "\n")
+            self._file.flush()
+        except OSError as error:
+            file, self._file = self._file, None
+            with suppress(OSError):  # what could not be written is tried once more, in vain
+                file.close()
+            raise storage_error(self._path or Path(), error) from None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Events:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -33,11 +198,11 @@ class RunTotals:
 
     timeline: Timeline = field(default_factory=Timeline)
     interruptions: int = 0
-    alignment: Path = field(default_factory=Path)
-    evaluation: Path = field(default_factory=Path)
+    alignment: ClockPath = field(default_factory=ClockPath)
+    evaluation: ClockPath = field(default_factory=ClockPath)
     activities: Mapping[str, float] = field(default_factory=dict)
 
-    def with_link(self, link: Link, paused: Path) -> RunTotals:
+    def with_link(self, link: Link, paused: ClockPath) -> RunTotals:
         """Together with what this attempt took so far; `paused` is where its evaluations began."""
         spent = link.paused.since(paused)
         names = {*self.activities, *link.activities}
@@ -45,7 +210,7 @@ class RunTotals:
             self.timeline,
             self.interruptions,
             self.alignment,
-            Path(
+            ClockPath(
                 self.evaluation.computation + spent.computation,
                 self.evaluation.communication + spent.communication,
             ),
@@ -67,8 +232,8 @@ class RunTotals:
             return cls(
                 timeline,
                 int(meta["interruptions"]),
-                Path(*meta["alignment"]),
-                Path(*meta["evaluation"]),
+                ClockPath(*meta["alignment"]),
+                ClockPath(*meta["evaluation"]),
                 dict(meta["activities"]),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -83,15 +248,15 @@ class RunRecorder:
         store: CheckpointStore,
         agreement: Agreement,
         instance: str,
-        tally: RunTotals,
+        totals: RunTotals,
         link: Link,
         *,
         judges: bool,
         events: Events,
     ) -> None:
         """`judges`: this party sees the metric, and so knows why the training ends."""
-        self._store, self._agreement, self._instance = store, agreement, instance
-        self._tally, self._link, self._paused = tally, link, link.paused
+        self._store, self.agreement, self._instance = store, agreement, instance
+        self._totals, self._link, self._paused = totals, link, link.paused
         self._tracker = agreement.stopping.tracker()
         self._judges = judges or not agreement.watched
         self._events = events
@@ -110,22 +275,22 @@ class RunRecorder:
     def on_scoring(self, state: Round) -> None:
         """Write a checkpoint before an evaluation: an interruption repeats the question, not the round."""
         with state.link.activity("checkpoint"):
-            self._store.append(asdict(self._tally.timeline.add(state)))
+            self._store.append(asdict(self._totals.timeline.add(state)))
             self._entries = len(state.link.transcript)
             self.write(state.number + 1, None)
 
     def on_round(self, state: Round) -> None:
         """Write a checkpoint after each round."""
         with state.link.activity("checkpoint"):
-            point = self._tally.timeline.add(state)
+            point = self._totals.timeline.add(state)
             self._store.append(asdict(point))
-            if not self._agreement.evaluates_after(state.number):
+            if not self.agreement.evaluates_after(state.number):
                 self._entries = len(state.link.transcript)
             ended = self._tracker.update(state.number, state.metric)
             self.write(state.number + 1, ended if self._judges else None)
         facts = asdict(point)
         number = facts.pop("number") + 1
-        self._events.tell("round", round=number, rounds=self._agreement.stopping.rounds, **facts)
+        self._events.tell("round", round=number, rounds=self.agreement.stopping.rounds, **facts)
 
     def write(self, rounds: int, ended: Reason | None, *, done: bool = False) -> None:
         self._store.write(
@@ -137,18 +302,18 @@ class RunRecorder:
                     "ended": ended,
                     "done": done,
                     "entries": self._entries,
-                    "members": [[m.name, m.parameters, m.is_linear] for m in self._agreement.members],
-                    "tally": self.tally.to_meta(),
+                    "members": [[m.name, m.parameters, m.is_linear] for m in self.agreement.members],
+                    "tally": self.totals.to_meta(),
                     "path": [self.path.computation, self.path.communication],
                 },
             ),
         )
 
     @property
-    def tally(self) -> RunTotals:
-        return self._tally.with_link(self._link, self._paused)
+    def totals(self) -> RunTotals:
+        return self._totals.with_link(self._link, self._paused)
 
     @property
-    def path(self) -> Path:
+    def path(self) -> ClockPath:
         """Of the whole run, as of now."""
-        return self._tally.timeline.path(self._link.path)
+        return self._totals.timeline.path(self._link.path)

@@ -35,10 +35,10 @@ from securefed.labels.label_model import LabelModel
 from securefed.labels.metrics import main_metric, measure
 from securefed.labels.quality import curves, stability
 from securefed.labels.scorecard import points
-from securefed.process.alignment import NothingInCommon, align, hear_count
 from securefed.process.message_sizes import prediction_sizes
-from securefed.process.shards import Shard, prediction_agreement
-from securefed.process.transcripts import start_transcript
+from securefed.process.model_files import Shard, prediction_agreement
+from securefed.process.own_data import NothingInCommon, align, hear_count
+from securefed.process.recording import start_transcript
 from securefed.protocols.own_gradient.sides import TransferScorer
 from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.report.rundir import RunDirectory

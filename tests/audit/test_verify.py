@@ -19,8 +19,7 @@ import securefed.audit.verify
 from bench.altered import write_altered
 from securefed.audit.verify import verify
 from securefed.cli import main
-from securefed.process.keys import PartyKeys
-from securefed.process.signing import Signatures
+from securefed.process.keys import PartyKeys, Signatures
 from securefed.transport import Transcript
 from securefed.transport.identity import Identity
 from tests.audit.runs import record

@@ -23,8 +23,7 @@ from securefed.cli.passphrase import VARIABLE
 from securefed.crypto.errors import WrongPassphrase
 from securefed.crypto.keyfile import read_key_file
 from securefed.errors import SettingError
-from securefed.process.endpoint import check_certificates
-from securefed.process.keys import PartyKeys
+from securefed.process.keys import PartyKeys, check_certificates
 from securefed.settings.party import read_party_file
 from securefed.transport.identity import IdentityError
 from securefed.transport.network import Identity

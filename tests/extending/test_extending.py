@@ -29,11 +29,9 @@ from securefed.models.local import sigmoid
 from securefed.plan.calibration import calibrate
 from securefed.plan.planner import RoundsModel, estimate
 from securefed.plan.rehearsal import Scenario
-from securefed.process.alignment import Alignment
-from securefed.process.building import agreement_of, build, make_model
-from securefed.process.own_data import OwnData
-from securefed.process.resumption import ResumeState
-from securefed.process.shards import read_shard, save_shard, write_arrays
+from securefed.process.checkpoints import ResumeState
+from securefed.process.model_files import read_shard, save_shard, write_arrays
+from securefed.process.own_data import Alignment, OwnData, agreement_of, build, make_model
 from securefed.protocols import losses
 from securefed.protocols.agreement import OBJECTIVES
 from securefed.protocols.loop import PartyContext

@@ -14,8 +14,7 @@ import pytest
 from securefed.cli.foreground import in_foreground
 from securefed.cli.terminal import Terminal
 from securefed.errors import plain_text
-from securefed.process.attempts import Attempts, _timing
-from securefed.process.endpoint import may_return, why_it_ended
+from securefed.process.attempts import Attempts, _timing, may_return, why_it_ended
 from securefed.transport.network import PeerLeft, PeerLost
 
 GONE = PeerLost("shop", "shop at h:7 (nothing of a message arrived for 60 s) could not be reached for 120 s")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
-from securefed.process.score_file import MAGIC, PRINT
+from securefed.process.model_files import MAGIC, PRINT
 from securefed.protocols.scoring.score_ledger import read_records
 from tests.process.parties import NOTARY, PATIENT, Fleet, reached
 from tests.process.test_processes import aligned_ids, predicts, simulated

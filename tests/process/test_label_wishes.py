@@ -12,10 +12,8 @@ import pytest
 from securefed.audit.recorded import read_run
 from securefed.audit.report import audit
 from securefed.errors import DataError, SettingError
-from securefed.process.alignment import Alignment
-from securefed.process.building import agreement_of, build, make_model
-from securefed.process.own_data import OwnData, check_labels
-from securefed.process.resumption import ResumeState
+from securefed.process.checkpoints import ResumeState
+from securefed.process.own_data import Alignment, OwnData, agreement_of, build, check_labels, make_model
 from securefed.protocols.loop import PartyContext
 from securefed.settings.party import DataSettings
 from securefed.settings.run import RunSettings

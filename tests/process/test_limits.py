@@ -20,10 +20,10 @@ from securefed.cli.terminal import Terminal
 from securefed.data.psi import MAX_IDS
 from securefed.errors import DataError
 from securefed.plan import limits
-from securefed.process.alignment import hear_count
 from securefed.process.checking import check_party
 from securefed.process.checkpoints import Checkpoint, CheckpointStore
 from securefed.process.message_sizes import SIZES
+from securefed.process.own_data import hear_count
 from securefed.protocols.messages import KINDS
 from securefed.transport import get_network, run_local
 from securefed.transport.message import IllegalMessage, TransportError

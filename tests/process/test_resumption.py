@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from securefed.errors import SettingError
-from securefed.process.resumption import ResumePlan, ResumeState, decide
+from securefed.process.checkpoints import ResumePlan, ResumeState, decide
 from securefed.transport.network import Malformed
 
 A, B = "0123456789abcdef", "fedcba9876543210"

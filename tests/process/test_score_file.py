@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from securefed.errors import DataError
-from securefed.process.score_file import ScoreFile
+from securefed.process.model_files import ScoreFile
 from securefed.protocols.scoring.score_ledger import ScoreLedger, ScoreRefusal
 
 KEY = bytes(range(32))

@@ -18,9 +18,9 @@ from sklearn.metrics import roc_auc_score
 from securefed.audit.verify import verify
 from securefed.errors import SettingError
 from securefed.labels.label_model import LabelModel
+from securefed.process.keys import Signatures
+from securefed.process.model_files import Shard
 from securefed.process.scoring import NewRows, Scorecard, Scored, Scoring, _stability, figures, write_scores
-from securefed.process.shards import Shard
-from securefed.process.signing import Signatures
 from securefed.protocols.losses import get_loss
 from securefed.transport import Path as ClockPath
 from securefed.transport import Transcript

@@ -9,7 +9,7 @@ import pytest
 
 from securefed.errors import DataError
 from securefed.files import StorageError
-from securefed.process.transcripts import Events, FileTranscript, resume_transcript, start_transcript
+from securefed.process.recording import Events, FileTranscript, resume_transcript, start_transcript
 from securefed.transport import Transcript
 from securefed.transport.clock import Path as ClockPath
 from securefed.transport.message import Message
