@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 
-from securefed.audit.blind_schedule import SCHEDULES, Due, Schedule, numbers_in
+from securefed.audit.blind_schedule import SCHEDULES, Due, Schedule, When, numbers_in
 from securefed.audit.claims import Findings, claim, strong_parameters
 from securefed.audit.recorded import Recorded, Sent
 from securefed.crypto import cross_lengths
@@ -20,7 +20,8 @@ from securefed.protocols.messages import SCORING
 
 __all__ = ["BLIND"]
 
-Place = tuple[str, str, str, str, int, int]
+Place = tuple[str, str, str, When]
+"""Sender, receiver and kind of a message, and its place in the run."""
 KEYS = ("nonce", "cross-key")
 OUTPUTS = ("score", "released")
 """The only messages that open anything."""
@@ -90,7 +91,7 @@ def _scored_rows(recorded: Recorded, phase: str, round_: int) -> int:
 
 def _place(message: Sent) -> Place:
     entry = message.entry
-    return message.sender, message.receiver, entry.kind, entry.phase, entry.round, entry.step
+    return message.sender, message.receiver, entry.kind, When(entry.phase, entry.round, entry.step)
 
 
 def _compare(
@@ -98,10 +99,10 @@ def _compare(
 ) -> None:
     """Write down messages that are not due, too many, too few, or of another length."""
     attempts = _attempts(recorded)
-    places = Counter(each.place for each in due if each.kind in kinds)
+    places = Counter(each[:4] for each in due if each.kind in kinds)
     lengths: dict[Place, Counter[int | None]] = {}
     for each in due:
-        lengths.setdefault(each.place, Counter())[each.size] += 1
+        lengths.setdefault(each[:4], Counter())[each.size] += 1
     seen: Counter[Place] = Counter()
     for message in sent:
         place = _place(message)
@@ -117,8 +118,8 @@ def _compare(
                 allowed[message.entry.bytes] -= 1
     if recorded.result is not None and attempts == 1:
         for place, count in (places - seen).items():
-            sender, receiver, kind, phase, round_, _ = place
-            words = f"{kind} {sender} to {receiver} (round {round_}, {phase})"
+            sender, receiver, kind, when = place
+            words = f"{kind} {sender} to {receiver} (round {when.round}, {when.phase})"
             findings.against(f"{words} was due, and {count} did not come")
 
 

@@ -10,8 +10,7 @@ import ast
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from securefed.crypto.blind.interface import NONCE_BYTES, Lengths, Product
 from securefed.crypto.shares import LIMBS, size_in_bytes, zeros
@@ -46,26 +45,27 @@ from securefed.protocols.schedules import (
     LearningRate,
 )
 
-__all__ = ["SCHEDULES", "Due", "LinearSchedule", "Schedule", "TransferSchedule", "numbers_in"]
+__all__ = ["SCHEDULES", "Due", "LinearSchedule", "Schedule", "TransferSchedule", "When", "numbers_in"]
 
 QUESTION_BYTES = 32
 
 
-@dataclass(frozen=True)
-class Due:
+class When(NamedTuple):
+    """The place of a message in a run."""
+
+    phase: str
+    round: int
+    step: int
+
+
+class Due(NamedTuple):
     """One message that the agreement asks for; `size` is None where the key's size is not known."""
 
     sender: str
     receiver: str
     kind: str
-    phase: str
-    round: int
-    step: int
+    when: When
     size: int | None
-
-    @property
-    def place(self) -> tuple[str, str, str, str, int, int]:
-        return self.sender, self.receiver, self.kind, self.phase, self.round, self.step
 
 
 def numbers_in(size: int) -> int:
@@ -131,7 +131,7 @@ class Schedule(ABC):
                 introduced = not broken
             if self.watched:
                 for name in self._scores.multipliers():
-                    yield Due(self._names[-1], name, "verdict", "training", t, 0, 1)
+                    yield Due(self._names[-1], name, "verdict", When("training", t, 0), 1)
         yield from self._before_scores("release", self.rounds)
         yield from self._scoring("release", self.rounds, 0, introduced, seal=True)
         yield from self._after()
@@ -146,14 +146,10 @@ class Schedule(ABC):
             due = batches.fold(t) is not None and batches.fold(t) != batches.fold(t + 1)
         return (self._holdout > 0 and due) or (self._every > 0 and (t + 1) % self._every == 0)
 
-    @staticmethod
-    def _numbers(count: int) -> int:
-        return size_in_bytes(count)
-
-    def _key(self, owner: str, peer: str, phase: str, round_: int, step: int) -> Iterator[Due]:
+    def _key(self, owner: str, peer: str, when: When) -> Iterator[Due]:
         size = None if self._lengths is None else self._lengths.public
-        yield Due(peer, owner, "nonce", phase, round_, step, NONCE_BYTES)
-        yield Due(owner, peer, "cross-key", phase, round_, step, size)
+        yield Due(peer, owner, "nonce", when, NONCE_BYTES)
+        yield Due(owner, peer, "cross-key", when, size)
 
     def _blocks(self, product: Product) -> list[int | None]:
         lengths = self._lengths
@@ -161,32 +157,29 @@ class Schedule(ABC):
             return [None]
         return [lengths.block(product, last - first) for first, last in lengths.blocks(product)]
 
-    def _operand(
-        self, owner: str, peer: str, product: Product, phase: str, round_: int, step: int
-    ) -> Iterator[Due]:
+    def _operand(self, owner: str, peer: str, product: Product, when: When) -> Iterator[Due]:
         for size in self._blocks(product):
-            yield Due(owner, peer, "operand", phase, round_, step, size)
+            yield Due(owner, peer, "operand", when, size)
 
-    def _reply(
-        self, owner: str, peer: str, product: Product, phase: str, round_: int, step: int
-    ) -> Iterator[Due]:
+    def _reply(self, owner: str, peer: str, product: Product, when: When) -> Due:
         size = None if self._lengths is None else self._lengths.reply(product)
-        yield Due(peer, owner, "reply", phase, round_, step, size)
+        return Due(peer, owner, "reply", when, size)
 
     def _product(self, owner: str, peer: str, product: Product, step: int) -> Iterator[Due]:
         """A product of the setup."""
-        yield from self._operand(owner, peer, product, "setup", 0, step)
+        when = When("setup", 0, step)
+        yield from self._operand(owner, peer, product, when)
         windows = -(-len(self._blocks(product)) // WINDOW)
         for _ in range(windows if windows > AHEAD else 0):
-            yield Due(peer, owner, "received", "setup", 0, step, 1)
-        yield from self._reply(owner, peer, product, "setup", 0, step)
+            yield Due(peer, owner, "received", when, 1)
+        yield self._reply(owner, peer, product, when)
 
     def _part(self, sender: str, receiver: str, count: int, step: int) -> Due:
-        return Due(sender, receiver, "part", "setup", 0, step, self._numbers(count))
+        return Due(sender, receiver, "part", When("setup", 0, step), size_in_bytes(count))
 
     def _prepared(self, products: Iterable[Product]) -> Iterator[Due]:
         """The correlations of all rounds."""
-        yield from self._key(*self._holders, "setup", 0, PREPARE_STEP)
+        yield from self._key(*self._holders, When("setup", 0, PREPARE_STEP))
         for product in products:
             yield from self._product(*self._holders, product, PREPARE_STEP)
 
@@ -195,38 +188,39 @@ class Schedule(ABC):
         first, second = self._holders
         for sender, receiver, count in ((first, second, sizes[0]), (second, first, sizes[1])):
             if count:
-                yield Due(sender, receiver, "difference", phase, t, step, self._numbers(count))
+                yield Due(sender, receiver, "difference", When(phase, t, step), size_in_bytes(count))
 
     def _progress(self, t: int) -> Iterator[Due]:
         for name in self._names:
             if name not in self._holders:
-                yield Due(self._names[-1], name, "progress", "training", t, 0, 1)
+                yield Due(self._names[-1], name, "progress", When("training", t, 0), 1)
 
     def _scoring(self, phase: str, t: int, rows: int, introduced: bool, *, seal: bool) -> Iterator[Due]:
         plan = self._scores
         label_party, second, helper = plan.label_party, plan.second, plan.helper
         if not introduced:
             for name in plan.multipliers():
-                yield from self._key(label_party, name, phase, t, KEY_STEP)
+                yield from self._key(label_party, name, When(phase, t, KEY_STEP))
         for name in plan.names[:-1] if seal else ():
-            yield from self._operand(label_party, name, plan.sealed_product(name), phase, t, SEAL_STEP)
+            when = When(phase, t, SEAL_STEP)
+            yield from self._operand(label_party, name, plan.sealed_product(name), when)
             if helper is not None:
-                size = self._numbers(plan.size(name) * plan.outputs)
-                yield Due(helper, name, "model-share", phase, t, SEAL_STEP, size)
+                size = size_in_bytes(plan.size(name) * plan.outputs)
+                yield Due(helper, name, "model-share", when, size)
             if helper is not None and phase == "evaluation":
-                yield Due(name, label_party, "received", phase, t, SEAL_STEP, 1)
+                yield Due(name, label_party, "received", when, 1)
         for chunk, start in enumerate(range(0, rows, CHUNK)):
-            step, count = SCORE_STEP + chunk, min(CHUNK, rows - start)
-            product, told = plan.rows_product(count), self._numbers(count * plan.outputs)
-            yield from self._operand(label_party, second, product, phase, t, step)
-            yield from self._reply(label_party, second, product, phase, t, step)
-            yield Due(second, label_party, "score", phase, t, step, told)
+            when, count = When(phase, t, SCORE_STEP + chunk), min(CHUNK, rows - start)
+            product, size = plan.rows_product(count), size_in_bytes(count * plan.outputs)
+            yield from self._operand(label_party, second, product, when)
+            yield self._reply(label_party, second, product, when)
+            yield Due(second, label_party, "score", when, size)
             for name in plan.names[:-1]:
                 if helper is not None:
-                    yield Due(helper, name, "question", phase, t, step, QUESTION_BYTES)
-                    yield Due(name, helper, "score-share", phase, t, step, told)
+                    yield Due(helper, name, "question", when, QUESTION_BYTES)
+                    yield Due(name, helper, "score-share", when, size)
                 for _ in range(0, count, SEALED_ROWS):
-                    yield from self._reply(label_party, name, plan.sealed_product(name), phase, t, step)
+                    yield self._reply(label_party, name, plan.sealed_product(name), when)
 
 
 class LinearSchedule(Schedule):
@@ -273,15 +267,15 @@ class LinearSchedule(Schedule):
         label_party, second = self._holders
         for name in self._names if self._release else ():
             sender = second if name == label_party else label_party
-            size = self._numbers(self._pass.size(name) * self._outputs)
-            yield Due(sender, name, "released", "release", self.rounds, RELEASE_STEP, size)
+            size = size_in_bytes(self._pass.size(name) * self._outputs)
+            yield Due(sender, name, "released", When("release", self.rounds, RELEASE_STEP), size)
 
     def _setup(self) -> Iterator[Due]:
         plan = self._pass
         if self._warm:
             yield from self._turned()
         for owner, peer in plan.pairs():
-            yield from self._key(owner, peer, "setup", 0, KEY_STEP)
+            yield from self._key(owner, peer, When("setup", 0, KEY_STEP))
             for fold in range(len(plan.folds)):
                 product = plan.product(owner, peer, fold)
                 yield from self._product(owner, peer, product, PART_STEP + 1 + fold)
@@ -296,7 +290,7 @@ class LinearSchedule(Schedule):
         for each in turns(plan):
             pair = each.encryptor, each.multiplier
             if pair not in introduced:
-                yield from self._key(*pair, "setup", 0, each.key_step)
+                yield from self._key(*pair, When("setup", 0, each.key_step))
             introduced.add(pair)
             yield from self._product(*pair, each.product, each.step)
             if each.multiplier not in plan.holders:
@@ -359,7 +353,7 @@ class TransferSchedule(Schedule):
     def _setup(self) -> Iterator[Due]:
         (b, a), plan = self._names, self._plan
         product = transfer_pass(plan, self._names, self._helper).product(a, b, 0)
-        yield from self._key(a, b, "setup", 0, KEY_STEP)
+        yield from self._key(a, b, When("setup", 0, KEY_STEP))
         yield from self._product(a, b, product, PART_STEP + 1)
         if self._helper is not None:
             yield self._part(b, self._helper, product.left * product.right, PART_STEP)
@@ -379,7 +373,7 @@ class TransferSchedule(Schedule):
     def _before_scores(self, phase: str, t: int) -> Iterator[Due]:
         yield from self._trip(self._score_trip, phase, t, SCORE_TRIP)
         if phase == "evaluation" and self._helper is not None:
-            yield Due(self._names[-1], self._helper, "row-count", phase, t, 0, COUNT_BYTES)
+            yield Due(self._names[-1], self._helper, "row-count", When(phase, t, 0), COUNT_BYTES)
 
 
 def _learning_rate(words: str) -> LearningRate:
