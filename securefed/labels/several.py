@@ -4,7 +4,7 @@ Targets and scores have a column for each. In a blind run they are outputs of on
 for one. The score ledger counts a score for each.
 
 From held-out scores of classes the label party learns one calibration for all together: a score for another
-class says something about this one (securefed.labels.calibration.Discriminant). Of too few rows it learns
+class says something about this one (securefed.labels.calibration.ClassCurve). Of too few rows it learns
 none. Numbers are standardised and measured each by itself.
 """
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError, SettingError
 from securefed.labels.base_model import LabelOptions
-from securefed.labels.calibration import Discriminant, least_rows, out_of_fold, softmax
+from securefed.labels.calibration import ClassCurve, least_rows, softmax
 from securefed.labels.label_model import LabelModel, missing_labels
 from securefed.labels.metrics import Answers
 from securefed.labels.quality import HeldOut, Holdout, OwnRows, compared, judged
@@ -91,7 +91,7 @@ def _take_sides(arrays: Arrays, count: int, loss: Loss) -> list[LabelModel]:
 class ClassModels(SeveralModels):
     """The label party's view of a fit of several classes: each against the rest, and all together."""
 
-    curve: Discriminant | None = None
+    curve: ClassCurve | None = None
     confusion: NDArray[np.intp] | None = None
     """Of the held-out rows, which class (row) was taken for which (column)."""
 
@@ -154,11 +154,8 @@ class ClassModels(SeveralModels):
         """Accuracy on held-out rows, once the sides have learnt from them."""
         truth, known, count = np.argmax(targets, axis=1), np.argmax(own.targets, axis=1), self.outputs
         chances = self._apart(scores)
-        if self._least_squares and len(truth) >= least_rows(count):
-            everybody = np.concatenate([known, truth])
-            shares = np.maximum(np.bincount(everybody, minlength=count), 1) / len(everybody)
-            chances = out_of_fold(scores, truth, shares, self.loss.reach)
-            self.curve = Discriminant.of(scores, truth, shares, self.loss.reach)
+        if len(truth) >= least_rows(count):
+            chances, self.curve = ClassCurve.out_of_fold(scores, truth), ClassCurve.of(scores, truth)
         alone = replace(own, targets=known).alone(_likeliest)
         found = np.argmax(chances, axis=1)
         self.confusion = np.bincount(truth * count + found, minlength=count**2).reshape(count, count)
@@ -199,7 +196,7 @@ class ClassModels(SeveralModels):
         count = 0 if classes is None else len(classes)
         sides, curve = _take_sides(arrays, count, loss), None
         if CURVE in arrays:
-            curve = Discriminant.from_array(np.asarray(arrays.pop(CURVE), dtype=np.float64), count)
+            curve = ClassCurve.from_array(np.asarray(arrays.pop(CURVE), dtype=np.float64), count)
         return cls(loss, classes, taylor=all(side.taylor for side in sides), sides=sides, curve=curve)
 
 

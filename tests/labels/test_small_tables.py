@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_iris, make_classification
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
 from securefed import GeneralisedLinear, Party
 from securefed.data.columns import FittedColumns, OutlierWarning
 from securefed.errors import DataError, SettingError
-from securefed.labels.calibration import Discriminant, least_rows, out_of_fold
+from securefed.labels.calibration import ClassCurve, least_rows
 from securefed.labels.quality import QualityWarning
 from tests.flat import estimator
 
@@ -68,36 +67,40 @@ def test_a_class_between_two_others_is_found_with_few_held_out_rows() -> None:
     assert np.median(right) > 0.9
 
 
-class TestDiscriminant:
-    def scores(self, rows: int, classes: int = 6) -> tuple[Array, NDArray[np.intp], Array]:
+class TestClassCurve:
+    def scores(self, rows: int, classes: int = 6) -> tuple[Array, NDArray[np.intp]]:
         rng = np.random.default_rng(rows)
         truth = rng.integers(0, classes, rows)
         centres = np.random.default_rng(0).normal(size=(classes, 4))
         table = np.column_stack([centres[truth] + 0.7 * rng.normal(size=(rows, 4)), np.ones(rows)])
         half = rows // 2
         weights = np.linalg.lstsq(table[:half], 2 * (2 * np.eye(classes)[truth[:half]] - 1), rcond=None)[0]
-        return table[half:] @ weights, truth[half:], np.bincount(truth, minlength=classes) / rows
+        return table[half:] @ weights, truth[half:]
 
-    def test_thirty_rows_are_better_than_no_calibration(self) -> None:
-        scores, truth, shares = self.scores(2000)
-        few = Discriminant.of(scores[:30], truth[:30], shares, 2.0).probabilities(scores[30:])
-        raw = np.exp(2 * scores[30:])
+    def test_sixty_rows_are_better_than_no_calibration(self) -> None:
+        scores, truth = self.scores(2000)
+        few = ClassCurve.of(scores[:60], truth[:60]).probabilities(scores[60:])
+        raw = np.exp(2 * scores[60:])
         raw /= raw.sum(axis=1, keepdims=True)
-        assert log_loss(truth[30:], few) < log_loss(truth[30:], raw) - 0.05
-        best = LogisticRegression(max_iter=500).fit(scores[:800], truth[:800]).predict_proba(scores[800:])
-        most = Discriminant.of(scores[:800], truth[:800], shares, 2.0).probabilities(scores[800:])
-        assert log_loss(truth[800:], most) < log_loss(truth[800:], best) + 0.05
+        assert log_loss(truth[60:], few) < log_loss(truth[60:], raw) - 0.05
 
     def test_rows_are_judged_by_the_others_and_arrays_keep_it(self) -> None:
-        scores, truth, shares = self.scores(120)
-        likely = out_of_fold(scores, truth, shares, 2.0)
+        scores, truth = self.scores(120)
+        likely = ClassCurve.out_of_fold(scores, truth)
         assert likely.shape == (60, 6) and np.allclose(likely.sum(axis=1), 1.0) and least_rows(6) == 12
-        made = Discriminant.of(scores, truth, shares, 2.0)
-        again = Discriminant.from_array(made.to_array(), 6)
+        made = ClassCurve.of(scores, truth)
+        again = ClassCurve.from_array(made.to_array(), 6)
         assert np.allclose(again.probabilities(scores), made.probabilities(scores))
         for table in (np.zeros((7, 6)), np.full((8, 6), np.nan)):
             with pytest.raises(DataError, match="malformed"):
-                Discriminant.from_array(table, 6)
+                ClassCurve.from_array(table, 6)
+
+    @pytest.mark.parametrize("known", [1, 2, 5])
+    def test_a_class_that_no_row_has_is_hardly_ever_expected(self, known: int) -> None:
+        scores, truth = self.scores(400)
+        some = truth < known
+        likely = ClassCurve.of(scores[some], truth[some]).probabilities(scores)
+        assert np.allclose(likely.sum(axis=1), 1.0) and likely[:, known:].max() < 0.05
 
 
 def test_one_absurd_value_is_told_and_decides_nothing() -> None:
