@@ -196,9 +196,9 @@ def _taken(values: Array | None, rows: Places) -> Array | None:
     return None if values is None else values[rows]
 
 
-def _parts(sizes: list[int], held: Places) -> list[Places]:
+def _parts(sizes: list[int], places: Places) -> list[Places]:
     """The places of each fold among the training rows."""
-    return np.split(held, np.cumsum(sizes)[:-1]) if sizes else []
+    return np.split(places, np.cumsum(sizes)[:-1]) if sizes else []
 
 
 def _without_columns(targets: Array | None, rows: int) -> OwnRows:

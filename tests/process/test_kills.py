@@ -245,3 +245,17 @@ def test_a_kill_between_booking_and_answer_is_booked_once_and_stops_nobody(fleet
     assert made.deaths("shop") == 3
     check(made)
     assert sorted(booked(made, "shop")) == [10, 10, 11, 11, 11]  # five folds, each once
+
+
+@pytest.mark.slow
+def test_a_kill_before_a_later_question_is_stored_books_nothing_twice(fleet: Make) -> None:
+    """Of three parties one is killed before it has stored the question of the second evaluation. The run goes
+    on from an earlier round and asks another question then, so nobody may have booked this one.
+    """
+    evaluations = {"rounds": 3, "evaluate_every": 1, "holdout": 0.3, "refit": False}
+    made = fleet({"shop": 2, "clinic": 2, "bank": 2}, scheme="ckks", reveal="nothing", l2=0.01, **evaluations)
+    made.mortal("clinic", ("securefed.process.recording:RunRecorder.on_scoring", 2))
+    made.start_all("party", "--resume")
+    made.revive()
+    assert made.deaths("clinic") == 1
+    assert len(booked(made, "shop")) == len(booked(made, "clinic")) == 3
