@@ -105,7 +105,7 @@ CONTENTS = {
     "nonce": ("a random number that a public key is made for", "nothing: random"),
     "cross-key": ("a public key for one purpose of one run", "nothing"),
     "operand": ("numbers of the sender, encrypted under its own key", HIDDEN),
-    "received": ("some blocks of an operand have come", "nothing"),
+    "received": ("some blocks of an operand have come, or what is needed for scores is stored", "nothing"),
     "reply": (
         "the operand times numbers of the sender, under a mask that is uniform modulo 2**105",
         "nothing: independent of the sender's numbers, whatever the operand was",

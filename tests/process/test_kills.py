@@ -248,14 +248,23 @@ def test_a_kill_between_booking_and_answer_is_booked_once_and_stops_nobody(fleet
 
 
 @pytest.mark.slow
-def test_a_kill_before_a_later_question_is_stored_books_nothing_twice(fleet: Make) -> None:
-    """Of three parties one is killed before it has stored the question of the second evaluation. The run goes
-    on from an earlier round and asks another question then, so nobody may have booked this one.
+@pytest.mark.parametrize(
+    ("reveal", "columns", "killed"),
+    [
+        ("nothing", {"shop": 2, "clinic": 2, "bank": 2}, "clinic"),
+        ("own-gradient", {"shop": 2, "bank": 2}, "bank"),
+    ],
+)
+def test_a_kill_before_a_later_question_is_stored_books_nothing_twice(
+    reveal: str, columns: dict[str, int], killed: str, fleet: Make
+) -> None:
+    """One party is killed before it has stored the question of the second evaluation. The run goes on from an
+    earlier round and asks another question then, so nobody may have booked this one.
     """
     evaluations = {"rounds": 3, "evaluate_every": 1, "holdout": 0.3, "refit": False}
-    made = fleet({"shop": 2, "clinic": 2, "bank": 2}, scheme="ckks", reveal="nothing", l2=0.01, **evaluations)
-    made.mortal("clinic", ("securefed.process.recording:RunRecorder.on_scoring", 2))
+    made = fleet(columns, scheme="ckks", reveal=reveal, l2=0.01, **evaluations)
+    made.mortal(killed, ("securefed.process.recording:RunRecorder.on_scoring", 2))
     made.start_all("party", "--resume")
     made.revive()
-    assert made.deaths("clinic") == 1
-    assert len(booked(made, "shop")) == len(booked(made, "clinic")) == 3
+    assert made.deaths(killed) == 1
+    assert [len(booked(made, name)) for name in list(columns)[:-1]] == [3] * (len(columns) - 1)

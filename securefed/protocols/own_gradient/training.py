@@ -328,6 +328,8 @@ class DataParty(PartyLoop):
         scorer = self._side.scorer()
         if isinstance(scorer, TransferScorer) and self._keys.own is not None and self._sealed:
             scorer.sealed[self._keys.own.public.key_id] = self._sealed
+        if not isinstance(scorer, TransferScorer):
+            await _all_stored(link, self._agreement, t)
         return await scores(link, self._agreement, self._keys, scorer, rows, t, self.guard)
 
 
@@ -352,4 +354,25 @@ class KeyHolderParty(PartyLoop):
                         await serve(link, agreement, self._own, self.ledger, name, t, q)
 
     async def _scores(self, link: Link, rows: Array | None, t: int) -> None:
+        await _all_stored(link, self._agreement, t)
         await serve_scores(link, self._agreement, self._own, None, t)
+
+
+async def _all_stored(link: Link, agreement: Agreement, t: int) -> None:
+    """Wait until every party has stored what determines its part of the scores.
+
+    A run that is interrupted later repeats the same question then, and nobody books it twice. In transfer
+    learning the label party's question says as much.
+    """
+    if not agreement.blurs:
+        return
+    label_party = agreement.label_party
+    others = [*agreement.names[:-1], *([] if agreement.mutual else [str(agreement.key_holder)])]
+    if link.name != label_party:
+        link.send(label_party, "received", b"\1", round=t)
+        await link.receive("received", label_party, round=t)
+        return
+    for name in others:
+        await link.receive("received", name, round=t)
+    for name in others:
+        link.send(name, "received", b"\1", round=t)
