@@ -42,8 +42,8 @@ def test_slots_are_values_at_the_roots() -> None:
 def test_coefficients_at_multiples_of_the_stride_are_sums_of_slots(groups: int) -> None:
     slots, stride = complexes(SLOTS, groups), SLOTS // groups
     expected = slots.reshape(stride, groups).sum(axis=0)
-    found = sums(coefficients(slots)[::stride], stride)
-    assert np.abs(found - expected).max() < 1e-9
+    result = sums(coefficients(slots)[::stride], stride)
+    assert np.abs(result - expected).max() < 1e-9
     again = coefficients(expected / stride)
     assert np.abs(again - coefficients(slots)[::stride]).max() < 1e-12
 
@@ -72,6 +72,6 @@ def test_seal_encodes_the_same_polynomial_in_its_own_order() -> None:
 def test_seal_decodes_what_is_written() -> None:
     slots = complexes(SLOTS).real
     order, _ = seal_order()
-    held = plaintext(to_ntt(from_floats(coefficients(slots), 60)[None])[0])
-    held.scale = 2.0**60
-    assert np.abs(np.array(engine().encoder.decode_double(held)) - slots[order]).max() < 1e-9
+    encoded = plaintext(to_ntt(from_floats(coefficients(slots), 60)[None])[0])
+    encoded.scale = 2.0**60
+    assert np.abs(np.array(engine().encoder.decode_double(encoded)) - slots[order]).max() < 1e-9

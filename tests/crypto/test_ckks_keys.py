@@ -59,13 +59,13 @@ def test_seal_opens_what_we_encrypt(desk: Desk) -> None:
 def test_we_open_what_seal_encrypts(desk: Desk) -> None:
     values = numbers(SLOTS)
     order, _ = seal_order()
-    plain, held = seal.Plaintext(), seal.Ciphertext()
+    plain, block = seal.Plaintext(), seal.Ciphertext()
     engine().encoder.encode(values[order].tolist(), 2.0**76, plain)
     plain.scale = 1.0
-    seal.Encryptor(engine().context, desk.public._key).encrypt(plain, held)
+    seal.Encryptor(engine().context, desk.public._key).encrypt(plain, block)
     encrypted = desk.public.encrypt(values, ONE)
     assert isinstance(encrypted, CkksEncrypted)
-    theirs = CkksEncrypted(desk.public, encrypted.form, ciphertexts=[held])
+    theirs = CkksEncrypted(desk.public, encrypted.form, ciphertexts=[block])
     assert np.abs(desk.open(theirs) - values).max() < 1e-6
 
 
@@ -76,9 +76,9 @@ def test_seal_takes_the_galois_keys_for_its_own(desk: Desk) -> None:
     decryptor = seal.Decryptor(engine().context, seal_secret(desk.secret))
     assert all(desk.public.galois.has_key(element) for element in ELEMENTS)
 
-    def phase(held: Any) -> np.ndarray:
+    def phase(block: Any) -> np.ndarray:
         plain = seal.Plaintext()
-        decryptor.decrypt(held, plain)
+        decryptor.decrypt(block, plain)
         return centred(from_ntt(read(plain, plain.dyn_array()).reshape(1, 2, RING))[0])
 
     before = phase(encrypted._seal[0])

@@ -102,24 +102,24 @@ def test_merging_adds_what_was_said_and_changes_nothing_else(desk: Desk, outputs
     layout = result.form.layout
     assert isinstance(layout, SumLayout)
     chosen = range(min(layout.units, 40))
-    held = [result._seal[unit] for unit in chosen]
+    units = [result._seal[unit] for unit in chosen]
     alone = np.concatenate(
-        [_unmerged(desk, item)[:, :: layout.stride] for item in held],
+        [_unmerged(desk, item)[:, :: layout.stride] for item in units],
         axis=1,
     )
-    merged_item = merge(held, layout.stride, desk.public.galois)
-    part = SumLayout((len(held) * 2 * layout.copies,), layout.groups)
+    merged_item = merge(units, layout.stride, desk.public.galois)
+    part = SumLayout((len(units) * 2 * layout.copies,), layout.groups)
     merged = _unmerged(desk, merged_item)[:, part.places[0]]
     difference = centred(subtract(merged, alone))
-    levels = (len(held) - 1).bit_length()
+    levels = (len(units) - 1).bit_length()
     allowed = SWITCH_DEVIATION * 2.0**levels
     assert 0 < np.abs(difference).max() < 8 * allowed
     assert difference.std() < allowed
 
 
-def _unmerged(desk: Desk, held: object) -> np.ndarray:
+def _unmerged(desk: Desk, unit: object) -> np.ndarray:
     """The whole phase of one SEAL ciphertext, in coefficients."""
-    c0, c1 = read(held, held.dyn_array()).reshape(2, 2, RING)
+    c0, c1 = read(unit, unit.dyn_array()).reshape(2, 2, RING)
     return from_ntt(add(c0, multiply(c1, desk.secret._key))[None])[0]
 
 

@@ -160,8 +160,8 @@ def test_a_result_for_the_key_holder(desk: Desk, fixed: FixedPoint | None) -> No
     values, multipliers = numbers(32), numbers(1, 40, 32, seed=1)
     result = desk.public.load(desk.holder.encrypt(values, ONE).to_bytes()).contract(multipliers, fixed)
     masked, mask = result.mask()
-    found = desk.holder.receive(desk.public.load_masked(masked.to_bytes()), mask.disclose())
-    assert np.abs(found - multipliers[0] @ values).max() <= tolerance(result, 32)
+    scores = desk.holder.receive(desk.public.load_masked(masked.to_bytes()), mask.disclose())
+    assert np.abs(scores - multipliers[0] @ values).max() <= tolerance(result, 32)
 
 
 def test_a_disclosure_is_flooded(desk: Desk) -> None:

@@ -142,11 +142,11 @@ class Bands(Multipliers):
 
 
 def test_multipliers_in_blocks_are_the_same_and_never_held_as_a_whole(case: Case) -> None:
-    made, values = Bands(), numbers(256, 8, seed=9)
-    encrypted, whole = case.holder.encrypt(values, FIXED), np.asarray(made)
+    bands, values = Bands(), numbers(256, 8, seed=9)
+    encrypted, whole = case.holder.encrypt(values, FIXED), np.asarray(bands)
     tracemalloc.start()
     try:
-        result = encrypted.contract(made)
+        result = encrypted.contract(bands)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

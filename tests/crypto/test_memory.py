@@ -80,8 +80,8 @@ def test_what_a_kill_cut_short_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_one_process_counts_nothing_across_runs() -> None:
-    found = OpeningMemory()
-    assert found.count("shop: residuals, round 0", 7) == found.count("shop: residuals, round 0", 7) == 0
+    record = OpeningMemory()
+    assert record.count("shop: residuals, round 0", 7) == record.count("shop: residuals, round 0", 7) == 0
 
 
 def test_a_ciphertext_twice_in_one_block() -> None:
@@ -91,22 +91,22 @@ def test_a_ciphertext_twice_in_one_block() -> None:
 
 def test_it_is_bounded_and_forgets_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyholder, "MOST", 8)
-    file, found = tmp_path / "openings.log", OpeningMemory()
-    found.keep(file)
-    found.count("block", 3)
+    file, record = tmp_path / "openings.log", OpeningMemory()
+    record.keep(file)
+    record.count("block", 3)
     for number in range(30):
-        found.admit([digest(number)])
-        assert len(found) <= 8
+        record.admit([digest(number)])
+        assert len(record) <= 8
     again = OpeningMemory()
     again.keep(file)
-    assert len(again) == len(found) and again.count("block", 1) == 4
+    assert len(again) == len(record) and again.count("block", 1) == 4
     with pytest.raises(OpeningRefused):
         again.admit([digest(29)])
     again.admit([digest(0)])
 
 
 def test_what_cannot_be_remembered_is_not_opened(tmp_path: Path) -> None:
-    found = OpeningMemory()
-    found.keep(tmp_path / "nowhere" / "openings.log")
+    record = OpeningMemory()
+    record.keep(tmp_path / "nowhere" / "openings.log")
     with pytest.raises(OpeningRefused, match=r"cannot write .*: No such file"):
-        found.admit([digest(1)])
+        record.admit([digest(1)])

@@ -277,5 +277,7 @@ def test_the_public_side_has_no_way_to_decrypt() -> None:
     masked, _ = encrypted.mask()
     for thing in (secret.public, encrypted, masked):
         assert not [name for name in dir(thing) if "decrypt" in name or name in ("open", "receive")]
-        held = [value for value in vars(thing).values() if isinstance(value, PaillierSecretKey | PrimePair)]
-        assert not held
+        secrets = [
+            value for value in vars(thing).values() if isinstance(value, PaillierSecretKey | PrimePair)
+        ]
+        assert not secrets

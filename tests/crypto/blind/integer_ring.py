@@ -37,8 +37,10 @@ def multiplied(first: Sequence[int], second: Sequence[int], modulus: int = MODUL
     product = _packed(first, modulus) * _packed(second, modulus)
     data = gmpy2.to_binary(product)[2:].ljust(2 * DEGREE * SLOT // 8, b"\0")
     size = SLOT // 8
-    found = [int.from_bytes(data[i * size : (i + 1) * size], "little") for i in range(2 * DEGREE)]
-    return [(low - high) % modulus for low, high in zip(found[:DEGREE], found[DEGREE:], strict=True)]
+    drawn_words = [int.from_bytes(data[i * size : (i + 1) * size], "little") for i in range(2 * DEGREE)]
+    return [
+        (low - high) % modulus for low, high in zip(drawn_words[:DEGREE], drawn_words[DEGREE:], strict=True)
+    ]
 
 
 def _packed(numbers: Sequence[int], modulus: int) -> gmpy2.mpz:
@@ -58,13 +60,13 @@ def expanded(seed: bytes, label: bytes, index: int, count: int) -> list[int]:
 
     turns = 2**32 // prime
     most = ((turns if turns % 2 else turns - 1) * prime - 1) // 2
-    found = words(count)
-    outside = [i for i, word in enumerate(found) if abs(word) > most]
+    drawn_words = words(count)
+    outside = [i for i, word in enumerate(drawn_words) if abs(word) > most]
     while outside:
         for place, word in zip(outside, words(len(outside)), strict=True):
-            found[place] = word
-        outside = [i for i in outside if abs(found[i]) > most]
-    return [word % prime for word in found]
+            drawn_words[place] = word
+        outside = [i for i in outside if abs(drawn_words[i]) > most]
+    return [word % prime for word in drawn_words]
 
 
 def unpacked(data: bytes, count: int) -> list[int]:

@@ -78,10 +78,10 @@ class Peer:
         words = self.to_ntt(small.astype(np.uint64)[None])[0]
         return self._plain(seal.SecretKey(), self._own.key_id, words)
 
-    def read(self, held: Any) -> Words:
+    def read(self, block: Any) -> Words:
         """The residues of a ciphertext, (polynomials, primes, 4096)."""
-        shape = (held.size(), held.coeff_modulus_size(), held.poly_modulus_degree())
-        return seal_ring.read(held, held.dyn_array()).reshape(shape)
+        shape = (block.size(), block.coeff_modulus_size(), block.poly_modulus_degree())
+        return seal_ring.read(block, block.dyn_array()).reshape(shape)
 
     def to_ntt(self, polynomials: Words) -> Words:
         """Coefficients to values at the roots, in SEAL's order."""
@@ -94,6 +94,6 @@ class Peer:
         evaluator = self._chain(polynomials.shape[1]).evaluator
         change = evaluator.transform_to_ntt_inplace if forward else evaluator.transform_from_ntt_inplace
         # SEAL takes two polynomials at least, and refuses to work where all but the first are zero.
-        held = self.ciphertext(np.concatenate([polynomials, np.ones_like(polynomials[:1])]), ntt=not forward)
-        change(held)
-        return self.read(held)[: len(polynomials)]
+        block = self.ciphertext(np.concatenate([polynomials, np.ones_like(polynomials[:1])]), ntt=not forward)
+        change(block)
+        return self.read(block)[: len(polynomials)]

@@ -25,8 +25,8 @@ def numbers(limbs: np.ndarray) -> list[int]:
 
 
 def limbs_of(integers: list[int], shape: tuple[int, int]) -> np.ndarray:
-    found = [[number >> (21 * limb) & 0x1FFFFF for number in integers] for limb in range(4)]
-    return np.array(found, dtype=np.int64).reshape(4, *shape)
+    result = [[number >> (21 * limb) & 0x1FFFFF for number in integers] for limb in range(4)]
+    return np.array(result, dtype=np.int64).reshape(4, *shape)
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -37,19 +37,21 @@ def test_what_comes_back_is_rounded(shape: tuple[int, int], bits: int) -> None:
     before, spare = numbers(limbs), 21 * len(limbs) - bits
     data = bodies_to_bytes(limbs.copy(), bits)
     assert len(data) == shape[0] * body_bytes(shape[1], bits)
-    found = bodies_from_bytes(data, shape, bits)
-    assert found.shape == limbs.shape
+    result = bodies_from_bytes(data, shape, bits)
+    assert result.shape == limbs.shape
     half = 1 << spare >> 1
     due = [((number + half) >> spare << spare) % (1 << 21 * len(limbs)) for number in before]
-    assert numbers(found) == due
-    assert bodies_to_bytes(found.copy(), bits) == data
+    assert numbers(result) == due
+    assert bodies_to_bytes(result.copy(), bits) == data
 
 
 def test_rounding_at_the_ends() -> None:
     """One half goes up, and the largest numbers become 0 modulo 2**84."""
-    given = [0, (1 << 13) - 1, 1 << 13, (1 << 84) - 1, (1 << 84) - (1 << 13) - 1, (1 << 42) - 1]
-    found = numbers(bodies_from_bytes(bodies_to_bytes(limbs_of(given, (2, 3)), FINE_BITS), (2, 3), FINE_BITS))
-    assert found == [0, 0, 1 << 14, 0, (1 << 84) - (1 << 14), 1 << 42]
+    integers = [0, (1 << 13) - 1, 1 << 13, (1 << 84) - 1, (1 << 84) - (1 << 13) - 1, (1 << 42) - 1]
+    result = numbers(
+        bodies_from_bytes(bodies_to_bytes(limbs_of(integers, (2, 3)), FINE_BITS), (2, 3), FINE_BITS)
+    )
+    assert result == [0, 0, 1 << 14, 0, (1 << 84) - (1 << 14), 1 << 42]
 
 
 @pytest.mark.parametrize("bits", BITS)

@@ -23,11 +23,11 @@ def test_digits_make_up_numbers_of_every_size(bits: int, digit_bits: int) -> Non
     assert (product.digits - 1) * digit_bits < bits + 2
     if product.digits == 1:
         return  # such factors are not cut
-    given = [0, 1, -1, (1 << bits) - 1, 1 - (1 << bits), 1 << bits, -(1 << bits), (1 << bits) // 3]
-    share = np.stack([shares.from_integer(number) for number in given], axis=1)
+    integers = [0, 1, -1, (1 << bits) - 1, 1 - (1 << bits), 1 << bits, -(1 << bits), (1 << bits) // 3]
+    share = np.stack([shares.from_integer(number) for number in integers], axis=1)
     digits = centred_digits(share, product.digits, product.digit_size)
     half = 1 << (product.digit_size - 1)
-    for place, number in enumerate(given):
+    for place, number in enumerate(integers):
         parts = [int(digit[place]) for digit in digits]
         assert all(-half <= part < half for part in parts)
         total = sum(part << (product.digit_size * i) for i, part in enumerate(parts))

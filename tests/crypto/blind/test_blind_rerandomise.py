@@ -68,8 +68,8 @@ def test_parameters_of_the_regularity_lemma() -> None:
     """The figures of the module's docstring."""
     log_q = math.log2(MODULUS)
     parameter = math.log2(NORMAL_DEVIATION * math.sqrt(2 * math.pi))
-    asked = math.log2(2 * math.sqrt(DEGREE)) + log_q * (1 / (PAIRS + 1) + 2 / (DEGREE * (PAIRS + 1)))
-    assert 20.05 < asked < 20.07 < 20.25 < parameter
+    least = math.log2(2 * math.sqrt(DEGREE)) + log_q * (1 / (PAIRS + 1) + 2 / (DEGREE * (PAIRS + 1)))
+    assert 20.05 < least < 20.07 < 20.25 < parameter
     small = sum(DEGREE * float(prime) ** -PAIRS for prime in PRIMES)
     assert math.log2(small) < -131
     each = sum(math.log2(1 + prime) for prime in PRIMES)
@@ -93,8 +93,8 @@ def pair_probability(x: int, y: int) -> float:
     first, last = (scale * math.hypot(*corner) ** 2 for corner in zip(*sides, strict=True))
     steps = np.arange(max(1, math.floor(first) - 1), math.ceil(last) + 2, dtype=np.float64)
     radii = NORMAL_DEVIATION * np.sqrt(-2 * np.log1p(-steps * 2.0**-53))
-    found = symmetric * 2.0**-53 * float(arcs(radii, *sides).sum())
-    return found + (2.0**-54 if x == y == 0 else 0.0)
+    result = symmetric * 2.0**-53 * float(arcs(radii, *sides).sum())
+    return result + (2.0**-54 if x == y == 0 else 0.0)
 
 
 def normal_probability(number: int) -> float:
@@ -144,9 +144,9 @@ def test_normals_pass_a_chi_square_test() -> None:
     inside = NormalDist(0, NORMAL_DEVIATION)
     ends = np.array([inside.inv_cdf(place / cells) for place in range(1, cells)])
     first, second = np.searchsorted(ends, normals(secret_bytes(), 2 * count)).reshape(2, count)
-    for found, many in ((first, cells), (second, cells), (cells * first + second, cells**2)):
+    for result, many in ((first, cells), (second, cells), (cells * first + second, cells**2)):
         due, degrees = count / many, many - 1
-        statistic = float(((np.bincount(found, minlength=many) - due) ** 2).sum() / due)
+        statistic = float(((np.bincount(result, minlength=many) - due) ** 2).sum() / due)
         assert statistic < degrees + 2 * math.sqrt(degrees * x) + 2 * x
 
 
@@ -193,7 +193,7 @@ def test_without_re_randomisation_a_reply_shows_v(monkeypatch: pytest.MonkeyPatc
     product = Product(4, 64, 40, 10, 10)
     (panel,) = layout(product).panels
 
-    def nothing(held: Zeros, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def nothing(zeros: Zeros, count: int) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros((5, count, DEGREE)), np.zeros((5, count, panel.span))
 
     monkeypatch.setattr(Zeros, "draw", nothing)
@@ -208,6 +208,8 @@ def test_without_re_randomisation_a_reply_shows_v(monkeypatch: pytest.MonkeyPatc
 
 def test_each_response_is_re_randomised_by_itself() -> None:
     zeros = Rerandomiser(NONCE, random_key(2)).zeros(key_stream(SEED), HALF)
-    found = [zeros.draw(count)[0][:, response].tobytes() for count in (BATCH, 1) for response in range(count)]
-    found += [zeros.draw(BATCH)[0][:, response].tobytes() for response in range(BATCH)]
-    assert len(set(found)) == len(found)
+    result = [
+        zeros.draw(count)[0][:, response].tobytes() for count in (BATCH, 1) for response in range(count)
+    ]
+    result += [zeros.draw(BATCH)[0][:, response].tobytes() for response in range(BATCH)]
+    assert len(set(result)) == len(result)

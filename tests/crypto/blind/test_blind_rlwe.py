@@ -51,11 +51,11 @@ def answered() -> tuple[bytes, bytes, bytes, shares.Share]:
     secret = ternary(key_stream(SEED), DEGREE)
     message = encrypted_block(key_stream(SEED, b"encrypt"), secret, layout(SMALL), u)
     public = public_polynomials(secret, NONCE, key_stream(SEED, b"public"))
-    held = RLWE.load_public(public, NONCE).evaluate(SMALL)
-    assert isinstance(held, RlweEvaluation)
-    held._source = key_stream(SEED, b"finish")
-    held.add({0: message}, operand(v))
-    return public, message, *held.finish()
+    running = RLWE.load_public(public, NONCE).evaluate(SMALL)
+    assert isinstance(running, RlweEvaluation)
+    running._source = key_stream(SEED, b"finish")
+    running.add({0: message}, operand(v))
+    return public, message, *running.finish()
 
 
 def naive_random(seed: bytes, span: int, count: int) -> list[list[int]]:
@@ -70,8 +70,8 @@ def naive_random(seed: bytes, span: int, count: int) -> list[list[int]]:
             [pow(root, -(2 * h + 1) * s, prime) * share % prime for h in range(rows)] for s in range(rows)
         ]
         cells = np.array(values, dtype=object).reshape(rows, count * span)
-        found = np.array(table, dtype=object) @ cells % prime
-        per_prime.append(found.reshape(rows, count, span).transpose(1, 0, 2).reshape(count, DEGREE))
+        result = np.array(table, dtype=object) @ cells % prime
+        per_prime.append(result.reshape(rows, count, span).transpose(1, 0, 2).reshape(count, DEGREE))
     return [combined([each[u].tolist() for each in per_prime]) for u in range(count)]
 
 
@@ -87,11 +87,11 @@ def naive_bodies(data: bytes) -> list[int]:
     """4096 numbers of 70 bits: three limbs each, then the lowest 7 bits of three numbers in a limb."""
     third = -(-DEGREE // 3)
     limbs = unpacked(data, 3 * DEGREE + third)
-    found = []
+    result = []
     for i in range(DEGREE):
         lowest = limbs[3 * DEGREE + i % third] >> (7 * (i // third)) & 127
-        found.append(lowest + sum(limbs[limb * DEGREE + i] << (7 + 21 * limb) for limb in range(3)))
-    return found
+        result.append(lowest + sum(limbs[limb * DEGREE + i] << (7 + 21 * limb) for limb in range(3)))
+    return result
 
 
 def test_everything_in_python_integers() -> None:
@@ -126,8 +126,8 @@ def test_everything_in_python_integers() -> None:
                 factor[power % (2 * DEGREE)] += int(v[number * panel.rows + row, column])
             folded = [x - y for x, y in zip(factor[:DEGREE], factor[DEGREE:], strict=True)]
             place = column // panel.group
-            for into, given in ((bodies, randoms), (tops, heads)):
-                product = multiplied(given[number], folded)
+            for into, parts in ((bodies, randoms), (tops, heads)):
+                product = multiplied(parts[number], folded)
                 into[place] = [x + y for x, y in zip(into[place], product, strict=True)]
 
     # Re-randomisation by the same normals.
@@ -169,18 +169,18 @@ def test_everything_in_python_integers() -> None:
 
     # Reading.
     key = RlweKey(SEED)
-    found = shares.to_integers(key.read(SMALL, reply))
+    result = shares.to_integers(key.read(SMALL, reply))
     for entry in range(15):
         i, j = divmod(entry, 3)
         place, at = j // panel.group, (j % panel.group) * panel.width + i
         product = multiplied(switched[place], s, 2**WIDTH)
-        assert found[entry] == (sent[entry] + product[at]) % 2**WIDTH
+        assert result[entry] == (sent[entry] + product[at]) % 2**WIDTH
 
 
 def test_known_answers() -> None:
     """Of the bytes that the test above compares with integers."""
-    found = [hashlib.sha256(data).hexdigest()[:16] for data in answered()[:3]]
-    assert found == ["54f0d9768ea901f7", "e65536cfaffbc32a", "01cee26322fcc74c"]
+    result = [hashlib.sha256(data).hexdigest()[:16] for data in answered()[:3]]
+    assert result == ["54f0d9768ea901f7", "e65536cfaffbc32a", "01cee26322fcc74c"]
     assert hashlib.sha256(RlweKey(SEED).public(NONCE)).hexdigest()[:16] == "94b44d1c567e5dc7"
 
 
@@ -213,8 +213,8 @@ def test_work_with_the_secret_key_stays_with_the_local_mapper() -> None:
     """Other pieces carry public numbers and the multiplier's own rows."""
 
     class Watched(Serial):
-        def __init__(self, held: list[object]) -> None:
-            self.held, self.near = held, []  # type: list[object], list[object]
+        def __init__(self, pieces_seen: list[object]) -> None:
+            self.pieces_seen, self.near = pieces_seen, []  # type: list[object], list[object]
 
         @property
         def local(self) -> Mapper:
@@ -222,16 +222,16 @@ def test_work_with_the_secret_key_stays_with_the_local_mapper() -> None:
 
         def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
             pieces = list(items)
-            self.held.extend(pieces)
+            self.pieces_seen.extend(pieces)
             return [function(piece) for piece in pieces]
 
     u, v = example()
     mapper, key = Watched([]), RlweKey(SEED)
     messages = key.encrypt(SMALL, [0, 0], operand(u), mapper)
-    assert (len(mapper.held), len(mapper.near)) == (0, 2)
+    assert (len(mapper.pieces_seen), len(mapper.near)) == (0, 2)
     evaluation = RLWE.load_public(key.public(NONCE), NONCE).evaluate(SMALL)
     evaluation.add({0: messages[0]}, operand(v), mapper)
-    carried = pickle.dumps(mapper.held)
+    carried = pickle.dumps(mapper.pieces_seen)
     assert key._secret.tobytes() not in carried
     assert SEED not in carried
 
@@ -306,7 +306,7 @@ def test_factors_of_another_shape_are_refused() -> None:
 def test_a_key_does_not_show_itself() -> None:
     key = RlweKey(SEED)
     assert repr(key) == "<rlwe key>"
-    held = key._secret
+    secret = key._secret
     key.erase()
-    assert not held.any()
+    assert not secret.any()
     assert repr(key) == "<rlwe key (erased)>"

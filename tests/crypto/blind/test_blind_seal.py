@@ -44,8 +44,8 @@ def test_seal_decrypts_what_ours_encrypts(peer: Peer) -> None:
     bodies = []
     for index in range(5):
         values = RING.expand(message[:SEED_BYTES], chunk.label, index, chunk.total * DEGREE)
-        found = RING.y_domain(index, panel.rows).interpolate(values.reshape(panel.rows, -1))
-        bodies.append(found.reshape(panel.rows, chunk.total, panel.span)[:, 0].reshape(DEGREE))
+        result = RING.y_domain(index, panel.rows).interpolate(values.reshape(panel.rows, -1))
+        bodies.append(result.reshape(panel.rows, chunk.total, panel.span)[:, 0].reshape(DEGREE))
     pair = np.stack([canonical(heads[:, 0]), canonical(np.stack(bodies))])
     plain = seal.Plaintext()
     seal.Decryptor(peer.context, peer.secret_key(secret)).decrypt(peer.ciphertext(peer.to_ntt(pair)), plain)
@@ -67,13 +67,13 @@ def test_ours_decrypts_what_seal_encrypts(peer: Peer) -> None:
     sent = seal.Ciphertext()
     encryptor.encrypt_symmetric(peer.plaintext(peer.to_ntt(residues[None])[0]), sent)
     heads, bodies = peer.from_ntt(peer.read(sent)).astype(np.float64)
-    found = np.stack(
+    result = np.stack(
         [
             reduce(heads[index] + multiply(bodies[index][None], spectrum(secret))[0], prime)
             for index, prime in enumerate(PRIMES)
         ]
     )
-    read = combined(found.astype(int).tolist())
+    read = combined(result.astype(int).tolist())
     errors = [centred(x - y) for x, y in zip(read, numbers, strict=True)]
     assert max(map(abs, errors)) <= LARGEST_ERROR
     assert any(errors)

@@ -230,5 +230,5 @@ def test_a_public_key_for_another_nonce_or_length_is_refused(case: Case) -> None
 def test_the_multiplier_has_nothing_that_reads(case: Case) -> None:
     nonce = bytes(NONCE_BYTES)
     public = case.scheme.load_public(case.scheme.generate().public(nonce), nonce)
-    for held in (public, public.evaluate(Product(1, 1, 1))):
-        assert not [name for name in dir(held) if "read" in name or "decrypt" in name or "secret" in name]
+    for thing in (public, public.evaluate(Product(1, 1, 1))):
+        assert not [name for name in dir(thing) if "read" in name or "decrypt" in name or "secret" in name]

@@ -324,8 +324,8 @@ def test_digits_and_powers_are_those_of_plain_integers() -> None:
         exponents = np.stack([shares.from_integer(x) for x in drawn], axis=1).reshape(-1, rows, outputs)
         for cut in [Cut(straus, window, bits) for straus in (True, False) for window in (2, 5, 7)]:
             digits = digits_of(exponents, cut)
-            made = [[cut.weighted(digits[:, j, r].tolist()) for j in range(outputs)] for r in range(rows)]
-            flat = [x for line in made for x in line]
+            integers = [[cut.weighted(digits[:, j, r].tolist()) for j in range(outputs)] for r in range(rows)]
+            flat = [x for line in integers for x in line]
             if bits < 105:
                 assert flat == drawn
             else:
@@ -333,7 +333,7 @@ def test_digits_and_powers_are_those_of_plain_integers() -> None:
                     (a - b) % MODULUS == 0 and abs(a) < MODULUS for a, b in zip(flat, drawn, strict=True)
                 )
             expected = [mpz(1)] * outputs
-            for base, line in zip(bases, made, strict=True):
+            for base, line in zip(bases, integers, strict=True):
                 expected = [
                     e * gmpy2.powmod(base, x, n * n) % (n * n) for e, x in zip(expected, line, strict=True)
                 ]

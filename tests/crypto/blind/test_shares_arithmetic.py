@@ -19,7 +19,7 @@ numbers = st.integers(0, MODULUS - 1) | st.sampled_from(EDGES)
 bits = st.integers(0, WIDTH)
 
 
-def made(integers: list[int]) -> Share:
+def share_of(integers: list[int]) -> Share:
     """Python integers as limbs: (5, n)."""
     return np.stack([shares.from_integer(each) for each in integers], axis=1)
 
@@ -45,7 +45,7 @@ def test_the_sizes() -> None:
 
 @given(st.lists(st.integers(-(1 << 130), 1 << 130), min_size=1, max_size=5))
 def test_python_integers(integers: list[int]) -> None:
-    assert known(made(integers)) == [each % MODULUS for each in integers]
+    assert known(share_of(integers)) == [each % MODULUS for each in integers]
 
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=6))
@@ -57,8 +57,8 @@ def test_machine_integers(integers: list[int]) -> None:
 def test_carries_of_any_sign_and_size(limbs: list[int]) -> None:
     expected = sum(limb << (LIMB_BITS * place) for place, limb in enumerate(limbs)) % MODULUS
     given_limbs = np.array(limbs).reshape(LIMBS, 1)
-    found = shares.carry(given_limbs)
-    assert found is given_limbs and known(found) == [expected]
+    result = shares.carry(given_limbs)
+    assert result is given_limbs and known(result) == [expected]
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 100))
@@ -72,8 +72,8 @@ def test_floats_are_rounded_and_every_bit_counts(value: float, fraction_bits: in
     exact = Fraction(value) * (1 << fraction_bits)
     if abs(exact) >= 1 << (WIDTH - 1):
         return
-    (found,) = known(shares.from_floats(np.array([value]), fraction_bits))
-    signed = found - MODULUS if found >= MODULUS // 2 else found
+    (result,) = known(shares.from_floats(np.array([value]), fraction_bits))
+    signed = result - MODULUS if result >= MODULUS // 2 else result
     assert abs(signed - exact) <= Fraction(1, 2)
     if exact.denominator == 1:
         assert signed == exact
@@ -82,15 +82,15 @@ def test_floats_are_rounded_and_every_bit_counts(value: float, fraction_bits: in
 @given(numbers, st.integers(0, 110))
 def test_floats_of_numbers_are_nearest_to_zero(number: int, fraction_bits: int) -> None:
     signed = number - MODULUS if number >= MODULUS // 2 else number
-    (found,) = shares.to_floats(made([number]), fraction_bits)
+    (result,) = shares.to_floats(share_of([number]), fraction_bits)
     exact = Fraction(signed, 1 << fraction_bits)
-    assert abs(Fraction(float(found)) - exact) <= abs(exact) * Fraction(1, 1 << 51)
+    assert abs(Fraction(float(result)) - exact) <= abs(exact) * Fraction(1, 1 << 51)
 
 
 @given(st.floats(-1e6, 1e6), st.integers(0, 60))
 def test_a_float_comes_back_within_half_a_unit(value: float, fraction_bits: int) -> None:
-    (found,) = shares.to_floats(shares.from_floats(np.array([value]), fraction_bits), fraction_bits)
-    assert abs(found - value) <= 2.0 ** -(fraction_bits + 1) + abs(value) * 2.0**-51
+    (result,) = shares.to_floats(shares.from_floats(np.array([value]), fraction_bits), fraction_bits)
+    assert abs(result - value) <= 2.0 ** -(fraction_bits + 1) + abs(value) * 2.0**-51
 
 
 # Sums, shifts, products
@@ -98,7 +98,7 @@ def test_a_float_comes_back_within_half_a_unit(value: float, fraction_bits: int)
 
 @given(st.lists(numbers, min_size=1, max_size=6))
 def test_sums(integers: list[int]) -> None:
-    parts = [made([each]) for each in integers]
+    parts = [share_of([each]) for each in integers]
     kept = parts[0].copy()
     assert known(shares.add(*parts)) == [sum(integers) % MODULUS]
     assert known(shares.negate(parts[0])) == [-integers[0] % MODULUS]
@@ -111,7 +111,7 @@ def test_sums(integers: list[int]) -> None:
 @example(MODULUS - 1, LIMB_BITS)
 @example(MODULUS - 1, WIDTH)
 def test_shifts(number: int, places: int) -> None:
-    share = made([number])
+    share = share_of([number])
     assert known(shares.shift_left(share, places)) == [(number << places) % MODULUS]
     assert known(shares.shift_right(share, places)) == [number >> places]
     assert known(share) == [number]
@@ -122,7 +122,7 @@ def test_shifts(number: int, places: int) -> None:
 @example([MODULUS - 1], 1 - (1 << 42))
 @example([5], 0)
 def test_products_with_public_factors(integers: list[int], factor: int) -> None:
-    share = made(integers)
+    share = share_of(integers)
     assert known(shares.times(share, factor)) == [each * factor % MODULUS for each in integers]
     factors = np.array([factor - place * (1 if factor > 0 else -1) for place in range(len(integers))])
     expected = [each * int(one) % MODULUS for each, one in zip(integers, factors, strict=True)]
@@ -132,7 +132,7 @@ def test_products_with_public_factors(integers: list[int], factor: int) -> None:
 def test_a_factor_that_is_too_large_is_refused() -> None:
     for factor in (1 << 42, -(1 << 42)):
         with pytest.raises(ShapeError, match=r"a factor of 4398046511104 given, less than 2\*\*42"):
-            shares.times(made([1]), factor)
+            shares.times(share_of([1]), factor)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 4, 2), (2, 0, 3), (2, 2049, 1)])
@@ -168,14 +168,14 @@ def test_matrices_that_do_not_fit_are_refused() -> None:
 def test_truncated_shares_add_up_to_the_truncated_number(number: int, mask: int, places: int) -> None:
     """One unit off at most, where the number does not wrap: the first share is at least as large."""
     first, second = mask, (number - mask) % MODULUS
-    found = known(
+    result = known(
         shares.add(
-            shares.truncate(made([first]), places, first=True),
-            shares.truncate(made([second]), places, first=False),
+            shares.truncate(share_of([first]), places, first=True),
+            shares.truncate(share_of([second]), places, first=False),
         )
     )[0]
     wraps = first + second - MODULUS != number
-    off = (found - (number >> places)) % MODULUS
+    off = (result - (number >> places)) % MODULUS
     if not wraps:
         assert off in (0, MODULUS - 1)  # two floors are at most one below the floor of the sum
     elif places:
@@ -191,14 +191,14 @@ def test_a_wrap_is_as_likely_as_the_number_is_large() -> None:
     mask = drawn(count, seed=3)
     for sign in (1, -1):
         number = sign * (1 << (WIDTH - 4))
-        second = shares.subtract(made([number] * count), mask)
+        second = shares.subtract(share_of([number] * count), mask)
         total = shares.add(
             shares.truncate(mask, places, first=True), shares.truncate(second, places, first=False)
         )
         wrong = np.abs(shares.to_floats(total, 0) - (number >> places)) > 1.0
         assert abs(int(wrong.sum()) - count / 16) < 5 * (count / 16 * 15 / 16) ** 0.5
     # The same for a number that is never wrong: 2**-40 a share.
-    small = shares.subtract(made([1 << (WIDTH - 40)] * count), mask)
+    small = shares.subtract(share_of([1 << (WIDTH - 40)] * count), mask)
     total = shares.add(shares.truncate(mask, places, first=True), shares.truncate(small, places, first=False))
     assert np.abs(shares.to_floats(total, 0) - 2.0 ** (WIDTH - 40 - places)).max() <= 1.0
 
@@ -207,7 +207,7 @@ def test_a_wrap_is_as_likely_as_the_number_is_large() -> None:
 @example(MODULUS - 1, 84)
 @example(0, 63)
 def test_shares_of_fewer_bits(number: int, places: int) -> None:
-    share = made([number])
+    share = share_of([number])
     low = number % (1 << places)
     assert known(shares.reduce_bits(share, places)) == [low]
     expected = (low - (1 << places)) % MODULUS if places < WIDTH else low
@@ -219,13 +219,13 @@ def test_shares_of_fewer_bits(number: int, places: int) -> None:
 def test_shares_of_fewer_bits_add_up_but_for_wraps(number: int, mask: int) -> None:
     """A model at rest: wrong with |number| / 2**72."""
     second = (number - mask) % MODULUS
-    found = known(
+    result = known(
         shares.add(
-            shares.reduce_bits(made([mask]), 72, first=True),
-            shares.reduce_bits(made([second]), 72, first=False),
+            shares.reduce_bits(share_of([mask]), 72, first=True),
+            shares.reduce_bits(share_of([second]), 72, first=False),
         )
     )[0]
-    signed = found - MODULUS if found >= MODULUS // 2 else found
+    signed = result - MODULUS if result >= MODULUS // 2 else result
     assert (signed - number) % (1 << 72) == 0
     if (mask % (1 << 72)) >= 1 << 40 and (mask % (1 << 72)) < (1 << 72) - (1 << 40):
         assert signed == number
@@ -235,7 +235,7 @@ def test_shares_of_fewer_bits_add_up_but_for_wraps(number: int, mask: int) -> No
 
 
 def digits_of(number: int, count: int, size: int) -> list[int]:
-    digits = shares.centred_digits(made([number]), count, size)
+    digits = shares.centred_digits(share_of([number]), count, size)
     assert len(digits) == count and all(each.dtype == np.float64 for each in digits)
     whole = [int(each[0]) for each in digits]
     assert all(-(1 << (size - 1)) <= each < 1 << (size - 1) for each in whole)
@@ -248,8 +248,8 @@ def digits_of(number: int, count: int, size: int) -> list[int]:
 @example((1 << 26) - 1, 4, 0)
 def test_digits_are_centred_and_add_up(number: int, count: int, more: int) -> None:
     size = -(-WIDTH // count) + more
-    found = digits_of(number, count, size)
-    assert sum(each << (size * place) for place, each in enumerate(found)) % MODULUS == number
+    result = digits_of(number, count, size)
+    assert sum(each << (size * place) for place, each in enumerate(result)) % MODULUS == number
 
 
 @given(st.integers(1, 3), st.integers(2, 35), st.data())
@@ -259,13 +259,13 @@ def test_few_digits_are_enough_for_small_numbers(count: int, size: int, data: st
     number = data.draw(st.integers(-most, most) | st.sampled_from([-most, 0, most]))
     if count * size > WIDTH - 1:
         return
-    found = digits_of(number % MODULUS, count, size)
-    assert sum(each << (size * place) for place, each in enumerate(found)) == number
+    result = digits_of(number % MODULUS, count, size)
+    assert sum(each << (size * place) for place, each in enumerate(result)) == number
 
 
 def test_digits_that_are_too_large_are_refused() -> None:
     with pytest.raises(ShapeError, match="digits of 43 bits given, at most 42 are allowed"):
-        shares.centred_digits(made([1]), 3, 43)
+        shares.centred_digits(share_of([1]), 3, 43)
 
 
 # Randomness
@@ -273,8 +273,8 @@ def test_digits_that_are_too_large_are_refused() -> None:
 
 def test_uniform_numbers_take_all_limbs_from_the_source() -> None:
     words = np.array([[1, 2**63 - 1], [3, (1 << 42) - 1]], dtype="<u8")
-    found = shares.uniform_from(lambda size: words.tobytes()[:size], 2)
-    assert known(found) == [1 + (3 << 63), MODULUS - 1]
+    result = shares.uniform_from(lambda size: words.tobytes()[:size], 2)
+    assert known(result) == [1 + (3 << 63), MODULUS - 1]
     assert known(shares.uniform_from(lambda size: b"\xff" * size, 1, 2)) == [MODULUS - 1] * 2
     assert shares.uniform(3, 2).shape == (LIMBS, 3, 2)
 
@@ -328,6 +328,6 @@ def test_a_top_bit_that_is_set_is_refused() -> None:
 def test_what_arrives_may_be_changed_and_the_message_not() -> None:
     data = shares.to_bytes(drawn(4))
     kept = bytes(data)
-    found = shares.from_bytes(data, (LIMBS, 4))
-    found[:] = 0
+    result = shares.from_bytes(data, (LIMBS, 4))
+    result[:] = 0
     assert data == kept

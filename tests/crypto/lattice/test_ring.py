@@ -28,13 +28,13 @@ SEED = bytes(range(32))
 
 
 def test_the_primes_are_the_largest_of_21_bits() -> None:
-    found: list[int] = []
+    result: list[int] = []
     candidate = (1 << 21) + 1
-    while len(found) < 5:
+    while len(result) < 5:
         candidate -= 2 * DEGREE
         if all(candidate % divisor for divisor in range(2, int(candidate**0.5) + 1)):
-            found.append(candidate)
-    assert tuple(found) == PRIMES
+            result.append(candidate)
+    assert tuple(result) == PRIMES
     assert 104.4 < np.log2(float(MODULUS)) < 104.5
 
 
@@ -64,9 +64,9 @@ def test_the_y_domain_has_values_at_the_roots(roots: int) -> None:
     for place in sorted({0, roots // 3, roots - 1}):
         root = int(domain.roots[place])
         assert pow(root, roots, prime) == prime - 1
-        for power, found in ((root, values), (pow(root, -1, prime), backward)):
+        for power, result in ((root, values), (pow(root, -1, prime), backward)):
             due = sum(int(c) * pow(power, s, prime) for s, c in enumerate(coefficients[:, 2])) % prime
-            assert int(found[place, 2]) % prime == due
+            assert int(result[place, 2]) % prime == due
     np.testing.assert_array_equal(domain.interpolate(values) % prime, coefficients % prime)
 
 
@@ -75,23 +75,23 @@ def test_products_of_polynomials_are_exact() -> None:
     rng, prime = np.random.default_rng(1), PRIMES[0]
     polynomials = rng.integers(-(prime // 2), prime // 2 + 1, (2, DEGREE)).astype(float)
     factor = rng.integers(-1, 2, DEGREE).astype(float)
-    found = multiply(polynomials, spectrum(factor))
-    for each, product in zip(polynomials, found, strict=True):
+    result = multiply(polynomials, spectrum(factor))
+    for each, product in zip(polynomials, result, strict=True):
         due = integer_ring.multiplied(each.astype(int).tolist(), factor.astype(int).tolist(), 1 << 60)
         assert [centred(number, 1 << 60) for number in due] == product.astype(int).tolist()
     assert convolution_error(np.sqrt(DEGREE) * prime / 2, np.sqrt(DEGREE)) < 2**-11
-    np.testing.assert_array_equal(multiply(polynomials, spectrum(factor), 100), found[:, :100])
+    np.testing.assert_array_equal(multiply(polynomials, spectrum(factor), 100), result[:, :100])
     np.testing.assert_array_equal(inverse(spectrum(polynomials)), polynomials)
 
 
 def test_residues_of_limbs() -> None:
     numbers = [0, 1, -1, 2**104, -(2**104) + 5, 3**60, 2**105 - 1]
     limbs = np.stack([shares.from_integer(number) for number in numbers], axis=1)
-    found, nearest = RING.residues(limbs), RING.centred_residues(limbs)
+    result, nearest = RING.residues(limbs), RING.centred_residues(limbs)
     for index, prime in enumerate(PRIMES):
         for place, number in enumerate(numbers):
             whole = number % (1 << WIDTH)
-            assert int(found[index, place]) % prime == whole % prime
+            assert int(result[index, place]) % prime == whole % prime
             near = whole - (1 << WIDTH) if whole >= 1 << (WIDTH - 1) else whole
             assert int(nearest[index, place]) % prime == near % prime
 
@@ -99,9 +99,9 @@ def test_residues_of_limbs() -> None:
 def test_lifting_rounds_exactly() -> None:
     limbs = np.random.default_rng(2).integers(0, 1 << 21, (5, 400))
     limbs[:, 0], limbs[:, 1] = 0, (1 << 21) - 1
-    found = combined(RING.lifted(limbs).astype(int).tolist())
+    result = combined(RING.lifted(limbs).astype(int).tolist())
     due = [(2 * MODULUS * m + (1 << WIDTH)) // (2 << WIDTH) % MODULUS for m in shares.to_integers(limbs)]
-    assert found == due
+    assert result == due
 
 
 @pytest.mark.parametrize(("limbs", "slack"), [(5, 2**-20), (4, 4.0)])
@@ -109,19 +109,19 @@ def test_switching_rounds_within_what_is_documented(limbs: int, slack: float) ->
     residues = np.stack([np.random.default_rng(3).integers(-(p // 2), p // 2 + 1, 3000) for p in PRIMES])
     residues[:, 0] = 0
     numbers = combined(residues.tolist())
-    found = RING.switched(residues.astype(float), limbs)
+    result = RING.switched(residues.astype(float), limbs)
     step = 1 << (WIDTH - 21 * limbs)
     for place, number in enumerate(numbers):
-        kept = sum(int(found[limb, place]) << (21 * limb) for limb in range(limbs)) * step
+        kept = sum(int(result[limb, place]) << (21 * limb) for limb in range(limbs)) * step
         error = centred(kept * MODULUS - (number << WIDTH), MODULUS << WIDTH)
         assert abs(error) <= (step / 2 + slack) * MODULUS
 
 
 def test_expansion_is_what_everybody_computes() -> None:
     for index, prime in enumerate(PRIMES):
-        found = RING.expand(SEED, b"label", index, 5000)
-        assert (found % prime).astype(int).tolist() == integer_ring.expanded(SEED, b"label", index, 5000)
-        assert np.abs(found).max() <= prime // 2
+        result = RING.expand(SEED, b"label", index, 5000)
+        assert (result % prime).astype(int).tolist() == integer_ring.expanded(SEED, b"label", index, 5000)
+        assert np.abs(result).max() <= prime // 2
     digest = hashlib.sha256(RING.to_bytes(np.stack([RING.expand(SEED, b"", i, 99) for i in range(5)])))
     assert digest.hexdigest() == "fd2614f543c30d36e98f415267a77da8bf2a7fc23d8537800c804313b8105f11"
 

@@ -96,8 +96,8 @@ def test_normals_follow_the_normal_law() -> None:
     assert abs(drawn.var() / NORMAL_DEVIATION**2 - 1) < 7 * math.sqrt(2 / MANY)
     for limit in (0.1, 0.5, 1.0, 2.0, 3.0, 4.0):
         chance = math.erfc(limit / math.sqrt(2))
-        found = int((np.abs(drawn) > limit * NORMAL_DEVIATION).sum())
-        assert abs(found - MANY * chance) < 7 * math.sqrt(MANY * chance) + 20
+        result = int((np.abs(drawn) > limit * NORMAL_DEVIATION).sum())
+        assert abs(result - MANY * chance) < 7 * math.sqrt(MANY * chance) + 20
     # The two halves are the cosines and the sines of the same pairs.
     correlation = float(np.mean(drawn[: MANY // 2] * drawn[MANY // 2 :])) / NORMAL_DEVIATION**2
     assert abs(correlation) < 7 / math.sqrt(MANY / 2)
@@ -144,8 +144,8 @@ def test_residues_are_replaced_when_they_lie_outside() -> None:
     words = [most, -most, most + 1, -(2**31), 5, 2**31 - 1, prime + 2, -9]
     data = b"".join(word.to_bytes(4, "little", signed=True) for word in words)
     taken = iter([data[:16], data[16:24], data[24:28], b""])
-    found = uniform_residues(lambda count: next(taken), prime, 4)
-    assert found.tolist() == [(prime - 1) / 2, -(prime - 1) / 2, 5, 2]
+    result = uniform_residues(lambda count: next(taken), prime, 4)
+    assert result.tolist() == [(prime - 1) / 2, -(prime - 1) / 2, 5, 2]
 
 
 def test_residues_are_uniform() -> None:

@@ -35,9 +35,9 @@ def polynomials(count: int, primes: int = 2) -> np.ndarray:
 
 def test_ciphertexts_and_plaintexts_come_back() -> None:
     words = polynomials(2)
-    held = ciphertext(words)
-    assert held.is_ntt_form() and held.scale == 1.0
-    assert (read(held, held.dyn_array()).reshape(words.shape) == words).all()
+    block = ciphertext(words)
+    assert block.is_ntt_form() and block.scale == 1.0
+    assert (read(block, block.dyn_array()).reshape(words.shape) == words).all()
     plain = plaintext(words[0])
     assert (read(plain, plain.dyn_array()).reshape(2, RING) == words[0]).all()
 
@@ -45,11 +45,11 @@ def test_ciphertexts_and_plaintexts_come_back() -> None:
 def test_what_seal_compresses_is_read_all_the_same() -> None:
     words = np.zeros((2, 2, RING), dtype=np.uint64)
     words[..., :5] = 77
-    held = ciphertext(words)
+    block = ciphertext(words)
     handle, path = seal_ring._SCRATCH.file()
-    held.save(path)
+    block.save(path)
     assert os.fstat(handle).st_size < words.nbytes / 2
-    assert (read(held, held.dyn_array()).reshape(words.shape) == words).all()
+    assert (read(block, block.dyn_array()).reshape(words.shape) == words).all()
 
 
 def test_seal_adds_and_multiplies_what_was_written() -> None:
@@ -113,10 +113,10 @@ def test_threads_have_files_of_their_own() -> None:
 
 def test_nothing_is_left_in_the_file() -> None:
     words = polynomials(2)
-    held = ciphertext(words)
+    block = ciphertext(words)
     handle, _ = seal_ring._SCRATCH.file()
     assert os.fstat(handle).st_size == 0
-    read(held, held.dyn_array())
+    read(block, block.dyn_array())
     assert os.fstat(handle).st_size == 0
     to_ntt(words)
     assert os.fstat(handle).st_size == 0

@@ -22,8 +22,8 @@ def bit_counts(words: np.ndarray, bits: int) -> np.ndarray:
     return np.array([np.count_nonzero(words >> np.uint64(b) & np.uint64(1)) for b in range(bits)])
 
 
-def within(found: float, expected: float, deviation: float, deviations: float = 6.0) -> bool:
-    return abs(found - expected) <= deviations * deviation
+def within(result: float, expected: float, deviation: float, deviations: float = 6.0) -> bool:
+    return abs(result - expected) <= deviations * deviation
 
 
 def test_uniform_residues_fill_each_prime() -> None:

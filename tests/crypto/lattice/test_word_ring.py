@@ -59,8 +59,8 @@ def test_integers_below_the_primes(values: list[int]) -> None:
 
 @given(st.lists(st.integers(-(2**118), 2**118), min_size=1, max_size=9))
 def test_centred_representatives(values: list[int]) -> None:
-    found = centred(residues(values))
-    for value, float_value in zip(values, found.tolist(), strict=True):
+    result = centred(residues(values))
+    for value, float_value in zip(values, result.tolist(), strict=True):
         # One rounding of k, one of k * p0 (p0 is itself rounded) and one of the sum.
         assert abs(float_value - value) <= abs(value) * 2.0**-51
 
@@ -78,11 +78,11 @@ def test_small_numbers_come_back_exactly() -> None:
 )
 def test_floats_to_residues(values: list[float], bits: int, power: int) -> None:
     scaled = np.ldexp(np.array(values), power)
-    found = centred(from_floats(scaled, bits - power))
+    result = centred(from_floats(scaled, bits - power))
     expected = np.ldexp(np.array(values), bits)
     largest = float(np.abs(expected).max())
     # Rounded to an integer, or to the 59th bit of the largest.
-    assert np.abs(found - expected).max() <= 0.5 + largest * 2.0**-50
+    assert np.abs(result - expected).max() <= 0.5 + largest * 2.0**-50
 
 
 def test_errors_are_added_to_the_message() -> None:
