@@ -243,9 +243,8 @@ def _mutate(args: argparse.Namespace) -> int:
     print("exit codes: " + ", ".join(f"{count} x {code}" for code, count in sorted(report.exits.items())))
     _print_bars(rows)
     if args.json is not None:
-        args.json.write_text(
-            json.dumps({"machine": facts, "rows": [asdict(report)], "bars": rows}, indent=2) + "\n"
-        )
+        counts = {**vars(report), "mutations": dict(report.mutations), "exits": dict(report.exits)}
+        args.json.write_text(json.dumps({"machine": facts, "rows": [counts], "bars": rows}, indent=2) + "\n")
     return 0 if all(bar["met"] for bar in rows) else 1
 
 

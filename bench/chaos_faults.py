@@ -296,8 +296,8 @@ class Torment:
         paths = self.fleet.checkpoints(victim)
         if len(paths) >= 2:
             data = bytearray(paths[-1].read_bytes())
-            place = self.chance.randrange(len(data))
-            if self.chance.random() < 0.5:
+            place = self.chance.randrange(max(1, len(data)))
+            if data and self.chance.random() < 0.5:
                 data[place] ^= 1 << self.chance.randrange(8)
             else:
                 del data[place:]

@@ -17,10 +17,11 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
+from multiprocessing.process import BaseProcess
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -170,6 +171,13 @@ class Processes(Closing):
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
         try:
             return pool.submit(function, *arguments)
+        except RuntimeError as error:
+            if "new thread" not in str(error):
+                raise
+            raise WorkerDied(
+                "no worker process could be started, since this process cannot start another thread; raise "
+                'the limit of its user or container, or take engine = "serial"'
+            ) from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -192,7 +200,12 @@ class Processes(Closing):
     def close(self) -> None:
         pools, self._pools = self._pools, []
         for pool in pools:
-            pool.shutdown(cancel_futures=True)
+            workers: Mapping[int, BaseProcess] = getattr(pool, "_processes", None) or {}
+            try:
+                pool.shutdown(cancel_futures=True)
+            except RuntimeError:  # the pool has no thread: nobody else ends its worker
+                for worker in workers.values():
+                    worker.kill()
 
 
 LARGE = 1 << 16

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -252,3 +254,24 @@ def test_what_a_piece_asks_a_cluster_for() -> None:
     for bad in ("ray://head:1?cpus=0", "ray?gpus=1", "ray?memory_gib=much"):
         with pytest.raises(SettingError, match="cpus, memory_gib and resource are allowed"):
             get_engine(bad, "ckks")
+
+
+def test_a_pool_without_a_thread_says_so_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker is there already. At the end of the process Python would wait for it for ever."""
+    before = set(multiprocessing.active_children())
+    plain = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if "ExecutorManager" in type(thread).__name__:
+            raise RuntimeError("can't start new thread")
+        plain(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with (
+        pytest.raises(WorkerDied, match=r'cannot start another thread.*engine = "serial"'),
+        Processes(2) as engine,
+    ):
+        engine.map(abs, [-1, 2])
+    for process in set(multiprocessing.active_children()) - before:
+        process.join(10)
+        assert not process.is_alive()
