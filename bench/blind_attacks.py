@@ -57,7 +57,7 @@ def _large(naive: bool) -> bool:
     secret = SECRET % 10_000
     if not naive:
         return large_operand(_key(), secret) == {secret}
-    with patch.object(evaluation, "uniform_from", narrow_uniform(80)):
+    with patch.object(evaluation.shares, "uniform_from", narrow_uniform(80)):
         return large_operand(_key(), secret) == {secret}
 
 
