@@ -16,7 +16,7 @@ import numpy as np
 
 from research.attacks.blind import crafted_key, large_operand
 from research.attacks.blind_cheats import ask_again, centred, people, rows_at, score_run
-from securefed.crypto.blind import evaluation
+from securefed.crypto import shares
 from securefed.crypto.blind.evaluation import Rerandomiser
 from securefed.crypto.blind.rlwe import RlweKey
 from securefed.crypto.randomness import SEED_BYTES
@@ -57,7 +57,7 @@ def _large(naive: bool) -> bool:
     secret = SECRET % 10_000
     if not naive:
         return large_operand(_key(), secret) == {secret}
-    with patch.object(evaluation.shares, "uniform_from", narrow_uniform(80)):
+    with patch.object(shares, "uniform_from", narrow_uniform(80)):
         return large_operand(_key(), secret) == {secret}
 
 
