@@ -24,18 +24,12 @@ from securefed.errors import DataError, SettingError
 
 __all__ = [
     "ACTIVATIONS",
-    "Activation",
-    "Array",
     "HiddenLayer",
     "LinearModel",
     "LocalModel",
     "NetworkModel",
-    "as_parameters",
-    "as_residual",
     "from_arrays",
-    "get_activation",
     "sigmoid",
-    "take_kind",
 ]
 
 Array = NDArray[np.float64]

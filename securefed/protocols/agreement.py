@@ -21,20 +21,7 @@ from securefed.errors import SettingError
 from securefed.protocols.schedules import Algorithm, Batches, LearningRate, Stopping
 from securefed.protocols.scoring.blur import PRECISION
 
-__all__ = [
-    "OBJECTIVES",
-    "Agreement",
-    "Member",
-    "Objective",
-    "TrustWarning",
-    "encoded_bits",
-    "get_objective",
-    "given_away",
-    "needed_trust",
-    "register",
-    "trust_lines",
-    "warn_of_trust",
-]
+__all__ = ["OBJECTIVES", "Agreement", "Member", "Objective", "TrustWarning", "get_objective", "register"]
 
 
 @dataclass(frozen=True, kw_only=True)

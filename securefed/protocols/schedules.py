@@ -25,7 +25,6 @@ from securefed.checks import check_choice, check_flag, check_integer, check_numb
 from securefed.errors import DataError, SettingError
 
 __all__ = [
-    "Algorithm",
     "Automatic",
     "Batches",
     "Constant",
@@ -33,16 +32,7 @@ __all__ = [
     "FedSGD",
     "InverseSqrt",
     "InverseSqrtParties",
-    "LearningRate",
-    "Order",
-    "Reason",
     "Stopping",
-    "StoppingTracker",
-    "as_learning_rate",
-    "automatic_rounds",
-    "check_holdout",
-    "held_out",
-    "proximal_pull",
 ]
 
 Order = Literal["parallel", "sequential"]

@@ -2,18 +2,12 @@
 
 An opened gradient is the protocol's output to its owner. Each of its entries is one linear equation in other
 parties' secrets. A party with as many equations as unknowns can solve for the secrets, encryption or not. So
-the ledger counts every opening, per party that learns and per block of secrets that stay fixed:
+the ledger counts every opening, per party that learns and per block of secrets that stay fixed: the S
+residuals of a batch (generalised linear), or the peer's block of n x h and h x h numbers (transfer).
 
-- generalised linear: in each exchange the S residuals of the batch; an opening gives one equation for each
-  parameter of the party.
-- transfer: in each exchange the peer's block (n x h, and a symmetric h x h that depends on more than it);
-  each opening gives (d + 1) h equations.
-- labels, over all rounds: an advisory count, because the equations are not linear in the labels alone. It
-  warns and never refuses. With few rows and many openings an alternating attack finds labels
-  (docs/protocols.md).
-
-The ledger counts numbers, not bits. Unknowns with a known structure take fewer equations: the residuals of
-the first exchange are labels, one bit each (research.attacks.first_exchange).
+A second count, of all openings against the labels, is advisory, because the equations are not linear in the
+labels alone. It warns and never refuses. The ledger counts numbers, not bits: the residuals of the first
+exchange are labels, one bit each, and take fewer equations (research.attacks.first_exchange).
 
 A ratio of `NEAR` or more warns. At 1 the key-holder refuses to open, unless all parties set
 `allow_determined`.

@@ -24,6 +24,7 @@ a new question with new noise, so A sends the same ones when it asks again.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -38,7 +39,7 @@ from securefed.protocols.own_gradient.sides import LinearScorer, Scorer, Transfe
 from securefed.protocols.scoring.blur import ScoreGuard, on_grid
 from securefed.transport import Link, Program
 
-__all__ = ["score_program", "scores", "serve_scores"]
+__all__ = ["Scores", "score_program", "serve_scores"]
 
 SIZES = struct.Struct("<Q")
 
@@ -62,7 +63,7 @@ def score_program(
         keys = await distribute_keys(link, agreement, holder, mapper)
         link.phase = "prediction"
         if scorer is not None:
-            return await scores(link, agreement, keys, scorer, features, 0, guard or ScoreGuard())
+            return await Scores(link, agreement, keys, guard or ScoreGuard()).run(scorer, features)
         if keys.own is not None:
             await serve_scores(link, agreement, keys.own, rows, 0)
         return None
@@ -70,63 +71,100 @@ def score_program(
     return program
 
 
-async def scores(
-    link: Link,
-    agreement: Agreement,
-    keys: Keyring,
-    scorer: Scorer,
-    features: Floats | None,
-    round_: int,
-    guard: ScoreGuard,
-) -> Floats | None:
-    """Run one data party's part of scoring. Return the scores at the label party, else None."""
-    asks = link.name == agreement.label_party
-    if isinstance(scorer, TransferScorer) and keys.own is None:
-        raise SettingError("scores: in transfer learning both parties hold keys")
-    if isinstance(scorer, TransferScorer) and keys.own is not None and asks:
-        return await _transfer_ask(link, agreement.names[0], keys.own, scorer, round_)
-    if features is None:
-        raise DataError("scores: no rows to score")
-    if isinstance(scorer, TransferScorer):
-        await _transfer_answer(link, agreement, keys, scorer, features, round_, guard)
-        return None
-    if not asks:
-        await _linear_answer(link, agreement, keys, scorer, features, round_, guard)
-        return None
-    own, others = scorer.part(features), []
-    for name in agreement.names[:-1]:
-        load = partial(keys.public.load, shape=own.shape)
-        part = await Channel(link, name, round_).take("score-part", load, "shape", "ciphertexts")
-        others.append(part)
-    total = others[0] + own
-    for part in others[1:]:
-        total = total + part
-    masked, mask = total.mask()
-    channel = Channel(link, keys.opener, round_)
-    channel.ask("score-request", masked, mask)
-    return channel.remove("score-opening", mask, keys.public.load_opened(await channel.hear("score-opening")))
+@dataclass(frozen=True)
+class Scores:
+    """One data party's part of scoring."""
 
+    link: Link
+    agreement: Agreement
+    keys: Keyring
+    guard: ScoreGuard
+    round_: int = 0
 
-async def _linear_answer(
-    link: Link,
-    agreement: Agreement,
-    keys: Keyring,
-    scorer: LinearScorer,
-    features: Floats,
-    round_: int,
-    guard: ScoreGuard,
-) -> None:
-    """Run the part of a party without labels."""
-    own, bits, facts = scorer.part(features), scorer.fraction_bits, dict[str, Any]()
-    if agreement.blurs:
-        noise, facts = guard.noise(
-            features, scorer.content(), precision_bits=agreement.score_precision, fraction_bits=bits
-        )
-        own = on_grid(own, noise, bits)
-    part = keys.encrypt(own, FixedPoint(scorer.margin_bound + 2.0**-agreement.score_precision, bits))
-    Channel(link, agreement.label_party, round_).send("score-part", part, more=facts)
-    if agreement.mutual and keys.own is not None:
-        await serve_scores(link, agreement, keys.own, len(own), round_)
+    async def run(self, scorer: Scorer, features: Floats | None) -> Floats | None:
+        """Return the scores at the label party, else None."""
+        asks = self.link.name == self.agreement.label_party
+        if isinstance(scorer, TransferScorer) and asks:
+            return await self._transfer_ask(scorer)
+        if features is None:
+            raise DataError("scores: no rows to score")
+        if asks and isinstance(scorer, LinearScorer):
+            return await self._linear_ask(scorer.part(features))
+        if isinstance(scorer, LinearScorer):
+            await self._linear_answer(scorer, features)
+        else:
+            await self._transfer_answer(scorer, features)
+        return None
+
+    def _channel(self, peer: str) -> Channel:
+        return Channel(self.link, peer, self.round_)
+
+    async def _linear_ask(self, own: Floats) -> Floats:
+        """Run the label party's part."""
+        keys, load = self.keys, partial(self.keys.public.load, shape=own.shape)
+        total: Any = own
+        for name in self.agreement.names[:-1]:
+            part = await self._channel(name).take("score-part", load, "shape", "ciphertexts")
+            total = part + total
+        masked, mask = total.mask()
+        channel = self._channel(keys.opener)
+        channel.ask("score-request", masked, mask)
+        opened = keys.public.load_opened(await channel.hear("score-opening"))
+        return channel.remove("score-opening", mask, opened)
+
+    async def _linear_answer(self, scorer: LinearScorer, features: Floats) -> None:
+        """Run the part of a party without labels."""
+        agreement, keys = self.agreement, self.keys
+        own, bits, facts = scorer.part(features), scorer.fraction_bits, dict[str, Any]()
+        if agreement.blurs:
+            noise, facts = self.guard.noise(
+                features, scorer.content(), precision_bits=agreement.score_precision, fraction_bits=bits
+            )
+            own = on_grid(own, noise, bits)
+        part = keys.encrypt(own, FixedPoint(scorer.margin_bound + 2.0**-agreement.score_precision, bits))
+        self._channel(agreement.label_party).send("score-part", part, more=facts)
+        if agreement.mutual and keys.own is not None:
+            await serve_scores(self.link, agreement, keys.own, len(own), self.round_)
+
+    async def _transfer_ask(self, scorer: TransferScorer) -> Floats:
+        """Run A's part."""
+        own, channel = self.keys.own, self._channel(self.agreement.names[0])
+        if own is None:
+            raise SettingError("scores: in transfer learning both parties hold keys")
+        if scorer.phi is None:
+            raise DataError("scores: the label party's shard has no Phi")
+        key = own.public.key_id
+        if key not in scorer.sealed:
+            model = own.encrypt(scorer.phi, scorer.fixed)
+            scorer.sealed[key] = model.to_bytes()
+            channel.send("score-model", model)
+        else:
+            channel.tell("score-model", scorer.sealed[key], {"origin": "fresh"})
+        blob = await channel.hear("scores")
+        if len(blob) < SIZES.size:
+            raise FormatError(f"scores: cut short, {len(blob)} bytes")
+        (length,) = SIZES.unpack_from(blob)
+        end = SIZES.size + length
+        values = own.receive(own.public.load_masked(blob[SIZES.size : end]), blob[end:])
+        channel.checked("scores", "ciphertexts", "fits its mask", "not seen")
+        return values
+
+    async def _transfer_answer(self, scorer: TransferScorer, features: Floats) -> None:
+        """Run B's part."""
+        agreement, channel = self.agreement, self._channel(self.agreement.label_party)
+        question = await channel.hear("score-model")
+        model = self.keys.public.load(question, (scorer.layer.width,))
+        channel.checked("score-model", "shape", "ciphertexts")
+        # A public scale: a disclosure names it, and a private one would show the size of the largest u.
+        result = model.contract(scorer.hidden(features)[None], scorer.fixed)
+        more: dict[str, Any] = {}
+        if agreement.blurs:
+            precision, bits = agreement.score_precision, result.unit_bits
+            context = scorer.content() + question
+            noise, more = self.guard.noise(features, context, precision_bits=precision, fraction_bits=bits)
+            result = result.add_units(noise)
+        masked, mask = result.mask()
+        channel.disclose("scores", masked, mask, _joined, **more)
 
 
 async def serve_scores(
@@ -145,57 +183,7 @@ async def serve_scores(
     channel = Channel(link, label_party, round_)
     channel.checked("score-request", "shape", "ciphertexts", "not seen")
     channel.opened("score-opening", masked)
-    link.send(label_party, "score-opening", opened, round=round_)
-
-
-async def _transfer_ask(link: Link, b: str, own: KeyHolder, scorer: TransferScorer, round_: int) -> Floats:
-    """Run A's part of scoring."""
-    if scorer.phi is None:
-        raise DataError("scores: the label party's shard has no Phi")
-    key, channel = own.public.key_id, Channel(link, b, round_)
-    if key not in scorer.sealed:
-        model = own.encrypt(scorer.phi, scorer.fixed)
-        scorer.sealed[key] = model.to_bytes()
-        channel.send("score-model", model)
-    else:
-        channel.tell("score-model", scorer.sealed[key], {"origin": "fresh"})
-    blob = await channel.hear("scores")
-    if len(blob) < SIZES.size:
-        raise FormatError(f"scores: cut short, {len(blob)} bytes")
-    (length,) = SIZES.unpack_from(blob)
-    end = SIZES.size + length
-    values = own.receive(own.public.load_masked(blob[SIZES.size : end]), blob[end:])
-    channel.checked("scores", "ciphertexts", "fits its mask", "not seen")
-    return values
-
-
-async def _transfer_answer(
-    link: Link,
-    agreement: Agreement,
-    keys: Keyring,
-    scorer: TransferScorer,
-    features: Floats,
-    round_: int,
-    guard: ScoreGuard,
-) -> None:
-    """Run B's part of scoring."""
-    channel = Channel(link, agreement.label_party, round_)
-    question = await channel.hear("score-model")
-    model = keys.public.load(question, (scorer.layer.width,))
-    channel.checked("score-model", "shape", "ciphertexts")
-    # A public scale: a disclosure names it, and a private one would show the size of the largest u.
-    result = model.contract(scorer.hidden(features)[None], scorer.fixed)
-    more: dict[str, Any] = {}
-    if agreement.blurs:
-        noise, more = guard.noise(
-            features,
-            scorer.content() + question,
-            precision_bits=agreement.score_precision,
-            fraction_bits=result.unit_bits,
-        )
-        result = result.add_units(noise)
-    masked, mask = result.mask()
-    channel.disclose("scores", masked, mask, _joined, **more)
+    channel.tell("score-opening", opened)
 
 
 def _joined(block: bytes, disclosure: bytes) -> bytes:

@@ -55,7 +55,7 @@ from securefed.protocols.own_gradient.openings import (
     sums_width,
     take,
 )
-from securefed.protocols.own_gradient.prediction import scores, serve_scores
+from securefed.protocols.own_gradient.prediction import Scores, serve_scores
 from securefed.protocols.own_gradient.sides import Side, TransferScorer
 from securefed.protocols.schedules import proximal_pull
 from securefed.protocols.steps import Optimiser, OwnSteps
@@ -330,7 +330,7 @@ class DataParty(PartyLoop):
             scorer.sealed[self._keys.own.public.key_id] = self._sealed
         if not isinstance(scorer, TransferScorer):
             await _all_stored(link, self._agreement, t)
-        return await scores(link, self._agreement, self._keys, scorer, rows, t, self.guard)
+        return await Scores(link, self._agreement, self._keys, self.guard, t).run(scorer, rows)
 
 
 class KeyHolderParty(PartyLoop):

@@ -1,9 +1,8 @@
 """Blurred scores: each scored party adds noise to its part, so that a score shows only its leading digits.
 
-An exact score is an integer of many bits, sum_j x_j theta_j in integer units. It contains far more than its
-leading digits. From one exact prediction of 40 people a label party found the other party's columns, bit by
-bit, by lattice reduction (tests/audit/test_attack_scores.py). So every party but the label party adds a
-number to its own part before sending it. The number is uniform over one step of the public precision,
+From one exact prediction of 40 people a label party found the other party's columns, bit by bit, by lattice
+reduction (tests/audit/test_attack_scores.py). So every party but the label party adds a number to its own
+part before sending it. The number is uniform over one step of the public precision,
 
     opened = exact + n,   n uniform in [-2**(w-1), 2**(w-1)) integer units,   w = fraction - precision bits,
 
@@ -12,10 +11,9 @@ one, so it shows nothing below the precision. Cutting off low bits would not suf
 its own part and its mask, so each carry would compare its low bits with the hidden ones.
 
 Repeated questions must not average the noise away. So n is a keyed function (BLAKE2b under a secret of the
-scored party) of everything this party holds that determines the exact number. That is the row's content, its
-own part of the model and, in transfer learning, the other's part as it arrived. The same question gets the
-same answer. If the exact number may differ, by however little, the noise differs too: the difference of two
-scores under the same noise would be exact. Equal rows get equal noise.
+scored party) of everything this party holds that determines the exact number. The same question gets the same
+answer. If the exact number may differ, by however little, the noise differs too: the difference of two scores
+under the same noise would be exact. Equal rows get equal noise.
 
 Near-identical models scored on the same people still average. `score_ledger` counts that.
 """

@@ -3,10 +3,8 @@
 A score at precision 2**-p that is opened modulo 2**m shows at most p + m bits, whatever the question. The
 ledger compares this with the entropy of the columns (securefed.data.columns): at most log2 of a column's
 distinct values, less where some are frequent. A reader with more bits about many people than their columns
-hold can find the columns by lattice reduction, without knowing any features (research.attacks.columns).
-Measured on columns of 100 levels, single relations between rows appear from 0.8 times as many bits as the
-columns hold, and all of them from 1.6 times (docs/proofs.md). Correlated columns hold less than each by
-itself, so the line is drawn at half:
+hold can find the columns by lattice reduction (research.attacks.columns; docs/proofs.md has measurements).
+Correlated columns hold less than each by itself, so the line is drawn at half:
 
     allowed = max(2, floor(bits that the columns hold / (MARGIN (p + m))))      scorings of one person
 
