@@ -61,13 +61,27 @@ class DemoRun:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for process in self._processes.values():
-            if process.poll() is None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """End what still runs. A Ctrl-C at a terminal has reached the parties too: they end by themselves."""
+        try:
+            if error is KeyboardInterrupt:
+                self._let_end()
+            for process in self._processes.values():
+                process.terminate()
+            self._let_end()
+        finally:
+            for process in self._processes.values():
                 process.kill()
-            process.wait()
-        self._open.close()
-        self.wall = time.monotonic() - self._began
+                process.wait()
+            self._open.close()
+            self.wall = time.monotonic() - self._began
+
+    def _let_end(self) -> None:
+        """Give the parties time to say their last word."""
+        deadline = time.monotonic() + LAST_WORD_SECONDS
+        for process in self._processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
 
     def prepare(self) -> None:
         """Keys, certificates handed over, data files and settings."""
