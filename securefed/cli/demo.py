@@ -237,19 +237,20 @@ def _facts(made: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any
         "bytes": sum(kinds.values()),
         "bytes_by_kind": kinds,
         "saw": saw,
-        "audit": _audit(made),
+        "audit": _audit(made, data.label_party),
         "reports": {name: str(made.run_folder(name) / "report.html") for name in made.everybody},
         "folder": str(made.folder),
     }
 
 
-def _audit(made: DemoRun) -> dict[str, Any]:
+def _audit(made: DemoRun, label_party: str) -> dict[str, Any]:
     """All transcripts in one place, as a reviewer would have them."""
     together = made.folder / "audit"
     make_folder(together)
     for name in made.everybody:
         transcript = f"transcript-{name}.jsonl"
         copyfile(made.run_folder(name) / transcript, together / transcript)
+    copyfile(made.run_folder(label_party) / "result.json", together / "result.json")
     report = audit(*read_run(together))
     page = made.folder / "audit.html"
     page.write_text(whole_page(report), encoding="utf-8")

@@ -161,7 +161,7 @@ class DemoRun:
                 f"private set intersection: {event['rows']} people in common; no party knows more than {most}"
             )
         elif event["event"] == "training":
-            progress = self._terminal.progress(int(self._run.settings.rounds), "training, round")
+            progress = self._terminal.progress(int(event["rounds"]), "training, round")
             progress.begin(int(event["start"]))
         elif event["event"] == "round" and progress is not None:
             metric = "" if event["metric"] is None else f"AUC {event['metric']:.3f}, "

@@ -257,10 +257,13 @@ class _Display:
 
     def __init__(self, terminal: Terminal, party: PartyFile) -> None:
         self._terminal, self._party = terminal, party
+        self._rounds = int(party.shared.settings.rounds)
         self._progress: Progress | None = None
 
     def on_event(self, event: str, facts: Mapping[str, Any]) -> None:
         if event == "training":
+            self.close()
+            self._rounds = facts["rounds"]
             self._begin(facts["start"], facts["rows"])
         elif event == "round":
             self._on_round(facts)
@@ -271,8 +274,7 @@ class _Display:
 
     def _line(self) -> Progress:
         if self._progress is None:
-            total = int(self._party.shared.settings.rounds)
-            self._progress = self._terminal.progress(total, f"{self._party.own.name}: round")
+            self._progress = self._terminal.progress(self._rounds, f"{self._party.own.name}: round")
         return self._progress
 
     def _begin(self, done: int, rows: int) -> None:

@@ -71,6 +71,7 @@ class Board:
         self._party, self._now = party, now
         self._lock = threading.Lock()
         self._points: list[RoundPoint] = []
+        self._rounds = int(party.shared.settings.rounds)
         self._from, self._rows, self._began = 0, 0, now()
         self._waiting: Waiting | None = None
         self._met = False
@@ -79,6 +80,7 @@ class Board:
         with self._lock:
             if event == "training":
                 self._from, self._rows, self._began = facts["start"], facts["rows"], self._now()
+                self._rounds = facts["rounds"]
             elif event == "round":
                 point = point_of(facts)
                 self._points = [each for each in self._points if each.number < point.number] + [point]
@@ -107,7 +109,7 @@ class Board:
             },
             "protected": protects(shared.scheme),
             "rounds": last.number + 1,
-            "reason": f"of {shared.settings.rounds}",
+            "reason": f"of {self._rounds}",
             "rows": self._rows,
             "metric_name": shared.settings.metric_name,
             "metric": last.metric,
@@ -130,7 +132,7 @@ class Board:
         return render(result, timing, seen, live=live)
 
     def _live(self) -> str:
-        rounds = int(self._party.shared.settings.rounds)
+        rounds = self._rounds
         done = self._points[-1].number + 1 if self._points else self._from
         fresh, left = done - self._from, ""
         if fresh > 0 and done < rounds:
@@ -169,6 +171,7 @@ class Monitor:
         self._party, self._ledger_bits, self._now = party, ledger_bits, now
         self._state, self._started, self._moved = "starting", now(), 0.0
         self._attempts = self._interruptions = self._start = self._rows = 0
+        self._rounds = int(party.shared.settings.rounds)
         self._point = RoundPoint(-1, 0.0, 0.0, 0, 0)
         self._bits: int | None = None
         self._messages: Counter[tuple[str, str]] = Counter()
@@ -188,7 +191,7 @@ class Monitor:
             elif event == "round":
                 self._point, self._moved = point_of(facts), self._now()
             elif event == "training":
-                self._start, self._rows = facts["start"], facts["rows"]
+                self._start, self._rows, self._rounds = facts["start"], facts["rows"], facts["rounds"]
             elif event == "attempt":
                 self._attempts += 1
             elif event == "interrupted":
@@ -222,7 +225,7 @@ class Monitor:
             "ready": ready,
             "state": self._state,
             "round": self._done(),
-            "rounds": int(self._party.shared.settings.rounds),
+            "rounds": self._rounds,
             "waiting_for": [name for name in _peers(self._party) if name not in present],
         }
         return _json(200 if ready else 503, facts)
@@ -243,7 +246,7 @@ class Monitor:
             ("start_time_seconds", "gauge", "Unix time when this process began.", self._started),
             ("last_round_time_seconds", "gauge", "Unix time of the last round; 0: none yet.", self._moved),
             ("rounds", "gauge", "Rounds that are done.", self._done()),
-            ("rounds_planned", "gauge", "Rounds of the whole run.", int(party.shared.settings.rounds)),
+            ("rounds_planned", "gauge", "Rounds of the whole run.", self._rounds),
             ("rows", "gauge", "Rows that the run trains on.", self._rows),
             ("attempts_total", "counter", "Meetings of all parties that were tried.", self._attempts),
             ("interruptions_total", "counter", "Meetings that broke off.", self._interruptions),

@@ -211,7 +211,8 @@ class Session(ABC):
         agreement = self._all_alike(self._agreement, states, common)
         link.bound(training_sizes(agreement, self.shared.settings.option("key_bits")))
         totals = self._open_transcript(link, plan, agreement)
-        self.events.tell("training", rows=agreement.batches.rows, start=plan.start or 0)
+        rounds = agreement.stopping.rounds  # with several folds more than the settings' own
+        self.events.tell("training", rows=agreement.batches.rows, start=plan.start or 0, rounds=rounds)
         judges = self.party.is_label_party
         recorder = RunRecorder(
             self.store, agreement, plan.instance, totals, link, judges=judges, events=self.events

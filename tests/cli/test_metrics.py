@@ -82,7 +82,7 @@ def busy_monitor() -> Monitor:
         monitor.on_event(event, {})
     monitor.on_event("interrupted", {"peer": "shop", "reason": "", "last_round": 0})
     monitor.on_event("attempt", {})
-    monitor.on_event("training", {"start": 2, "rows": 345})
+    monitor.on_event("training", {"start": 2, "rows": 345, "rounds": 10})
     for facts in (message("sent", "shop", 70), message("sent", "shop", 30), message("received", "lab", 5)):
         monitor.on_event("message", facts)
     point = {"computation": 1.5, "communication": 0.25, "sent": 7, "received": 8, "metric": None}
@@ -147,7 +147,7 @@ def test_readiness_follows_the_state() -> None:
         )
         monitor.on_event("met", {})
         assert state()[0] == 200 and state()[1]["state"] == "aligning"
-        monitor.on_event("training", {"start": 4, "rows": 9})
+        monitor.on_event("training", {"start": 4, "rows": 9, "rounds": 10})
         assert state()[0] == 200 and state()[1]["round"] == 4
         monitor.on_event("interrupted", {"peer": "lab"})
         assert state()[0] == 503 and state()[1]["state"] == "waiting"
@@ -237,7 +237,8 @@ def test_a_real_run_is_seen_from_waiting_to_training(fleet: Any, tmp_path: Path)
         except OSError:
             break
     parties.all_good()
-    assert last["securefed_rounds", ""] == 6 and last["securefed_attempts_total", ""] == 1
+    # Six rounds, of which the first four are made for each of five folds.
+    assert last["securefed_rounds", ""] == 22 and last["securefed_attempts_total", ""] == 1
     transcript = parties.run_folder("bank") / "transcript-bank.jsonl"
     entries = [json.loads(line) for line in transcript.read_text().splitlines()[1:-1]]
     sent = sum(each["bytes"] for each in entries if each["event"] == "sent")

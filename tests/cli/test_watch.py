@@ -24,7 +24,7 @@ def board() -> Board:
     """After four of ten rounds, of which two were made in this process, in eight seconds."""
     moments = iter([0.0, 100.0, *([108.0] * 20)])
     made = Board(PARTY, lambda: next(moments))
-    made.on_event("training", {"start": 2, "rows": 345})
+    made.on_event("training", {"start": 2, "rows": 345, "rounds": 10})
     for number in (2, 3):
         facts = {"round": number + 1, "rounds": 10, "computation": 1.0 + number, "communication": 0.5}
         facts |= {"sent": 3000 * number, "received": 4000, "metric": 0.8 + number / 100}
@@ -53,6 +53,8 @@ def test_it_shows_progress_parties_bytes_and_time_left() -> None:
     made.on_event("waiting", {"waiting": Waiting("shop", 3.0, 57.0, "")})
     assert "shop away" in made.page() and "waiting for shop, 57 s left" in made.page()
     assert "not met yet" in Board(PARTY).page()
+    made.on_event("training", {"start": 4, "rows": 345, "rounds": 34})  # five folds have rounds of their own
+    assert "round 4 of 34" in made.page()
 
 
 def test_it_is_served_here_alone_under_its_name_and_only_to_be_read() -> None:
