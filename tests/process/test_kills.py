@@ -9,7 +9,6 @@ revealed, deaths come at chosen places, so that every stage of a run has one.
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from math import sqrt
 from typing import Any
@@ -40,22 +39,23 @@ OPEN: dict[str, Any] = {
 
 
 def torment(made: Fleet, kills: int, seed: int) -> None:
-    """Kill somebody at `kills` random moments of the run, and start it again each time."""
+    """Kill somebody after `kills` random rounds of the run, and start it again each time.
+
+    Every kill waits for an event of its victim, so that it finds the run at the same place on any machine.
+    """
     chance = random.Random(seed)
     rounds = int(made.run["rounds"])
     moments = sorted(chance.sample(range(1, rounds - 1), kills))
     made.start_all("party", "--resume")
-    time.sleep(chance.uniform(0.0, 3.0))
     early = chance.choice(made.everybody)  # once before there is anything to go on from
+    made.until(early, lambda events: any(each["event"] == "listening" for each in events))
     made.kill(early)
     made.start(early, "party", "--resume")
     for moment in moments:
-        made.until(made.people.label_party, reached(moment))
-        time.sleep(chance.uniform(0.0, 0.3))
         victim = chance.choice(made.everybody)
+        made.until(victim, reached(moment))
         assert made.processes[victim].poll() is None, f"over before the kill:\n{made.log(victim)}"
         made.kill(victim)
-        time.sleep(chance.uniform(0.0, 1.0))
         made.start(victim, "party", "--resume")
     made.all_good()
 
