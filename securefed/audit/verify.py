@@ -190,7 +190,7 @@ def _verify(folder: Path, word: str, signatures: str) -> list[tuple[str, str, st
         except FileNotFoundError as missing:
             results.append(("skip", what, f"{missing} is not there"))
         except Exception as error:  # noqa: BLE001  # files come from anybody, and hold anything
-            results.append(("FAIL", what, f"cannot be read ({type(error).__name__})"))
+            results.append(("FAIL", what, f"cannot be read: {str(error)[:80]}"))
         else:
             results.append(("pass", what, outcome if isinstance(outcome, str) else ""))
             return outcome

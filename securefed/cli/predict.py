@@ -24,7 +24,15 @@ from securefed.process.keys import Signatures, load_keys
 from securefed.process.message_sizes import SIZES
 from securefed.process.model_files import Shard, read_shard, score_guard
 from securefed.process.own_data import row_numbers
-from securefed.process.scoring import NewRows, Scorecard, Scored, Scoring, figures, write_scores
+from securefed.process.scoring import (
+    NewRows,
+    Scorecard,
+    Scored,
+    Scoring,
+    check_scorecard,
+    figures,
+    write_scores,
+)
 from securefed.report.page import STABILITY, seconds
 from securefed.report.rundir import RunDirectory
 from securefed.settings.party import PartyFile, read_party_file
@@ -77,6 +85,8 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
         shard = read_shard(directory.shard, None, party.shared)
     instance = shard.instance if shard is not None else str(directory.read()[0]["instance"])
     card = None if args.scorecard is None else Scorecard.of(args.scorecard)
+    if card is not None and party.is_label_party:
+        check_scorecard(None if shard is None else shard.labels)
     rows = _new_rows(party, args.rows, shard, terminal)
     # Found now and not when the scores are there: they would be lost, and all would have to do it again.
     if party.is_label_party:
@@ -131,7 +141,7 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal
             raise SettingError(f"rows: {party.own.name} is a party without data; leave --rows out")
         return None
     if path is None or party.data is None or shard is None:
-        raise SettingError("rows: missing; --rows FILE names the new rows")
+        raise SettingError("rows: missing; --rows FILE names this party's file with the people to score")
     rows = read_rows(path, party.data.policy)
     ids = None
     if party.data.id is not None:
@@ -146,7 +156,7 @@ def _new_rows(party: PartyFile, path: Path | None, shard: Shard | None, terminal
     offset = None
     if shard.labels is not None and shard.labels.wishes.offset:
         if party.data.offset is None:
-            raise SettingError("offset: none named in [data], and the model was trained with one")
+            raise SettingError("offset: the model was trained with one; name its column in [data]")
         offset = row_numbers(rows, party.data.offset, "offset")
     label = party.data.label
     labels = rows.column(label, "label") if label is not None and label in rows.fields else None

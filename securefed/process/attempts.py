@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from securefed.audit.recorded import read_run
@@ -230,7 +229,10 @@ def write_run(session: Session, account: PartyAccount) -> None:
     """result.json, timing.json and report.html, the audit of the party's own transcript in it."""
     result, timing, directory = account.result(), account.timing(), session.directory
     directory.write(result, timing, render(result, timing))
-    section, _ = _audit_section(directory.folder)
+    try:
+        section = audit(*read_run(directory.folder)).to_html()
+    except DataError:
+        section = ""
     directory.write(result, timing, render(result, timing, section))
 
 
@@ -303,12 +305,3 @@ def _timing(value: object) -> dict[str, float] | None:
     if not all(isinstance(each, int | float) and 0 <= each < MOST_SECONDS for each in found.values()):
         return None
     return {key: float(each) for key, each in found.items() if each is not None}
-
-
-def _audit_section(folder: Path) -> tuple[str, str]:
-    """The audit of one party's own transcript, as a section for its report; and its verdict."""
-    try:
-        report = audit(*read_run(folder))
-    except DataError as error:
-        return "", str(error)
-    return report.to_html(), report.verdict

@@ -265,8 +265,8 @@ def _check_port(found: _List, listen: str) -> None:
 
 def _check_machine(found: _List, party: PartyFile) -> None:
     with found.of("engine"):
-        engine = get_engine(party.own.engine, party.shared.scheme)
-        found.good("engine", f"{type(engine).__name__}")
+        get_engine(party.own.engine, party.shared.scheme)
+        found.good("engine", f"{party.own.engine or 'as many processes as there are cores'}")
     folder = party.run_folder
     while not folder.exists():
         folder = folder.parent

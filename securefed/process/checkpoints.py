@@ -33,7 +33,7 @@ import re
 import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -73,6 +73,7 @@ ALIGNMENT, TIMELINE = "alignment.sfc", "timeline.sfc"
 TIMELINE_ROUND = -2
 LENGTH = struct.Struct(">I")
 META = "meta"
+REMEDY = "put the file back from a backup, or start all parties with --restart"
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -149,7 +150,9 @@ class CheckpointStore:
         name = f"round-{round_}.sfc"
         found = self._read(name, round_)
         if self.aligned and found.meta.get("instance") != self.read_alignment().meta.get("instance"):
-            raise DataError(f"{self._folder / name}: of another beginning of the run; --restart begins anew")
+            raise DataError(
+                f"{self._folder / name}: from an earlier start of the run; start all parties with --restart"
+            )
         return found
 
     def set_aside_damaged(self) -> list[Path]:
@@ -229,23 +232,23 @@ class CheckpointStore:
         try:
             blob = path.read_bytes()
         except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+            raise DataError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from None
         header = self._header(round_)
         front = PREFIX.pack(MAGIC, FORMAT, len(header)) + header
         if blob[: len(front)] != front:
             _check_writer(path, blob)
-            raise DataError(f"{path}: not a checkpoint of {self._party} in run {self._run!r}")
+            raise DataError(f"{path}: not a checkpoint of {self._party} in run {self._run!r}; {REMEDY}")
         nonce, sealed = blob[len(front) : len(front) + NONCE], blob[len(front) + NONCE :]
         try:
             data = self._cipher.decrypt(nonce, sealed, front)
         except (InvalidTag, ValueError):
-            raise DataError(f"{path}: damaged, or under another checkpoint key") from None
+            raise DataError(f"{path}: damaged, or under another checkpoint-key.skf; {REMEDY}") from None
         try:
             with np.load(io.BytesIO(data), allow_pickle=False) as held:
                 arrays = {key: held[key] for key in held.files}
             meta = json.loads(str(arrays.pop(META)))
         except UNREADABLE as error:
-            raise DataError(f"{path}: not a checkpoint ({error})") from None
+            raise DataError(f"{path}: not a checkpoint ({error}); {REMEDY}") from None
         return Checkpoint(arrays, meta)
 
 
@@ -315,16 +318,7 @@ class ResumeState:
     """Of what shape its ids are, where it has any."""
 
     def to_facts(self) -> dict[str, Any]:
-        return {
-            "parameters": self.parameters,
-            "is_linear": self.is_linear,
-            "rows": self.rows,
-            "instance": self.instance,
-            "rounds": list(self.rounds),
-            "ended": self.ended,
-            "proposal": self.proposal,
-            "ids": self.ids,
-        }
+        return {**asdict(self), "rounds": list(self.rounds)}
 
     @classmethod
     def from_facts(cls, peer: str, facts: Mapping[str, Any]) -> Self:
@@ -348,17 +342,9 @@ class ResumeState:
             and all(map(number, rounds))
         )
         if not sound or not isinstance(rounds, list):
-            raise Malformed(f"{peer} said something of itself that no party says")
-        return cls(
-            facts["parameters"],
-            facts["is_linear"],
-            facts["rows"],
-            facts["instance"],
-            tuple(rounds),
-            facts["ended"],
-            facts["proposal"],
-            facts["ids"],
-        )
+            raise Malformed(f"{peer} said of itself what no party says; all parties need the same release")
+        known = {field.name: facts[field.name] for field in fields(cls)}
+        return cls(**{**known, "rounds": tuple(rounds)})
 
 
 def _token(value: object, none: object) -> bool:
@@ -386,7 +372,9 @@ def decide(
         counts = {name: standing.rows for name, standing in standings.items() if standing.parameters}
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
-            raise SettingError(f"alignment: 'rows' needs equally many rows at all parties: {listed}")
+            raise SettingError(
+                f"alignment: 'rows' needs equally many rows at all parties: {listed}; or use 'psi', with ids"
+            )
     last = standings[label_party]
     instances = {standing.instance for standing in standings.values()}
     common = set.intersection(*(set(standing.rounds) for standing in standings.values()))
@@ -401,6 +389,6 @@ def decide(
         behind = ", ".join(name for name in standings if not set(standings[name].rounds) & {ahead[far]})
         raise SettingError(
             f"{far} has {ahead[far]} rounds of this run and {behind or 'another party'} has no checkpoint "
-            "that fits; bring it back, or start all parties with --restart"
+            "that fits; put its checkpoints back, or start all parties with --restart"
         )
     return ResumePlan(last.proposal, None, last.rows, None)

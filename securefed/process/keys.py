@@ -162,7 +162,8 @@ class PartyKeys:
     def _read_checkpoint_key(self) -> bytes:
         secret = read_key_file(self._folder / CHECKPOINT_KEY, self._passphrase).secret
         if len(secret) != 32:
-            raise KeyFileError(f"{self._folder / CHECKPOINT_KEY}: {len(secret)} bytes, 32 are a key")
+            path = self._folder / CHECKPOINT_KEY
+            raise KeyFileError(f"{path}: {len(secret)} bytes, a key has 32; put it back from a backup")
         return secret
 
     @cached_property
@@ -173,7 +174,7 @@ class PartyKeys:
             make_signing_key(self._folder, self._passphrase)
         secret = read_key_file(path, self._passphrase).secret
         if len(secret) != 32:
-            raise KeyFileError(f"{path}: {len(secret)} bytes, 32 are a key")
+            raise KeyFileError(f"{path}: {len(secret)} bytes, a key has 32; put it back from a backup")
         return Ed25519PrivateKey.from_private_bytes(secret)
 
     @property
@@ -190,7 +191,7 @@ class PartyKeys:
         if not path.exists():
             command = f"securefed init {self.identity.name} --folder {self._folder} --renew {kind}"
             raise SettingError(
-                f"{path}: missing; reveal = 'own-gradient' needs a {kind} key, and `{command}` makes one"
+                f"{path}: missing; protection 'own-gradient' needs a {kind} key; `{command}` makes one"
             )
         holder = load_key(path, self._passphrase)
         if holder.public.scheme.name != kind:

@@ -113,10 +113,11 @@ def read_shard(path: Path, preparation: Path | None, shared: RunSettings) -> Sha
     public, arrays = read_part(path)
     parties = tuple(public["parties"])
     if "instance" not in public:
-        raise DataError(f"{path}: not a model shard of a run")
+        raise DataError(f"{path}: not a model shard of a run; train first: securefed party")
     if parties != shared.parties:
         raise DataError(
-            f"{path}: a model of {', '.join(parties)}, this run is of {', '.join(shared.parties)}"
+            f"{path}: a model of {', '.join(parties)}, and [run] names {', '.join(shared.parties)}; name the "
+            "parties of the training"
         )
     labels, columns, scores = None, None, None
     if preparation is not None:
@@ -243,7 +244,7 @@ class ScoreFile:
             if len(head) < len(self._head):
                 return b""
             if head[: len(MAGIC)] != MAGIC:
-                raise DataError(f"{self._path}: not a score ledger")
+                raise DataError(f"{self._path}: not a score ledger; put it back from a backup")
             if head != self._head:
                 raise DataError(
                     f"{self._path}: a score ledger under another key than this party's; put the old"

@@ -120,7 +120,7 @@ def load_data(party: PartyFile) -> tuple[OwnData, FittedColumns, str]:
         fitted = prepare_columns(rows, settings)
     problems.check()
     if fitted is None:
-        raise DataError(f"{settings.file}: no feature columns are left")
+        raise DataError(f"{settings.file}: no feature columns are left; look at columns and drop in [data]")
     preparation, features = fitted
     if settings.label is not None:
         warn_of_label_columns(labels, features, preparation.names, party.own.name)

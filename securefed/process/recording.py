@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from securefed.errors import DataError
 from securefed.files import storage_error, write_atomically
-from securefed.process.checkpoints import Checkpoint, CheckpointStore
+from securefed.process.checkpoints import REMEDY, Checkpoint, CheckpointStore
 from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.schedules import Reason
@@ -114,7 +114,7 @@ def resume_transcript(
     old = Transcript.read(before)
     transcript = FileTranscript(party, run, path, events)
     if (old.party, old.run) != (party, run) or (old.entries and _broken(old)):
-        raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}")
+        raise DataError(f"{path}: not a whole transcript of {party} in run {run!r}; {REMEDY}")
     # Keys and agreements of attempts that came to nothing go too: half of them may never have arrived.
     if entries is None or entries > len(old):
         again = ("evaluation", start - 1) if evaluates else None
@@ -145,7 +145,7 @@ def _whole_lines(path: Path) -> bytes:
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        raise DataError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from None
     whole = lines[:-1]  # after the last line break there is nothing, or half a line
     return b"\n".join(whole) + b"\n"
 

@@ -47,7 +47,7 @@ from securefed.transport import Link, Transcript
 from securefed.transport import Path as ClockPath
 from securefed.transport.network import Malformed, NetworkLink
 
-__all__ = ["NewRows", "Scorecard", "Scored", "Scoring", "figures", "write_scores"]
+__all__ = ["NewRows", "Scorecard", "Scored", "Scoring", "check_scorecard", "figures", "write_scores"]
 
 Array = NDArray[np.float64]
 KEY_ID_BYTES = 16
@@ -164,15 +164,16 @@ class Scoring:
             count = link.hello[peer].get("rows")
             if not isinstance(count, int) or count < due:
                 told = f"{self._shared.label_party} says that {due} people are in common"
-                raise SettingError(f"rows: {told}, and {peer} said that it has {count}")
+                raise SettingError(f"rows: {told}, and {peer} said that it has {count}; compare the files")
 
     def _check_counts(self, link: NetworkLink, own: int) -> None:
         for peer in self._shared.parties:
             count = own if peer == self._name else link.hello[peer].get("rows")
             if not isinstance(count, int):
-                raise Malformed(f"{peer} did not say how many rows it has")
+                raise Malformed(f"{peer} did not say how many rows it has; all parties need the same release")
             if count != own:
-                raise SettingError(f"rows: {self._name} has {own} to score and {peer} has {count}")
+                text = f"rows: {self._name} has {own} to score and {peer} has {count}"
+                raise SettingError(f"{text}; score the same people in the same order")
 
     async def _score(self, link: Link, rows: NDArray[np.intp]) -> Array | None:
         part, features = None if self._shard is None else self._shard.part, self._features(rows)
@@ -276,7 +277,7 @@ def write_scores(
     if labels.classes is not None:
         columns["predicted"] = [_plain(each) for each in labels.answers(scores, "half").tolist()]
     if card is not None:
-        columns["points"] = [f"{number:.1f}" for number in card.points(_likely(labels, scores))]
+        columns["points"] = [f"{number:.1f}" for number in card.points(labels.probabilities(scores))]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([rows.id_name if rows.ids is not None else "row", *columns])
@@ -298,10 +299,10 @@ def _label_side(scored: Scored, shard: Shard) -> tuple[LabelModel, Array]:
     return shard.labels, scored.scores
 
 
-def _likely(labels: LabelModel, scores: Array) -> Array:
-    if labels.classes is None or len(labels.classes) != 2 or not labels.has_probabilities:
-        raise SettingError("scorecard: a model of two classes with probabilities is needed")
-    return labels.probabilities(scores)
+def check_scorecard(labels: LabelModel | None) -> None:
+    """Refuse points for a model that has no probabilities of two classes, before anybody is met."""
+    if labels is None or labels.classes is None or len(labels.classes) != 2 or not labels.has_probabilities:
+        raise SettingError("scorecard: points need a model of two classes; leave --scorecard out")
 
 
 def figures(
@@ -319,7 +320,7 @@ def figures(
     if shard.training_scores is not None:
         found["psi"] = _stability(shard.training_scores, scores)
     if card is not None:
-        each = card.points(_likely(labels, scores))
+        each = card.points(labels.probabilities(scores))
         scale = {"double": card.double, "anchor": card.anchor, "odds": card.odds}
         found["scorecard"] = {**scale, "low": each.min(), "mean": each.mean(), "high": each.max()}
     truth = None if rows.labels is None else rows.labels[scored.rows]

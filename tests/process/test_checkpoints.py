@@ -98,7 +98,7 @@ def test_nothing_of_it_can_be_read_without_the_key(tmp_path: Path) -> None:
     blob = path.read_bytes()
     assert secret.tobytes() not in blob and b"secret words" not in blob and b"parameters" not in blob
     assert path.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(DataError, match="another checkpoint key"):
+    with pytest.raises(DataError, match="another checkpoint-key"):
         store(tmp_path, key=bytes(32)).read(1)
 
 
