@@ -86,7 +86,7 @@ def test_a_checkpoint_of_another_beginning_is_refused(tmp_path: Path) -> None:
     before = file.read_bytes()
     kept.write_alignment(Checkpoint({"rows": np.arange(5)}, {"rows": 5, "instance": "cd"}))
     file.write_bytes(before)
-    with pytest.raises(DataError, match=r"round-1\.sfc: of another beginning of the run"):
+    with pytest.raises(DataError, match=r"round-1\.sfc: from an earlier start of the run"):
         kept.read(1)
 
 
