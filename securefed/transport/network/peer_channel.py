@@ -75,6 +75,8 @@ class Line:
         self._unanswered: float | None = None
         self._warm = False
         self._proven = False
+        self._rate = 0.0
+        """Bytes a second of the last message that was not small."""
         self._asks, self._carries = connect(), connect()
         self._whole = self._carries.unary_unary(POST)
 
@@ -163,10 +165,11 @@ class Line:
         """Return whether a message of that size goes in one piece (`post`).
 
         A stream costs several times as much in threads and turns. Streams remain for the first message of a
-        new connection, for one after a failure, and for slow lines: a stream shows its caller before its
-        payload, and has no time limit.
+        new connection, for one after a failure, for more than a chunk, and for slow lines: a stream shows its
+        caller before its payload, and has no time limit.
         """
-        return self._proven and size <= min(SMALL, self._limits.chunk_bytes)
+        quick = size <= SMALL or size < self._rate * self._timeouts.beat / 4
+        return self._proven and quick and size <= self._limits.chunk_bytes
 
     def post(self, envelope: Envelope, payload: bytes, waited: Callable[[], float]) -> bytes:
         """Send a message in one piece and wait at most one beat for its receipt. `waited`: so far."""
@@ -178,9 +181,11 @@ class Line:
         with self._lock:
             return self._carries.stream_unary(DELIVER).future(self._pieces(envelope, payload, waited))
 
-    def delivered(self, trouble: str | None, seconds: float) -> None:
+    def delivered(self, trouble: str | None, size: int, seconds: float) -> None:
         """Record the result of the last try."""
         self._proven = trouble is None and seconds < self._timeouts.beat / 2
+        if size > SMALL or trouble is not None:
+            self._rate = 0.0 if trouble is not None else size / max(seconds, 1e-6)
 
     def renew(self) -> None:
         """Replace the connection for messages. Its pending calls fail."""

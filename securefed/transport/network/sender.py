@@ -137,7 +137,7 @@ class Sender:
         while not self._stopped:
             tried = self._host.now()
             trouble = self._try(envelope, message.payload, waited)
-            self._line.delivered(trouble, self._host.now() - tried)
+            self._line.delivered(trouble, message.size, self._host.now() - tried)
             if trouble is None:
                 self._free = self._host.now()
                 with attempt.changed:
