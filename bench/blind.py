@@ -39,7 +39,7 @@ from securefed.protocols.agreement import Agreement
 from securefed.protocols.loop import Round
 from securefed.protocols.own_gradient.ledger import LedgerWarning
 from securefed.transport import Network
-from securefed.transport.clock import Path as Clock
+from securefed.transport.message import Path as Clock
 
 __all__ = ["Bar", "RoundRow", "add_arguments", "fitted", "generated", "run"]
 

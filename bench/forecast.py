@@ -1,7 +1,7 @@
 """`securefed plan` beside measured runs: how far off is it?
 
 For each protocol the machine is calibrated as the command does it, the run is forecast, and then it is run
-in this process, every party on its own clock (securefed.transport.clock), over the same network. Both
+in this process, every party on its own clock (securefed.transport.message), over the same network. Both
 are seconds of computation and communication on the critical path, for the same number of rounds, by the
 processor's clock where a party has one worker. Bytes have to agree to the last one; times within a factor of
 1.5.

@@ -2,7 +2,7 @@
 
 Same settings, rows, batches and key sizes. Over the network each party is `securefed party`: TLS, grpc,
 checksums, transcripts and checkpoints on disk, progress. In one process the same programs take turns
-(securefed.transport.local). Everything is held to one core, so that five processes have no more of the
+(securefed.transport.link). Everything is held to one core, so that five processes have no more of the
 machine than one. Seconds and processor seconds are those of all rounds but the first: keys, alignment,
 start-up and the quality at the end are the same work in both, and not a round's. Over the network they are
 those between the ends of a party's first and last round. In one process they are those of a whole run, less

@@ -275,7 +275,7 @@ UPWARD = [
     ("securefed.crypto.fixed", "from securefed import Party"),
     ("securefed.crypto.fixed", "from ..protocols import schedule"),
     ("securefed.crypto.fixed", "def late():\n    import securefed.cli"),
-    ("securefed.transport.local", "from securefed import engine"),
+    ("securefed.transport.link", "from securefed import engine"),
     ("securefed.models.local", "from securefed.data.table import load"),
     ("securefed.protocols.schedule", "from securefed.report.clock import Clock"),
     ("securefed.api", "import securefed.cli.main"),

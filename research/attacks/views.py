@@ -18,7 +18,7 @@ from securefed.crypto.fixed import Multipliers
 from securefed.crypto.wire import Frame, Kind, Scheme
 from securefed.protocols.own_gradient.sides import Side
 from securefed.transport import Message
-from securefed.transport.contents import parts_of
+from securefed.transport.transcript import parts_of
 
 __all__ = ["OpenedSums", "Tape", "View", "Watched", "plain_values"]
 

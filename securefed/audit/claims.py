@@ -25,8 +25,7 @@ from securefed.errors import plain_text
 from securefed.protocols.blind.scoring import SEAL_STEP
 from securefed.protocols.messages import SCORING
 from securefed.transport import Entry
-from securefed.transport.contents import Part
-from securefed.transport.transcript import canonical
+from securefed.transport.transcript import Part, canonical
 
 __all__ = ["CONTENT", "FORM", "Claim", "Findings", "Statement", "claim", "places", "strong_parameters"]
 

@@ -24,8 +24,7 @@ from securefed.protocols.messages import KINDS, MessageKind
 from securefed.protocols.own_gradient.ledger import LedgerEntry
 from securefed.protocols.own_gradient.openings import ALL_LABELS
 from securefed.transport import Entry, Transcript
-from securefed.transport.contents import Part
-from securefed.transport.transcript import Roots
+from securefed.transport.transcript import Part, Roots
 
 __all__ = [
     "Receipt",

@@ -1,8 +1,9 @@
 """The forecast of a run: ciphertexts, bytes and minutes.
 
 Sizes are exact: the real programs rehearse the run (securefed.plan.rehearsal). Times come from a short
-calibration of this machine and a network profile, on the clock of real runs (securefed.transport.clock). So a
-round is computation plus communication on its critical path, and parties that work in parallel do not add up.
+calibration of this machine and a network profile, on the clock of real runs (securefed.transport.message).
+So a round is computation plus communication on its critical path. Parties that work in parallel do not add
+up.
 
 A blind run works once, before its rounds. Its rounds are two small messages, whatever Q is. Where own
 gradients are opened, the number of local steps matters. If every local step opens, each is like the one

@@ -53,7 +53,7 @@ class MessageKind:
     says. None: the table does not say."""
     looks: str
     """What bytes outside of frames look like: "ciphertext", or "numbers:n" for shares whose lowest n bits are
-    uniform (securefed.transport.contents)."""
+    uniform (securefed.transport.transcript)."""
 
     @property
     def scoring(self) -> bool:

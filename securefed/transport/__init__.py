@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from securefed.transport.clock import NETWORKS, Event, Network, Path, get_network
-from securefed.transport.link import Link
-from securefed.transport.local import LocalRun, Program, run_local
+from securefed.transport.link import Link, LocalRun, Program, run_local
 from securefed.transport.message import (
+    NETWORKS,
     Deadlock,
+    Event,
     IllegalMessage,
     Message,
+    Network,
     OutOfOrder,
+    Path,
     TransportError,
     WrongKind,
     WrongRound,
     WrongRun,
     WrongSender,
+    get_network,
 )
 from securefed.transport.transcript import Entry, Transcript
 

@@ -15,13 +15,13 @@ from securefed.protocols.blind.linear import BlindParty
 from tests.docs.pages import ROOT
 
 PACKAGE = str(ROOT / "securefed") + "/"
-ASIDE = {"checks.py", "transport/local.py", "engine/processes.py"}
+ASIDE = {"checks.py", "engine/processes.py"}
 """Checks of settings, and what stands in for processes and a network here."""
 ALWAYS = {"protocols/loop.py"}
 """The loop may or may not be entered again while both parties are in a part."""
 PARTS = {"_begin": "### The pass", "_round": "### A round", "_scores": "### Scores"}
 """Parts of the run by the method that makes them, with their heading."""
-SENDING = {f"transport/{name}.py" for name in ("link", "message", "contents", "transcript", "clock")}
+SENDING = {f"transport/{name}.py" for name in ("link", "message", "transcript")}
 
 
 def page() -> str:

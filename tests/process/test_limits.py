@@ -26,9 +26,8 @@ from securefed.process.message_sizes import SIZES
 from securefed.process.own_data import hear_count
 from securefed.protocols.messages import KINDS
 from securefed.transport import get_network, run_local
-from securefed.transport.message import IllegalMessage, TransportError
+from securefed.transport.message import IllegalMessage, OtherRelease, TransportError
 from securefed.transport.network import codec, wire_pb2
-from securefed.transport.network.errors import OtherRelease
 from tests.process.parties import PASSPHRASE, ROOT, Fleet
 
 Make = Callable[..., Fleet]

@@ -11,8 +11,8 @@ from securefed.errors import DataError
 from securefed.files import StorageError
 from securefed.process.recording import Events, FileTranscript, resume_transcript, start_transcript
 from securefed.transport import Transcript
-from securefed.transport.clock import Path as ClockPath
 from securefed.transport.message import Message
+from securefed.transport.message import Path as ClockPath
 
 
 def message(kind: str, round_: int, sequence: int) -> Message:

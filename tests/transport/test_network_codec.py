@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from securefed.errors import SettingError
 from securefed.transport import OutOfOrder, Path, TransportError
 from securefed.transport.network import LimitExceeded, Limits, Malformed, Repeated, wire_pb2
+from securefed.transport.network.attempt import Inbox, Parcel
 from securefed.transport.network.codec import (
     ABSENT,
     GREETING,
@@ -32,7 +33,6 @@ from securefed.transport.network.codec import (
     from_json,
     to_json,
 )
-from securefed.transport.network.inbox import Inbox, Parcel
 
 HELLO = Hello(
     run="r",

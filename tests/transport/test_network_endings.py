@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from securefed.transport import WrongRun
 from securefed.transport.network import PeerLeft, PeerRestarted
-from securefed.transport.network.attempt_registry import Register
+from securefed.transport.network.attempt import Register
 from securefed.transport.network.codec import ABSENT, FINISHED, GREETING, Hello
 from tests.transport.test_network_attempt import agreed, greet, make
 

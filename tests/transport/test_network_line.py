@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from securefed.transport.network import codec
-from securefed.transport.network.limits import Limits, Timeouts
+from securefed.transport.network.host import Limits, Timeouts
 from securefed.transport.network.peer_channel import OVERDUE, Line
 
 

@@ -9,8 +9,7 @@ by certificate.
 from __future__ import annotations
 
 from securefed.transport.identity import Certificate, Identity, IdentityError, Peer
-from securefed.transport.network.endpoint import Endpoint, run_network
-from securefed.transport.network.errors import (
+from securefed.transport.message import (
     AddressError,
     LimitExceeded,
     Malformed,
@@ -25,7 +24,8 @@ from securefed.transport.network.errors import (
     WeakTransport,
     WrongCertificate,
 )
-from securefed.transport.network.limits import Limits, Timeouts
+from securefed.transport.network.endpoint import Endpoint, run_network
+from securefed.transport.network.host import Limits, Timeouts
 from securefed.transport.network.run import NetworkLink, NetworkRun, Waiting
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""One attempt at a run: its parties, their states, and what ends it.
+"""One attempt at a run: its parties, their states, arrived messages, and what ends it.
 
 An attempt begins with greetings. Each party has a random *session*, new for every attempt, and tells all
 others which sessions it knows. It starts its program when every peer knows exactly the same sessions. Then
@@ -12,8 +12,8 @@ one that is about to stop.
     GREETING --all know the same sessions--> RUNNING --program ended--> FINISHED --all finished--> over
         `------------- any failure, here or at a peer ------------------------> LEFT
 
-All methods may be called from any thread. `changed` is notified whenever state that a thread waits for has
-changed.
+All methods of an attempt may be called from any thread. `changed` is notified whenever state that a thread
+waits for has changed.
 """
 
 from __future__ import annotations
@@ -21,31 +21,133 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from types import MappingProxyType
 from typing import Any
 
-from securefed.transport.message import IllegalMessage, TransportError, WrongKind, WrongRun, WrongSender
-from securefed.transport.network import codec
-from securefed.transport.network.codec import ABSENT, FINISHED, GREETING, LEFT, RUNNING, Envelope, Hello
-from securefed.transport.network.errors import (
+from securefed.transport.message import (
+    IllegalMessage,
     LimitExceeded,
+    Malformed,
+    Message,
     OtherAttempt,
+    OutOfOrder,
     PeerLeft,
     PeerLost,
     PeerRefused,
     PeerRestarted,
+    Repeated,
     SettingsDiffer,
+    TransportError,
+    WrongKind,
+    WrongRun,
+    WrongSender,
     left_because,
 )
-from securefed.transport.network.host import Host
-from securefed.transport.network.inbox import Inbox
-from securefed.transport.network.limits import Limits
+from securefed.transport.network import codec
+from securefed.transport.network.codec import ABSENT, FINISHED, GREETING, LEFT, RUNNING, Envelope, Hello
+from securefed.transport.network.host import Host, Limits
 
-__all__ = ["Attempt", "Other"]
+__all__ = ["Attempt", "Inbox", "Other", "Parcel", "Register"]
+
+
+class Parcel:
+    """An arriving message."""
+
+    def __init__(self, sender: str, envelope: Envelope, cancel: Callable[[], None], before: int = 0) -> None:
+        """Begin a message. `before` counts earlier bytes from this sender."""
+        self.sender, self.envelope, self.cancel, self._before = sender, envelope, cancel, before
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.moved: float | None = None
+        """When the last piece came; None while it waits for room here."""
+
+    def arrived(self, now: int) -> int:
+        """Return its bytes so far, partial pieces included, when `now` bytes have come from this sender."""
+        return min(self.envelope.size, max(self.size, now - self._before))
+
+    def add(self, part: Envelope | bytes) -> None:
+        if isinstance(part, Envelope):
+            raise Malformed(f"{self.sender} sent a second envelope inside message {self.envelope.sequence}")
+        if not part:
+            raise Malformed(f"{self.sender} sent an empty piece of message {self.envelope.sequence}")
+        self.size += len(part)
+        if self.size > self.envelope.size:
+            raise LimitExceeded(
+                f"{self.sender} sent more than the {self.envelope.size} bytes that it announced "
+                f"for message {self.envelope.sequence}"
+            )
+        self.parts.append(part)
+
+    def payload(self) -> bytes:
+        if self.size != self.envelope.size:
+            raise Malformed(
+                f"{self.sender} sent {self.size} of the {self.envelope.size} bytes that it announced "
+                f"for message {self.envelope.sequence}"
+            )
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+
+class Inbox:
+    """One peer's messages. The attempt's condition guards it."""
+
+    def __init__(self, sender: str, limits: Limits) -> None:
+        self.sender, self._limits = sender, limits
+        self._messages: deque[tuple[Message, float]] = deque()
+        self._bytes = 0
+        self._due = 0
+        self._last: tuple[object, ...] | None = None
+        self.current: Parcel | None = None
+
+    def expects(self, envelope: Envelope) -> bool:
+        """Return True for the due message, False for a repeat of the one before. Raises for others."""
+        if envelope.sequence == self._due:
+            return True
+        if envelope.sequence == self._due - 1 and envelope.identity == self._last:
+            return False
+        due = f"message {self._due} is due"
+        if envelope.sequence < self._due - 1:
+            raise Repeated(f"{self.sender} sent message {envelope.sequence} again; {due}")
+        word = "again, with another content" if envelope.sequence < self._due else "too early"
+        raise OutOfOrder(f"{self.sender} sent message {envelope.sequence} {word}; {due}")
+
+    def begin(self, parcel: Parcel) -> None:
+        """Begin a parcel. A new try of the same message replaces the one before."""
+        self.drop()
+        self.current = parcel
+
+    def drop(self) -> None:
+        if self.current is not None:
+            self.current.cancel()
+            self.current = None
+
+    def has_room(self, size: int) -> bool:
+        """Return whether the message fits. An empty inbox has room for any legal message."""
+        if not self._messages:
+            return True
+        few = len(self._messages) < self._limits.queued_messages
+        return few and self._bytes + size <= self._limits.queued_bytes
+
+    def put(self, envelope: Envelope, message: Message, now: float) -> None:
+        self.current = None
+        self._messages.append((message, now))
+        self._bytes += message.size
+        self._due += 1
+        self._last = envelope.identity
+
+    def take(self) -> tuple[Message, float] | None:
+        """Return the next message and the time of its arrival."""
+        if not self._messages:
+            return None
+        message, moment = self._messages.popleft()
+        self._bytes -= message.size
+        return message, moment
+
 
 SKEW_WARNED = 30.0
 SAMPLES = 64
@@ -420,3 +522,52 @@ class Attempt:
         """Raise the error that ended the attempt, if any."""
         if self.failure is not None:
             raise self.failure
+
+
+REMEMBERED = 8
+"""Finished attempts that are kept. No party can be more than one behind: the next one needs all."""
+
+
+class Register:
+    """The attempts of one party's process: the current one and finished ones."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.attempt: Attempt | None = None
+        self._last: Attempt | None = None
+        self._finished: list[Attempt] = []
+        self._lock = threading.Lock()
+
+    def begin(self, attempt: Attempt) -> None:
+        with self._lock:
+            if self.attempt is not None:
+                raise TransportError(f"{self.name} is already in run {self.attempt.run!r}")
+            self.attempt = attempt
+
+    def end(self) -> None:
+        with self._lock:
+            last, self.attempt = self.attempt, None
+            self._last = last
+            if last is not None and last.state == FINISHED:
+                self._finished = [*self._finished, last][-REMEMBERED:]
+
+    @property
+    def done(self) -> frozenset[str]:
+        """The runs that this process has completed."""
+        with self._lock:
+            return frozenset(attempt.run for attempt in self._finished)
+
+    def answer(self, hello: Hello) -> Hello:
+        """Return the answer to a hello."""
+        with self._lock:
+            attempt, last = self.attempt, self._last
+            over = next((past for past in self._finished if past.knew(hello)), None)
+        if over is not None:
+            if attempt is not None:
+                attempt.is_late(hello)
+            return over.hello(hello.sender)
+        if attempt is not None:
+            return attempt.answer(hello)
+        if last is not None and last.knew(hello):
+            return last.hello(hello.sender)  # how it ended, for those who have not heard
+        return Hello("", self.name, hello.sender, b"", ABSENT, b"", b"", {}, time.time())

@@ -16,11 +16,9 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from securefed.errors import SettingError, plain_text
-from securefed.transport.clock import Path
-from securefed.transport.message import Message
+from securefed.transport.message import Malformed, Message, OtherRelease, Path
 from securefed.transport.network import wire_pb2
-from securefed.transport.network.errors import Malformed, OtherRelease
-from securefed.transport.network.limits import HELLO_BYTES, MOST_REFUSAL
+from securefed.transport.network.host import HELLO_BYTES, MOST_REFUSAL
 
 __all__ = [
     "ABSENT",

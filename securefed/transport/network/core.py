@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from securefed.errors import plain_text
-from securefed.transport.message import TransportError
-from securefed.transport.network.errors import OtherRelease, PeerRefused, WrongCertificate
-from securefed.transport.network.limits import MOST_REFUSAL
+from securefed.transport.message import OtherRelease, PeerRefused, TransportError, WrongCertificate
+from securefed.transport.network.host import MOST_REFUSAL
 
 
 @contextmanager

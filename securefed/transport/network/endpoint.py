@@ -29,16 +29,14 @@ from securefed.transport.identity import (
     check_reachable,
     parse_address,
 )
-from securefed.transport.link import Timer
-from securefed.transport.local import Program
-from securefed.transport.message import TransportError
-from securefed.transport.network.attempt import Attempt
-from securefed.transport.network.core import DELIVER, GREET, POST, TUNNEL, grpc, server_options
-from securefed.transport.network.errors import (
+from securefed.transport.link import Program, Timer
+from securefed.transport.message import (
+    TransportError,
     WeakTransport,
 )
-from securefed.transport.network.host import Host, thread_starts, too_many_threads
-from securefed.transport.network.limits import Limits, Timeouts
+from securefed.transport.network.attempt import Attempt
+from securefed.transport.network.core import DELIVER, GREET, POST, TUNNEL, grpc, server_options
+from securefed.transport.network.host import Host, Limits, Timeouts, thread_starts, too_many_threads
 from securefed.transport.network.peer_channel import Line, connector
 from securefed.transport.network.rpc_handlers import Reception
 from securefed.transport.network.run import Driver, NetworkRun, Waiting

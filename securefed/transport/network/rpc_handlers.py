@@ -19,22 +19,22 @@ from typing import Any, NoReturn
 
 from securefed.errors import plain_text
 from securefed.transport.identity import Certificate, Peer
-from securefed.transport.message import IllegalMessage, TransportError, WrongRun, WrongSender
-from securefed.transport.network import codec
-from securefed.transport.network.attempt import Attempt
-from securefed.transport.network.attempt_registry import Register
-from securefed.transport.network.codec import GREETING, Envelope
-from securefed.transport.network.core import ERROR_KEY, grpc
-from securefed.transport.network.errors import (
+from securefed.transport.message import (
+    IllegalMessage,
     Malformed,
     OtherAttempt,
     OtherRelease,
     Repeated,
     SettingsDiffer,
+    TransportError,
+    WrongRun,
+    WrongSender,
 )
-from securefed.transport.network.host import Host
-from securefed.transport.network.inbox import Parcel
-from securefed.transport.network.limits import Timeouts
+from securefed.transport.network import codec
+from securefed.transport.network.attempt import Attempt, Parcel, Register
+from securefed.transport.network.codec import GREETING, Envelope
+from securefed.transport.network.core import ERROR_KEY, grpc
+from securefed.transport.network.host import Host, Timeouts
 from securefed.transport.network.tls_proxy import TlsProxy
 from securefed.transport.network.tunnel import MOST_TUNNELS, TunnelPort
 

@@ -1,7 +1,7 @@
 """Drive one party's program over the network.
 
 The program runs in the thread that calls `run`. Other threads send and receive. The program and its `Link`
-are the same as in one process (securefed.transport.local).
+are the same as in one process (securefed.transport.link).
 
 The clock on a real link. Work is measured as in one process. A message departs at its sender's path, or when
 the message before it is through. It carries that path, plus the time that its sender lost until the envelope
@@ -29,18 +29,23 @@ from securefed.crypto.errors import (
     WrongKey,
 )
 from securefed.errors import plain_text
-from securefed.transport.clock import Network, Path
-from securefed.transport.link import Link, Needed, Timer
-from securefed.transport.local import Program
-from securefed.transport.message import Deadlock, IllegalMessage, Message, WrongSender
+from securefed.transport.link import Link, Needed, Program, Timer
+from securefed.transport.message import (
+    Deadlock,
+    IllegalMessage,
+    LimitExceeded,
+    Message,
+    Network,
+    Path,
+    PeerGone,
+    PeerLost,
+    WrongSender,
+)
 from securefed.transport.network import codec
 from securefed.transport.network.attempt import Attempt
 from securefed.transport.network.codec import FINISHED
-from securefed.transport.network.errors import LimitExceeded, PeerGone, PeerLost
-from securefed.transport.network.host import Host
-from securefed.transport.network.limits import Limits, Timeouts
-from securefed.transport.network.peer_channel import Line
-from securefed.transport.network.sender import Sender
+from securefed.transport.network.host import Host, Limits, Timeouts
+from securefed.transport.network.peer_channel import Line, Sender
 
 __all__ = ["Driver", "MeasuredNetwork", "NetworkLink", "NetworkRun", "Waiting"]
 

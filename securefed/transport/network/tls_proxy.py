@@ -34,7 +34,7 @@ from collections import Counter
 from contextlib import suppress
 from ipaddress import ip_network
 
-from securefed.transport.network.errors import AddressError
+from securefed.transport.message import AddressError
 from securefed.transport.network.host import Host
 
 __all__ = ["TlsProxy"]

@@ -24,8 +24,7 @@ from typing import Any
 
 from securefed.errors import plain_text
 from securefed.transport.network.core import TUNNEL, grpc
-from securefed.transport.network.host import Host
-from securefed.transport.network.limits import MOST_REFUSAL, Timeouts
+from securefed.transport.network.host import MOST_REFUSAL, Host, Timeouts
 
 __all__ = ["MOST_TUNNELS", "TunnelPort", "TunnelSource"]
 
