@@ -5,7 +5,7 @@ no facts, no fact is secret, and none depends on a value.
 
 | fact | meaning |
 |---|---|
-| origin | source of the ciphertexts' randomness: fresh, re-randomised or forwarded (see `send`) |
+| origin | source of the ciphertexts' randomness: fresh or re-randomised |
 | mask | fingerprints of a block's mask (securefed.transport.transcript), never the mask itself |
 | narrow | count of masks that are too small to hide anything; recorded only if there are any |
 | checks | checks that an arrival passed before it was used |
@@ -16,10 +16,11 @@ party, everything is under its key, and it opens for everybody.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from securefed.crypto import (
     Encrypted,
@@ -32,7 +33,7 @@ from securefed.crypto import (
     load_public_key,
     protects,
 )
-from securefed.crypto.scheme import Floats, Mask, Masked, Opened, Origin
+from securefed.crypto.scheme import Floats, Mask, Masked, Opened
 from securefed.errors import SettingError
 from securefed.protocols.agreement import Agreement
 from securefed.transport import Link
@@ -41,18 +42,8 @@ __all__ = ["Channel", "Keyring", "ReadKey", "distribute_keys", "note_agreement"]
 
 REPEATED = "used for several of them"
 """The origin of ciphertexts that share randomness. No ciphertexts may."""
+LENGTH = struct.Struct("<Q")
 T = TypeVar("T")
-
-
-class Sendable(Protocol):
-    """Ciphertexts that are about to be sent."""
-
-    origin: Origin
-    shown: bool
-
-    def repeated(self) -> int: ...
-
-    def to_bytes(self) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -66,46 +57,20 @@ class Channel:
 
     # What leaves
 
-    def send(
-        self,
-        kind: str,
-        ciphertexts: Sendable,
-        *,
-        source: str | None = None,
-        more: dict[str, Any] | None = None,
-        activity: str = "",
-    ) -> None:
-        """Send ciphertexts, fresh or re-randomised.
-
-        Parameters
-        ----------
-        source
-            The party that encrypted forwarded ciphertexts. A key-holder's own fresh ciphertexts also count as
-            forwarded: their receiver has not seen them.
-        more
-            Further facts for the transcript.
-        """
-        ciphertexts.shown = True
-        facts: dict[str, Any] = {"origin": REPEATED if ciphertexts.repeated() else ciphertexts.origin}
-        if facts["origin"] == "arrived" and source is not None:
-            facts = {"origin": "forwarded", "source": source}
-        facts |= more or {}
-        with self._during(activity):
-            payload = ciphertexts.to_bytes()
-        self.tell(kind, payload, facts)
+    def send(self, kind: str, encrypted: Encrypted, more: dict[str, Any] | None = None) -> None:
+        """Send ciphertexts, fresh or re-randomised. `more`: further facts for the transcript."""
+        encrypted.shown = True
+        facts = {"origin": REPEATED if encrypted.repeated() else encrypted.origin, **(more or {})}
+        self.tell(kind, encrypted.to_bytes(), facts)
 
     def ask(self, kind: str, masked: Masked, mask: Mask, **more: Any) -> None:
         """Send a masked block to its key-holder."""
         self.tell(kind, masked.to_bytes(), self._hidden(masked, mask, more))
 
-    def disclose(
-        self, kind: str, masked: Masked, mask: Mask, joined: Callable[[bytes, bytes], bytes], **more: Any
-    ) -> None:
-        """Send a block with its mask, `joined` to one message. The key-holder learns the value; the mask
-        ends.
-        """
-        facts, pieces = self._hidden(masked, mask, more), mask.material()
-        self.tell(kind, joined(masked.to_bytes(), mask.disclose()), facts)
+    def disclose(self, kind: str, masked: Masked, mask: Mask, **more: Any) -> None:
+        """Send a block, after its length, and its mask. The key-holder learns the value; the mask ends."""
+        facts, pieces, block = self._hidden(masked, mask, more), mask.material(), masked.to_bytes()
+        self.tell(kind, LENGTH.pack(len(block)) + block + mask.disclose(), facts)
         self._spent(kind, mask, pieces)
 
     def _hidden(self, masked: Masked, mask: Mask, more: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +93,7 @@ class Channel:
     async def take(self, kind: str, load: Callable[[bytes], T], *checks: str, activity: str = "") -> T:
         """Return the next message as `load` parses it, and record the `checks` that `load` makes."""
         blob = await self.hear(kind)
-        with self._during(activity):
+        with self.link.activity(activity) if activity else nullcontext():
             content = load(blob)
         self.checked(kind, *checks)
         return content
@@ -141,17 +106,13 @@ class Channel:
         """Record the checks that an arrival passed, besides those of its frame."""
         self._note("checked", kind, checks=["frame", "scheme", "parameters", "key", *checks])
 
-    def _during(self, activity: str) -> AbstractContextManager[None]:
-        """Return a timer for making or reading bytes."""
-        return self.link.activity(activity) if activity else nullcontext()
-
     # Masks and openings
 
-    def remove(self, kind: str, mask: Mask, opened: Opened, *checks: str) -> Floats:
+    def remove(self, kind: str, mask: Mask, opened: Opened) -> Floats:
         """Remove the mask from an opening and return the values. The mask ends here."""
         pieces = mask.material()
         values = mask.remove(opened)
-        self.checked(kind, *(checks or ("fits its mask",)))
+        self.checked(kind, "fits its mask")
         self._spent(kind, mask, pieces)
         return values
 

@@ -133,20 +133,19 @@ async def serve(
     link: Link,
     agreement: Agreement,
     holder: KeyHolder,
-    ledger: Ledger | None,
+    ledger: Ledger,
     requester: str,
     round_: int,
     step: int,
 ) -> None:
-    """Answer one opening request as the key-holder. An agreed result needs no `ledger`."""
+    """Answer one opening request as the key-holder."""
     channel = Channel(link, requester, round_, step)
     blob = await channel.hear("opening-request")
     member = next(m for m in agreement.members if m.name == requester)
     with link.activity("open"):
         masked = holder.public.load_masked(blob)
         check_sums(masked, agreement, member)
-        if ledger is not None:
-            book(ledger, agreement, requester, holder.memory, round_)
+        book(ledger, agreement, requester, holder.memory, round_)
         opened = holder.open(masked)
         if agreement.dp_noise and requester != agreement.label_party:
             opened = with_noise(opened, agreement)

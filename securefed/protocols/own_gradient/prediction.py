@@ -23,7 +23,6 @@ a new question with new noise, so A sends the same ones when it asks again.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,15 +32,13 @@ from securefed.crypto.errors import FormatError, ShapeError
 from securefed.crypto.scheme import Floats
 from securefed.errors import DataError, SettingError
 from securefed.protocols.agreement import Agreement
-from securefed.protocols.channel import Channel, Keyring, distribute_keys, note_agreement
+from securefed.protocols.channel import LENGTH, Channel, Keyring, distribute_keys, note_agreement
 from securefed.protocols.own_gradient.openings import check_room
 from securefed.protocols.own_gradient.sides import LinearScorer, Scorer, TransferScorer
 from securefed.protocols.scoring.blur import ScoreGuard, on_grid
 from securefed.transport import Link, Program
 
 __all__ = ["Scores", "score_program", "serve_scores"]
-
-SIZES = struct.Struct("<Q")
 
 
 def score_program(
@@ -122,7 +119,7 @@ class Scores:
             )
             own = on_grid(own, noise, bits)
         part = keys.encrypt(own, FixedPoint(scorer.margin_bound + 2.0**-agreement.score_precision, bits))
-        self._channel(agreement.label_party).send("score-part", part, more=facts)
+        self._channel(agreement.label_party).send("score-part", part, facts)
         if agreement.mutual and keys.own is not None:
             await serve_scores(self.link, agreement, keys.own, len(own), self.round_)
 
@@ -141,11 +138,11 @@ class Scores:
         else:
             channel.tell("score-model", scorer.sealed[key], {"origin": "fresh"})
         blob = await channel.hear("scores")
-        if len(blob) < SIZES.size:
+        if len(blob) < LENGTH.size:
             raise FormatError(f"scores: cut short, {len(blob)} bytes")
-        (length,) = SIZES.unpack_from(blob)
-        end = SIZES.size + length
-        values = own.receive(own.public.load_masked(blob[SIZES.size : end]), blob[end:])
+        (length,) = LENGTH.unpack_from(blob)
+        end = LENGTH.size + length
+        values = own.receive(own.public.load_masked(blob[LENGTH.size : end]), blob[end:])
         channel.checked("scores", "ciphertexts", "fits its mask", "not seen")
         return values
 
@@ -164,7 +161,7 @@ class Scores:
             noise, more = self.guard.noise(features, context, precision_bits=precision, fraction_bits=bits)
             result = result.add_units(noise)
         masked, mask = result.mask()
-        channel.disclose("scores", masked, mask, _joined, **more)
+        channel.disclose("scores", masked, mask, **more)
 
 
 async def serve_scores(
@@ -184,7 +181,3 @@ async def serve_scores(
     channel.checked("score-request", "shape", "ciphertexts", "not seen")
     channel.opened("score-opening", masked)
     channel.tell("score-opening", opened)
-
-
-def _joined(block: bytes, disclosure: bytes) -> bytes:
-    return SIZES.pack(len(block)) + block + disclosure
