@@ -54,6 +54,25 @@ __all__ = [
 
 ByteSource = Callable[[int], bytes]
 """count -> that many bytes; `os.urandom` except in known-answer tests."""
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+SEED_BYTES = 32
+ERROR_BITS = 42
+ERROR_DEVIATION = (ERROR_BITS / 4) ** 0.5
+NORMAL_DEVIATION = 500_000
+PIECE = 1 << 13
+"""Residues that are reduced at a time: they stay in the processor's cache."""
+ANGLE_BITS = 12
+"""The highest bits of an angle, which a table has."""
+REST_BITS = 64 - ANGLE_BITS
+NORMAL_PIECE = 1 << 12
+"""Pairs of normals that are drawn at a time: they stay in the processor's cache."""
+# The parts of a wide Gaussian: see `gaussian_integers`. Each shift is the deviation below it less three bits.
+_LOWEST, _MIDDLE, _MIDDLE_SHIFT, _TOP_SHIFT = 2.0**10, 2.0**40, 7, 44
+MOST_DEVIATION_BITS = 95
+"""Above, the steps of the highest part would be wider than what blurs them."""
+NOTHING = memoryview(bytes(1 << 18))
+"""What key streams encrypt. Fresh memory for it would take longer than the cipher."""
 
 
 def uniform_many_below(bound: int, count: int) -> list[mpz]:
@@ -144,27 +163,6 @@ def _with_small_exp(numerator: int, denominator: int) -> bool:
     while randbelow(denominator * times) < numerator:
         times += 1
     return times % 2 == 1
-
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-SEED_BYTES = 32
-ERROR_BITS = 42
-ERROR_DEVIATION = (ERROR_BITS / 4) ** 0.5
-NORMAL_DEVIATION = 500_000
-PIECE = 1 << 13
-"""Residues that are reduced at a time: they stay in the processor's cache."""
-ANGLE_BITS = 12
-"""The highest bits of an angle, which a table has."""
-REST_BITS = 64 - ANGLE_BITS
-NORMAL_PIECE = 1 << 12
-"""Pairs of normals that are drawn at a time: they stay in the processor's cache."""
-# The parts of a wide Gaussian: see `gaussian_integers`. Each shift is the deviation below it less three bits.
-_LOWEST, _MIDDLE, _MIDDLE_SHIFT, _TOP_SHIFT = 2.0**10, 2.0**40, 7, 44
-MOST_DEVIATION_BITS = 95
-"""Above, the steps of the highest part would be wider than what blurs them."""
-NOTHING = memoryview(bytes(1 << 18))
-"""What key streams encrypt. Fresh memory for it would take longer than the cipher."""
 
 
 def key_stream(seed: bytes, label: bytes = b"") -> ByteSource:

@@ -55,6 +55,10 @@ __all__ = [
 PAIRS = 7
 BATCH = 4
 """Responses at a time: what they need stays in the processor's cache."""
+SHIFTED = 64
+"""Shifted ciphertexts that are multiplied at a time, or as many as a chunk has."""
+FLOAT_BITS = 51
+"""Floats stay below 2**51, so that their residues are exact."""
 
 
 def nonce_polynomials(nonce: bytes) -> Floats:
@@ -114,12 +118,6 @@ class Zeros:
             inverse(sums, target.shape[-1], target)
         bodies += drawn[0]
         return bodies, heads
-
-
-SHIFTED = 64
-"""Shifted ciphertexts that are multiplied at a time, or as many as a chunk has."""
-FLOAT_BITS = 51
-"""Floats stay below 2**51, so that their residues are exact."""
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ Secret = NDArray[np.int8]
 MOST_MESSAGE = 2.0**52
 RESPONSES = 4
 """Responses that are read at a time: they stay in the processor's cache."""
+PUBLIC_BYTES = size_in_bytes(DEGREE * PAIRS, len(RING.primes))
 
 
 def public_polynomials(secret: Secret, nonce: bytes, source: ByteSource) -> bytes:
@@ -155,9 +156,6 @@ def read_reply(secret: Secret, plan: Layout, reply: bytes) -> Share:
         for limb in range(kept):
             share[limb + LIMBS - kept, panel.first : panel.last] += by_response[limb][groups, places]
     return shares.carry(share)
-
-
-PUBLIC_BYTES = size_in_bytes(DEGREE * PAIRS, len(RING.primes))
 
 
 def _encrypt_block(task: tuple[Secret, Product, Floats | Share, bytes]) -> bytes:

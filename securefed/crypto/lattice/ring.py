@@ -59,6 +59,21 @@ BATCH = 16
 """Polynomials at a time: their spectra stay in the processor's cache."""
 
 Spectra = NDArray[np.complex128]
+Words = NDArray[np.int64]
+"""Residues on the wire: three of 21 bits in each word."""
+PRIMES = (2056193, 1990657, 1908737, 1892353, 1843201)
+"""The largest primes below 2**21 that are 1 modulo 8192."""
+EXACT_TERMS = 8192
+"""Products of centred residues that float64 adds up exactly."""
+WHOLE_ROOTS = 64
+"""Up to so many roots the Y-domain is one matrix product."""
+PIECE = 1 << 13
+"""Numbers that are reduced at a time: they stay in the processor's cache."""
+WHOLE = 2.0**52
+WHOLE_BITS = int(np.float64(WHOLE).view(np.int64))
+"""A whole number below 2**52 in the lowest bits of these is the float WHOLE plus the number."""
+SPARE_LIMBS = 2
+"""Limbs below the unit in the constants of `switched`: its error before rounding is below 2**-20."""
 
 
 @cache
@@ -104,23 +119,6 @@ def multiply(polynomials: Floats, factor: Spectra, count: int = DEGREE) -> Float
         spectra *= factor
         inverse(spectra, count, products[start : start + BATCH])
     return products
-
-
-Words = NDArray[np.int64]
-"""Residues on the wire: three of 21 bits in each word."""
-PRIMES = (2056193, 1990657, 1908737, 1892353, 1843201)
-"""The largest primes below 2**21 that are 1 modulo 8192."""
-EXACT_TERMS = 8192
-"""Products of centred residues that float64 adds up exactly."""
-WHOLE_ROOTS = 64
-"""Up to so many roots the Y-domain is one matrix product."""
-PIECE = 1 << 13
-"""Numbers that are reduced at a time: they stay in the processor's cache."""
-WHOLE = 2.0**52
-WHOLE_BITS = int(np.float64(WHOLE).view(np.int64))
-"""A whole number below 2**52 in the lowest bits of these is the float WHOLE plus the number."""
-SPARE_LIMBS = 2
-"""Limbs below the unit in the constants of `switched`: its error before rounding is below 2**-20."""
 
 
 def reduce(values: Floats, prime: int) -> Floats:

@@ -87,6 +87,12 @@ _MODULI = np.array(PRIMES, dtype=np.int64)[:, None]
 _DELTAS = (np.int64(1) << np.int64(60)) - _MODULI
 # Bits that a float is rounded to before it is shifted: more than its own 53, and below every prime.
 _MANTISSA = 59
+_FOURTH_PRIME = 0xFFFFFFFFFFC4001
+"""Makes a ring whose data live modulo all three primes."""
+_MOST_POLYNOMIALS = 16
+_ZSTD = 0xFD2FB528
+# Where the count of words stands: after the id (32), the fields (41 or 16) and the array's header (16).
+_CIPHERTEXT_COUNT, _PLAINTEXT_COUNT = 89, 64
 
 
 def _moduli(like: NDArray[np.generic]) -> tuple[Integers, Integers]:
@@ -209,14 +215,6 @@ def centred(residues: Words) -> NDArray[np.float64]:
     rest = np.where(negative, r0 - p0, r0)
     result: NDArray[np.float64] = k.astype(np.float64) * float(p0) + rest.astype(np.float64)
     return result
-
-
-_FOURTH_PRIME = 0xFFFFFFFFFFC4001
-"""Makes a ring whose data live modulo all three primes."""
-_MOST_POLYNOMIALS = 16
-_ZSTD = 0xFD2FB528
-# Where the count of words stands: after the id (32), the fields (41 or 16) and the array's header (16).
-_CIPHERTEXT_COUNT, _PLAINTEXT_COUNT = 89, 64
 
 
 @dataclass(frozen=True)
