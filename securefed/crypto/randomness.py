@@ -40,6 +40,8 @@ __all__ = [
     "NORMAL_DEVIATION",
     "SEED_BYTES",
     "ByteSource",
+    "below_from",
+    "bits_from",
     "discrete_gaussian",
     "errors",
     "gaussian_integers",
@@ -50,6 +52,7 @@ __all__ = [
     "ternary",
     "uniform_many_below",
     "uniform_units",
+    "unit_from",
 ]
 
 ByteSource = Callable[[int], bytes]
@@ -78,39 +81,39 @@ NOTHING = memoryview(bytes(1 << 18))
 def uniform_many_below(bound: int, count: int) -> list[mpz]:
     """Draw independent numbers, each uniform in [0, bound)."""
     limit = mpz(bound)
-    return [_below_from(os.urandom, limit) for _ in range(count)]
+    return [below_from(os.urandom, limit) for _ in range(count)]
 
 
 def uniform_units(modulus: int, count: int) -> list[mpz]:
     """Draw independent numbers, each uniform among the residues coprime to the modulus."""
     whole = mpz(modulus)
-    return [_unit_from(os.urandom, whole) for _ in range(count)]
+    return [unit_from(os.urandom, whole) for _ in range(count)]
 
 
-def _bits_from(source: ByteSource, bits: int) -> mpz:
+def bits_from(source: ByteSource, bits: int) -> mpz:
     if bits < 1:
         raise RangeError(f"bits: {bits} given, at least 1 is allowed")
     size = (bits + 7) // 8
     return mpz.from_bytes(source(size), "big") >> (8 * size - bits)
 
 
-def _below_from(source: ByteSource, bound: mpz) -> mpz:
+def below_from(source: ByteSource, bound: mpz) -> mpz:
     if bound < 1:
         raise RangeError(f"bound: {bound} given, at least 1 is allowed")
     bits = int(bound - 1).bit_length()
     if bits == 0:
         return mpz(0)
     while True:  # fewer than two turns on average: the bound has its top bit set
-        value = _bits_from(source, bits)
+        value = bits_from(source, bits)
         if value < bound:
             return value
 
 
-def _unit_from(source: ByteSource, modulus: mpz) -> mpz:
+def unit_from(source: ByteSource, modulus: mpz) -> mpz:
     if modulus < 2:
         raise RangeError(f"modulus: {modulus} given, at least 2 is allowed")
     while True:
-        value = _below_from(source, modulus)
+        value = below_from(source, modulus)
         if gmpy2.gcd(value, modulus) == 1:
             return value
 

@@ -135,7 +135,7 @@ class PublicKey(ABC):
 
     def load(self, blob: bytes, shape: tuple[int, ...] | None = None) -> Encrypted:
         """Parse and validate ciphertexts that arrived. `shape` is the expected shape."""
-        frame = self._frame(blob, Kind.ENCRYPTED)
+        frame = self.arrived_frame(blob, Kind.ENCRYPTED)
         if shape is not None and frame.shape != shape:
             raise ShapeError(f"ciphertexts of shape {frame.shape} given, {shape} expected")
         encrypted = self.encrypted_type.from_frame(self, frame)
@@ -143,12 +143,13 @@ class PublicKey(ABC):
         return encrypted
 
     def load_masked(self, blob: bytes) -> Masked:
-        return self.masked_type.from_frame(self, self._frame(blob, Kind.MASKED))
+        return self.masked_type.from_frame(self, self.arrived_frame(blob, Kind.MASKED))
 
     def load_opened(self, blob: bytes) -> Opened:
-        return self.opened_type.from_frame(self, self._frame(blob, Kind.OPENED))
+        return self.opened_type.from_frame(self, self.arrived_frame(blob, Kind.OPENED))
 
-    def _frame(self, blob: bytes, kind: Kind) -> Frame:
+    def arrived_frame(self, blob: bytes, kind: Kind) -> Frame:
+        """Parse a frame of an array under this key."""
         frame = Frame.from_bytes(blob, kind).expect(self.scheme, self.parameters, self.key_id)
         frame.expect_array()
         return frame

@@ -35,30 +35,30 @@ def stream(seed: str) -> Callable[[int], bytes]:
 
 
 def test_bits_are_the_top_bits_of_big_endian_bytes() -> None:
-    assert randomness._bits_from(scripted(b"\xff\x80"), 9) == 0b111111111
-    assert randomness._bits_from(scripted(b"\x7f\x80"), 9) == 0b011111111
-    assert randomness._bits_from(scripted(b"\x12\x34"), 16) == 0x1234
+    assert randomness.bits_from(scripted(b"\xff\x80"), 9) == 0b111111111
+    assert randomness.bits_from(scripted(b"\x7f\x80"), 9) == 0b011111111
+    assert randomness.bits_from(scripted(b"\x12\x34"), 16) == 0x1234
 
 
 def test_candidates_at_or_above_the_bound_are_drawn_again() -> None:
     # Four bits for a bound of 10: 15, 10 and then 9.
-    assert randomness._below_from(scripted(b"\xf0", b"\xa0", b"\x90"), randomness.mpz(10)) == 9
+    assert randomness.below_from(scripted(b"\xf0", b"\xa0", b"\x90"), randomness.mpz(10)) == 9
 
 
 def test_units_are_drawn_again_until_coprime() -> None:
     # Mod 15: 5 and 0 are not units, 7 is.
-    assert randomness._unit_from(scripted(b"\x50", b"\x00", b"\x70"), randomness.mpz(15)) == 7
+    assert randomness.unit_from(scripted(b"\x50", b"\x00", b"\x70"), randomness.mpz(15)) == 7
 
 
 def test_a_bound_of_one_takes_no_randomness() -> None:
-    assert randomness._below_from(scripted(), randomness.mpz(1)) == 0
+    assert randomness.below_from(scripted(), randomness.mpz(1)) == 0
 
 
 @pytest.mark.parametrize("bound", [7, 10, 16, 100])
 def test_uniform_below_is_uniform(bound: int) -> None:
     source = stream(f"bound {bound}")
     draws = 200 * bound
-    counts = Counter(int(randomness._below_from(source, randomness.mpz(bound))) for _ in range(draws))
+    counts = Counter(int(randomness.below_from(source, randomness.mpz(bound))) for _ in range(draws))
     statistic = sum((counts[value] - 200) ** 2 / 200 for value in range(bound))
     # Mean bound - 1, variance 2 (bound - 1): six standard deviations above.
     assert statistic < bound - 1 + 6 * (2 * (bound - 1)) ** 0.5

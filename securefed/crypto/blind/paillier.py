@@ -53,7 +53,7 @@ from securefed.crypto.paillier.keys import (
 from securefed.crypto.paillier.masking import horner, join_integers
 from securefed.crypto.paillier.powers import DigitColumn, choose_cut, digit_powers, digits_of
 from securefed.crypto.paillier.primes import FactoredPrime, OwnerResidues, PrimePair
-from securefed.crypto.randomness import SEED_BYTES, ByteSource, _below_from, _unit_from, key_stream
+from securefed.crypto.randomness import SEED_BYTES, ByteSource, below_from, key_stream, unit_from
 from securefed.crypto.scheme import SERIAL, Mapper
 from securefed.crypto.shares import LIMBS, WIDTH, Floats, Share
 from securefed.crypto.wire import HEADER, Frame, Kind
@@ -366,7 +366,7 @@ class PaillierEvaluation(Evaluation):
         ]
         shift = slots.width * slots.columns
         packed = mapper.map(horner, [(square, shift, chunk) for chunk in chunks])
-        units = cut([_unit_from(self._source, n) for _ in packed], mapper.workers)
+        units = cut([unit_from(self._source, n) for _ in packed], mapper.workers)
         residues = [r for piece in mapper.map(unit_powers, [(n, some) for some in units]) for r in piece]
         self._hidden = [c * residue % square for c, residue in zip(packed, residues, strict=True)]
         self._sums = []
@@ -374,7 +374,7 @@ class PaillierEvaluation(Evaluation):
     def _reply(self) -> tuple[bytes, Share]:
         n, square, hidden = self._public.n, self._public.square, self._hidden
         self._hidden = []
-        masks, offset = [_below_from(self._source, n) for _ in hidden], self._slots.offset
+        masks, offset = [below_from(self._source, n) for _ in hidden], self._slots.offset
         replied = [
             c * (1 + n * ((mask + offset) % n)) % square for c, mask in zip(hidden, masks, strict=True)
         ]

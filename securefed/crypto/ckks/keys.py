@@ -205,7 +205,7 @@ class CkksSecretKey(SecretKey):
         return CkksOpened(self.public, masked.layout, masked.digest, ring.add(self._phase(masked), flooding))
 
     def receive(self, masked: CkksMasked, disclosure: bytes) -> Floats:
-        frame = self.public._frame(disclosure, Kind.DISCLOSURE)
+        frame = self.public.arrived_frame(disclosure, Kind.DISCLOSURE)
         if frame.shape != masked.shape or frame.numbers[3] != masked.layout.code:
             raise ShapeError(f"a disclosure for shape {frame.shape} given, {masked.shape} expected")
         digest, residues = read_answer(frame, masked.layout)

@@ -292,7 +292,7 @@ class PaillierMask(Mask):
 def read_disclosure(masked: PaillierMasked, disclosure: bytes) -> PaillierMask:
     """Parse the disclosed mask of a block, and check it before the block is opened."""
     public = masked.public
-    frame = public._frame(disclosure, Kind.DISCLOSURE)
+    frame = public.arrived_frame(disclosure, Kind.DISCLOSURE)
     fraction_bits, width, bits, spare = frame.numbers
     if abs(fraction_bits) > MOST_FRACTION_BITS or not 1 <= bits <= min(width - 2, public.bits - 1) or spare:
         raise FormatError(f"a disclosure with layout {frame.numbers} given: not one of this key")

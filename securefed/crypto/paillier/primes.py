@@ -23,7 +23,7 @@ import gmpy2
 from gmpy2 import mpz
 
 from securefed.crypto.errors import BadKey
-from securefed.crypto.randomness import ByteSource, _below_from, _bits_from
+from securefed.crypto.randomness import ByteSource, below_from, bits_from
 
 __all__ = [
     "FactoredPrime",
@@ -169,13 +169,13 @@ def _prime_from(source: ByteSource, bits: int) -> FactoredPrime:
     while True:
         # r has its size fixed, and k is drawn so that p falls where it should.
         r_bits = bits - 1 - cofactor_bits
-        r = _bits_from(source, r_bits) | 1 | (mpz(1) << (r_bits - 1))
+        r = bits_from(source, r_bits) | 1 | (mpz(1) << (r_bits - 1))
         if not gmpy2.is_prime(r, 1):
             continue
         k_low, k_high = -(-(low - 1) // (2 * r)), (high - 2) // (2 * r)
         # A fresh r after a while: with toy sizes no k may fit at all.
         for _ in range(32 * bits):
-            k = k_low + _below_from(source, k_high - k_low + 1) if k_high > k_low else k_low
+            k = k_low + below_from(source, k_high - k_low + 1) if k_high > k_low else k_low
             p = 2 * k * r + 1
             if k > 0 and low <= p < high and gmpy2.is_prime(p, 1) and is_prime(r) and is_prime(p):
                 return FactoredPrime(p, int(k))
@@ -219,7 +219,7 @@ class _Power:
         self._square = p * p
 
     def choose(self, source: ByteSource) -> mpz:
-        return _below_from(source, self._p - 1) + 1
+        return below_from(source, self._p - 1) + 1
 
     def residues(self, choices: Sequence[mpz]) -> list[mpz]:
         return list(gmpy2.powmod_base_list(list(choices), self._p, self._square))
@@ -237,7 +237,7 @@ class _FixedBase:
         self._shares: list[tuple[mpz, ...]] = []
 
     def choose(self, source: ByteSource) -> mpz:
-        return _below_from(source, self._p - 1)
+        return below_from(source, self._p - 1)
 
     def residues(self, choices: Sequence[mpz]) -> list[mpz]:
         if not self._factors:
