@@ -16,6 +16,8 @@ from securefed.protocols.scoring.blur import ScoreGuard
 from securefed.transport import Link, LocalRun, Message, Program, get_network, run_local
 from tests.protocols.federation import FULL_KEYS
 
+UNENCRYPTED = ("public-key", "opening", "verdict", "received")
+
 
 def holder(kind: str, index: int) -> KeyHolder:
     return FULL_KEYS.holder(kind, index)
@@ -47,7 +49,7 @@ class Counted:
         counts: Counter[str] = Counter()
         for message in self.messages:
             scored = message.kind.startswith("score")
-            if message.round != round_ or scored or message.kind in ("public-key", "opening", "verdict"):
+            if message.round != round_ or scored or message.kind in UNENCRYPTED:
                 continue
             for public in publics.values():
                 if public.key_id == message.payload[56:72] or public.key_id in message.payload[:120]:
