@@ -97,7 +97,7 @@ def measure(spec: Spec) -> dict[str, dict[str, Any]]:
 
 def party(folder: Path, name: str) -> None:
     """One party: run, and write down what its clock says."""
-    from securefed.transport.network import Certificate, Identity, Peer, run_network
+    from securefed.transport.network import Certificate, Endpoint, Identity, Peer
 
     settings = json.loads((folder / "settings.json").read_text())
     options = tuple(sorted(settings["spec"].pop("options").items()))
@@ -121,15 +121,10 @@ def party(folder: Path, name: str) -> None:
         holder = generate(spec.scheme, key_bits=spec.key_bits)
         guard = ScoreGuard(party=name, mode="off")  # public data, looked at in every round
         context = PartyContext(holder, mapper, task.evaluation(name), on_round, guard)
-        done = run_network(
-            task.program(name, context),
-            identity=Identity.load(folder / name),
-            listen=f"{HOST}:{settings['ports'][name]}",
-            peers=peers,
-            run="bench",
-            kinds=KINDS,
-            settings=agreement.to_dict(),
-        )
+        identity, listen = Identity.load(folder / name), f"{HOST}:{settings['ports'][name]}"
+        with Endpoint(identity, listen=listen, peers=peers) as endpoint:
+            program = task.program(name, context)
+            done = endpoint.run(program, run="bench", kinds=KINDS, settings=agreement.to_dict())
     account = {"rounds": rounds, "events": write_events({name: done.link.events})[name]}
     (folder / f"{name}.json").write_text(json.dumps(account))
 

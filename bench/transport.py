@@ -28,7 +28,7 @@ from typing import Any
 
 from bench import machine
 from securefed.transport import Link, Message, Transcript
-from securefed.transport.network import Certificate, Identity, Peer, run_network
+from securefed.transport.network import Certificate, Endpoint, Identity, Peer
 from securefed.transport.network.core import grpc
 
 __all__ = ["Row", "add_arguments", "measure", "run"]
@@ -151,15 +151,10 @@ def measure(mib: int, repeats: int) -> tuple[list[Row], float]:
                     "bare unary call": channel.unary_unary(METHOD),
                     "same, without TLS": plain.unary_unary(METHOD),
                 }
-                run_network(
-                    sender(bare, payload, repeats, taken),
-                    identity=identity,
-                    listen=f"{HOST}:{ports[0]}",
-                    peers={"receiver": Peer(f"{HOST}:{ports[1]}", other.certificate)},
-                    run="bench",
-                    kinds=KINDS,
-                    settings={"mib": mib},
-                )
+                peers = {"receiver": Peer(f"{HOST}:{ports[1]}", other.certificate)}
+                program = sender(bare, payload, repeats, taken)
+                with Endpoint(identity, listen=f"{HOST}:{ports[0]}", peers=peers) as endpoint:
+                    endpoint.run(program, run="bench", kinds=KINDS, settings={"mib": mib})
         finally:
             child.terminate()
             child.wait()
@@ -194,15 +189,9 @@ def second_process(folder: str, ours: int, theirs: int, bare: int, plain: int) -
     server.add_insecure_port(f"{HOST}:{plain}")
     server.start()
     mib = json.loads((Path(folder) / "settings.json").read_text())["mib"]
-    run_network(
-        receiver,
-        identity=identity,
-        listen=f"{HOST}:{theirs}",
-        peers={"sender": Peer(f"{HOST}:{ours}", certificate)},
-        run="bench",
-        kinds=KINDS,
-        settings={"mib": mib},
-    )
+    peers = {"sender": Peer(f"{HOST}:{ours}", certificate)}
+    with Endpoint(identity, listen=f"{HOST}:{theirs}", peers=peers) as endpoint:
+        endpoint.run(receiver, run="bench", kinds=KINDS, settings={"mib": mib})
     server.stop(None).wait()
 
 

@@ -29,9 +29,8 @@ from securefed.transport.network import (
     SettingsDiffer,
     Timeouts,
     WrongCertificate,
-    run_network,
 )
-from tests.transport.network import IDENTITIES, KINDS, QUICK, SETTINGS, Town, place, result, wait_until
+from tests.transport.network import IDENTITIES, KINDS, SETTINGS, Town, place, result, wait_until
 
 
 def ring(rounds: int, size: int) -> Callable[[Link], Any]:
@@ -391,20 +390,13 @@ def test_an_endpoint_in_a_run_takes_no_second_one() -> None:
 def test_somebody_else_at_a_peers_address_is_found_at_once() -> None:
     """Mill's address was written down as shop's."""
     town = Town("bank", "mill")
+    peers = {"shop": Peer(town.addresses["mill"], IDENTITIES["shop"].certificate)}
     with (
         town.endpoint("mill"),
+        town.endpoint("bank", peers=peers) as bank,
         pytest.raises(WrongCertificate, match="did not show shop's certificate") as caught,
     ):
-        run_network(
-            idle,
-            identity=IDENTITIES["bank"],
-            listen=town.addresses["bank"],
-            peers={"shop": Peer(town.addresses["mill"], IDENTITIES["shop"].certificate)},
-            run="r",
-            kinds=KINDS,
-            settings=SETTINGS,
-            timeouts=QUICK,
-        )
+        bank.run(idle, run="r", kinds=KINDS, settings=SETTINGS)
     assert town.addresses["mill"] in str(caught.value)
 
 

@@ -24,7 +24,7 @@ from securefed.transport.message import (
     WeakTransport,
     WrongCertificate,
 )
-from securefed.transport.network.endpoint import Endpoint, run_network
+from securefed.transport.network.endpoint import Endpoint
 from securefed.transport.network.host import Limits, Timeouts
 from securefed.transport.network.run import NetworkLink, NetworkRun, Waiting
 
@@ -52,5 +52,4 @@ __all__ = [
     "Waiting",
     "WeakTransport",
     "WrongCertificate",
-    "run_network",
 ]

@@ -43,7 +43,7 @@ from securefed.transport.network.run import Driver, NetworkRun, Waiting
 from securefed.transport.network.tls_proxy import TlsProxy
 from securefed.transport.network.tunnel import MOST_TUNNELS, TunnelPort, TunnelSource
 
-__all__ = ["Endpoint", "run_network"]
+__all__ = ["Endpoint"]
 
 LOG = logging.getLogger("securefed.transport")
 GRACE = 0.5
@@ -356,28 +356,3 @@ def _speaks_tls_1_2(port: int) -> bool:
             return False
     handshake_record = b"\x16"
     return answer == handshake_record
-
-
-def run_network(
-    program: Program,
-    *,
-    identity: Identity,
-    listen: str,
-    peers: Mapping[str, Peer],
-    run: str,
-    kinds: Collection[str],
-    settings: Mapping[str, Any],
-    facts: Mapping[str, Any] | None = None,
-    limits: Limits | None = None,
-    timeouts: Timeouts | None = None,
-    log: logging.Logger = LOG,
-    on_wait: Callable[[Waiting], None] | None = None,
-    timer: Timer = time.perf_counter,
-) -> NetworkRun:
-    """Run one party's program in this process, with an endpoint for this one attempt."""
-    with Endpoint(
-        identity, listen=listen, peers=peers, limits=limits, timeouts=timeouts, log=log
-    ) as endpoint:
-        return endpoint.run(
-            program, run=run, kinds=kinds, settings=settings, facts=facts, on_wait=on_wait, timer=timer
-        )
