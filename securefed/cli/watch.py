@@ -354,33 +354,20 @@ def _request_head(connection: socket.socket) -> bytes | None:
     return head if len(head) <= MOST_REQUEST else None
 
 
-class _OneThread(HTTPServer):
-    """A server that answers one request after the other; a caller who breaks off leaves no trace."""
-
-    allow_reuse_address = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing."""
-
-
-class _ManyThreads(ThreadingHTTPServer):
-    """A server for browsers, which open connections before they need them."""
-
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing."""
-
-
 @contextmanager
 def serve(
     answer: Callable[[str], Answer | None], host: str = "127.0.0.1", port: int = 0, *, browsers: bool = False
 ) -> Iterator[str]:
     """Serve `answer` in a daemon thread until the block ends; yield the address."""
-    kind = _ManyThreads if browsers else _OneThread
+    # Browsers open connections before they need them; everybody else waits for one thread.
+    kind = ThreadingHTTPServer if browsers else HTTPServer
 
     class Server(kind):  # type: ignore[misc,valid-type]
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        daemon_threads = True
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Say nothing of a caller who breaks off."""
 
     try:
         server = Server((host, port), partial(Handler, answer))

@@ -301,7 +301,7 @@ def _timing(value: object) -> dict[str, float] | None:
     keys = ("computation_seconds", "communication_seconds", "total_seconds")
     if not isinstance(value, dict):
         return None
-    found = {key: value.get(key) for key in keys}
-    if not all(isinstance(each, int | float) and 0 <= each < MOST_SECONDS for each in found.values()):
+    times = {key: value.get(key) for key in keys}
+    if not all(isinstance(each, int | float) and 0 <= each < MOST_SECONDS for each in times.values()):
         return None
-    return {key: float(each) for key, each in found.items() if each is not None}
+    return {key: float(each) for key, each in times.items() if each is not None}

@@ -104,77 +104,77 @@ def check_party(
     now: datetime | None = None,
 ) -> list[Check]:
     """Look at everything. `rows` and `out` are those of a prediction that is planned."""
-    found, moment = _List(), now or datetime.now(UTC)
+    findings, moment = _List(), now or datetime.now(UTC)
     party, problems = read_what_is_right(path)
     for problem in problems:
-        found.problem("settings", problem)
+        findings.problem("settings", problem)
     if party is None:
-        return found.checks
+        return findings.checks
     if not problems:
-        found.good("settings", f"{path}: {party.own.name} of {', '.join(party.shared.everybody)}")
+        findings.good("settings", f"{path}: {party.own.name} of {', '.join(party.shared.everybody)}")
     if not party.is_key_holder:
-        _check_data(found, party)
-    keys = found.tried("keys", lambda: load_keys(party, passphrase()))
+        _check_data(findings, party)
+    keys = findings.tried("keys", lambda: load_keys(party, passphrase()))
     if keys is not None:
         kind = party.shared.key_kind if keys.holder is not None else None
         held = "TLS and checkpoint" if kind is None else f"TLS, checkpoint and {kind}"
-        found.good("keys", f"{held} keys in {party.keys_folder} open, and only their owner can read them")
+        findings.good("keys", f"{held} keys in {party.keys_folder} open, and only their owner can read them")
         if party.shared.key_kind is None:
-            found.good("encryption", f"{party.shared.scheme}: the run makes its encryption keys itself")
-        _check_run(found, party, keys)
-    _check_certificates(found, party, keys, moment)
-    _check_network(found, party)
-    _check_machine(found, party)
+            findings.good("encryption", f"{party.shared.scheme}: the run makes its encryption keys itself")
+        _check_run(findings, party, keys)
+    _check_certificates(findings, party, keys, moment)
+    _check_network(findings, party)
+    _check_machine(findings, party)
     if rows is not None:
-        _check_prediction(found, party, rows, out)
+        _check_prediction(findings, party, rows, out)
     elif out is not None:
-        with found.of("out"):
+        with findings.of("out"):
             check_writable("out", out)
-            found.good("out", f"{out} can be written")
-    return found.checks
+            findings.good("out", f"{out} can be written")
+    return findings.checks
 
 
-def _check_data(found: _List, party: PartyFile) -> None:
+def _check_data(findings: _List, party: PartyFile) -> None:
     settings = party.data
     if settings is None:
         return
     file = party.folder / settings.file
-    rows = found.tried("data", lambda: read_rows(file, settings.policy))
+    rows = findings.tried("data", lambda: read_rows(file, settings.policy))
     if rows is None:
         return
-    found.good("data", f"{file}: {rows.count:,} rows")
+    findings.good("data", f"{file}: {rows.count:,} rows")
     if settings.id is not None:
         name = settings.id
-        with found.of("ids"):
+        with findings.of("ids"):
             ids = rows.ids(name)
             texts = normalise_ids(ids, party.own.name, party.shared.id_form)
-            found.good("ids", f"{name}: {len(ids):,}, each once; {id_shape(texts)}, such as {texts[0]!r}")
+            findings.good("ids", f"{name}: {len(ids):,}, each once; {id_shape(texts)}, such as {texts[0]!r}")
     if settings.label is not None:
         label = settings.label
-        with found.of("label"):
+        with findings.of("label"):
             labels = rows.column(label, "label")
             targets, side = check_labels(labels, party.own.name, party.shared, settings.wishes)
-            found.good("label", f"{label}: {_told(targets, side)}")
-    with found.of("data"):
+            findings.good("label", f"{label}: {_told(targets, side)}")
+    with findings.of("data"):
         row_numbers(rows, settings.weight, "weight", least=0.0)
         row_numbers(rows, settings.offset, "offset")
-    with found.of("columns"):
+    with findings.of("columns"):
         preparation, features = prepare_columns(rows, settings)
-        found.good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
-        _check_memory(found, features.nbytes)
+        findings.good("columns", f"{preparation.count} numbers a row from {len(preparation.given)} columns")
+        _check_memory(findings, features.nbytes)
         for text in decided(preparation, rows):
-            found.note("columns", text)
+            findings.note("columns", text)
         assembly_of(party.shared.settings).check_columns(features)
 
 
-def _check_memory(found: _List, table: int) -> None:
+def _check_memory(findings: _List, table: int) -> None:
     """Compare what a run takes beside the peers' columns, which nobody knows yet, with what there is."""
     due, there = BASE_MEMORY + TABLE_COPIES * table, machine_memory()
     text = f"a run on this table takes about {due >> 20:,} MiB, this process may use {there >> 20:,} MiB"
     if due > there:
-        found.problem("memory", f"{text}; use fewer rows or columns, or a larger machine")
+        findings.problem("memory", f"{text}; use fewer rows or columns, or a larger machine")
     else:
-        found.good("memory", text)
+        findings.good("memory", text)
 
 
 def _told(targets: Any, side: LabelModel) -> str:
@@ -190,30 +190,30 @@ def _told(targets: Any, side: LabelModel) -> str:
     return "two classes, " + " and ".join(f"{(targets == sign).sum():,} times {each}" for sign, each in pairs)
 
 
-def _check_run(found: _List, party: PartyFile, keys: PartyKeys) -> None:
+def _check_run(findings: _List, party: PartyFile, keys: PartyKeys) -> None:
     directory = RunDirectory(party.run_folder, party.own.name)
     store = CheckpointStore(
         directory.checkpoints, keys.checkpoint_key, party=party.own.name, run=party.shared.name
     )
-    with found.of("run"):
+    with findings.of("run"):
         if store.aligned:
             store.read_alignment()
             rounds = store.rounds()
             if rounds:
                 store.read(rounds[-1])
             last = max(rounds, default=0)
-            found.note("run", f"{directory.folder}: unfinished, round {last} is kept; --resume goes on")
+            findings.note("run", f"{directory.folder}: unfinished, round {last} is kept; --resume goes on")
         elif directory.finished:
-            found.note("run", f"{directory.folder}: a finished run; another name, or --restart")
+            findings.note("run", f"{directory.folder}: a finished run; another name, or --restart")
         else:
-            found.good("run", f"{directory.folder}: nothing there yet")
+            findings.good("run", f"{directory.folder}: nothing there yet")
 
 
-def _check_certificates(found: _List, party: PartyFile, keys: PartyKeys | None, now: datetime) -> None:
+def _check_certificates(findings: _List, party: PartyFile, keys: PartyKeys | None, now: datetime) -> None:
     own = None if keys is None else keys.identity.certificate
     for each in check_validity(party.own.name, own, party.peers, now):
         about = "clock" if each.verdict == "yet" else f"certificate of {each.holder}"
-        report = found.note if each.verdict == "soon" else found.problem
+        report = findings.note if each.verdict == "soon" else findings.problem
         report(about, each.text)
     holders: dict[Certificate, list[str]] = {}
     for name, peer in party.peers.items():
@@ -223,91 +223,93 @@ def _check_certificates(found: _List, party: PartyFile, keys: PartyKeys | None, 
         holders.setdefault(own, []).append(party.own.name)
     for sharing in holders.values():
         if len(sharing) > 1:
-            found.problem(
+            findings.problem(
                 "certificates",
                 f"{' and '.join(sharing)} have the same one; ask each of them for its own certificate.pem",
             )
     if holders and all(len(sharing) == 1 for sharing in holders.values()):
         first = min(certificate.ends for certificate in holders)
-        found.good("certificates", f"{len(holders)} known, the first to end on {first:%Y-%m-%d}")
+        findings.good("certificates", f"{len(holders)} known, the first to end on {first:%Y-%m-%d}")
     written = datetime.fromtimestamp(party.path.stat().st_mtime, UTC)
     if (written - now).total_seconds() > 86400:
-        found.problem("clock", f"it says {now:%Y-%m-%d %H:%M} UTC, and {party.path.name} was written later")
+        findings.problem(
+            "clock", f"it says {now:%Y-%m-%d %H:%M} UTC, and {party.path.name} was written later"
+        )
     else:
-        found.good("clock", f"{now:%Y-%m-%d %H:%M} UTC")
+        findings.good("clock", f"{now:%Y-%m-%d %H:%M} UTC")
 
 
-def _check_network(found: _List, party: PartyFile) -> None:
+def _check_network(findings: _List, party: PartyFile) -> None:
     if party.own.listen == NOT_LISTENING:
-        found.good("port", "none: this party opens all connections itself")
+        findings.good("port", "none: this party opens all connections itself")
     else:
-        _check_port(found, party.own.listen)
+        _check_port(findings, party.own.listen)
     for name, peer in party.peers.items():
         if not peer.listens:
-            found.good(f"address of {name}", f"none: {name} connects to this party")
+            findings.good(f"address of {name}", f"none: {name} connects to this party")
             continue
         host, port = parse_address(peer.address)
         try:
             socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
-            found.problem(f"address of {name}", f"{host}: {error.strerror or error}")
+            findings.problem(f"address of {name}", f"{host}: {error.strerror or error}")
 
 
-def _check_port(found: _List, listen: str) -> None:
+def _check_port(findings: _List, listen: str) -> None:
     host, port = parse_address(listen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, port), family=family):
-            found.good("port", f"{listen} is free")
+            findings.good("port", f"{listen} is free")
     except OSError as error:
-        found.problem("port", f"listen: {listen} cannot be used: {error.strerror or error}")
+        findings.problem("port", f"listen: {listen} cannot be used: {error.strerror or error}")
 
 
-def _check_machine(found: _List, party: PartyFile) -> None:
-    with found.of("engine"):
+def _check_machine(findings: _List, party: PartyFile) -> None:
+    with findings.of("engine"):
         get_engine(party.own.engine, party.shared.scheme)
-        found.good("engine", f"{party.own.engine or 'as many processes as there are cores'}")
+        findings.good("engine", f"{party.own.engine or 'as many processes as there are cores'}")
     folder = party.run_folder
     while not folder.exists():
         folder = folder.parent
-    with found.of("disk"):
+    with findings.of("disk"):
         check_writable("folder", folder / "trial")
         free = shutil.disk_usage(folder).free
         if free < LEAST_FREE:
-            found.problem("disk", f"{free >> 20} MiB free at {folder}, {LEAST_FREE >> 20} MiB are needed")
+            findings.problem("disk", f"{free >> 20} MiB free at {folder}, {LEAST_FREE >> 20} MiB are needed")
         else:
-            found.good("disk", f"{free >> 20:,} MiB free at {folder}")
+            findings.good("disk", f"{free >> 20:,} MiB free at {folder}")
     for name, number, least in (
         ("open files (ulimit -n)", resource.RLIMIT_NOFILE, LEAST_FILES),
         ("file sizes (ulimit -f)", resource.RLIMIT_FSIZE, LEAST_FILE_BYTES),
     ):
         most = resource.getrlimit(number)[0]
         if most != resource.RLIM_INFINITY and most < least:
-            found.problem("limits", f"{name}: {most:,}, at least {least:,} are needed")
+            findings.problem("limits", f"{name}: {most:,}, at least {least:,} are needed")
     if os.geteuid() == 0:
-        found.note("user", "this is root; a party needs no rights but to its own folder")
+        findings.note("user", "this is root; a party needs no rights but to its own folder")
 
 
-def _check_prediction(found: _List, party: PartyFile, file: Path, out: Path | None) -> None:
+def _check_prediction(findings: _List, party: PartyFile, file: Path, out: Path | None) -> None:
     policy = Policy() if party.data is None else party.data.policy
-    rows: Rows | None = found.tried("rows", lambda: read_rows(file, policy))
+    rows: Rows | None = findings.tried("rows", lambda: read_rows(file, policy))
     if rows is not None:
         name = party.data.id if party.data is not None else None
-        with found.of("rows"):
+        with findings.of("rows"):
             if name is not None:
                 normalise_ids(rows.ids(name), party.own.name, party.shared.id_form)
-            found.good("rows", f"{file}: {rows.count:,} rows")
+            findings.good("rows", f"{file}: {rows.count:,} rows")
         directory = RunDirectory(party.run_folder, party.own.name)
         wanted_alone = not party.shared.same_people and party.is_label_party
         if not party.is_key_holder and not wanted_alone and directory.shard.exists():
-            with found.of("rows"):
+            with findings.of("rows"):
                 shard = read_shard(directory.shard, directory.preparation, party.shared)
                 for column, count in prepared(shard.columns, rows)[1].items():
-                    found.note(
+                    findings.note(
                         "rows", f"{count} of {rows.count} values of {column!r} were not there in training"
                     )
     if party.is_label_party:
         target = out or party.run_folder / "scores.csv"
-        with found.of("out"):
+        with findings.of("out"):
             check_writable("out", target)
-            found.good("out", f"{target} can be written")
+            findings.good("out", f"{target} can be written")

@@ -96,12 +96,12 @@ def kept_rounds(rounds: Iterable[int], *, lockstep: bool = True) -> set[int]:
     parties that are d rounds apart then have a round in common that is at most 2 d before the earlier one:
     the last multiple of the power of two from d on.
     """
-    found = sorted(rounds)
-    if lockstep or not found:
-        return set(found[-KEPT:])
-    kept, step = set(found[-KEPT_APART:]), 1
-    while step <= found[-1]:
-        kept.update([each for each in found if each % step == 0][-KEPT:])
+    numbers = sorted(rounds)
+    if lockstep or not numbers:
+        return set(numbers[-KEPT:])
+    kept, step = set(numbers[-KEPT_APART:]), 1
+    while step <= numbers[-1]:
+        kept.update([each for each in numbers if each % step == 0][-KEPT:])
         step *= 2
     return kept
 
@@ -119,8 +119,8 @@ class CheckpointStore:
         """Rounds that are there, ascending."""
         if not self._folder.is_dir():
             return []
-        found = (NAME.fullmatch(path.name) for path in self._folder.iterdir())
-        return sorted(int(match.group(1)) for match in found if match)
+        names = (NAME.fullmatch(path.name) for path in self._folder.iterdir())
+        return sorted(int(match.group(1)) for match in names if match)
 
     @property
     def aligned(self) -> bool:
@@ -148,12 +148,12 @@ class CheckpointStore:
     def read(self, round_: int) -> Checkpoint:
         """Of the instance that the alignment is of."""
         name = f"round-{round_}.sfc"
-        found = self._read(name, round_)
-        if self.aligned and found.meta.get("instance") != self.read_alignment().meta.get("instance"):
+        checkpoint = self._read(name, round_)
+        if self.aligned and checkpoint.meta.get("instance") != self.read_alignment().meta.get("instance"):
             raise DataError(
                 f"{self._folder / name}: from an earlier start of the run; start all parties with --restart"
             )
-        return found
+        return checkpoint
 
     def set_aside_damaged(self) -> list[Path]:
         """Rename the newest checkpoints that cannot be read, if an older one can; their new names.
@@ -204,14 +204,14 @@ class CheckpointStore:
 
     def records(self) -> list[dict[str, Any]]:
         """All records that are whole, in the order of their writing."""
-        path, found = self._folder / TIMELINE, []
+        path, records = self._folder / TIMELINE, []
         for sealed in _sealed_records(path.read_bytes() if path.exists() else b""):
             try:
                 text = self._cipher.decrypt(sealed[:NONCE], sealed[NONCE:], self._header(TIMELINE_ROUND))
             except (InvalidTag, ValueError):
                 continue  # damaged; the round counts all the same
-            found.append(json.loads(text))
-        return found
+            records.append(json.loads(text))
+        return records
 
     def _header(self, round_: int) -> bytes:
         place = {"party": self._party, "run": self._run, "round": round_}
@@ -244,8 +244,8 @@ class CheckpointStore:
         except (InvalidTag, ValueError):
             raise DataError(f"{path}: damaged, or under another checkpoint-key.skf; {REMEDY}") from None
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as held:
-                arrays = {key: held[key] for key in held.files}
+            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+                arrays = {key: archive[key] for key in archive.files}
             meta = json.loads(str(arrays.pop(META)))
         except UNREADABLE as error:
             raise DataError(f"{path}: not a checkpoint ({error}); {REMEDY}") from None
@@ -365,20 +365,20 @@ class ResumePlan:
 
 
 def decide(
-    standings: Mapping[str, ResumeState], label_party: str, alignment: str, *, lockstep: bool = True
+    states: Mapping[str, ResumeState], label_party: str, alignment: str, *, lockstep: bool = True
 ) -> ResumePlan:
-    """Draw the conclusion. `standings`: of all parties with data, and of the helper if there is one."""
+    """Draw the conclusion. `states`: of all parties with data, and of the helper if there is one."""
     if alignment == "rows":
-        counts = {name: standing.rows for name, standing in standings.items() if standing.parameters}
+        counts = {name: state.rows for name, state in states.items() if state.parameters}
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
             raise SettingError(
                 f"alignment: 'rows' needs equally many rows at all parties: {listed}; or use 'psi', with ids"
             )
-    last = standings[label_party]
-    instances = {standing.instance for standing in standings.values()}
-    common = set.intersection(*(set(standing.rounds) for standing in standings.values()))
-    ahead = {name: max(standing.rounds, default=0) for name, standing in standings.items()}
+    last = states[label_party]
+    instances = {state.instance for state in states.values()}
+    common = set.intersection(*(set(state.rounds) for state in states.values()))
+    ahead = {name: max(state.rounds, default=0) for name, state in states.items()}
     far = max(ahead, key=lambda name: ahead[name])
     near = not lockstep or ahead[far] <= 1
     if len(instances) == 1 and last.instance and common and (max(common) > 0 or near):
@@ -386,7 +386,7 @@ def decide(
         ended = last.ended if start == ahead[label_party] else None
         return ResumePlan(last.instance, start, last.rows, ended)
     if ahead[far] > 1:
-        behind = ", ".join(name for name in standings if not set(standings[name].rounds) & {ahead[far]})
+        behind = ", ".join(name for name in states if not set(states[name].rounds) & {ahead[far]})
         raise SettingError(
             f"{far} has {ahead[far]} rounds of this run and {behind or 'another party'} has no checkpoint "
             "that fits; put its checkpoints back, or start all parties with --restart"

@@ -122,8 +122,8 @@ def change_passphrase(folder: Path, old: str, new: str) -> list[str]:
             secret = sealed_private_key(path, new)
         texts[path] = KeyFile("tls", secret)
         sealed[path.with_name(path.name.replace(KEY_FILE, SEALED_KEY_FILE))] = texts[path]
-    for path, found in sealed.items():
-        write_key_file(path, found.secret, new, label=found.label, overwrite=True)
+    for path, key in sealed.items():
+        write_key_file(path, key.secret, new, label=key.label, overwrite=True)
     for path in texts:
         path.unlink()
     return [path.name for path in sealed]
@@ -244,8 +244,8 @@ class Signatures:
         for peer, facts in heard.items():
             statement = self._sound(peer, facts.get("signed"))
             if statement is not None:
-                said = {"by": self._statement["party"], "statement": statement}
-                signature = self._sign(COUNTERSIGNATURE, said)
+                statement_by = {"by": self._statement["party"], "statement": statement}
+                signature = self._sign(COUNTERSIGNATURE, statement_by)
                 countersigned[peer] = {"statement": statement, "signature": signature}
         return {
             "party": self._statement["party"],
@@ -258,15 +258,15 @@ class Signatures:
             "countersigned": countersigned,
         }
 
-    def _sound(self, peer: str, said: object) -> dict[str, Any] | None:
+    def _sound(self, peer: str, facts: object) -> dict[str, Any] | None:
         """Return a peer's statement if it is one about this run and its signature is valid."""
-        if not isinstance(said, Mapping) or not isinstance(said.get("statement"), Mapping):
+        if not isinstance(facts, Mapping) or not isinstance(facts.get("statement"), Mapping):
             return None
-        found = said["statement"]
+        claim = facts["statement"]
         try:
-            statement = {name: found[name] for name in FIELDS}
+            statement = {name: claim[name] for name in FIELDS}
             key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(statement["key"]))
-            key.verify(bytes.fromhex(said["signature"]), STATEMENT + canonical(statement))
+            key.verify(bytes.fromhex(facts["signature"]), STATEMENT + canonical(statement))
         except (KeyError, TypeError, ValueError, InvalidSignature):
             return None
         here = (peer, self._run, self._instance)

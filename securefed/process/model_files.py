@@ -139,10 +139,10 @@ def label_arrays(
 ) -> dict[str, NDArray[np.generic]]:
     """What the label party knows of its labels, how good the model was, and how held-out people scored."""
     classes = None if labels.classes is None else labels.classes.tolist()
-    told = None if holdout is None else holdout.to_dict()
+    measured = None if holdout is None else holdout.to_dict()
     arrays: dict[str, NDArray[np.generic]] = {
         "classes": np.array(json.dumps(classes)),
-        "holdout": np.array(json.dumps(told)),
+        "holdout": np.array(json.dumps(measured)),
         **labels.to_arrays(),
     }
     if scores is not None and scores.ndim == 1 and labels.wishes.family is None:
@@ -157,9 +157,9 @@ def take_labels(
     if "classes" not in arrays:
         return None, None
     names: list[Any] | None = json.loads(str(arrays.pop("classes")))
-    told: dict[str, Any] | None = json.loads(str(arrays.pop("holdout", np.array("null"))))
+    measured: dict[str, Any] | None = json.loads(str(arrays.pop("holdout", np.array("null"))))
     loss = shared.settings.loss_function
-    return label_model_of(arrays, loss, names), told
+    return label_model_of(arrays, loss, names), measured
 
 
 def prediction_agreement(shared: RunSettings) -> Agreement:
@@ -192,10 +192,10 @@ class ScoreFile:
             self._check_mark(0)
             return b""
         with self._locked() as descriptor:
-            found = self._rest(descriptor)
+            records = self._rest(descriptor)
             self._check_mark(os.fstat(descriptor).st_size)
-        self._end += len(found)
-        return found
+        self._end += len(records)
+        return records
 
     def append(self, record: bytes) -> None:
         with self._locked() as descriptor:

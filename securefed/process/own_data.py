@@ -234,12 +234,12 @@ def make_model(shared: RunSettings, name: str, columns: int, seed: int) -> Model
     return assembly.model(name, assembly.columns(columns), last=last, index=place, seed=seed)
 
 
-def agreement_of(shared: RunSettings, standings: Mapping[str, ResumeState], common: int) -> Agreement:
+def agreement_of(shared: RunSettings, states: Mapping[str, ResumeState], common: int) -> Agreement:
     """Return what all parties run by, from what they said of themselves."""
-    told = [(name, standings[name]) for name in shared.parties]
-    members = tuple(Member(name, each.parameters, each.is_linear) for name, each in told)
-    _, held = held_out(common, shared.settings.holdout, shared.settings.seed)
-    agreement = assembly_of(shared.settings).agreement(members, common, shared.outputs, holdout=len(held))
+    pairs = [(name, states[name]) for name in shared.parties]
+    members = tuple(Member(name, each.parameters, each.is_linear) for name, each in pairs)
+    _, holdout = held_out(common, shared.settings.holdout, shared.settings.seed)
+    agreement = assembly_of(shared.settings).agreement(members, common, shared.outputs, holdout=len(holdout))
     return replace(agreement, key_holder=shared.key_holder)
 
 

@@ -268,9 +268,9 @@ class RunRecorder:
         """Take over the counters of the checkpoint that this attempt goes on from."""
         self._entries = len(self._link.transcript)
         prefix = "stopping."
-        found = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
-        if found:
-            self._tracker.restore(found)
+        counters = {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
+        if counters:
+            self._tracker.restore(counters)
 
     def on_scoring(self, state: Round) -> None:
         """Write a checkpoint before an evaluation: an interruption repeats the question, not the round."""

@@ -138,11 +138,11 @@ class Scoring:
 
     def _shapes(self, link: Link) -> dict[str, str]:
         """What each party said of its ids, where it is one of the words that may be said."""
-        told = link.hello if isinstance(link, NetworkLink) else {}
-        said = {name: str(told.get(name, {}).get("ids", "")) for name in self._shared.parties}
+        hello = link.hello if isinstance(link, NetworkLink) else {}
+        shapes = {name: str(hello.get(name, {}).get("ids", "")) for name in self._shared.parties}
         if self._rows is not None and self._rows.ids is not None:
-            said[self._name] = id_shape(self._normal(self._rows.ids))
-        return {name: shape for name, shape in said.items() if shape in ID_SHAPES}
+            shapes[self._name] = id_shape(self._normal(self._rows.ids))
+        return {name: shape for name, shape in shapes.items() if shape in ID_SHAPES}
 
     async def _align(self, link: Link) -> NDArray[np.intp]:
         shared, rows = self._shared, self._rows
@@ -153,10 +153,10 @@ class Scoring:
             return np.zeros(0, dtype=np.intp)
         if shared.alignment == "rows" and isinstance(link, NetworkLink):
             self._check_counts(link, rows.count)
-        found = await align(
+        alignment = await align(
             link, shared, rows.ids, rows.count, None, self._mapper, peer_ids=rows.peer_ids, labels=False
         )
-        return found.rows
+        return alignment.rows
 
     def _check_due(self, link: NetworkLink, due: int) -> None:
         """The number of common people is the label party's word; no party has fewer rows than that."""
@@ -197,22 +197,22 @@ class Scoring:
 
     def _features(self, rows: NDArray[np.intp]) -> Array | None:
         """This party's columns of the common people, whom its guard gets to know by their ids."""
-        given = self._rows
-        if given is None or given.features is None:
+        own = self._rows
+        if own is None or own.features is None:
             return None
-        chosen = self._columns(given.features[rows])
-        if given.ids is not None:
-            names = self._normal(given.ids)
+        chosen = self._columns(own.features[rows])
+        if own.ids is not None:
+            names = self._normal(own.ids)
             self._guard.know(chosen, [names[row].encode() for row in rows])
         return chosen
 
     def _total(self, scores: Array, rows: NDArray[np.intp]) -> Array:
         """With what the label party adds itself."""
-        labels, given = None if self._shard is None else self._shard.labels, self._rows
-        if labels is None or given is None or given.features is None:
+        labels, own = None if self._shard is None else self._shard.labels, self._rows
+        if labels is None or own is None or own.features is None:
             return scores
-        offset = None if given.offset is None else given.offset[rows]
-        return labels.total(scores, self._name, given.features[rows], offset)
+        offset = None if own.offset is None else own.offset[rows]
+        return labels.total(scores, self._name, own.features[rows], offset)
 
     @contextmanager
     def _same_question(self) -> Iterator[None]:
@@ -223,8 +223,8 @@ class Scoring:
             return
         path = self._directory.folder / f"score-model-{self._shard.instance}.bin"
         if path.exists():
-            asked = path.read_bytes()
-            part.sealed[asked[:KEY_ID_BYTES]] = asked[KEY_ID_BYTES:]
+            question = path.read_bytes()
+            part.sealed[question[:KEY_ID_BYTES]] = question[KEY_ID_BYTES:]
         kept = set(part.sealed)
         try:
             yield
@@ -316,29 +316,29 @@ def figures(
     scorecard   the scale, and the lowest, mean and highest points
     """
     labels, scores = _label_side(scored, shard)
-    found: dict[str, Any] = {"quality": None, "gain": None, "psi": None, "scorecard": None}
+    facts: dict[str, Any] = {"quality": None, "gain": None, "psi": None, "scorecard": None}
     if shard.training_scores is not None:
-        found["psi"] = _stability(shard.training_scores, scores)
+        facts["psi"] = _stability(shard.training_scores, scores)
     if card is not None:
         each = card.points(labels.probabilities(scores))
         scale = {"double": card.double, "anchor": card.anchor, "odds": card.odds}
-        found["scorecard"] = {**scale, "low": each.min(), "mean": each.mean(), "high": each.max()}
+        facts["scorecard"] = {**scale, "low": each.min(), "mean": each.mean(), "high": each.max()}
     truth = None if rows.labels is None else rows.labels[scored.rows]
     known = np.zeros(0, dtype=np.intp) if truth is None else np.flatnonzero([_known(each) for each in truth])
     if truth is None or not len(known):
-        return found
+        return facts
     offset = None if rows.offset is None else rows.offset[scored.rows][known]
     answers = labels.beside(truth[known], scores[known], party, offset, "half")
     metric, more = main_metric(answers), measure(answers)
-    found["quality"] = {
+    facts["quality"] = {
         "metric": metric.name,
         "value": more.pop(metric.name),
         "interval": list(metric.between(answers)),
         "rows": len(known),
         "more": more,
     }
-    found["gain"] = curves(answers).get("gain")
-    return found
+    facts["gain"] = curves(answers).get("gain")
+    return facts
 
 
 def _stability(expected: Array, actual: Array) -> float | None:
