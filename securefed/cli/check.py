@@ -28,7 +28,7 @@ Exit code 0: no problem was found; 2: there are problems."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="party.toml", help="this party's settings")
+    parser.add_argument("file", type=Path, metavar="party.toml", help="this party's settings, or its folder")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="the new rows of a prediction")
     parser.add_argument("--out", type=Path, metavar="CSV", help="where a prediction is to write")
     phrases.add_argument(parser)

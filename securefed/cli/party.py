@@ -63,7 +63,7 @@ The passphrase of the keys comes from --passphrase-file, SECUREFED_PASSPHRASE or
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="party.toml", help="this party's settings")
+    parser.add_argument("file", type=Path, metavar="party.toml", help="this party's settings, or its folder")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--resume", action="store_true", help="go on after the last checkpoint, if any")
     group.add_argument("--restart", action="store_true", help="throw away what is there of this run")

@@ -58,7 +58,7 @@ only the id column of the people to score."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="party.toml", help="this party's settings")
+    parser.add_argument("file", type=Path, metavar="party.toml", help="this party's settings, or its folder")
     parser.add_argument("--rows", type=Path, metavar="FILE", help="the new rows: CSV or Parquet")
     parser.add_argument(
         "--out", type=Path, metavar="CSV", help="where the label party writes; default scores.csv in the run"
