@@ -11,6 +11,9 @@
 #   make docs-serve               the same at http://127.0.0.1:8000, made anew when a page changes
 #   make figures                  the README's pictures and numbers, from one run of the demo (needs chromium)
 #   make bench-crypto             our operations beside other libraries' (BENCH_ARGS="--quick --json out.json")
+#   make hashes                   deploy/requirements.txt: what a container installs, with hashes
+#   make sbom                     sbom.json: every distribution of .venv (CycloneDX)
+#   make container PYTHON_IMAGE=python@sha256:...   the container of a party (needs podman or docker)
 #   make test EXTRAS=dev,torch    with more of pyproject's extras installed
 #   make test PYTHON=/path/python with a Python of your choice
 
@@ -33,12 +36,14 @@ comma := ,
 INSTALLED := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 WITH_PEERS := $(VENV)/.installed-peers
 WITH_DOCS := $(VENV)/.installed-docs
+WITH_RELEASE := $(VENV)/.installed-release
 
 # Runs each candidate, because a name on PATH can be a shim for a version that is not there.
 FIND_PYTHON = for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v "$$p"; break; }; done
 
-.PHONY: help test test-all test-slow test-nightly coverage lint demo docs docs-serve figures bench-crypto install clean
+.PHONY: help test test-all test-slow test-nightly coverage lint demo docs docs-serve figures bench-crypto hashes sbom container \
+	install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -82,10 +87,24 @@ figures: $(INSTALLED)
 bench-crypto: $(INSTALLED) $(WITH_PEERS)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench crypto $(BENCH_ARGS)
 
+# Of a report of pip: the files that it would install, looked at and not installed.
+hashes: $(INSTALLED)
+	$(PIP) install --dry-run --ignore-installed --no-build-isolation -c constraints.txt --report build-report.json . hatchling
+	$(BIN)/python deploy/hashes.py build-report.json deploy/requirements.txt
+	@rm build-report.json
+
+sbom: $(INSTALLED) $(WITH_RELEASE)
+	$(BIN)/python -m cyclonedx_py environment --pyproject pyproject.toml --output-reproducible --output-file sbom.json $(BIN)/python
+	@echo "sbom.json"
+
+container:
+	@case "$(PYTHON_IMAGE)" in *@sha256:*) ;; *) echo "name the image by its digest: make container PYTHON_IMAGE=python@sha256:..." >&2; exit 1;; esac
+	$$(command -v podman || command -v docker) build -t securefed -f deploy/Containerfile --build-arg PYTHON_IMAGE=$(PYTHON_IMAGE) .
+
 install: $(INSTALLED)
 
 clean:
-	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf $(VENV) build dist site sbom.json .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -112,4 +131,8 @@ $(WITH_PEERS): $(INSTALLED)
 
 $(WITH_DOCS): $(INSTALLED)
 	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[docs]"
+	@touch $@
+
+$(WITH_RELEASE): $(INSTALLED)
+	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[release]"
 	@touch $@

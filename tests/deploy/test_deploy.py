@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+from securefed import __version__
 from securefed.cli.entry import build_parser
 from securefed.cli.watch import serve_metrics
 from tests.cli.test_metrics import busy_monitor
 from tests.process.parties import free_ports
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "securefed-party@.service"
 CONTAINER = DEPLOY / "Containerfile"
 
@@ -111,3 +117,84 @@ def test_the_compose_file_starts_two_parties_that_reach_each_other_and_nothing_e
         assert f"/run/secrets/{secret['target']}" in CONTAINER.read_text()
     for words in re.findall(r"^#   (securefed [^#;\n]+?)(?:  |$)", text, re.MULTILINE):
         assert build_parser(words.split()[1:2]).parse_args(words.split()[1:])
+
+
+# What is installed, and from where.
+
+
+def test_the_container_takes_its_image_by_digest_and_its_packages_by_hash() -> None:
+    text = CONTAINER.read_text()
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${PYTHON_IMAGE}"}
+    assert re.search(r"^ARG PYTHON_IMAGE$", text, re.MULTILINE), "no default"
+    installs = re.findall(r"pip install (.*)$", text, re.MULTILINE)
+    assert len(installs) == 2
+    assert "--require-hashes" in installs[0] and "--only-binary :all:" in installs[0]
+    assert "--no-index" in installs[1] and "--no-deps" in installs[1]
+    refused = subprocess.run(
+        [shutil.which("make") or "/usr/bin/make", "container", "PYTHON_IMAGE=python:3.11-slim"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert refused.returncode != 0 and "name the image by its digest" in refused.stderr
+
+
+def requirements() -> dict[str, str]:
+    lines = (DEPLOY / "requirements.txt").read_text().splitlines()
+    pattern = re.compile(r"([\w.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}")
+    matches = [pattern.fullmatch(line) for line in lines if not line.startswith("#")]
+    assert all(matches), "every line has a version and a hash"
+    return {canonicalize_name(match[1]): match[2] for match in matches if match}
+
+
+def test_hashes_are_of_the_pinned_versions_of_everything_that_the_package_needs() -> None:
+    found = requirements()
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    pins = {canonicalize_name(name): version for name, version in pins.items()}
+    assert {name: pins.get(name) for name in found} == found
+    waiting, needed = ["securefed"], set[str]()
+    while waiting:
+        for text in metadata.requires(waiting.pop()) or ():
+            need = Requirement(text)
+            name = canonicalize_name(need.name)
+            if (need.marker is None or need.marker.evaluate({"extra": ""})) and name not in needed:
+                needed.add(name)
+                waiting.append(name)
+    assert needed <= set(found)
+    assert not re.search(r"https?://|file:", (DEPLOY / "requirements.txt").read_text())
+
+
+def test_a_report_without_a_hash_is_refused(tmp_path: Path) -> None:
+    def written(archive: dict[str, object]) -> subprocess.CompletedProcess[str]:
+        item = {"metadata": {"name": "Numpy", "version": "2.4"}, "download_info": {"archive_info": archive}}
+        own = {"metadata": {"name": "securefed", "version": "1"}, "download_info": {"dir_info": {}}}
+        (tmp_path / "report.json").write_text(json.dumps({"install": [item, own]}))
+        words = [sys.executable, str(DEPLOY / "hashes.py"), "report.json", "requirements.txt"]
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+
+    assert "no hash of Numpy 2.4" in written({}).stderr
+    assert written({"hashes": {"sha256": "ab" * 32}}).returncode == 0
+    lines = (tmp_path / "requirements.txt").read_text().splitlines()
+    assert lines[-1] == f"Numpy==2.4 --hash=sha256:{'ab' * 32}" and lines[-2].startswith("#")
+
+
+@pytest.mark.slow
+def test_the_list_of_components_is_valid_and_complete(tmp_path: Path) -> None:
+    pytest.importorskip("cyclonedx_py", reason="the extra 'release' is not installed")
+    path = tmp_path / "sbom.json"
+    words = [
+        "environment",
+        "--pyproject",
+        str(ROOT / "pyproject.toml"),
+        "--output-file",
+        str(path),
+        "--validate",
+    ]
+    done = subprocess.run([sys.executable, "-m", "cyclonedx_py", *words, sys.executable], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    made = json.loads(path.read_text())
+    assert (made["bomFormat"], made["metadata"]["component"]["name"]) == ("CycloneDX", "securefed")
+    listed = {canonicalize_name(each["name"]): each["version"] for each in made["components"]}
+    listed["securefed"] = __version__
+    installed = {canonicalize_name(d.metadata["Name"]): d.version for d in metadata.distributions()}
+    assert listed == installed
