@@ -62,7 +62,10 @@ def _begin(parent: int) -> None:
             time.sleep(1.0)
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    try:
+        threading.Thread(target=watch, daemon=True).start()
+    except RuntimeError:  # no thread is left: the party sees that its worker died
+        os._exit(1)
 
 
 class Closing:

@@ -275,3 +275,19 @@ def test_a_pool_without_a_thread_says_so_and_leaves_no_process(monkeypatch: pyte
     for process in set(multiprocessing.active_children()) - before:
         process.join(10)
         assert not process.is_alive()
+
+
+def test_a_worker_without_a_thread_dies_in_silence(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plain = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if "(watch)" in thread.name:
+            raise RuntimeError("can't start new thread")
+        plain(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(WorkerDied, match="died 3 times"), Processes(1) as engine:
+        engine.map(abs, [-1, 2])
+    assert "Traceback" not in capfd.readouterr().err
