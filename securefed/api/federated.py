@@ -197,25 +197,25 @@ class Federated(Saved):
     ) -> dict[str, PartyData]:
         """Other rows to measure with."""
         matched = self._match(validation, names)
-        last, found = matched[-1], {}
+        last, data_of = matched[-1], {}
         targets = self._label_model.targets(last.known_labels(), last.name, settings.option("margin_bound"))
         self._seen = matched
         for party in matched:
             check_columns(party, data[party.name].features.shape[1])
             own = targets if party is last else None
-            found[party.name] = PartyData(features=party.features, targets=own, offset=party.offset)
-        return found
+            data_of[party.name] = PartyData(features=party.features, targets=own, offset=party.offset)
+        return data_of
 
     def _agreement(
         self,
         assembly: Assembly[Any],
         models: Mapping[str, Model],
         common: int,
-        held: int,
+        holdout: int,
         seen: Mapping[str, PartyData] | None,
     ) -> Agreement:
         members = tuple(assembly.member(name, model) for name, model in models.items())
-        agreement = assembly.agreement(members, common, self._label_model.outputs, holdout=held)
+        agreement = assembly.agreement(members, common, self._label_model.outputs, holdout=holdout)
         if seen is None:
             return agreement
         return replace(agreement, holdout=len(next(iter(seen.values())).features))

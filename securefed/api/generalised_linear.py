@@ -47,33 +47,34 @@ class Start:
     """
 
     agreement: Agreement
-    held: int
+    holdout: int
     seed: int
     holders: Mapping[str, KeyHolder]
     states: Mapping[str, Mapping[str, NDArray[np.generic]]]
     """Of blind parties: as in a checkpoint."""
 
-    def check(self, agreement: Agreement, held: int, seed: int) -> None:
+    def check(self, agreement: Agreement, holdout: int, seed: int) -> None:
         """SettingError where another fit cannot begin here."""
         before = _facts(self.agreement)
-        for word, given in _facts(agreement).items():
-            if given != before[word]:
-                raise SettingError(f"warm_start: {word} {given} given, the fit before had {before[word]}")
+        for word, fact in _facts(agreement).items():
+            if fact != before[word]:
+                raise SettingError(f"warm_start: {word} {fact} given, the fit before had {before[word]}")
         if self.agreement.release and protects(agreement.scheme):
             raise SettingError(
                 "warm_start: the fit before released its parameters; the difference of two released models is"
                 " a gradient, and release=True is allowed in the last fit only"
             )
-        if held and self.agreement.batches.holdout_rows:
+        if holdout and self.agreement.batches.holdout_rows:
             raise SettingError(
                 "warm_start: the fit before learnt from the rows that it held out (refit);"
                 " warm_start=True from the first fit on, or holdout=0, is allowed"
             )
         rows, known = agreement.common_rows, self.agreement.common_rows
-        if held and (rows, held, seed) != (known, self.held, self.seed):
+        if holdout and (rows, holdout, seed) != (known, self.holdout, self.seed):
             raise SettingError(
-                f"warm_start: {held} of {rows} rows would be held out by seed {seed}, {self.held} of {known}"
-                f" by seed {self.seed} were, and others learnt from; the same, or holdout=0, is allowed"
+                f"warm_start: {holdout} of {rows} rows would be held out by seed {seed},"
+                f" {self.holdout} of {known} by seed {self.seed} were, and others learnt from;"
+                " the same, or holdout=0, is allowed"
             )
 
 
@@ -144,19 +145,19 @@ class GeneralisedLinear(Federated):
         assembly: Assembly[Any],
         models: Mapping[str, Model],
         common: int,
-        held: int,
+        holdout: int,
         seen: Mapping[str, PartyData] | None,
     ) -> Agreement:
-        agreement = super()._agreement(assembly, models, common, held, seen)
+        agreement = super()._agreement(assembly, models, common, holdout, seen)
         earlier, seed = self._earlier(), assembly.settings.seed
         if earlier is not None:
-            earlier.check(agreement, held, seed)
+            earlier.check(agreement, holdout, seed)
             if assembly.settings.blind:
                 agreement = replace(agreement, details=(*agreement.details, ("warm_start", True)))
             else:
                 for name, model in models.items():
                     model.parameters = self.shards_[name].parameters
-        self._held = held, seed
+        self._held = holdout, seed
         return agreement
 
     def _keys(
@@ -207,28 +208,28 @@ def _root(party: PartyLoop) -> dict[str, Array]:
 
 
 def coefficients(
-    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel, asked: str = "coef_"
+    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel, attribute: str = "coef_"
 ) -> dict[str, dict[str, float]]:
     """Return each party's own coefficients by column, in the columns' own units.
 
     `asked`: the attribute that an error names.
     """
-    found = {}
-    for name, model in known_models(shards, asked).items():
+    by_column = {}
+    for name, model in known_models(shards, attribute).items():
         columns = fitted[name].columns
         weights = _parameters(name, model, shards, labels)[: model.columns] / columns.scale * labels.scale
-        found[name] = dict(zip(columns.names, weights.tolist(), strict=True))
-    return found
+        by_column[name] = dict(zip(columns.names, weights.tolist(), strict=True))
+    return by_column
 
 
 def intercept(
-    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel, asked: str = "intercept_"
+    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel, attribute: str = "intercept_"
 ) -> float:
     """Return the number to which all coefficients are added."""
     total = labels.mean
-    for name, weights in coefficients(shards, fitted, labels, asked).items():
+    for name, weights in coefficients(shards, fitted, labels, attribute).items():
         total -= float(np.dot(list(weights.values()), fitted[name].columns.mean))
-    for name, model in known_models(shards, asked).items():
+    for name, model in known_models(shards, attribute).items():
         total += labels.scale * float(_parameters(name, model, shards, labels)[model.columns :].sum())
     return total
 
@@ -249,20 +250,20 @@ def _parameters(name: str, model: LinearModel, shards: Mapping[str, Any], labels
     """Of the model; at the label party, the last, with those of its own fit where there is one."""
     if labels.own is None:
         return model.parameters
-    found = labels.own.step * model.parameters
+    parameters = labels.own.step * model.parameters
     if name == list(shards)[-1]:
-        if len(found) == model.columns:  # without an intercept of the joint fit
-            found = np.append(found, 0.0)
-        found = found + labels.own.coefficients
-    return found
+        if len(parameters) == model.columns:  # without an intercept of the joint fit
+            parameters = np.append(parameters, 0.0)
+        parameters = parameters + labels.own.coefficients
+    return parameters
 
 
-def known_models(shards: Mapping[str, Any], asked: str) -> dict[str, LinearModel]:
+def known_models(shards: Mapping[str, Any], attribute: str) -> dict[str, LinearModel]:
     """Return every party's linear model. AttributeError, in the name of `asked`, where one is hidden."""
     for name, shard in shards.items():
         if not isinstance(shard, LinearModel):
             raise AttributeError(
-                f"{asked}: {name} does not know its parameters;"
+                f"{attribute}: {name} does not know its parameters;"
                 " protection=Blind(release=True) opens them to it"
             )
     return dict(shards)

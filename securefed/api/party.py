@@ -134,8 +134,8 @@ class Party:
             raise SettingError(f"{name}: separator is for text files, and data is no path")
         self.transform, self.id_form = transform, check_choice("id_form", id_form, ID_FORMS)
         rows = read_rows(Path(data).expanduser(), self.policy) if file else None  # type: ignore[arg-type]
-        given = {"ids": ids, "labels": labels, "weights": weights, "offset": offset}
-        named = {what: value for what, value in given.items() if isinstance(value, str)}
+        parts = {"ids": ids, "labels": labels, "weights": weights, "offset": offset}
+        named = {what: value for what, value in parts.items() if isinstance(value, str)}
         problems = Problems(name)
         if rows is None:
             table = self._table(data)
@@ -147,7 +147,7 @@ class Party:
             for what, column in named.items():
                 with problems.gathered():
                     rows.require(column, what)
-                    given[what] = _special(rows, what, column)
+                    parts[what] = _special(rows, what, column)
             problems.check()
             kept = [each for each in rows.fields if each not in named.values()]
             if not kept:
@@ -163,27 +163,27 @@ class Party:
         self.id_name = named.get("ids")
         self.ids = self.labels = self.weights = self.offset = None
         with problems.gathered():
-            self.ids = None if given["ids"] is None else self._ids(given["ids"])
+            self.ids = None if parts["ids"] is None else self._ids(parts["ids"])
         with problems.gathered():
-            self.labels = None if given["labels"] is None else self._labels(given["labels"])
+            self.labels = None if parts["labels"] is None else self._labels(parts["labels"])
         with problems.gathered():
-            self.weights = self._numbers("weights", given["weights"], least=0.0)
+            self.weights = self._numbers("weights", parts["weights"], least=0.0)
         with problems.gathered():
-            self.offset = self._numbers("offset", given["offset"])
+            self.offset = self._numbers("offset", parts["offset"])
         problems.check()
 
     @property
     def rows(self) -> int:
         return len(self.features)
 
-    def _table(self, given: Any) -> Any:
+    def _table(self, values: Any) -> Any:
         """A frame as it is, anything else as an array of two dimensions; sparse matrices are filled up."""
-        if hasattr(given, "toarray"):
-            given = given.toarray()
+        if hasattr(values, "toarray"):
+            values = values.toarray()
         try:
-            table = given if hasattr(given, "iloc") else np.asarray(given)
+            table = values if hasattr(values, "iloc") else np.asarray(values)
             if not hasattr(table, "iloc") and table.dtype.kind in "OUS":
-                table = np.asarray(given, dtype=object)  # 1 stays a number beside words
+                table = np.asarray(values, dtype=object)  # 1 stays a number beside words
         except ValueError:  # rows of different lengths
             raise DataError(f"{self.name}: the rows of data have different lengths") from None
         if getattr(table, "dtype", None) is not None and table.dtype.kind in "mM":
@@ -214,10 +214,10 @@ class Party:
         finite = all(np.isfinite(numbers[block]).all() for block in row_blocks(len(numbers)))
         return numbers if finite else table
 
-    def _finite(self, given: Any) -> Array:
+    def _finite(self, values: Any) -> Array:
         """Numbers that a transformer made, or that are used as they are."""
         try:
-            array = np.asarray(given, dtype=np.float64)
+            array = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise DataError(f"{self.name}: numbers are expected ({error})") from None
         array = array[:, None] if array.ndim == 1 else array
@@ -231,26 +231,26 @@ class Party:
         rows = rows_of(self.name, table, names or self._names(table), self.policy)
         return replace(rows, numbers=self._row_numbers)
 
-    def _ids(self, given: Any) -> NDArray[Any]:
-        array = np.asarray(given)
+    def _ids(self, ids: Any) -> NDArray[Any]:
+        array = np.asarray(ids)
         if array.shape != (self.rows,):
             raise DataError(f"{self.name}: {array.shape} ids given for {self.rows} rows")
         normalise_ids(array, self.name, self.id_form)
         return array
 
-    def _labels(self, given: Any) -> NDArray[Any]:
-        array = np.asarray(given)
+    def _labels(self, labels: Any) -> NDArray[Any]:
+        array = np.asarray(labels)
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         if array.shape[:1] != (self.rows,) or array.ndim > 2 or 0 in array.shape:
             raise DataError(f"{self.name}: labels of shape {array.shape} given for {self.rows} rows")
         return array
 
-    def _numbers(self, what: str, given: Any, least: float = -np.inf) -> Array | None:
-        if given is None:
+    def _numbers(self, what: str, values: Any, least: float = -np.inf) -> Array | None:
+        if values is None:
             return None
         try:
-            array = np.asarray(given, dtype=np.float64)
+            array = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise DataError(f"{self.name}: {what} have to be numbers ({error})") from None
         if array.shape != (self.rows,):
@@ -280,8 +280,8 @@ class Party:
         party._row_numbers = self._row_numbers[rows]
         party.ids = None if self.ids is None else self.ids[rows]
         for name in ("labels", "weights", "offset"):
-            given = getattr(self, name)
-            setattr(party, name, None if given is None else given[rows])
+            values = getattr(self, name)
+            setattr(party, name, None if values is None else values[rows])
         return party
 
     def with_transform(self, transform: Any) -> Party:
@@ -321,7 +321,7 @@ class Party:
             return self._with(self._finite(self.features))
         rows = self.features if fitted.transform is None else self._through(fitted.transform)
         names = self.columns if fitted.transform is None else None
-        given, due = np.shape(rows)[1], len(fitted.columns.given)
+        width, due = np.shape(rows)[1], len(fitted.columns.given)
         if fitted.named != (names is not None) and fitted.transform is None:
             now, then = ("without", "with") if fitted.named else ("with", "without")
             warnings.warn(
@@ -329,8 +329,8 @@ class Party:
                 stacklevel=2,
             )
             names = None
-        if names is None and given != due:
-            raise DataError(f"{self.name}: {given} columns given, the model has {due}")
+        if names is None and width != due:
+            raise DataError(f"{self.name}: {width} columns given, the model has {due}")
         numbers, unknown = prepared(fitted.columns, self._table_rows(names or fitted.columns.given, rows))
         for column, count in unknown.items():
             warnings.warn(
@@ -347,10 +347,10 @@ class Party:
 
     def _through(self, transform: Any) -> Any:
         try:
-            made = transform.transform(self.features)
+            columns = transform.transform(self.features)
         except (TypeError, ValueError) as error:
             raise DataError(f"{self.name}: transform cannot be applied ({_line(error)})") from None
-        return self._finite(made.toarray() if hasattr(made, "toarray") else made)
+        return self._finite(columns.toarray() if hasattr(columns, "toarray") else columns)
 
     def __repr__(self) -> str:
         known = ", labels" if self.labels is not None else ""
@@ -411,11 +411,11 @@ def label_party(parties: Sequence[Party]) -> Party:
         raise DataError(f"parties: {len(parties)} given, at least 2 are needed")
     if len(set(names)) != len(names):
         raise DataError(f"parties: names have to differ, {', '.join(names)} given")
-    found = [party for party in parties if party.labels is not None]
-    if len(found) != 1:
-        words = ", ".join(p.name for p in found) or "nobody"
+    labelled = [party for party in parties if party.labels is not None]
+    if len(labelled) != 1:
+        words = ", ".join(p.name for p in labelled) or "nobody"
         raise DataError(f"labels: exactly one party has to have them, {words} does")
-    return found[0]
+    return labelled[0]
 
 
 def align(parties: Sequence[Party], first: str) -> list[Party]:
@@ -454,12 +454,12 @@ def missing_elsewhere(parties: Sequence[Party], kept: Party) -> str | None:
 
     `kept` is one of `parties` after the alignment.
     """
-    given = next(party for party in parties if party.name == kept.name)
-    gone = ~np.isin(given._row_numbers, kept._row_numbers)
-    if given.ids is None or not gone.any():
+    original = next(party for party in parties if party.name == kept.name)
+    gone = ~np.isin(original._row_numbers, kept._row_numbers)
+    if original.ids is None or not gone.any():
         return None
-    ids = given.ids[gone].tolist()
-    wanted = set(normalise_ids(ids, given.name, given.id_form))
+    ids = original.ids[gone].tolist()
+    wanted = set(normalise_ids(ids, original.name, original.id_form))
     others = [
         party.name
         for party in parties
@@ -467,6 +467,6 @@ def missing_elsewhere(parties: Sequence[Party], kept: Party) -> str | None:
     ]
     shown = ", ".join(str(each) for each in ids[:MOST_NAMED]) + (", ..." if len(ids) > MOST_NAMED else "")
     return (
-        f"{given.name}: {len(ids)} of {given.rows} rows get no answer, since {' or '.join(others)} does not"
-        f" have them: {shown}"
+        f"{original.name}: {len(ids)} of {original.rows} rows get no answer,"
+        f" since {' or '.join(others)} does not have them: {shown}"
     )

@@ -135,7 +135,7 @@ class Saved(Predictor):
         protection = parameters.get("protection", default)
         if ("blind" in public) != isinstance(protection, Blind):
             raise SettingError(f"protection: {protection!r} given, the saved model takes {default!r}")
-        found: dict[str, Any] = {}
+        settings: dict[str, Any] = {}
         kind = declared(cls.assembly.settings_class)
         for name in cls.assembly(cls.assembly.settings_class()).facts():
             if name in kind:
@@ -143,7 +143,7 @@ class Saved(Predictor):
                     raise SettingError(
                         f"{name}: {parameters[name]!r} given, the saved model's {public[name]!r} stands"
                     )
-                found[name] = public[name]
+                settings[name] = public[name]
             elif isinstance(protection, ByGradient):
                 wanted, usual = getattr(protection, name), declared(type(protection))[name].default
                 if wanted not in (usual, public[name]):
@@ -151,7 +151,7 @@ class Saved(Predictor):
                 protection = replace(protection, **{name: public[name]})
         if isinstance(protection, Blind) and "helper" in declared(Blind) and len(public["parties"]) == 2:
             protection = replace(protection, helper=public.get("key_holder"))
-        return {**found, "protection": protection}
+        return {**settings, "protection": protection}
 
 
 def _guard_arrays(guard: ScoreGuard | None) -> Arrays:
@@ -186,32 +186,32 @@ def _fitted_arrays(fitted: Fitted | None) -> Arrays:
     """How a party prepares its columns, but for a transformer of the user's own."""
     if fitted is None:
         return {}
-    made = {f"{FITTED}{name}": array for name, array in fitted.columns.to_arrays().items()}
+    arrays = {f"{FITTED}{name}": array for name, array in fitted.columns.to_arrays().items()}
     own = np.array([fitted.named, fitted.transform is not None])
-    return {**made, f"{FITTED}kind": own}
+    return {**arrays, f"{FITTED}kind": own}
 
 
 def _take_fitted(shards: Mapping[str, Arrays], transforms: Mapping[str, Any] | None) -> dict[str, Fitted]:
     """The same from the shards that were read (it is taken out of them), with the transformers given."""
-    given = {
+    own = {
         name: each.transform if isinstance(each, Fitted) else each
         for name, each in (transforms or {}).items()
     }
-    found = {}
+    fitted = {}
     for name, arrays in shards.items():
         taken = {key: arrays.pop(key) for key in list(arrays) if key.startswith(FITTED)}
         if not taken:
             continue
         named, foreign = (bool(flag) for flag in np.asarray(taken.pop(f"{FITTED}kind")).reshape(2))
-        if foreign and given.get(name) is None:
+        if foreign and own.get(name) is None:
             raise SettingError(f"transforms: {name} prepared its columns with one; load(..., transforms=...)")
         plain = {key[len(FITTED) :]: array for key, array in taken.items()}
-        mine = given.pop(name, None) if foreign else None
-        found[name] = Fitted(mine, FittedColumns.from_arrays(plain), named)
-    idle = [name for name, each in given.items() if each is not None]
+        mine = own.pop(name, None) if foreign else None
+        fitted[name] = Fitted(mine, FittedColumns.from_arrays(plain), named)
+    idle = [name for name, each in own.items() if each is not None]
     if idle:
         raise SettingError(f"transforms: {', '.join(idle)} given, which had none of its own in training")
-    return found
+    return fitted
 
 
 def _make_room(folder: FilePath, training: str, *, overwrite: bool) -> None:

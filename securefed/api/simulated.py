@@ -122,18 +122,18 @@ class Simulated(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     ) -> dict[str, KeyHolder]:
         """A key-holder for whoever holds keys in this run: as given, or fresh."""
         names = list(agreement.names) if agreement.mutual else [str(agreement.key_holder)]
-        given, kind = dict(keys or {}), key_kind(agreement.scheme, agreement.reveal)
+        holders, kind = dict(keys or {}), key_kind(agreement.scheme, agreement.reveal)
         if kind is None:
-            if given:
+            if holders:
                 raise SettingError("keys: none are taken where nothing is revealed; such a run makes its own")
             return {}
-        for name, holder in given.items():
+        for name, holder in holders.items():
             if name not in names:
                 raise SettingError(f"keys: {name!r} given, only {', '.join(names)} hold keys in this run")
             if not isinstance(holder, KeyHolder) or holder.public.scheme.name != kind:
                 raise SettingError(f"keys: {name} has {holder!r}, a {kind} key-holder is allowed")
         bits = settings.option("key_bits")
-        return {name: given.get(name) or generate(kind, key_bits=bits) for name in names}
+        return {name: holders.get(name) or generate(kind, key_bits=bits) for name in names}
 
     def _fitting_holders(self, agreement: Agreement) -> dict[str, KeyHolder]:
         """The key-holders of the last run that serve this one."""

@@ -98,12 +98,12 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         return groups
 
     def _parties(self, X: Any, labels: Any = None, weights: Array | None = None) -> list[Party]:
-        made, last = [], list(self.groups_)[-1]
+        parties, last = [], list(self.groups_)[-1]
         for party, places in self.groups_.items():
             rows = X.iloc[:, places] if hasattr(X, "iloc") else X[:, places]
             own = {"labels": labels, "weights": weights} if party == last else {}
-            made.append(Party(party, rows, transform=self.party_transform, **own))
-        return made
+            parties.append(Party(party, rows, transform=self.party_transform, **own))
+        return parties
 
     def _checked(self, X: Any, y: Any = None, *, reset: bool) -> Any:
         """Return the table, and y, checked as scikit-learn does. The parties read tables with words."""
@@ -135,8 +135,8 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
                 table = table.iloc[counts] if hasattr(table, "iloc") else np.asarray(table)[counts]
                 labels, weights = labels[counts], weights[counts]
             weights = None if np.ptp(weights) == 0.0 else weights
-        if self._loss == "logistic" and len(found := np.unique(labels)) < 2:
-            raise ValueError(f"y has {len(found)} class, a classifier needs two or more")
+        if self._loss == "logistic" and len(classes := np.unique(labels)) < 2:
+            raise ValueError(f"y has {len(classes)} class, a classifier needs two or more")
         self.groups_ = self._groups(table)
         self.model_: GeneralisedLinear = self._base().fit(self._parties(table, labels, weights))
         return self

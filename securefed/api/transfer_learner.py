@@ -111,10 +111,10 @@ class TransferLearner(Federated):
         assembly: Assembly[Any],
         models: Mapping[str, Model],
         common: int,
-        held: int,
+        holdout: int,
         seen: Mapping[str, PartyData] | None,
     ) -> Agreement:
-        agreement = super()._agreement(assembly, models, common, held, None)
+        agreement = super()._agreement(assembly, models, common, holdout, None)
         if seen is None:
             return agreement
         rows = ("validation_rows", max(len(each.features) for each in seen.values()))

@@ -35,18 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, terminal: Terminal) -> int:
-    found = check_party(
+    findings = check_party(
         args.file, partial(phrases.read_passphrase, args.passphrase_file), rows=args.rows, out=args.out
     )
-    problems = [check for check in found if check.verdict == PROBLEM]
-    for check in found:
+    problems = [check for check in findings if check.verdict == PROBLEM]
+    for check in findings:
         word = {PROBLEM: "PROBLEM", NOTE: "note"}.get(check.verdict, "good")
         terminal.result(f"{word:<8} {check.about}: {check.text}")
     terminal.result(
-        f"{len(problems)} problem{'' if len(problems) == 1 else 's'} in {len(found)} checks"
+        f"{len(problems)} problem{'' if len(problems) == 1 else 's'} in {len(findings)} checks"
         if problems
-        else f"no problems in {len(found)} checks"
+        else f"no problems in {len(findings)} checks"
     )
     if args.json is not None:
-        write_json(args.json, {"problems": len(problems), "checks": [asdict(check) for check in found]})
+        write_json(args.json, {"problems": len(problems), "checks": [asdict(check) for check in findings]})
     return 2 if problems else 0

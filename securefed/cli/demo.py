@@ -112,19 +112,19 @@ def run(args: argparse.Namespace, terminal: Terminal) -> int:
     terminal.say(f"securefed demo: {data.title}", colour="bold")
     for line in _announcement(run, data, args.key_bits):
         terminal.say(f"  {line}")
-    made = DemoRun(folder, data, table, args.key_bits, terminal)
+    demo = DemoRun(folder, data, table, args.key_bits, terminal)
     with interruptible():
         try:
-            with made:
-                made.prepare()
-                made.train()
-                made.predict()
+            with demo:
+                demo.prepare()
+                demo.train()
+                demo.predict()
         except KeyboardInterrupt:
             raise Stopped(f"stopped; what was made so far is in {folder}") from None
         except DemoFailed as error:
             raise DemoFailed(f"{error}; logs are in {folder}") from None
-    facts = _facts(made, data, baselines)
-    _add_joined(made, facts)
+    facts = _facts(demo, data, baselines)
+    _add_joined(demo, facts)
     _table(facts, terminal)
     if args.json:
         write_json(args.json, facts)
@@ -166,8 +166,8 @@ def _protection(args: argparse.Namespace) -> Protection:
     kind = args.protection or {None: "blind", "nothing": "blind"}.get(args.reveal, args.reveal)
     if args.scheme is not None and not protects(args.scheme):
         kind = Plain.kind
-    given = {"scheme": args.scheme, "key_bits": args.key_bits if kind == Blind.kind else None}
-    return PROTECTIONS[kind](**{name: value for name, value in given.items() if value is not None})
+    options = {"scheme": args.scheme, "key_bits": args.key_bits if kind == Blind.kind else None}
+    return PROTECTIONS[kind](**{name: value for name, value in options.items() if value is not None})
 
 
 def _announcement(run: RunSettings, data: DemoData, key_bits: int) -> list[str]:
@@ -189,24 +189,24 @@ def _announcement(run: RunSettings, data: DemoData, key_bits: int) -> list[str]:
     return lines
 
 
-def _folder(given: Path | None) -> Path:
-    if given is None:
+def _folder(folder: Path | None) -> Path:
+    if folder is None:
         return Path(tempfile.mkdtemp(prefix="securefed-demo-"))
-    if given.exists() and any(given.iterdir()):
-        raise SettingError(f"folder: {given} is not empty")
-    make_folder(given, private=True)
-    return given
+    if folder.exists() and any(folder.iterdir()):
+        raise SettingError(f"folder: {folder} is not empty")
+    make_folder(folder, private=True)
+    return folder
 
 
-def _facts(made: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any]:
+def _facts(demo: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any]:
     """Everything that the table shows."""
-    results = {name: read_json(made.run_folder(name) / "result.json", "result") for name in made.everybody}
-    timings = {name: read_json(made.run_folder(name) / "timing.json", "timing") for name in made.everybody}
-    with (made.run_folder(data.label_party) / "scores.csv").open(encoding="utf-8") as file:
+    results = {name: read_json(demo.run_folder(name) / "result.json", "result") for name in demo.everybody}
+    timings = {name: read_json(demo.run_folder(name) / "timing.json", "timing") for name in demo.everybody}
+    with (demo.run_folder(data.label_party) / "scores.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     scores = {row["id"]: float(row["score"]) for row in rows}
     likely = {row["id"]: float(row["probability"]) for row in rows if row.get("probability")}
-    predicted = read_json(made.folder / data.label_party / "predict.json", "prediction")
+    predicted = read_json(demo.folder / data.label_party / "predict.json", "prediction")
     last = results[data.label_party]
     slowest = max(timings.values(), key=lambda timing: float(timing["total_seconds"]))
     kinds: dict[str, int] = {}
@@ -233,26 +233,26 @@ def _facts(made: DemoRun, data: DemoData, baselines: Baselines) -> dict[str, Any
         "computation_seconds": slowest["computation_seconds"],
         "communication_seconds": slowest["communication_seconds"],
         "total_seconds": slowest["total_seconds"],
-        "wall_seconds": made.wall,
+        "wall_seconds": demo.wall,
         "bytes": sum(kinds.values()),
         "bytes_by_kind": kinds,
         "saw": saw,
-        "audit": _audit(made, data.label_party),
-        "reports": {name: str(made.run_folder(name) / "report.html") for name in made.everybody},
-        "folder": str(made.folder),
+        "audit": _audit(demo, data.label_party),
+        "reports": {name: str(demo.run_folder(name) / "report.html") for name in demo.everybody},
+        "folder": str(demo.folder),
     }
 
 
-def _audit(made: DemoRun, label_party: str) -> dict[str, Any]:
+def _audit(demo: DemoRun, label_party: str) -> dict[str, Any]:
     """All transcripts in one place, as a reviewer would have them."""
-    together = made.folder / "audit"
+    together = demo.folder / "audit"
     make_folder(together)
-    for name in made.everybody:
+    for name in demo.everybody:
         transcript = f"transcript-{name}.jsonl"
-        copyfile(made.run_folder(name) / transcript, together / transcript)
-    copyfile(made.run_folder(label_party) / "result.json", together / "result.json")
+        copyfile(demo.run_folder(name) / transcript, together / transcript)
+    copyfile(demo.run_folder(label_party) / "result.json", together / "result.json")
     report = audit(*read_run(together))
-    page = made.folder / "audit.html"
+    page = demo.folder / "audit.html"
     page.write_text(whole_page(report), encoding="utf-8")
     return {
         "verdict": report.verdict,
@@ -262,9 +262,9 @@ def _audit(made: DemoRun, label_party: str) -> dict[str, Any]:
     }
 
 
-def _add_joined(made: DemoRun, facts: dict[str, Any]) -> None:
+def _add_joined(demo: DemoRun, facts: dict[str, Any]) -> None:
     """To the label party's report, what all data in one place would give: only a demonstration knows."""
-    folder = made.run_folder(facts["label_party"])
+    folder = demo.run_folder(facts["label_party"])
     directory = RunDirectory(folder, facts["label_party"])
     result, timing = directory.read()
     result["new_people"] = {
@@ -294,12 +294,12 @@ def _table(facts: dict[str, Any], terminal: Terminal) -> None:
         out(f"  {name:<38} {shown(value, between, between=False)}")
     if facts["auc_alone"] is not None and facts["auc"] < facts["auc_alone"]:
         out(f"  WORSE THAN {label_party.upper()} ALONE on new people", colour="red")
-    held = facts["holdout"]
-    if held is not None:
-        measured = shown(held["value"], held["interval"])
-        out(f"  {'together, on held-out people':<38} {measured} on {held['rows']} people")
-        if held["warning"]:
-            out(f"  {held['warning']}", colour="red")
+    holdout = facts["holdout"]
+    if holdout is not None:
+        measured = shown(holdout["value"], holdout["interval"])
+        out(f"  {'together, on held-out people':<38} {measured} on {holdout['rows']} people")
+        if holdout["warning"]:
+            out(f"  {holdout['warning']}", colour="red")
     out("")
     out("What each party saw")
     width = max(len(name) for name in facts["saw"])

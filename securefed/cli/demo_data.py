@@ -122,9 +122,9 @@ class DemoData:
 def demo_data(name: str, parties: int, objective: str, seed: int) -> DemoData:
     """The data set of that name for so many parties."""
     if name == "breast":
-        found = load_breast_cancer()
-        table, labels = found.data, found.target.astype(np.int64)
-        names = [word.replace(" ", "_") for word in found.feature_names]
+        bunch = load_breast_cancer()
+        table, labels = bunch.data, bunch.target.astype(np.int64)
+        names = [word.replace(" ", "_") for word in bunch.feature_names]
         own, title = list(CLINIC), "breast cancer (Wisconsin, 569 patients)"
     else:
         table, labels = make_classification(

@@ -228,8 +228,8 @@ class DemoRun:
 
 def _free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+    with ExitStack() as sockets_open:
+        sockets = [sockets_open.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in sockets]

@@ -103,9 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.version:
         from securefed.versions import versions
 
-        found = versions()
-        print(f"securefed {found.pop('securefed')}")
-        print("\n".join(f"  {name:<14} {version}" for name, version in found.items()))
+        listed = versions()
+        print(f"securefed {listed.pop('securefed')}")
+        print("\n".join(f"  {name:<14} {version}" for name, version in listed.items()))
         return 0
     if args.command is None:
         build_parser([]).print_help()

@@ -137,11 +137,11 @@ def _kinds(scheme: str | None) -> tuple[str, ...]:
     return kept_kinds() if scheme == "both" else (SCHEMES[scheme].opens,)
 
 
-def _parties(given: str | None, name: str, *, key_holder: bool) -> tuple[str, ...]:
+def _parties(text: str | None, name: str, *, key_holder: bool) -> tuple[str, ...]:
     """Who is in the run, from the command line."""
-    if given is None:
+    if text is None:
         return ()
-    parties = check_names("parties", [word.strip() for word in given.split(",")])
+    parties = check_names("parties", [word.strip() for word in text.split(",")])
     for each in parties:
         check_party_name(each)
     if key_holder == (name in parties):

@@ -228,14 +228,14 @@ def quality_line(holdout: dict[str, Any] | None) -> str:
 
 def confusion_lines(holdout: dict[str, Any] | None) -> list[str]:
     """Which class was taken for which, where that is small enough for a terminal."""
-    found = None if holdout is None else holdout.get("confusion")
-    if found is None or len(found["classes"]) > FEW_CLASSES:
+    confusion = None if holdout is None else holdout.get("confusion")
+    if confusion is None or len(confusion["classes"]) > FEW_CLASSES:
         return []
     # Names are words of a table; nothing in them is for the terminal.
-    names = ["".join(c if c.isprintable() else "?" for c in str(name)) for name in found["classes"]]
+    names = ["".join(c if c.isprintable() else "?" for c in str(name)) for name in confusion["classes"]]
     names = [name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}~" for name in names]
-    width = max(5, *(len(cell) for row in (names, *found["counts"]) for cell in map(str, row)))
-    lines = [("true \\ as", names), *zip(names, found["counts"], strict=True)]
+    width = max(5, *(len(cell) for row in (names, *confusion["counts"]) for cell in map(str, row)))
+    lines = [("true \\ as", names), *zip(names, confusion["counts"], strict=True)]
     return [
         f"{'' if place else 'confusion':<12}{name:>{max(width, 9)}}  "
         + "  ".join(f"{cell:>{width}}" for cell in row)

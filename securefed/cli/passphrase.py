@@ -39,20 +39,22 @@ def read_new_passphrase(file: Path | None) -> str:
 
 
 def _read(file: Path | None, variable: str, option: str, prompt: str, *, new: bool) -> str:
-    found, where = _given(file, variable)
-    if found is None:
+    passphrase, where = _given(file, variable)
+    if passphrase is None:
         if not sys.stdin.isatty():
             raise SettingError(
                 f"passphrase: none given; set {variable}, give {option}, or run this at a terminal"
             )
-        found, where = getpass.getpass(prompt), "what was typed"
-        if new and getpass.getpass("Once more: ") != found:
+        passphrase, where = getpass.getpass(prompt), "what was typed"
+        if new and getpass.getpass("Once more: ") != passphrase:
             raise SettingError("passphrase: the two entries differ")
-    if not found:
+    if not passphrase:
         raise SettingError(f"passphrase: {where} is empty")
-    if new and len(found) < LEAST:
-        raise SettingError(f"passphrase: {len(found)} characters in {where}, at least {LEAST} are needed")
-    return found
+    if new and len(passphrase) < LEAST:
+        raise SettingError(
+            f"passphrase: {len(passphrase)} characters in {where}, at least {LEAST} are needed"
+        )
+    return passphrase
 
 
 def _given(file: Path | None, variable: str) -> tuple[str | None, str]:

@@ -71,10 +71,10 @@ class Column:
     @property
     def names(self) -> list[str]:
         """Of the numbers that it becomes."""
-        made = [self.name] if self.linear and self.kind == "number" else []
-        made += [f"{self.name}~{i + 1}" for i in range(_width(self.knots))]
-        made += [f"{self.name}={'(rare)' if level == REST else level}" for level in self.levels]
-        return made + ([f"{self.name}?"] if self.missing else [])
+        names = [self.name] if self.linear and self.kind == "number" else []
+        names += [f"{self.name}~{i + 1}" for i in range(_width(self.knots))]
+        names += [f"{self.name}={'(rare)' if level == REST else level}" for level in self.levels]
+        return names + ([f"{self.name}?"] if self.missing else [])
 
     def numbers(self, values: NDArray[Any], owner: str) -> tuple[Array, int]:
         """Its part of the table, and how many values were not known in training."""
@@ -110,11 +110,11 @@ class Column:
                 few = ", ".join(map(repr, strange[:3])) + (" ..." if len(strange) > 3 else "")
                 raise DataError(f"{owner}: column {self.origin!r} has {few}, which training did not have")
         rest = place.get(REST, -1)
-        found = np.array([place.get(each, rest) for each in words.tolist()])
+        places = np.array([place.get(each, rest) for each in words.tolist()])
         hot = np.zeros((len(words), len(self.levels)))
-        known = found >= 0
-        hot[np.flatnonzero(known), found[known]] = 1.0
-        return hot, int((found == rest).sum()) if rest < 0 else 0
+        known = places >= 0
+        hot[np.flatnonzero(known), places[known]] = 1.0
+        return hot, int((places == rest).sum()) if rest < 0 else 0
 
     @classmethod
     def of(
@@ -129,29 +129,29 @@ class Column:
         **origin: Any,
     ) -> Self:
         """From a column of the training rows. `origin`: the part of the source's column that it is."""
-        given = origin.get("given", name)
-        way = policy.way(given, transform)
+        source = origin.get("given", name)
+        way = policy.way(source, transform)
         kept: dict[str, Any] = {"impute": way, "unknown": policy.unknown, **origin}
         number = values.dtype.kind == "f"
         gone = ~np.isfinite(values) if number else values == ""
         if gone.all() or (number and np.isinf(values).any()) or (gone.any() and way == "refuse"):
-            raise DataError(gaps(owner, given, gone))
+            raise DataError(gaps(owner, source, gone))
         fill, common = 0.0, ""
         if number and way != "refuse":
-            found, counts = np.unique(values[~gone], return_counts=True)
-            fill = float(found[counts.argmax()] if way == "most-frequent" else np.median(values[~gone]))
+            levels_seen, counts = np.unique(values[~gone], return_counts=True)
+            fill = float(levels_seen[counts.argmax()] if way == "most-frequent" else np.median(values[~gone]))
         elif way in ("median", "most-frequent"):
-            found, counts = np.unique(values[~gone], return_counts=True)
-            common = str(found[counts.argmax()])
+            levels_seen, counts = np.unique(values[~gone], return_counts=True)
+            common = str(levels_seen[counts.argmax()])
         kept |= {"fill": fill, "common": common}
 
         def levels() -> dict[str, Any]:
             words = np.where(gone, common, values).astype(str)
             if number:
                 words = np.array([word(value) for value in np.where(gone, fill, values).tolist()])
-            made = _levels(given, words, transform, owner, policy.rare)
-            rest = sorted(set(words.tolist()) - set(made)) if policy.unknown == "refuse" else []
-            return {"levels": made, "put_together": tuple(rest)}
+            levels = _levels(source, words, transform, owner, policy.rare)
+            rest = sorted(set(words.tolist()) - set(levels)) if policy.unknown == "refuse" else []
+            return {"levels": levels, "put_together": tuple(rest)}
 
         if not number:
             return cls(name, "words", **levels(), **kept)
@@ -182,14 +182,14 @@ class Column:
         ]
 
     @classmethod
-    def from_list(cls, found: Sequence[Any]) -> Self:
-        name, kind, levels, linear, knots, missing, fill, *decided = found
+    def from_list(cls, listed: Sequence[Any]) -> Self:
+        name, kind, levels, linear, knots, missing, fill, *decided = listed
         more: dict[str, Any] = (
             decided[0] if decided else {"impute": "indicator" if kind == "words" else "refuse"}
         )
         if not set(more) <= set(DECIDED):
             raise ValueError(f"{name}: {', '.join(sorted(set(more) - set(DECIDED)))} is not known")
-        made = cls(
+        column = cls(
             str(name),
             check_choice("kind", kind, ("number", "words")),
             tuple(str(level) for level in levels),
@@ -209,9 +209,9 @@ class Column:
             ),
             float(more.get("newest", 0.0)),
         )
-        if len(made.knots) and (len(made.knots) < 2 or not (np.diff(made.knots) > 0).all()):
+        if len(column.knots) and (len(column.knots) < 2 or not (np.diff(column.knots) > 0).all()):
             raise ValueError(f"knots of {name} do not rise")
-        return made
+        return column
 
 
 def word(value: float) -> str:
@@ -234,17 +234,17 @@ def gaps(owner: str, name: str, gone: NDArray[np.bool_]) -> str:
 def _levels(
     name: str, words: NDArray[Any], transform: str, owner: str, rare: int | None = None
 ) -> tuple[str, ...]:
-    found, counts = np.unique(words, return_counts=True)
-    kept = found
+    levels, counts = np.unique(words, return_counts=True)
+    kept = levels
     if transform == "auto" or rare is not None:
-        kept = found[counts >= (max(RARE_ROWS, RARE_SHARE * len(words)) if rare is None else rare)]
-        kept = kept if len(kept) else found[np.argsort(-counts)[:1]]
+        kept = levels[counts >= (max(RARE_ROWS, RARE_SHARE * len(words)) if rare is None else rare)]
+        kept = kept if len(kept) else levels[np.argsort(-counts)[:1]]
     if len(kept) > MOST_CATEGORIES:
         raise DataError(
-            f"{owner}: column {name!r} has {len(found)} different words, at most {MOST_CATEGORIES} can be "
+            f"{owner}: column {name!r} has {len(levels)} different words, at most {MOST_CATEGORIES} can be "
             "one-hot encoded; drop it, make it the id, or say rare = N: words of fewer rows are put together"
         )
-    rest = (REST,) if len(kept) < len(found) else ()
+    rest = (REST,) if len(kept) < len(levels) else ()
     return (*(str(each) for each in kept), *rest)
 
 
@@ -263,11 +263,11 @@ def _spline(values: Array, knots: Array) -> Array:
     inside = np.clip(values, knots[0], knots[-1])[:, None]
     # The last knot belongs to the piece before it.
     piece = np.minimum(np.searchsorted(knots, inside, side="right") - 1, len(knots) - 2) + DEGREE
-    made = (piece == np.arange(len(ends) - 1)).astype(np.float64)
+    spline = (piece == np.arange(len(ends) - 1)).astype(np.float64)
     for degree in range(1, DEGREE + 1):
         low, high = ends[:-degree], ends[degree:]
         span = np.where(high > low, high - low, 1.0)  # knots may be neighbours among the floats
         part = (np.clip(inside, low, high) - low) / span
-        made = part[:, :-1] * made[:, :-1] + (1.0 - part[:, 1:]) * made[:, 1:]
-    basis: Array = made[:, :-1]
+        spline = part[:, :-1] * spline[:, :-1] + (1.0 - part[:, 1:]) * spline[:, 1:]
+    basis: Array = spline[:, :-1]
     return basis

@@ -138,10 +138,10 @@ class FittedColumns:
             mean, scale = _moments(numbers)
             if transform == "auto":
                 scale[_derived(source)] *= np.sqrt(PENALTY)
-        made = cls(source, mean, scale, tuple(policy.missing), dict(readings or {}), limits)
+        columns = cls(source, mean, scale, tuple(policy.missing), dict(readings or {}), limits)
         if standardise:
-            made._scale(numbers)
-        return made, numbers
+            columns._scale(numbers)
+        return columns, numbers
 
     def apply(self, table: Table, owner: str = "table") -> tuple[Array, dict[str, int]]:
         """Other rows by the same measure; and the columns with values that training did not know, counted."""
@@ -200,23 +200,23 @@ class FittedColumns:
             mean = np.asarray(arrays["mean"], dtype=np.float64)
             scale = np.asarray(arrays["scale"], dtype=np.float64)
             missing = tuple(str(each) for each in json.loads(str(arrays.get("missing", "[]"))))
-            found = json.loads(str(arrays.get("readings", "{}")))
-            readings = {str(name): str(reading) for name, reading in found.items()}
+            saved = json.loads(str(arrays.get("readings", "{}")))
+            readings = {str(name): str(reading) for name, reading in saved.items()}
             limits = np.asarray(arrays.get("limits", np.zeros((2, 0))), dtype=np.float64)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise DataError(f"preparation: malformed ({error})") from None
-        made = cls(source, mean, scale, missing, readings, limits)
+        columns = cls(source, mean, scale, missing, readings, limits)
         if limits.shape not in ((2, 0), (2, len(mean))) or np.isnan(limits).any():
             raise DataError(f"preparation: limits of shape {limits.shape} for {len(mean)} columns")
-        if mean.shape != (len(made.names),) or scale.shape != mean.shape or not (scale > 0).all():
-            raise DataError(f"preparation: {mean.shape} means and {scale.shape} scales for {made.names}")
-        return made
+        if mean.shape != (len(columns.names),) or scale.shape != mean.shape or not (scale > 0).all():
+            raise DataError(f"preparation: {mean.shape} means and {scale.shape} scales for {columns.names}")
+        return columns
 
 
 def _derived(source: Sequence[Column]) -> NDArray[np.intp]:
     """Return which numbers are splines, categories or indicators, not columns as they were given."""
     names = [(name, column.name) for column in source for name in column.names]
-    return np.flatnonzero([name != given for name, given in names])
+    return np.flatnonzero([name != raw for name, raw in names])
 
 
 def _limits(numbers: Array) -> Array:

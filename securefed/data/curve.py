@@ -85,11 +85,11 @@ def _inverses(values: list[int]) -> list[int]:
     for value in values:
         running.append(running[-1] * value % PRIME)
     inverse = pow(running[-1], -1, PRIME)
-    found = [0] * len(values)
+    inverses = [0] * len(values)
     for place in range(len(values) - 1, -1, -1):
-        found[place] = inverse * running[place] % PRIME
+        inverses[place] = inverse * running[place] % PRIME
         inverse = inverse * values[place] % PRIME
-    return found
+    return inverses
 
 
 def multiply(scalar: bytes, points: Iterable[bytes]) -> list[bytes]:

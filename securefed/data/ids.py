@@ -95,11 +95,11 @@ def _text(value: object) -> str:
 
 def normalise_ids(values: Iterable[object], owner: str, form: str = "exact") -> list[str]:
     """All ids of `owner` in the agreed form, in their order; each occurs once."""
-    given: list[Any] = list(values.tolist() if hasattr(values, "tolist") else values)
-    found = [text for block in normalised_blocks(given, owner, form, len(given) or 1) for text in block]
-    if len(set(found)) < len(found):
-        raise _repeated(owner, [text for text, count in Counter(found).items() if count > 1])
-    return found
+    listed: list[Any] = list(values.tolist() if hasattr(values, "tolist") else values)
+    texts = [text for block in normalised_blocks(listed, owner, form, len(listed) or 1) for text in block]
+    if len(set(texts)) < len(texts):
+        raise _repeated(owner, [text for text, count in Counter(texts).items() if count > 1])
+    return texts
 
 
 def normalised_blocks(values: Iterable[object], owner: str, form: str, size: int) -> Iterator[list[str]]:
@@ -108,18 +108,18 @@ def normalised_blocks(values: Iterable[object], owner: str, form: str, size: int
     refused: list[str] = []
     empty: list[str] = []
     rest, count = iter(values), 0
-    while given := list(islice(rest, size)):
-        found: list[str] = []
-        for row, value in enumerate(given, count):
+    while block := list(islice(rest, size)):
+        texts: list[str] = []
+        for row, value in enumerate(block, count):
             try:
-                found.append(normalise_id(value, form))
-                if not found[-1]:
+                texts.append(normalise_id(value, form))
+                if not texts[-1]:
                     empty.append(f"row {row}")
             except DataError as error:
                 refused.append(f"row {row}: {error}")
-        count += len(given)
+        count += len(block)
         if not refused and not empty:
-            yield found
+            yield texts
     if not count:
         raise DataError(f"{owner}: no ids given")
     if refused:

@@ -88,15 +88,15 @@ def _encode(keys: Keys, values: Words, source: Callable[[int], bytes], capacity:
 def decode(table: Words, keys: Keys) -> Words:
     """The values, (n, 2) words, that a table has at these keys."""
     a, b, c = keys.places.T
-    found: Words = table[a] ^ table[b] ^ table[c] ^ _dense_part(keys.dense, table)
-    return found
+    values: Words = table[a] ^ table[b] ^ table[c] ^ _dense_part(keys.dense, table)
+    return values
 
 
 def _dense_part(bits: Words, table: Words) -> Words:
-    found = np.zeros((len(bits), 2), dtype=np.uint64)
+    sums = np.zeros((len(bits), 2), dtype=np.uint64)
     for place, cell in enumerate(table[-DENSE:]):
-        found ^= cell * (bits >> np.uint64(place) & np.uint64(1))[:, None]
-    return found
+        sums ^= cell * (bits >> np.uint64(place) & np.uint64(1))[:, None]
+    return sums
 
 
 def _peel(places: NDArray[np.int64], size: int) -> tuple[list[tuple[int, int]], list[int]]:

@@ -236,7 +236,7 @@ async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes])
     for block in side.followed(ids, "masking ids"):  # the others make their tables in the meantime
         blob = side.run(partial(psi_work.masked, mask), _pieces(block[:, :4]))
         blinded.append(psi_work.words(blob, 4))
-    found = {other: Buckets(9, psi_work.tables(counts[other])) for other in others}
+    buckets = {other: Buckets(9, psi_work.tables(counts[other])) for other in others}
     points = {other: _Points(side, "psi-evaluated", other, len(side)) for other in others}
     steps = -(-len(side) // BLOCK)
     for step in progress(range(steps + WINDOW), "comparing ids", steps + WINDOW):
@@ -252,31 +252,31 @@ async def _hub(side: _Side, others: Sequence[str], scalars: tuple[bytes, bytes])
                 both = zip(_pieces(block[:, :4]), cut(evaluated, POINT * _PIECE), strict=True)
                 values = psi_work.words(side.run(work, list(both), other), 8)
                 chosen = psi_work.table_of(values, counts[other])
-                found[other].add(np.column_stack([block[:, 4], values]), chosen)
+                buckets[other].add(np.column_stack([block[:, 4], values]), chosen)
     total = np.zeros((len(side), 2), dtype=np.uint64)
     for other in others:
         points[other].check()
-        await _open(side, other, counts[other], found[other], total)
+        await _open(side, other, counts[other], buckets[other], total)
     common: NDArray[np.bool_] = total.max(axis=1) == 0
     del total
     for other in others:
-        _tell_common(side, other, found[other], common)
+        _tell_common(side, other, buckets[other], common)
     return side.rows[common]
 
 
-async def _open(side: _Side, other: str, count: int, found: Buckets, total: Words) -> None:
+async def _open(side: _Side, other: str, count: int, buckets: Buckets, total: Words) -> None:
     """Add to `total`, by place, what this party's ids open in the tables of `other`."""
     for step in range(psi_work.tables(count)):
         table = await side.receive_due("psi-table", other, step, psi_work.table_bytes(count))
         with side.link.activity("alignment"):
-            block = found.read(step)
+            block = buckets.read(step)
             total[block[:, 0]] ^= psi_work.open_shares(table, block[:, 1:], psi_work.capacity(count))
 
 
-def _tell_common(side: _Side, other: str, found: Buckets, common: NDArray[np.bool_]) -> None:
+def _tell_common(side: _Side, other: str, buckets: Buckets, common: NDArray[np.bool_]) -> None:
     """The names of common ids, in the agreed order."""
     named = Buckets(3, bucket_count(len(side)))
-    for block in found:
+    for block in buckets:
         block = block[common[block[:, 0]]]
         named.add(block[:, [0, 7, 8]], block[:, 0].astype(np.intp) * named.count // len(side))
     side.link.send(other, "psi-common", (_CUT * int(common.sum())).to_bytes(8, "big"))
@@ -331,8 +331,8 @@ def _send_tables(side: _Side, hub: str, own: Buckets) -> None:
     for start in range(0, own.count, at_once):
         with side.link.activity("alignment"):
             blocks = [own.read(step) for step in range(start, min(start + at_once, own.count))]
-            made = side.mapper.map(work, blocks)
-        for step, table in enumerate(made, start):
+            results = side.mapper.map(work, blocks)
+        for step, table in enumerate(results, start):
             side.link.send(hub, "psi-table", table, step=step)
 
 

@@ -68,9 +68,9 @@ def sorted_ids(ids: Collection[object], owner: str, form: str) -> tuple[Spool, R
     count = bucket_count(len(ids))
     buckets, start = Buckets(5, count), 0
     for texts in normalised_blocks(ids, owner, form, _BLOCK):
-        found = words(b"".join(hashlib.sha256(text.encode()).digest() for text in texts), 4, ">")
+        digests = words(b"".join(hashlib.sha256(text.encode()).digest() for text in texts), 4, ">")
         numbers = np.arange(start, start + len(texts), dtype=np.uint64)
-        buckets.add(np.column_stack([found, numbers]), bucket_of(found[:, 0], count))
+        buckets.add(np.column_stack([digests, numbers]), bucket_of(digests[:, 0], count))
         start += len(texts)
     in_order, rows, twice = Spool(4), list[Rows](), list[int]()
     for each in buckets:
@@ -98,10 +98,10 @@ def shuffled(in_order: Spool) -> Spool:
         places = np.arange(start, start + len(block), dtype=np.uint64)
         buckets.add(np.column_stack([block, places]), bucket_of(_random(len(block)), buckets.count))
         start += len(block)
-    made = Spool(5)
+    spool = Spool(5)
     for each in buckets:
-        made.append(each[np.argsort(_random(len(each)))])
-    return made
+        spool.append(each[np.argsort(_random(len(each)))])
+    return spool
 
 
 def _random(count: int) -> Words:
@@ -123,29 +123,29 @@ def multiplied(scalar: bytes, points: bytes) -> bytes:
 def own_values(scalar: bytes, party: str, share_keys: Sequence[bytes], digests: bytes) -> bytes:
     """`values` of own ids, with the share of each under its first two words."""
     each = cut(digests, DIGEST)
-    found = values(party, each, curve.multiply(scalar, _points_of(digests)))
+    numbers = values(party, each, curve.multiply(scalar, _points_of(digests)))
     for key in share_keys:
         parts = (hashlib.blake2b(digest, key=key, digest_size=okvs.CELL).digest() for digest in each)
-        found[:, :2] ^= words(b"".join(parts), 2)
-    return found.astype("<u8").tobytes()
+        numbers[:, :2] ^= words(b"".join(parts), 2)
+    return numbers.astype("<u8").tobytes()
 
 
 def hub_values(undo: bytes, party: str, piece: tuple[bytes, bytes]) -> bytes:
     """`values` of the hub's ids from what `party` made of its points."""
     digests, points = piece
-    found = values(party, cut(digests, DIGEST), curve.multiply(undo, cut(points, POINT)))
-    return found.astype("<u8").tobytes()
+    numbers = values(party, cut(digests, DIGEST), curve.multiply(undo, cut(points, POINT)))
+    return numbers.astype("<u8").tobytes()
 
 
 def values(party: str, digests: Iterable[bytes], points: Iterable[bytes]) -> Words:
     """F_j of each id, eight words: two hide its share, four are its place in a table, two name it to j."""
     start = hashlib.sha512(b"securefed-psi-value-v1" + hashlib.sha256(party.encode()).digest())
-    found: list[bytes] = []
+    lists: list[bytes] = []
     for digest, point in zip(digests, points, strict=True):
         state = start.copy()
         state.update(digest + point)
-        found.append(state.digest())
-    return words(b"".join(found), 8)
+        lists.append(state.digest())
+    return words(b"".join(lists), 8)
 
 
 def _points_of(digests: bytes) -> list[bytes]:
@@ -163,9 +163,9 @@ def tables(count: int) -> int:
     return bucket_count(count)
 
 
-def table_of(found: Words, count: int) -> NDArray[np.intp]:
+def table_of(numbers: Words, count: int) -> NDArray[np.intp]:
     """Which table of `count` ids each value belongs to."""
-    return bucket_of(found[:, 2], tables(count))
+    return bucket_of(numbers[:, 2], tables(count))
 
 
 def capacity(count: int) -> int:
@@ -185,9 +185,9 @@ def encode_table(room: int, block: Words) -> bytes:
     return okvs.encode(okvs.Keys.of(block[:, 2:6], room), block[:, :2], room).astype("<u8").tobytes()
 
 
-def open_shares(table: bytes, found: Words, room: int) -> Words:
+def open_shares(table: bytes, numbers: Words, room: int) -> Words:
     """What the hub's values open in a table: a share of two words, or noise."""
-    shares: Words = okvs.decode(words(table, 2), okvs.Keys.of(found[:, 2:6], room)) ^ found[:, :2]
+    shares: Words = okvs.decode(words(table, 2), okvs.Keys.of(numbers[:, 2:6], room)) ^ numbers[:, :2]
     return shares
 
 

@@ -170,7 +170,7 @@ def read_column(
             return ReadColumn(fields.astype("datetime64[D]"), "date")
         if fields.dtype.kind != "M" and kind in (None, "number"):
             return ReadColumn(_without(fields.astype(np.float64), policy.missing), "number")
-    given: Sequence[object] = fields.tolist() if isinstance(fields, np.ndarray) else fields
+    listed: Sequence[object] = fields.tolist() if isinstance(fields, np.ndarray) else fields
     if (
         not policy.missing
         and policy.decimal != ","
@@ -178,8 +178,8 @@ def read_column(
         and reading in (None, "number")
     ):
         with suppress(TypeError, ValueError):  # the usual case, and the fast way
-            return ReadColumn(np.array(given, dtype=np.float64), "number")
-    return _Column(given, name, owner, policy, numbers).read(kind, reading)
+            return ReadColumn(np.array(listed, dtype=np.float64), "number")
+    return _Column(listed, name, owner, policy, numbers).read(kind, reading)
 
 
 class _Column:
@@ -234,8 +234,8 @@ class _Column:
                 return False
             return declared or not way.only_declared
         setting, value = way.setting
-        said = getattr(self.policy, setting)
-        return said == value if way.only_declared else said in (None, value)
+        decision = getattr(self.policy, setting)
+        return decision == value if way.only_declared else decision in (None, value)
 
     def _parsed(self, kind: ColumnType, way: Reading) -> tuple[list[Any], list[int]]:
         """The values by this reading, and the rows that have none."""

@@ -124,15 +124,15 @@ class FileFields(Fields):
 
     def _read(self, columns: Collection[str]) -> dict[str, list[object]]:
         """Words, each different one once; columns with very many of them are left to be read when needed."""
-        found: dict[str, list[object]] = {column: [] for column in columns}
+        values: dict[str, list[object]] = {column: [] for column in columns}
         known: dict[str, dict[object, object]] = {column: {} for column in columns}
         for block in self._blocks(columns):
-            for column in tuple(found):
+            for column in tuple(values):
                 words = known[column]
-                found[column] += [words.setdefault(text, text) for text in block[column]]
+                values[column] += [words.setdefault(text, text) for text in block[column]]
                 if len(words) > MOST_DIFFERENT:
-                    del found[column], known[column]
-        return found
+                    del values[column], known[column]
+        return values
 
     def numbers(self, column: str) -> NDArray[np.float64] | None:
         return self._numbers.read(column) if column in self._numbers else None
@@ -179,8 +179,8 @@ class Ids(Collection[str]):
         return self.fields.rows
 
     def __iter__(self) -> Iterator[str]:
-        given = self.fields.each(self.column)
-        return (text for block in normalised_blocks(given, self.owner, self.form, 1024) for text in block)
+        values = self.fields.each(self.column)
+        return (text for block in normalised_blocks(values, self.owner, self.form, 1024) for text in block)
 
     def __contains__(self, text: object) -> bool:
         return any(own == text for own in self)
@@ -384,11 +384,11 @@ def _npy_blocks(path: Path, chosen: Collection[str]) -> Blocks:
     for start in range(0, len(array), BLOCK_ROWS):
         rows = array[start : start + BLOCK_ROWS]
         columns = named or [str(place) for place in range(array.shape[1])]
-        found = {name: rows[name] if named else rows[:, int(name)] for name in chosen or columns}
-        made: dict[str, Any] = {
-            name: part.tolist() if chosen else np.array(part) for name, part in found.items()
+        values = {name: rows[name] if named else rows[:, int(name)] for name in chosen or columns}
+        arrays: dict[str, Any] = {
+            name: part.tolist() if chosen else np.array(part) for name, part in values.items()
         }
-        yield made
+        yield arrays
 
 
 def _first(error: BaseException) -> str:
@@ -398,10 +398,10 @@ def _first(error: BaseException) -> str:
 def _version(path: Path) -> tuple[int, int, int]:
     """What a file has another one of when it was written again."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def file_digest(path: Path) -> str:

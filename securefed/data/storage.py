@@ -34,9 +34,9 @@ def new_table(rows: int, columns: int) -> Array:
         return np.empty((rows, columns))
     handle, path = tempfile.mkstemp(prefix="securefed-columns-")
     os.close(handle)
-    made: Array = np.memmap(path, np.float64, "w+", shape=(rows, columns))
-    weakref.finalize(made, _remove, path, os.getpid())
-    return made
+    table: Array = np.memmap(path, np.float64, "w+", shape=(rows, columns))
+    weakref.finalize(table, _remove, path, os.getpid())
+    return table
 
 
 def row_blocks(rows: int) -> Iterator[slice]:
@@ -50,10 +50,10 @@ def take_rows(table: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
         return table
     if table.dtype != np.float64 or table.ndim != 2:
         return table[rows]
-    made = new_table(len(rows), table.shape[1])
+    chosen = new_table(len(rows), table.shape[1])
     for block in row_blocks(len(rows)):
-        made[block] = table[rows[block]]
-    return made
+        chosen[block] = table[rows[block]]
+    return chosen
 
 
 class ColumnStore:
@@ -88,12 +88,12 @@ class ColumnStore:
     def read(self, column: str) -> Array:
         if self._file is None:
             return np.concatenate([part for name, part in self._held if name == column])
-        made, first = np.empty(sum(count for _, count in self._extents[column])), 0
+        values, first = np.empty(sum(count for _, count in self._extents[column])), 0
         for start, count in self._extents[column]:
             self._file.seek(start)
-            made[first : first + count] = np.frombuffer(self._file.read(8 * count))
+            values[first : first + count] = np.frombuffer(self._file.read(8 * count))
             first += count
-        return made
+        return values
 
 
 def _remove(path: str, owner: int) -> None:

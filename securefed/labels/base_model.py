@@ -125,9 +125,9 @@ class LabelOptions:
 
     def weights(self, targets: Array, classes: NDArray[Any] | None, rows: Array | None) -> Array:
         """Of the training rows, by their classes and by themselves."""
-        found = np.ones(len(targets)) if rows is None else rows.astype(np.float64)
+        weights = np.ones(len(targets)) if rows is None else rows.astype(np.float64)
         if self.class_weight is None or classes is None:
-            return found
+            return weights
         second = targets > 0
         if self.class_weight == "balanced":
             each = [len(targets) / (2.0 * max(1.0, float(part.sum()))) for part in (~second, second)]
@@ -137,7 +137,7 @@ class LabelOptions:
                 names = " and ".join(map(str, classes))
                 raise SettingError(f"class_weight: {', '.join(known)} given, the classes are {names}")
             each = [known[str(name)] for name in classes]
-        return found * np.where(second, each[1], each[0])
+        return weights * np.where(second, each[1], each[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,15 +178,15 @@ class OwnFit:
             raise DataError("labels: zeros given, the family 'gamma' takes amounts above 0; 1.5 takes both")
         weights, shift = weights / weights.mean(), np.zeros(len(targets)) if offset is None else offset
         design = np.column_stack([columns, np.ones(len(columns))])
-        made = cls(kind, power, np.zeros(design.shape[1]))
-        fit = made._fitted(design, targets, weights, shift)
+        model = cls(kind, power, np.zeros(design.shape[1]))
+        fit = model._fitted(design, targets, weights, shift)
         eta, fold = np.empty(len(targets)), np.arange(len(targets)) % FOLDS
         for number in range(FOLDS):
             test, train = fold == number, fold != number
-            apart = made._fitted(design[train], targets[train], weights[train], shift[train])
-            eta[test] = made._bounded(design[test] @ apart + shift[test])
-        curvature = float(np.mean(weights * made._curvature(eta)))
-        z = weights * made._score(eta, targets) / curvature
+            apart = model._fitted(design[train], targets[train], weights[train], shift[train])
+            eta[test] = model._bounded(design[test] @ apart + shift[test])
+        curvature = float(np.mean(weights * model._curvature(eta)))
+        z = weights * model._score(eta, targets) / curvature
         step = float(np.sqrt(np.mean(z**2))) or 1.0
         odds = _weighted_odds(targets, weights) if kind == "classes" else 0.0
         return cls(kind, power, fit, curvature, step, odds), _as_labels(z / step, loss), eta
@@ -202,8 +202,8 @@ class OwnFit:
 
     def margins(self, columns: Array, offset: Array | None) -> Array:
         """eta0."""
-        found: Array = columns @ self.coefficients[:-1] + self.coefficients[-1]
-        return self._bounded(found if offset is None else found + offset)
+        scores: Array = columns @ self.coefficients[:-1] + self.coefficients[-1]
+        return self._bounded(scores if offset is None else scores + offset)
 
     def total(self, scores: Array, columns: Array, offset: Array | None) -> Array:
         """eta, from scores of the joint fit."""
@@ -260,33 +260,33 @@ class OwnFit:
         p, eta = self.power, np.minimum(eta, LARGEST_MARGIN)
         first = eta if p == 1.0 else np.exp((1.0 - p) * eta) / (1.0 - p)
         second = eta if p == 2.0 else np.exp((2.0 - p) * eta) / (2.0 - p)
-        found: Array = second - targets * first
-        return found
+        loss: Array = second - targets * first
+        return loss
 
     def _fitted(
         self, design: Array, targets: Array, weights: Array, shift: Array, penalty: Array | None = None
     ) -> Array:
         """Penalised, by Fisher's scoring: as of one row, and none on the intercept, unless it is given."""
-        found, given = np.zeros(design.shape[1]), penalty is not None
-        penalty = np.append(np.ones(len(found) - 1), 1e-6) if penalty is None else penalty
-        if self.kind == "power" and not given:
-            found[-1] = np.log(max(1e-12, float(weights @ targets) / float(weights @ np.exp(shift))))
+        coefficients, fixed = np.zeros(design.shape[1]), penalty is not None
+        penalty = np.append(np.ones(len(coefficients) - 1), 1e-6) if penalty is None else penalty
+        if self.kind == "power" and not fixed:
+            coefficients[-1] = np.log(max(1e-12, float(weights @ targets) / float(weights @ np.exp(shift))))
 
         def value(at: Array) -> float:
             return float(weights @ self._loss(design @ at + shift, targets) + 0.5 * (penalty * at) @ at)
 
-        now = value(found)
+        now = value(coefficients)
         for _ in range(NEWTON_STEPS):
-            eta = self._bounded(design @ found + shift)
-            gradient = design.T @ (weights * self._score(eta, targets)) - penalty * found
+            eta = self._bounded(design @ coefficients + shift)
+            gradient = design.T @ (weights * self._score(eta, targets)) - penalty * coefficients
             hessian = (design.T * (weights * self._curvature(eta))) @ design + np.diag(penalty)
             change, length = np.linalg.solve(hessian, gradient), 1.0
-            while (then := value(found + length * change)) > now and length > 1e-6:
+            while (then := value(coefficients + length * change)) > now and length > 1e-6:
                 length /= 2.0
             if then >= now - 1e-9 * (1.0 + abs(now)):
                 break
-            found, now = found + length * change, then
-        return found
+            coefficients, now = coefficients + length * change, then
+        return coefficients
 
     def to_arrays(self) -> Arrays:
         numbers = [self.power, self.curvature, self.step, self.shift]

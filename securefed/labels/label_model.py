@@ -129,10 +129,10 @@ class LabelModel:
         except DataError as error:
             raise DataError(f"{party}: {error}") from None
         relative = weights / weights[trained].mean()
-        found = self.own.targets(columns, targets, relative, shift, self.loss)
-        found[trained] = aimed
-        _check_bound(found, party, margin_bound, "weighted residuals of the label party's own fit")
-        return found
+        aims = self.own.targets(columns, targets, relative, shift, self.loss)
+        aims[trained] = aimed
+        _check_bound(aims, party, margin_bound, "weighted residuals of the label party's own fit")
+        return aims
 
     def total(self, scores: Array, party: str, columns: Array, offset: Array | None) -> Array:
         """Scores of the joint fit, with what the label party adds to them."""
@@ -142,9 +142,9 @@ class LabelModel:
             raise DataError(f"{party}: an offset given, and training had none")
         return scores if self.own is None else self.own.total(scores, columns, self._shift(offset))
 
-    def check_measured(self, party: str, held: int) -> None:
+    def check_measured(self, party: str, holdout: int) -> None:
         """Refuse a family without held-out rows: these say how far a step along the joint fit may go."""
-        if self.wishes.family is not None and not held:
+        if self.wishes.family is not None and not holdout:
             raise SettingError(
                 f"family: {party} has no held-out rows; counts and amounts take them, since they say how far "
                 "to go from the label party's own fit. Say holdout=0.2, and give at least 50 people in common"
@@ -163,8 +163,8 @@ class LabelModel:
         if self.classes is None:
             return []
         table = targets if targets.ndim == 2 else np.column_stack([-targets, targets])
-        found: list[Any] = self.classes[~(table > 0).any(axis=0)].tolist()
-        return found
+        missing: list[Any] = self.classes[~(table > 0).any(axis=0)].tolist()
+        return missing
 
     def margins_of(
         self, columns: Array, offset: Array | None, learnt: NDArray[np.intp] | None
@@ -182,28 +182,28 @@ class LabelModel:
     def held_out(self, targets: Array, margins: Array | None = None, offset: Array | None = None) -> HeldOut:
         """What evaluations are measured by; `margins` from `margins_of`."""
         power = self.wishes.family
-        held = HeldOut(targets, binary=self.loss.binary)
+        quality = HeldOut(targets, binary=self.loss.binary)
         if power is not None:
-            held = HeldOutMeans(targets, power, offset)
+            quality = HeldOutMeans(targets, power, offset)
         if self.own is not None and margins is not None:
-            held.context(margins, self.own.step)
-        return held
+            quality.context(margins, self.own.step)
+        return quality
 
-    def learn(self, held: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
+    def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
         """From the scores of rows that were held out."""
-        self.calibrate(held, scores, threshold)
-        if isinstance(held, HeldOutMeans) and self.own is not None:
-            self.own, told = self.own.calibrated(held.margins, scores, held.targets)
-            return judged(held.answers(told), held.answers(held.margins))
+        self.calibrate(measured, scores, threshold)
+        if isinstance(measured, HeldOutMeans) and self.own is not None:
+            self.own, told = self.own.calibrated(measured.margins, scores, measured.targets)
+            return judged(measured.answers(told), measured.answers(measured.margins))
         line = 0.5 if self.threshold is None else self.threshold
         classes = [] if self.classes is None else self.classes.tolist()
-        return compared(held, scores, own, unit=self.scale, classes=classes, line=line)
+        return compared(measured, scores, own, unit=self.scale, classes=classes, line=line)
 
-    def calibrate(self, held: HeldOut, scores: Array, threshold: str | float) -> None:
-        if self.loss.binary and held.name == "AUC":
-            self.calibration = Calibration.of(scores, held.targets)
+    def calibrate(self, measured: HeldOut, scores: Array, threshold: str | float) -> None:
+        if self.loss.binary and measured.name == "AUC":
+            self.calibration = Calibration.of(scores, measured.targets)
             probabilities = self.calibration.probabilities(scores)
-            self.threshold = chosen_threshold(check_threshold(threshold), probabilities, held.targets)
+            self.threshold = chosen_threshold(check_threshold(threshold), probabilities, measured.targets)
 
     def numbers(self, scores: Array) -> Array:
         """Scores in the labels' own units."""
@@ -246,8 +246,8 @@ class LabelModel:
             positive = self.probabilities(scores) > chosen_threshold(check_threshold(threshold), None, None)
         else:
             positive = scores > 0
-        found: NDArray[Any] = self.classes[positive.astype(int)]
-        return found
+        names: NDArray[Any] = self.classes[positive.astype(int)]
+        return names
 
     def beside(
         self, labels: NDArray[Any], scores: Array, party: str, offset: Array | None, threshold: str | float
@@ -255,10 +255,10 @@ class LabelModel:
         """Known labels beside what the model says of the same rows, for any metric."""
         if self.classes is not None:
             check_known(labels, party)
-            classes, found = self.classes.tolist(), self.answers(scores, threshold).tolist()
+            classes, answers = self.classes.tolist(), self.answers(scores, threshold).tolist()
             truth = _positions(labels, classes, party)
             kind = "two classes" if len(classes) == 2 else "classes"
-            predictions = np.array([classes.index(each) for each in found], dtype=np.float64)
+            predictions = np.array([classes.index(each) for each in answers], dtype=np.float64)
             ranked = scores if kind == "two classes" else None
             likely = self.probabilities(scores) if self.has_probabilities else None
             return Answers(kind, truth, ranked, likely, predictions)
@@ -290,27 +290,27 @@ class LabelModel:
             float(self.taylor),
             np.nan if self.threshold is None else self.threshold,
         ]
-        made: Arrays = {f"{PREFIX}numbers": np.array(numbers)}
+        arrays: Arrays = {f"{PREFIX}numbers": np.array(numbers)}
         if self.calibration is not None:
-            made |= {f"{PREFIX}{name}": each for name, each in self.calibration.to_arrays().items()}
+            arrays |= {f"{PREFIX}{name}": each for name, each in self.calibration.to_arrays().items()}
         if self.own is not None:
-            made |= {f"{PREFIX}{name}": each for name, each in self.own.to_arrays().items()}
-            made[f"{PREFIX}offset"] = np.array(self.wishes.offset)
-        return made
+            arrays |= {f"{PREFIX}{name}": each for name, each in self.own.to_arrays().items()}
+            arrays[f"{PREFIX}offset"] = np.array(self.wishes.offset)
+        return arrays
 
     @classmethod
     def take(cls, arrays: Arrays, loss: Loss, classes: NDArray[Any] | None) -> Self:
         """From the label party's shard; it is taken out of it."""
-        found: Mapping[str, NDArray[np.generic]] = {
+        entries: Mapping[str, NDArray[np.generic]] = {
             name[len(PREFIX) :]: arrays.pop(name) for name in list(arrays) if name.startswith(PREFIX)
         }
-        if "numbers" not in found or found["numbers"].shape != (4,):
+        if "numbers" not in entries or entries["numbers"].shape != (4,):
             raise DataError("the label party's shard does not say what its labels were")
-        mean, scale, taylor, line = np.asarray(found["numbers"], dtype=np.float64).tolist()
-        calibration = Calibration.from_arrays(found) if "curve" in found else None
-        threshold, own = None if np.isnan(line) else line, OwnFit.take(found)
+        mean, scale, taylor, line = np.asarray(entries["numbers"], dtype=np.float64).tolist()
+        calibration = Calibration.from_arrays(entries) if "curve" in entries else None
+        threshold, own = None if np.isnan(line) else line, OwnFit.take(entries)
         family = own.power if own is not None and own.kind == "power" else None
-        wishes = LabelOptions(base=own is not None, family=family, offset=bool(found.get("offset", False)))
+        wishes = LabelOptions(base=own is not None, family=family, offset=bool(entries.get("offset", False)))
         return cls(loss, classes, mean, scale, bool(taylor), calibration, threshold, wishes, own)
 
 
@@ -395,15 +395,15 @@ def binary_labels(
         check_known(labels, party)
     missing = missing_labels(labels)
     known = np.array([value for value, gone in zip(labels.tolist(), missing, strict=True) if not gone])
-    found = np.unique(known)
-    few = ", ".join(str(value) for value in found[:5]) + (", ..." if len(found) > 5 else "")
+    distinct = np.unique(known)
+    few = ", ".join(str(value) for value in distinct[:5]) + (", ..." if len(distinct) > 5 else "")
     if classes is None:
-        if len(found) != 2:
+        if len(distinct) != 2:
             raise DataError(
-                f"{party}: labels have {len(found)} classes ({few}), two are allowed{_kinds(found)}"
+                f"{party}: labels have {len(distinct)} classes ({few}), two are allowed{_kinds(distinct)}"
             )
-        classes = found
-    elif not set(found.tolist()) <= set(classes.tolist()):
+        classes = distinct
+    elif not set(distinct.tolist()) <= set(classes.tolist()):
         due = ", ".join(str(value) for value in classes)
         raise DataError(f"{party}: labels {few} given for validation, the classes are {due}")
     signs = np.full(len(labels), np.nan)
@@ -411,13 +411,13 @@ def binary_labels(
     return signs, classes
 
 
-def _kinds(found: NDArray[Any]) -> str:
+def _kinds(classes: NDArray[Any]) -> str:
     """What labels may be, where they are not two classes."""
-    if len(found) < 2:
+    if len(classes) < 2:
         return "; with one class there is nothing to learn"
-    if found.dtype.kind in "iuf":
+    if classes.dtype.kind in "iuf":
         return (
             "; numbers that are to be predicted as numbers take loss = 'linear', and several classes "
-            f"the default loss in Python, or classes = {len(found)} in [run]"
+            f"the default loss in Python, or classes = {len(classes)} in [run]"
         )
-    return f"; several classes take classes = {len(found)} in [run]"
+    return f"; several classes take classes = {len(classes)} in [run]"

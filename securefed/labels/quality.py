@@ -175,8 +175,8 @@ class HeldOut:
     def __call__(self, scores: Array) -> float:
         # The other party decides how many scores it sends.
         if scores.shape != self.targets.shape:
-            given = f"scores of shape {scores.shape} given for {len(self.targets)} labels"
-            raise DataError(f"evaluation: {given}")
+            problem = f"scores of shape {scores.shape} given for {len(self.targets)} labels"
+            raise DataError(f"evaluation: {problem}")
         if self._base is not None:
             scores = self._base[0] + self._base[1] * scores
         self.scores.append(scores)
@@ -224,7 +224,7 @@ def judged(ours: Answers, alone: Answers, chance: float | None = None) -> Holdou
 
 
 def compared(
-    held: HeldOut,
+    measured_rows: HeldOut,
     scores: Array,
     own: OwnRows,
     *,
@@ -240,15 +240,15 @@ def compared(
     classes: the two classes, for the confusion matrix.
     line: the probability above which the second class is predicted.
     """
-    ours = held.answers(scores)
-    alone = held.answers(own.alone(_logistic if held.binary else _ridge))
-    if not held.binary:
+    ours = measured_rows.answers(scores)
+    alone = measured_rows.answers(own.alone(_logistic if measured_rows.binary else _ridge))
+    if not measured_rows.binary:
         return judged(_in_units(ours, unit), _in_units(alone, unit))
-    likely = Calibration.out_of_fold(scores, held.targets)
+    likely = Calibration.out_of_fold(scores, measured_rows.targets)
     if likely is not None:
         ours = replace(ours, probabilities=likely, predictions=(likely > line).astype(np.float64))
     majority = float(max(np.mean(own.targets > 0), np.mean(own.targets < 0)))
-    measured = judged(ours, alone, None if held.name == "AUC" else majority)
+    measured = judged(ours, alone, None if measured_rows.name == "AUC" else majority)
     if len(classes) != 2 or ours.predictions is None:
         return measured
     counts = [
@@ -293,8 +293,8 @@ def roc_curve(truth: Array, scores: Array) -> list[tuple[float, float]]:
     """
     order = np.argsort(-scores, kind="stable")
     positive, ends = truth[order] > 0, np.append(np.diff(scores[order]) != 0, True)
-    found, false = np.cumsum(positive)[ends], np.cumsum(~positive)[ends]
-    points = [(0.0, 0.0), *zip(false / false[-1], found / found[-1], strict=True)]
+    true, false = np.cumsum(positive)[ends], np.cumsum(~positive)[ends]
+    points = [(0.0, 0.0), *zip(false / false[-1], true / true[-1], strict=True)]
     if len(points) > MOST_POINTS:
         chosen = np.unique(np.linspace(0, len(points) - 1, MOST_POINTS).round().astype(int))
         points = [points[place] for place in chosen.tolist()]
@@ -315,13 +315,13 @@ def curves(answers: Answers) -> dict[str, Any]:
     """Return the curves and the gain table that these answers allow, ready for JSON."""
     if answers.kind != "two classes" or answers.scores is None or not answers.both_classes:
         return {}
-    found: dict[str, Any] = {"roc": [list(point) for point in roc_curve(answers.truth, answers.scores)]}
+    curves: dict[str, Any] = {"roc": [list(point) for point in roc_curve(answers.truth, answers.scores)]}
     table = gains(answers.truth, answers.scores, probabilities=answers.probabilities)
-    found["gain"] = [asdict(group) for group in table]
+    curves["gain"] = [asdict(group) for group in table]
     if answers.probabilities is not None:
         groups = calibration_curve(answers.truth, answers.probabilities)
-        found["calibration"] = [list(group) for group in groups]
-    return found
+        curves["calibration"] = [list(group) for group in groups]
+    return curves
 
 
 def stability(expected: Array, actual: Array, groups: int = GROUPS) -> float:

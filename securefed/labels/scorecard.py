@@ -56,9 +56,9 @@ def gains(truth: Array, scores: Array, groups: int = 10, probabilities: Array | 
     for part in np.array_split(np.arange(len(hits)), min(groups, len(hits))):
         until = before + len(part)
         share = float(hits[:until].mean())
-        found = float(hits[:until].sum() / truth.sum())
+        gained = float(hits[:until].sum() / truth.sum())
         limit = None if most is None else float(most[until - 1])
-        table.append(Gain(until, found, float(hits[part].mean()), share / float(truth.mean()), limit))
+        table.append(Gain(until, gained, float(hits[part].mean()), share / float(truth.mean()), limit))
         before = until
     return table
 

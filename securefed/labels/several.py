@@ -120,11 +120,11 @@ class ClassModels(SeveralModels):
         """Of labels some of which may be missing, and their targets: NaN in those rows."""
         there = ~missing_labels(labels)
         words = np.array(labels[there].tolist())
-        found, few = np.unique(words), ", ".join(map(str, np.unique(words)[:5]))
+        classes, few = np.unique(words), ", ".join(map(str, np.unique(words)[:5]))
         if words.dtype.kind == "f" and (words % 1.0 != 0.0).any():
             raise DataError(f"{party}: labels are numbers such as {few}; classes are words or whole numbers")
-        if len(found) > FEW and 2 * len(found) > len(words):
-            raise DataError(f"{party}: labels have {len(found)} classes ({few}, ...) in {len(words)} rows")
+        if len(classes) > FEW and 2 * len(classes) > len(words):
+            raise DataError(f"{party}: labels have {len(classes)} classes ({few}, ...) in {len(words)} rows")
         side = cls.of(words, party, loss, standardise=True, taylor=True)
         targets = np.full((len(labels), side.outputs), np.nan)
         targets[there] = side.targets(words, party, np.inf)
@@ -147,8 +147,8 @@ class ClassModels(SeveralModels):
             ]
         )
 
-    def learn(self, held: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
-        return self.compare(held.targets, scores, own)
+    def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
+        return self.compare(measured.targets, scores, own)
 
     def compare(self, targets: Array, scores: Array, own: OwnRows) -> Holdout:
         """Accuracy on held-out rows, once the sides have learnt from them."""
@@ -157,9 +157,9 @@ class ClassModels(SeveralModels):
         if len(truth) >= least_rows(count):
             chances, self.curve = ClassCurve.out_of_fold(scores, truth), ClassCurve.of(scores, truth)
         alone = replace(own, targets=known).alone(_likeliest)
-        found = np.argmax(chances, axis=1)
-        self.confusion = np.bincount(truth * count + found, minlength=count**2).reshape(count, count)
-        ours = Answers("classes", truth, probabilities=chances, predictions=found)
+        answers = np.argmax(chances, axis=1)
+        self.confusion = np.bincount(truth * count + answers, minlength=count**2).reshape(count, count)
+        ours = Answers("classes", truth, probabilities=chances, predictions=answers)
         chance = float(np.max(np.bincount(known)) / len(known))
         measured = judged(ours, Answers("classes", truth, predictions=alone), chance)
         return replace(measured, classes=self._known().tolist(), confusion=self.confusion.tolist())
@@ -184,8 +184,8 @@ class ClassModels(SeveralModels):
 
     def answers(self, scores: Array, threshold: str | float) -> NDArray[Any]:
         """The likeliest class; the line between two classes plays no part."""
-        found: NDArray[Any] = self._known()[np.argmax(self.probabilities(scores), axis=1)]
-        return found
+        names: NDArray[Any] = self._known()[np.argmax(self.probabilities(scores), axis=1)]
+        return names
 
     def to_arrays(self) -> Arrays:
         curve: Arrays = {} if self.curve is None else {CURVE: self.curve.to_array()}
@@ -230,11 +230,11 @@ class TargetModels(SeveralModels):
         columns = zip(self.sides, labels.T, strict=True)
         return np.column_stack([side.targets(each, party, margin_bound) for side, each in columns])
 
-    def learn(self, held: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
-        columns = zip(self.sides, held.targets.T, scores.T, own.targets.T, strict=True)
+    def learn(self, measured: HeldOut, scores: Array, own: OwnRows, threshold: str | float) -> Holdout:
+        columns = zip(self.sides, measured.targets.T, scores.T, own.targets.T, strict=True)
         each = [
-            compared(HeldOut(truth, binary=False), found, replace(own, targets=known), unit=side.scale)
-            for side, truth, found, known in columns
+            compared(HeldOut(truth, binary=False), score, replace(own, targets=known), unit=side.scale)
+            for side, truth, score, known in columns
         ]
         more = {f"R2 of target {place}": one.value for place, one in enumerate(each)}
         value, alone = (float(np.mean([getattr(one, name) for one in each])) for name in ("value", "alone"))
@@ -267,8 +267,8 @@ def _likeliest(columns: Array, classes: Array, seen: Array) -> Array:
         return np.full(len(seen), classes[0])
     from sklearn.linear_model import LogisticRegression
 
-    found: Array = LogisticRegression(max_iter=300).fit(columns, classes).predict(seen)
-    return found
+    answers: Array = LogisticRegression(max_iter=300).fit(columns, classes).predict(seen)
+    return answers
 
 
 def label_model_of(arrays: Arrays, loss: Loss, classes: Sequence[Any] | None) -> LabelModel:

@@ -89,10 +89,10 @@ class _List:
             self.problem(about, error.strerror or error)
 
     def tried(self, about: str, work: Callable[[], T]) -> T | None:
-        made: T | None = None
+        result: T | None = None
         with self.of(about):
-            made = work()
-        return made
+            result = work()
+        return result
 
 
 def check_party(
@@ -117,8 +117,8 @@ def check_party(
     keys = findings.tried("keys", lambda: load_keys(party, passphrase()))
     if keys is not None:
         kind = party.shared.key_kind if keys.holder is not None else None
-        held = "TLS and checkpoint" if kind is None else f"TLS, checkpoint and {kind}"
-        findings.good("keys", f"{held} keys in {party.keys_folder} open, and only their owner can read them")
+        which = "TLS and checkpoint" if kind is None else f"TLS, checkpoint and {kind}"
+        findings.good("keys", f"{which} keys in {party.keys_folder} open, and only their owner can read them")
         if party.shared.key_kind is None:
             findings.good("encryption", f"{party.shared.scheme}: the run makes its encryption keys itself")
         _check_run(findings, party, keys)

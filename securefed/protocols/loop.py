@@ -279,9 +279,9 @@ class PartyLoop(ABC):
     def _state(self, rounds: int) -> State:
         tracker = {f"{TRACKER}{name}": array for name, array in self._tracker.state().items()}
         best = {f"{BEST}{name}": array for name, array in self._best.items()}
-        held = {f"{HELD}{name}": array for name, array in self._held_scores.items()}
+        scores = {f"{HELD}{name}": array for name, array in self._held_scores.items()}
         counts: State = {"round": np.array(rounds), SCORING: self._scoring}
-        return {**counts, **self._model_state(), **tracker, **best, **held}
+        return {**counts, **self._model_state(), **tracker, **best, **scores}
 
     def go_on_after(self, rounds: int, *, evaluates: bool, over: bool = False) -> None:
         """Skip `rounds` rounds. `evaluates` repeats the last evaluation, `over` ends the training."""

@@ -316,8 +316,8 @@ def held_out(rows: int, share: float, seed: int) -> tuple[NDArray[np.intp], NDAr
     count = round(share * rows)
     if count < LEAST_HELD_OUT or rows - count < LEAST_HELD_OUT:
         return np.arange(rows, dtype=np.intp), np.zeros(0, dtype=np.intp)
-    (held,) = _folds(rows, count, 1, seed)
-    return np.setdiff1d(np.arange(rows), held), held
+    (holdout,) = _folds(rows, count, 1, seed)
+    return np.setdiff1d(np.arange(rows), holdout), holdout
 
 
 def _folds(rows: int, count: int, folds: int, seed: int) -> list[NDArray[np.intp]]:

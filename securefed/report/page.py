@@ -128,33 +128,35 @@ def _sentence(result: dict[str, Any]) -> str:
 
 
 def _privacy(result: dict[str, Any]) -> str:
-    found = result.get("privacy")
-    if not found:
+    privacy = result.get("privacy")
+    if not privacy:
         return ""
-    return f" Labels: differential privacy of epsilon {found['epsilon']:.2f} at delta {found['delta']:.1e}."
+    return (
+        f" Labels: differential privacy of epsilon {privacy['epsilon']:.2f} at delta {privacy['delta']:.1e}."
+    )
 
 
 def _quality(result: dict[str, Any]) -> str:
     """The joint model beside the label party alone, first on new people where somebody knows their labels."""
-    held, last = result.get("holdout"), result["settings"]["parties"][-1][0]
-    if held is None:
+    holdout, last = result.get("holdout"), result["settings"]["parties"][-1][0]
+    if holdout is None:
         if last != result["party"] or result.get("metric") is not None:
             return ""
         return "<p>Quality not measured: no rows were held out, or too few are in common.</p>"
-    loud = f"<p>{badge(held['warning'], 'bad')}</p>" if held.get("warning") else ""
+    loud = f"<p>{badge(holdout['warning'], 'bad')}</p>" if holdout.get("warning") else ""
     parts = [loud]
     new = result.get("new_people")
     if new is not None:
         rows = [("together", new["value"]), ("all data in one place, no protection", new["central"])]
         rows += [(f"{last} alone", new["alone"])] if new["alone"] is not None else []
         parts.append(_bars(new, rows, "new people", 0.5) + _stability(new) + _curves(new))
-    rows = [("together", held["value"]), (f"{last} alone", held["alone"])]
-    parts.append(_bars(held, rows, term("held-out rows"), held["chance"]))
+    rows = [("together", holdout["value"]), (f"{last} alone", holdout["alone"])]
+    parts.append(_bars(holdout, rows, term("held-out rows"), holdout["chance"]))
     if new is None:
-        parts.append(_curves(held))
-    parts.append(_confusion(held.get("confusion")))
-    parts.append(_gain(held if new is None else new))
-    parts.append(_more_metrics(held))
+        parts.append(_curves(holdout))
+    parts.append(_confusion(holdout.get("confusion")))
+    parts.append(_gain(holdout if new is None else new))
+    parts.append(_more_metrics(holdout))
     return f'<section id="quality">{"".join(parts)}</section>'
 
 
@@ -178,26 +180,26 @@ def _bars(measured: dict[str, Any], rows: list[tuple[str, float]], people: str, 
     return f'<h2>{title}</h2><div class="scale">{"".join(lines)}</div>{scale}'
 
 
-def _curves(held: dict[str, Any]) -> str:
+def _curves(holdout: dict[str, Any]) -> str:
     """The ROC curve and the calibration plot."""
-    found, plots = held.get("curves") or {}, []
-    if found.get("roc"):
+    curves, plots = holdout.get("curves") or {}, []
+    if curves.get("roc"):
         drawn = svg.square(
-            [(x, y) for x, y in found["roc"]],
+            [(x, y) for x, y in curves["roc"]],
             "ROC curve",
             "false alarms: share of the first class",
             "found: share of the second class",
             diagonal="chance",
         )
         plots.append(f'<div class="plot"><h3>{term("ROC curve")}</h3>{drawn}</div>')
-    if found.get("calibration"):
+    if curves.get("calibration"):
         drawn = svg.square(
-            [(x, y) for x, y, _ in found["calibration"]],
+            [(x, y) for x, y, _ in curves["calibration"]],
             "calibration",
             "predicted probability",
             "observed share",
             diagonal="probabilities that come true",
-            sizes=[int(count) for _, _, count in found["calibration"]],
+            sizes=[int(count) for _, _, count in curves["calibration"]],
         )
         plots.append(f'<div class="plot"><h3>{term("calibration", "Calibration")}</h3>{drawn}</div>')
     return f'<div class="pair" id="curves">{"".join(plots)}</div>' if plots else ""
@@ -238,20 +240,20 @@ def _gain(measured: dict[str, Any]) -> str:
     return fold("Gain, lift and scorecard points", about + cells)
 
 
-def _more_metrics(held: dict[str, Any]) -> str:
+def _more_metrics(holdout: dict[str, Any]) -> str:
     """Every other metric, with what it means."""
     rows = [
         (name, f"{value:.3g}", METRICS[name].about if name in METRICS else "")
-        for name, value in held.get("more", {}).items()
+        for name, value in holdout.get("more", {}).items()
     ]
     return fold("Other measures", table(("measure", "value", "meaning"), rows, numbers=(1,))) if rows else ""
 
 
-def _confusion(found: dict[str, Any] | None) -> str:
+def _confusion(confusion: dict[str, Any] | None) -> str:
     """Which class was taken for which, and how many of each were recognised."""
-    if found is None:
+    if confusion is None:
         return ""
-    names, counts = [_value(name) for name in found["classes"]], found["counts"]
+    names, counts = [_value(name) for name in confusion["classes"]], confusion["counts"]
     if len(names) > MOST_CLASSES:
         return f"<p>Which of {len(names)} classes was taken for which: holdout.confusion in result.json.</p>"
     rows = [

@@ -265,8 +265,8 @@ def test_a_result_says_what_it_took(keys: Keys) -> None:
 def test_openings_past_the_line_are_refused_unless_allowed(keys: Keys) -> None:
     small = parties(rows=3)
     with pytest.raises(LedgerRefusal):
-        plain(loss_form="taylor").fit(small)
-    result = plain(loss_form="taylor", allow_determined=True).fit(small).result_
+        raw(rounds=4, protection=Plain(like="own-gradient")).fit(small)
+    result = raw(rounds=4, protection=Plain(like="own-gradient", allow_determined=True)).fit(small).result_
     assert result.determined
 
 
@@ -313,7 +313,7 @@ def test_a_bar_shows_rounds_metric_and_time(capfd: pytest.CaptureFixture[str]) -
 
 def test_a_bar_is_closed_after_an_error(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(LedgerRefusal):
-        plain(progress=True, loss_form="taylor").fit(parties(rows=3))
+        raw(rounds=4, progress=True, protection=Plain(like="own-gradient")).fit(parties(rows=3))
     assert capfd.readouterr().err.endswith("\n")
 
 

@@ -72,8 +72,8 @@ def folds_and_systems(batches: Batches) -> tuple[tuple[int, ...], tuple[tuple[in
     rest = batches.rows - batches.holdout_rows
     sizes = (*([rest] if rest else []), *batches.fold_sizes)
     everything = tuple(range(len(sizes)))
-    held = everything[-batches.folds :]
-    return sizes, (*(tuple(each for each in everything if each != out) for out in held), everything)
+    holdout = everything[-batches.folds :]
+    return sizes, (*(tuple(each for each in everything if each != out) for out in holdout), everything)
 
 
 def system_of(batches: Batches, t: int) -> int:
