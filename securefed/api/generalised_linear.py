@@ -179,24 +179,54 @@ class GeneralisedLinear(Federated):
         self._start = Start(agreement, *self._held, self._holders, states)
 
     @property
-    def coef_(self) -> dict[str, dict[str, float]]:
-        """Each party's own coefficients by column, in the columns' own units, where they are known."""
+    def coef_(self) -> dict[Any, Any]:
+        """Each party's own coefficients by column, in the columns' own units, where they are known.
+
+        They are on the scale of scores. From three classes on there are some for each class, by its name.
+        """
         self._fitted()
+        if hasattr(self, "models_"):
+            return {name: model.coef_ for name, model in self._by_class()}
         return coefficients(self.shards_, self.transforms_, self._label_model)
 
     @property
-    def intercept_(self) -> float:
-        """What all coefficients are added to."""
+    def intercept_(self) -> Any:
+        """The number to which all coefficients are added; from three classes on one for each, by its name."""
         self._fitted()
+        if hasattr(self, "models_"):
+            return {name: model.intercept_ for name, model in self._by_class()}
         return intercept(self.shards_, self.transforms_, self._label_model)
 
     @property
-    def log_odds_(self) -> tuple[float, dict[str, dict[str, float]]]:
-        """Intercept and coefficients of the log odds of the second class: `coef_` is on the scale of scores,
-        and the held-out rows say what a score is worth.
+    def log_odds_(self) -> Any:
+        """Intercept and coefficients of the log odds of the second class, as a logistic regression has: the
+        held-out rows say what a score is worth. From three classes on there is such a pair for each class, by
+        its name, as a multinomial logistic regression has.
         """
         self._fitted()
-        return log_odds(self.shards_, self.transforms_, self._label_model)
+        if not hasattr(self, "models_"):
+            pair = intercept(self.shards_, self.transforms_, self._label_model, "log_odds_"), self.coef_
+            slope, offset = self._label_model.log_odds
+            return _mixed([pair], [slope], offset)
+        pairs = [(model.intercept_, model.coef_) for model in self.models_]
+        slopes, offsets = self._label_model.log_odds
+        columns = zip(self.classes_.tolist(), slopes.T, offsets, strict=True)
+        return {name: _mixed(pairs, slope, float(offset)) for name, slope, offset in columns}
+
+    def _by_class(self) -> list[tuple[Any, GeneralisedLinear]]:
+        return list(zip(self.classes_.tolist(), self.models_, strict=True))
+
+
+def _mixed(pairs: Sequence[tuple[float, Any]], slopes: Any, offset: float) -> tuple[float, Any]:
+    """The sum of scores times slopes, and the offset, as an intercept and coefficients."""
+    total, weights = offset, dict[str, dict[str, float]]()
+    for slope, (start, parties) in zip(slopes, pairs, strict=True):
+        total += float(slope) * start
+        for party, columns in parties.items():
+            own = weights.setdefault(party, dict.fromkeys(columns, 0.0))
+            for column, weight in columns.items():
+                own[column] += float(slope) * weight
+    return total, weights
 
 
 def _root(party: PartyLoop) -> dict[str, Array]:
@@ -232,18 +262,6 @@ def intercept(
     for name, model in known_models(shards, attribute).items():
         total += labels.scale * float(_parameters(name, model, shards, labels)[model.columns :].sum())
     return total
-
-
-def log_odds(
-    shards: Mapping[str, Any], fitted: Mapping[str, Fitted], labels: LabelModel
-) -> tuple[float, dict[str, dict[str, float]]]:
-    """Return intercept and coefficients of the log odds of the second class, as a logistic regression has."""
-    weights = coefficients(shards, fitted, labels, "log_odds_")
-    slope, offset = labels.log_odds
-    scaled = {
-        name: {column: slope * weight for column, weight in each.items()} for name, each in weights.items()
-    }
-    return slope * intercept(shards, fitted, labels) + offset, scaled
 
 
 def _parameters(name: str, model: LinearModel, shards: Mapping[str, Any], labels: LabelModel) -> Array:

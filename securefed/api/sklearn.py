@@ -152,30 +152,34 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         """Coefficients in the order of the table's columns, where the parties know their own.
 
         They are in the columns' own units, on the scale of `decision_function` and `predict`. A classifier
-        has one row of them, a regressor an array of one dimension. `protection=Blind(release=True)` opens
-        them. AttributeError says why there are none.
+        has one row of them, or one for each of three classes or more; a regressor has an array of one
+        dimension. `protection=Blind(release=True)` opens them. AttributeError says why there are none.
         """
         check_is_fitted(self, "model_")
-        if len(getattr(self, "classes_", ())) > 2:
-            raise AttributeError("coef_: there is one model for each class; see model_.models_")
+        found = self.model_.coef_
+        several = hasattr(self.model_, "models_")
+        rows = np.array([self._row(each) for each in (found.values() if several else [found])])
+        return rows if self._loss == "logistic" else rows[0]
+
+    def _row(self, parties: Mapping[str, Mapping[str, float]]) -> Array:
         weights: Array = np.zeros(self.n_features_in_)  # 0 for a column that no party has
-        for party, own in self.model_.coef_.items():
+        for party, own in parties.items():
             places = self.groups_[party]
             if len(own) != len(places):
                 raise AttributeError(
                     f"coef_: {party} made {len(own)} columns of {len(places)}; model_.coef_ has them by name"
                 )
             weights[places] = list(own.values())
-        return weights[None, :] if self._loss == "logistic" else weights
+        return weights
 
     @property
     def intercept_(self) -> Any:
-        """What all coefficients are added to: an array of one number for a classifier, else a number."""
+        """What coefficients are added to: an array, a number a row of `coef_`; of a regressor a number."""
         check_is_fitted(self, "model_")
-        if len(getattr(self, "classes_", ())) > 2:
-            raise AttributeError("intercept_: there is one model for each class; see model_.models_")
-        total = self.model_.intercept_
-        return np.array([total]) if self._loss == "logistic" else total
+        found = self.model_.intercept_
+        if self._loss != "logistic":
+            return found
+        return np.array(list(found.values()) if isinstance(found, dict) else [found])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return an array: the class, or the number, of every row of X."""

@@ -32,7 +32,7 @@ __all__ = ["LinearAssembly"]
 Array = NDArray[np.float64]
 REFIT_SHARE = 3
 """One round in so many is left for learning from the held-out rows too."""
-FEW_HELD_OUT = 1000
+FEW_HELD_OUT = 500
 """Fewer held-out rows are too few to calibrate with: a curve of two numbers costs 1/rows of log loss. Then
 all rows are held out, in turns."""
 FOLDS = 5

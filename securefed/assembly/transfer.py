@@ -89,7 +89,7 @@ class TransferAssembly(Assembly[TransferSettings]):
             details=(
                 ("activation", settings.activation),
                 ("gamma", settings.gamma),
-                ("l2", settings.l2),
+                ("l2", settings.penalty(overlap)),
                 *more,
             ),
         )
@@ -138,7 +138,7 @@ class TransferAssembly(Assembly[TransferSettings]):
             settings.hidden,
             agreement.batches.rows,
             settings.gamma,
-            settings.l2,
+            agreement.l2,
             algorithm.proximal,
             algorithm.local_steps,
             algorithm.order != "parallel",

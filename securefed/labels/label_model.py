@@ -225,7 +225,7 @@ class LabelModel:
         return uncalibrated(taylor=self.taylor)(scores)
 
     @property
-    def log_odds(self) -> tuple[float, float]:
+    def log_odds(self) -> tuple[Any, Any]:
         """Slope and offset from scores to the log odds of the second class, by the logistic curve."""
         if not self.loss.binary:
             raise SettingError(f"log odds: two classes have them, the loss {self.loss.name!r} has none")

@@ -182,6 +182,15 @@ class ClassModels(SeveralModels):
         """Of every class, (rows, classes)."""
         return self._apart(scores) if self.curve is None else self.curve.probabilities(scores)
 
+    @property
+    def log_odds(self) -> tuple[Any, Any]:
+        """Slopes (scores, classes) and offsets from scores to log odds, but for what classes share."""
+        if self.curve is not None:
+            return self.curve.weights, self.curve.offsets
+        if not self._least_squares:
+            raise SettingError("log odds: of these classes there are some only with held-out rows (holdout)")
+        return SLOPE * np.eye(self.outputs), np.zeros(self.outputs)
+
     def answers(self, scores: Array, threshold: str | float) -> NDArray[Any]:
         """The likeliest class; the line between two classes plays no part."""
         names: NDArray[Any] = self._known()[np.argmax(self.probabilities(scores), axis=1)]

@@ -96,7 +96,8 @@ def test_coefficients_come_in_the_order_of_the_table() -> None:
     hidden = VerticalRegressor(estimator=GeneralisedLinear("linear", rounds=1)).fit(table[:40], target[:40])
     assert not hasattr(hidden, "coef_") and not hasattr(hidden, "intercept_")
     thirds = VerticalClassifier(estimator=plain(rounds=1)).fit(table, np.digitize(target, [100, 170]))
-    assert not hasattr(thirds, "coef_") and not hasattr(thirds, "intercept_")
+    assert thirds.coef_.shape == (3, 10) and thirds.intercept_.shape == (3,)
+    assert np.abs(table @ thirds.coef_.T + thirds.intercept_ - thirds.decision_function(table)).max() < 1e-6
 
 
 class TestWords:

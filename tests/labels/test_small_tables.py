@@ -179,3 +179,21 @@ def test_coefficients_of_log_odds_are_those_of_a_logistic_regression() -> None:
     assert np.abs(np.array(list(model.coef_["shop"].values())) - truth[:2]).max() > 0.02
     with pytest.raises(SettingError, match="log odds: two classes have them"):
         _ = emulated("linear").fit(two(table, table[:, 0])).log_odds_
+
+
+@pytest.mark.parametrize("holdout", [0.2, 0.0])
+def test_coefficients_of_log_odds_of_three_classes_give_their_probabilities(holdout: float) -> None:
+    table, labels = load_iris(return_X_y=True)
+    model = emulated(holdout=holdout, rounds=60).fit(two(table, labels))
+    pairs = model.log_odds_
+    assert list(pairs) == list(model.coef_) == list(model.intercept_) == [0, 1, 2]
+    odds = np.column_stack(
+        [
+            start
+            + sum(table[:, half * 2 : half * 2 + 2] @ list(own.values()) for half, own in enumerate(weights))
+            for start, weights in ((start, weights.values()) for start, weights in pairs.values())
+        ]
+    )
+    expected = np.exp(odds - odds.max(axis=1, keepdims=True))
+    expected /= expected.sum(axis=1, keepdims=True)
+    assert np.abs(model.predict_proba(two(table)) - expected).max() < 0.02
