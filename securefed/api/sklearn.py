@@ -156,9 +156,9 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
         dimension. `protection=Blind(release=True)` opens them. AttributeError says why there are none.
         """
         check_is_fitted(self, "model_")
-        found = self.model_.coef_
+        values = self.model_.coef_
         several = hasattr(self.model_, "models_")
-        rows = np.array([self._row(each) for each in (found.values() if several else [found])])
+        rows = np.array([self._row(each) for each in (values.values() if several else [values])])
         return rows if self._loss == "logistic" else rows[0]
 
     def _row(self, parties: Mapping[str, Mapping[str, float]]) -> Array:
@@ -176,10 +176,10 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no typ
     def intercept_(self) -> Any:
         """What coefficients are added to: an array, a number a row of `coef_`; of a regressor a number."""
         check_is_fitted(self, "model_")
-        found = self.model_.intercept_
+        values = self.model_.intercept_
         if self._loss != "logistic":
-            return found
-        return np.array(list(found.values()) if isinstance(found, dict) else [found])
+            return values
+        return np.array(list(values.values()) if isinstance(values, dict) else [values])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return an array: the class, or the number, of every row of X."""
