@@ -1,6 +1,6 @@
-"""The sessions of docs/deploy.md, run as they stand there.
+"""The sessions of docs/deploy.md and, in the same folders, docs/operations.md, run as they stand there.
 
-`python -m tests.docs.session` writes what they print back into the page.
+`python -m tests.docs.session` writes what they print back into the pages.
 
 A comment before a block says how it is run:
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.docs.pages import ROOT
 
-PAGE = ROOT / "docs" / "deploy.md"
+PAGES = [ROOT / "docs" / "deploy.md", ROOT / "docs" / "operations.md"]
 BLOCK = re.compile(
     r"^<!-- run: (?P<how>[^\n]+) -->\n\n```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -132,13 +132,21 @@ def kept(printed: str, keep: str | None) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def text_of_pages() -> str:
+    return "".join(page.read_text(encoding="utf-8") for page in PAGES)
+
+
 def main() -> int:
-    text = PAGE.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
-        played = play(text, Path(folder))
+        played = play(text_of_pages(), Path(folder))
     for each in (one for block in played for one in block if one.code):
         print(f"exit code {each.code}: {each.command}\n{each.printed}", file=sys.stderr)  # noqa: T201
-    PAGE.write_text(recorded(text, played), encoding="utf-8")
+    rest = played
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        count = sum("at=" in found["how"] for found in BLOCK.finditer(text))
+        page.write_text(recorded(text, rest[:count]), encoding="utf-8")
+        rest = rest[count:]
     return max(one.code for block in played for one in block)
 
 
