@@ -33,8 +33,7 @@ from securefed.errors import DataError, SettingError
 from securefed.files import write_atomically
 from securefed.labels.label_model import LabelModel
 from securefed.labels.metrics import main_metric, measure
-from securefed.labels.quality import curves, stability
-from securefed.labels.scorecard import points
+from securefed.labels.quality import curves, points, stability
 from securefed.process.message_sizes import prediction_sizes
 from securefed.process.model_files import Shard, prediction_agreement
 from securefed.process.own_data import NothingInCommon, align, hear_count

@@ -12,8 +12,7 @@ from sklearn import metrics as reference
 from securefed.errors import DataError, SettingError
 from securefed.labels.metrics import METRICS, Answers, Metric, better_by, get_metric, main_metric, measure
 from securefed.labels.metrics import register as register_metric
-from securefed.labels.quality import stability
-from securefed.labels.scorecard import gains, points
+from securefed.labels.quality import gains, points, stability
 
 Array = NDArray[np.float64]
 RNG = np.random.default_rng(0)
